@@ -1,0 +1,1 @@
+"""The shell: gateway, control loop, cluster, live state, settings and command line."""

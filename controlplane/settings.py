@@ -1,0 +1,120 @@
+"""Settings: the one place that reads the environment and the settings file.
+
+Each field is set by ``MODELLESS_<NAME>`` in the environment, or by the same name in lower case in
+``settings.env`` in the state directory; the environment wins.
+"""
+
+import os
+from functools import cached_property
+from pathlib import Path
+
+import psutil
+from pydantic import AliasChoices, Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+
+def _default_state_dir() -> Path:
+    return Path(os.environ.get("MODELLESS_STATE_DIR") or Path.home() / ".modelless")
+
+
+class Settings(BaseSettings):
+    """How one installation runs. Everything has a default that works on a laptop."""
+
+    model_config = SettingsConfigDict(env_prefix="MODELLESS_", extra="ignore", frozen=False)
+
+    state_dir: Path = Field(
+        default_factory=_default_state_dir, description="Where everything is kept."
+    )
+    host: str = Field("127.0.0.1", description="Address the gateway listens on.")
+    port: int = Field(8000, ge=1, le=65535, description="Port the gateway listens on.")
+    database_url: str = Field(
+        "", description="SQLAlchemy URL of the catalog; empty: SQLite in the state directory."
+    )
+    redis_url: str = Field(
+        "",
+        validation_alias=AliasChoices("MODELLESS_REDIS_URL", "REDIS_URL", "redis_url"),
+        description="URL of a Redis or Valkey; empty: the embedded Valkey.",
+    )
+    ray_address: str = Field("", description="A running Ray cluster; empty: one on this machine.")
+    workers: int = Field(1, ge=1, le=256, description="Workers to split this machine's cores into.")
+    cores: int = Field(0, ge=0, description="Cores to give to workers in all; 0: all of them.")
+    worker_memory_mib: float = Field(
+        0, ge=0, description="What variants may take on one worker; 0: half of the memory, shared."
+    )
+    usd_per_core_hour: float = Field(0.04, ge=0, description="Price of one core for an hour.")
+    gateways: int = Field(1, ge=1, le=64, description="Gateway processes sharing the port.")
+    tick_s: float = Field(1.0, ge=0.05, le=60, description="Period of the control loop.")
+    max_body_mib: float = Field(16, gt=0, le=1024, description="Largest request body.")
+    max_model_mib: float = Field(2048, gt=0, description="Largest model file in a registration.")
+    api_token: str = Field(
+        "", description="Bearer token that every request must carry; empty: none."
+    )
+    allowed_hosts: str = Field(
+        "", description="Extra Host names to accept, separated by commas; '*' accepts any."
+    )
+    listen_channel: str = Field(
+        "unix", description="Tensor channel: 'unix' on one machine, 'tcp:HOST' across machines."
+    )
+    log_level: str = Field("INFO", description="Least level that is logged.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings, env_settings, dotenv_settings)
+
+    @cached_property
+    def run_dir(self) -> Path:
+        """Sockets, pid files and the secret. Unix socket paths hold at most 107 bytes."""
+        return self.state_dir / "run"
+
+    @property
+    def artifacts_dir(self) -> Path:
+        return self.state_dir / "artifacts"
+
+    @property
+    def secret_path(self) -> Path:
+        return self.state_dir / "channel.secret"
+
+    @property
+    def catalog_url(self) -> str:
+        return self.database_url or f"sqlite:///{self.state_dir / 'catalog.db'}"
+
+    @property
+    def live_url(self) -> str:
+        return self.redis_url or f"unix://{self.run_dir / 'valkey.sock'}"
+
+    @property
+    def worker_cores(self) -> int:
+        """Cores of one worker."""
+        total = self.cores or len(os.sched_getaffinity(0))
+        return max(1, total // self.workers)
+
+    @property
+    def device_kind(self) -> str:
+        return f"cpu-{self.worker_cores}"
+
+    @property
+    def memory_mib(self) -> float:
+        """What variants may take on one worker."""
+        if self.worker_memory_mib:
+            return self.worker_memory_mib
+        return psutil.virtual_memory().total / 2**20 / 2 / self.workers
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Price of one worker."""
+        return self.usd_per_core_hour * self.worker_cores
+
+
+def load_settings(**overrides: object) -> Settings:
+    """Settings from overrides, then the environment, then the state directory's file."""
+    state_dir = Path(str(overrides.get("state_dir") or _default_state_dir())).expanduser()
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    overrides["state_dir"] = state_dir
+    return Settings(_env_file=state_dir / "settings.env", **overrides)  # type: ignore[call-arg, arg-type]

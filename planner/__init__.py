@@ -1,0 +1,1 @@
+"""Every decision, as pure functions: no clock, no disk, no network, no Ray."""

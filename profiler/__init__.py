@@ -1,0 +1,1 @@
+"""Learning what variants cost: latency, memory, load time and accuracy, measured."""

@@ -1,0 +1,1 @@
+"""The nouns of the system and where they are kept: types, errors, catalog, artifacts, builders."""

@@ -1,0 +1,91 @@
+"""The catalog: what is registered, what was measured, what was planned.
+
+``Catalog`` is the contract; ``variants.memory`` and ``variants.sql`` implement it and
+``tests/contracts/test_catalog.py`` runs over both. All methods are synchronous and safe to call
+from any thread.
+"""
+
+from typing import Protocol
+
+from variants.types import (
+    CatalogSnapshot,
+    Event,
+    ModelName,
+    Plan,
+    Profile,
+    Registration,
+    Stage,
+    TaskName,
+    TickRecord,
+)
+
+
+class Catalog(Protocol):
+    """Where tasks, variants, profiles and plans are kept.
+
+    Every method raises ``StateUnavailable`` when the store cannot be reached. Revisions, plan
+    versions, epochs and event sequence numbers only grow, across restarts and across processes.
+    """
+
+    def register(self, registration: Registration) -> None:
+        """Add a task (if new), one model version, its variants and their profiles, atomically.
+
+        The device kinds in it are added or replaced. Advances the revision.
+
+        Raises:
+            Conflict: the version exists, a variant name is taken in the task, or the task exists
+                with another signature or other labels. Nothing was written then.
+            InvalidInput: a name breaks ``NAME``, a profile names an unknown variant or device
+                kind, or has no points or points out of order. Nothing was written then.
+        """
+
+    def snapshot(self) -> CatalogSnapshot:
+        """Everything, at one revision: a consistent read."""
+
+    def revision(self) -> int:
+        """The current revision; 0 when nothing was ever registered. Cheap: gateways poll it."""
+
+    def next_version(self, task: TaskName, model: ModelName) -> int:
+        """The lowest version number of the model not used so far; 1 for a new model."""
+
+    def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
+        """Move a version to another stage. Advances the revision.
+
+        Raises:
+            NotFound: there is no such version.
+        """
+
+    def put_profiles(self, profiles: tuple[Profile, ...]) -> None:
+        """Add profiles, each replacing one of the same variant and device kind.
+
+        Raises:
+            NotFound: a variant or a device kind is unknown. Nothing was written then.
+        """
+
+    def acquire_leadership(self, owner: str) -> int:
+        """Become leader: return a new epoch, above every earlier one."""
+
+    def put_plan(self, plan: Plan) -> Plan:
+        """Store a plan under a new version and return it with that version filled in.
+
+        Raises:
+            StaleEpoch: ``plan.epoch`` is not the newest one.
+        """
+
+    def latest_plan(self) -> Plan | None:
+        """The plan with the highest version."""
+
+    def add_tick(self, record: TickRecord) -> None:
+        """Keep a tick's record; only the newest 1,000 are kept."""
+
+    def ticks(self, limit: int) -> tuple[TickRecord, ...]:
+        """The newest ticks, newest first."""
+
+    def add_event(self, event: Event) -> None:
+        """Keep an event under the next sequence number; only the newest 10,000 are kept."""
+
+    def events(self, limit: int, after: int = 0) -> tuple[Event, ...]:
+        """The newest events with ``seq > after``, newest first."""
+
+    def close(self) -> None:
+        """Release connections. Calling it twice is allowed."""

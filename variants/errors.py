@@ -1,0 +1,154 @@
+"""The one error tree. Domain errors know nothing of HTTP; one table elsewhere maps them to it.
+
+::
+
+    ModellessError
+    |-- InvalidInput            what the caller sent cannot be right
+    |   |-- InvalidArtifact     a model file or evaluation data that is refused
+    |   `-- PayloadTooLarge
+    |-- Unauthenticated
+    |-- Forbidden
+    |-- NotFound
+    |   `-- TaskNotFound
+    |-- Conflict                it exists already, or the state moved on
+    |   `-- StaleEpoch          an older controller tried to act
+    |-- SloInfeasible           no variant can meet it, on any worker, ever
+    |-- RateLimited
+    |-- Overloaded              feasible, but not now
+    |-- Cold                    feasible, once it is loaded
+    |-- ReplicaLost
+    |-- StateUnavailable        database or live state is gone
+    |-- DeadlineExceeded
+    `-- Internal
+        |-- RuntimeFailed       a runtime could not load or run a variant
+        `-- ClusterUnavailable  Ray or an embedded service could not be started
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A variant that nearly fits, and what it would give."""
+
+    variant: str
+    accuracy: float
+    latency_ms: float
+    cost_usd_per_1k: float
+    reason: str
+    """Why it does not fit: ``p95 31.0 ms > 20 ms``."""
+
+
+class ModellessError(Exception):
+    """Base of all errors that a caller can meet; its text is one readable sentence."""
+
+    code = "INTERNAL"
+    retryable = False
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class InvalidInput(ModellessError):
+    code = "INVALID_INPUT"
+
+
+class InvalidArtifact(InvalidInput):
+    """A model file, a model directory or evaluation data that cannot be accepted."""
+
+
+class PayloadTooLarge(InvalidInput):
+    code = "PAYLOAD_TOO_LARGE"
+
+
+class Unauthenticated(ModellessError):
+    code = "UNAUTHENTICATED"
+
+
+class Forbidden(ModellessError):
+    code = "FORBIDDEN"
+
+
+class NotFound(ModellessError):
+    code = "NOT_FOUND"
+
+
+class TaskNotFound(NotFound):
+    code = "TASK_NOT_FOUND"
+
+
+class Conflict(ModellessError):
+    code = "CONFLICT"
+
+
+class StaleEpoch(Conflict):
+    """An older controller tried to write over the plan of a newer one."""
+
+
+class SloInfeasible(ModellessError):
+    """No variant of the task can meet the SLO on any worker, loaded or not."""
+
+    code = "SLO_INFEASIBLE"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reasons: Mapping[str, str] | None = None,
+        alternatives: Sequence[Alternative] = (),
+    ) -> None:
+        super().__init__(message)
+        self.reasons = dict(reasons or {})
+        self.alternatives = tuple(alternatives)
+
+
+class RateLimited(ModellessError):
+    code = "RATE_LIMITED"
+    retryable = True
+
+
+class Overloaded(ModellessError):
+    """Feasible by profile, but the queues in front of it are too long right now."""
+
+    code = "OVERLOADED"
+    retryable = True
+
+
+class Cold(ModellessError):
+    """Feasible once loaded; the load was started."""
+
+    code = "COLD"
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ReplicaLost(ModellessError):
+    code = "REPLICA_LOST"
+    retryable = True
+
+
+class StateUnavailable(ModellessError):
+    code = "STATE_UNAVAILABLE"
+    retryable = True
+
+
+class DeadlineExceeded(ModellessError):
+    code = "DEADLINE_EXCEEDED"
+    retryable = True
+
+
+class Internal(ModellessError):
+    code = "INTERNAL"
+
+
+class RuntimeFailed(Internal):
+    """A runtime could not load or run a variant."""
+
+
+class ClusterUnavailable(Internal):
+    """Ray, Valkey or another service that the shell starts is not there."""

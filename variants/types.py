@@ -1,0 +1,259 @@
+"""The nouns, each written once with its unit.
+
+All types are frozen, slotted, keyword-only values. A number's name ends in its unit:
+``_ms``, ``_s``, ``_mib``, ``_qps``, ``_usd_per_h``. Rates and shares have none.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NewType
+
+TaskName = NewType("TaskName", str)
+ModelName = NewType("ModelName", str)
+VariantName = NewType("VariantName", str)
+WorkerId = NewType("WorkerId", str)
+DeviceKindName = NewType("DeviceKindName", str)
+Digest = NewType("Digest", str)
+"""SHA-256 of an artifact's bytes, 64 lower-case hexadecimal digits."""
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+"""What a task, model or variant may be called; use ``NAME.fullmatch``."""
+
+DEFAULT_LATENCY_MS = 1_000.0
+PROFILE_BATCH_SIZES = (1, 2, 4, 8, 16, 32)
+
+
+class Prefer(StrEnum):
+    """What is optimised when several variants satisfy the SLO."""
+
+    COST = "cost"
+    ACCURACY = "accuracy"
+    LATENCY = "latency"
+
+
+class Stage(StrEnum):
+    """Where a model version stands. Only canary and live versions answer queries."""
+
+    CANDIDATE = "candidate"
+    CANARY = "canary"
+    LIVE = "live"
+    RETIRED = "retired"
+
+
+class Precision(StrEnum):
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"
+
+
+class ProfileSource(StrEnum):
+    """Whether a profile was measured on the device kind or predicted by a cost model."""
+
+    MEASURED = "measured"
+    PREDICTED = "predicted"
+
+
+class ReplicaState(StrEnum):
+    """Where a variant stands on a worker."""
+
+    LOADING = "loading"
+    READY = "ready"
+    UNLOADING = "unloading"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """One input or output of a task; ``shape`` is of one row, the batch axis left out."""
+
+    name: str
+    dtype: str
+    """A numpy name: ``float32``, ``float64``, ``int64``, ``int32``, ``uint8`` or ``bool``."""
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """What a query needs. ``None`` asks for nothing."""
+
+    latency_ms: float = DEFAULT_LATENCY_MS
+    """Deadline, end to end, from the first byte received to the reply handed to the socket."""
+    accuracy: float | None = None
+    """Floor in [0, 1] on a variant's measured accuracy."""
+    cost: float | None = None
+    """Ceiling on the reservation price, USD per 1,000 queries."""
+    prefer: Prefer = Prefer.COST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What is asked: a name, a signature, a metric and default needs."""
+
+    name: TaskName
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    labels: tuple[str, ...] = ()
+    """Names of the classes of the first output, in its order; empty when it has none."""
+    metric: str = "top1"
+    slo: Slo = Slo()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelVersion:
+    """An architecture trained for a task: one immutable source artifact."""
+
+    task: TaskName
+    model: ModelName
+    version: int
+    stage: Stage
+    source: Digest
+    """The artifact as it was handed in, before any variant was built from it."""
+    format: str = "onnx"
+    created_at: str = ""
+    """ISO 8601, UTC."""
+
+    @property
+    def label(self) -> str:
+        """How the version is named in replies and variant names: ``cnn-small-v1``."""
+        return f"{self.model}-v{self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """Model version x runtime x precision: one artifact that can be loaded."""
+
+    task: TaskName
+    name: VariantName
+    model: ModelName
+    version: int
+    runtime: str
+    """A key of the runtime registry: ``onnx``, ``echo``."""
+    precision: Precision
+    artifact: Digest
+    size_bytes: int
+    accuracy: float
+    """Measured on ``accuracy_rows`` held-out rows, in [0, 1]."""
+    accuracy_rows: int
+    options: Mapping[str, str] = field(default_factory=dict)
+    """What else makes the variant: compile options, the latency of an echo variant."""
+
+    @property
+    def key(self) -> tuple[TaskName, VariantName]:
+        return (self.task, self.name)
+
+    @property
+    def model_version(self) -> str:
+        return f"{self.model}-v{self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyPoint:
+    """Latency of one whole batch of ``batch_size`` rows."""
+
+    batch_size: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How a variant behaves on a device kind: the only thing the planner knows of cost."""
+
+    task: TaskName
+    variant: VariantName
+    device_kind: DeviceKindName
+    points: tuple[LatencyPoint, ...]
+    """Ascending by batch size; a batch above the last is forbidden."""
+    memory_mib: float
+    load_s: float
+    source: ProfileSource = ProfileSource.MEASURED
+    host: str = ""
+    """Fingerprint of the machine and library versions it was measured with."""
+    measured_at: str = ""
+    """ISO 8601, UTC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceKind:
+    """The shape of a slice of hardware, as one worker owns it."""
+
+    name: DeviceKindName
+    cores: int
+    memory_mib: float
+    """What variants may take together on one worker of this kind."""
+    usd_per_hour: float
+    gpu: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """Everything that one registration adds; the catalog takes it whole or not at all."""
+
+    task: Task
+    version: ModelVersion
+    variants: tuple[Variant, ...]
+    profiles: tuple[Profile, ...]
+    device_kinds: tuple[DeviceKind, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogSnapshot:
+    """The whole catalog at one revision. Tuples are ordered by name."""
+
+    revision: int
+    tasks: tuple[Task, ...] = ()
+    versions: tuple[ModelVersion, ...] = ()
+    variants: tuple[Variant, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+    device_kinds: tuple[DeviceKind, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """A variant on a worker with a share of its time."""
+
+    worker: WorkerId
+    task: TaskName
+    variant: VariantName
+    share: float
+    """Planned fraction of the worker's time, in [0, 1]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A versioned set of placements plus worker counts, with its explanation."""
+
+    version: int
+    epoch: int
+    """Leadership under which it was made; an older epoch cannot overwrite a newer plan."""
+    placements: tuple[Placement, ...]
+    workers: Mapping[DeviceKindName, int]
+    explanation: tuple[str, ...] = ()
+    created_at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickRecord:
+    """One turn of the control loop, kept for reading: the dashboard's "why"."""
+
+    plan_version: int
+    at: str
+    body: Mapping[str, Any]
+    """Observation, demand, actions and explanation as plain JSON values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened and that an operator may ask about later."""
+
+    at: str
+    kind: str
+    """``registered``, ``loaded``, ``unloaded``, ``worker_lost``, ``quarantined``, ..."""
+    subject: str
+    message: str
+    seq: int = 0
+    """Given by the catalog; ascending."""

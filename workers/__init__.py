@@ -1,0 +1,1 @@
+"""Running variants: runtimes, the tensor channel, the executor, the Ray Serve deployment."""

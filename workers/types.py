@@ -1,0 +1,107 @@
+"""What travels between gateway, controller and worker."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from hashlib import blake2b
+
+from variants.types import (
+    Digest,
+    ReplicaState,
+    TaskName,
+    TensorSpec,
+    VariantName,
+)
+
+
+def variant_id(task: str, variant: str) -> int:
+    """The 64-bit name of a variant on the tensor channel, the same on both sides."""
+    return int.from_bytes(blake2b(f"{task}/{variant}".encode(), digest_size=8).digest(), "big")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSpec:
+    """All a worker needs to load a variant and to predict how long its batches take."""
+
+    task: TaskName
+    variant: VariantName
+    runtime: str
+    artifact: Digest
+    path: str
+    """The artifact's path, readable on the worker's machine."""
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    latency: tuple[tuple[int, float], ...]
+    """(batch size, p95 in ms, margin multiplied in), ascending; the last is the largest batch."""
+    memory_mib: float
+    load_s: float
+    share: float = 0.0
+    """Planned share of the worker's time for the task, in [0, 1]; 0 when nothing was planned."""
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStatus:
+    task: TaskName
+    variant: VariantName
+    state: ReplicaState
+    memory_mib: float
+    queued: int = 0
+    """Queries admitted and not answered yet, the running batch included."""
+    idle_s: float = 0.0
+    message: str = ""
+    """Why it is quarantined, or why its load failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStatus:
+    """What a worker says of itself; sent on connect, on every change and once a second."""
+
+    worker: str
+    device_kind: str
+    memory_mib: float
+    reserved_mib: float
+    draining: bool
+    backlog_us: int
+    """Predicted time until all admitted work is done."""
+    busy_ratio: float
+    """Share of the last seconds spent in runtimes."""
+    replicas: tuple[ReplicaStatus, ...]
+    pid: int = 0
+
+
+class ReplyCode(IntEnum):
+    """How an inference ended at the worker. Only ``OK`` carries tensors."""
+
+    OK = 0
+    OVERLOADED = 1
+    """Refused at once: admitting it would make it, or an admitted query, late."""
+    COLD = 2
+    """The variant is not loaded here and no load is under way."""
+    INVALID = 3
+    """The tensors do not have the variant's signature."""
+    FAILED = 4
+    """The runtime failed on this batch, or its output was not finite."""
+    DRAINING = 5
+    """The worker is leaving: ask another one."""
+    EXPIRED = 6
+    """Admitted, but its deadline passed before it could run."""
+    QUARANTINED = 7
+    """The variant crashed this worker or failed twice and is kept out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig:
+    """How one worker is made. Carries paths, never secrets."""
+
+    device_kind: str
+    cores: int
+    memory_mib: float
+    run_dir: str
+    """Where the worker puts its Unix socket."""
+    secret_path: str
+    """File (mode 0600) with the cluster secret."""
+    listen: str = "unix"
+    """``unix``, or ``tcp:HOST`` to listen on a free port of that address."""
+    max_frame_mib: int = 64
+    quarantine_dir: str = ""
+    """Where crashes per variant are counted across restarts of the worker; empty: not kept."""
