@@ -87,6 +87,8 @@ class ReplyCode(IntEnum):
     """Admitted, but its deadline passed before it could run."""
     QUARANTINED = 7
     """The variant crashed this worker or failed twice and is kept out."""
+    LOST = 8
+    """The connection broke before an answer came; made by the client's side, never sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
