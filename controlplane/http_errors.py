@@ -1,0 +1,159 @@
+"""How errors look on the wire: one table from error codes to HTTP statuses, one body, both ways.
+
+The body is ``{"error": text, "code": ..., "retryable": ..., "request_id": ...}``, and for an
+infeasible SLO also ``reasons`` and ``alternatives``, for a cold variant ``retry_after_s``.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from variants.errors import (
+    Alternative,
+    Cold,
+    Conflict,
+    DeadlineExceeded,
+    Forbidden,
+    Internal,
+    InvalidInput,
+    ModellessError,
+    NotFound,
+    Overloaded,
+    PayloadTooLarge,
+    RateLimited,
+    ReplicaLost,
+    SloInfeasible,
+    StateUnavailable,
+    TaskNotFound,
+    Unauthenticated,
+)
+
+STATUS: Mapping[str, int] = {
+    "INVALID_INPUT": 400,
+    "UNAUTHENTICATED": 401,
+    "FORBIDDEN": 403,
+    "TASK_NOT_FOUND": 404,
+    "NOT_FOUND": 404,
+    "CONFLICT": 409,
+    "PAYLOAD_TOO_LARGE": 413,
+    "SLO_INFEASIBLE": 422,
+    "RATE_LIMITED": 429,
+    "INTERNAL": 500,
+    "OVERLOADED": 503,
+    "COLD": 503,
+    "REPLICA_LOST": 503,
+    "STATE_UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+"""Every code that a caller can meet, and its status."""
+
+_PLAIN: Mapping[str, type[ModellessError]] = {
+    error.code: error
+    for error in (
+        InvalidInput,
+        Unauthenticated,
+        Forbidden,
+        TaskNotFound,
+        NotFound,
+        Conflict,
+        PayloadTooLarge,
+        RateLimited,
+        Internal,
+        Overloaded,
+        ReplicaLost,
+        StateUnavailable,
+        DeadlineExceeded,
+    )
+}
+
+
+def status_of(error: BaseException) -> int:
+    """The HTTP status of an error; 500 for one that is not of our tree."""
+    return STATUS.get(error.code, 500) if isinstance(error, ModellessError) else 500
+
+
+def error_body(error: BaseException, request_id: str) -> dict[str, Any]:
+    """The JSON body of an error. Internal errors show their request id and nothing else."""
+    if not isinstance(error, ModellessError) or error.code == "INTERNAL":
+        return {
+            "error": "internal error",
+            "code": "INTERNAL",
+            "retryable": False,
+            "request_id": request_id,
+        }
+    body: dict[str, Any] = {
+        "error": error.message,
+        "code": error.code,
+        "retryable": error.retryable,
+        "request_id": request_id,
+    }
+    if isinstance(error, SloInfeasible):
+        body["reasons"] = error.reasons
+        body["alternatives"] = [asdict(alternative) for alternative in error.alternatives]
+    elif isinstance(error, Cold):
+        body["retry_after_s"] = error.retry_after_s
+    return body
+
+
+def error_headers(error: BaseException) -> dict[str, str]:
+    """Headers that go with an error: ``Retry-After`` in whole seconds, at least 1."""
+    if isinstance(error, Cold):
+        return {"Retry-After": str(max(1, math.ceil(error.retry_after_s)))}
+    if isinstance(error, Unauthenticated):
+        return {"WWW-Authenticate": "Bearer"}
+    return {}
+
+
+def parse_error(status: int, body: bytes) -> ModellessError:
+    """The error that a response carries, as the client raises it again.
+
+    A body that is not ours (a proxy's page, a cut connection) gives an error of the status's kind
+    that names the status.
+    """
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        data = None
+    if not isinstance(data, dict) or not isinstance(data.get("error"), str):
+        return _kind(status)(f"HTTP {status} without a readable reason")
+    message, code = data["error"], data.get("code")
+    if code == "SLO_INFEASIBLE":
+        return SloInfeasible(
+            message,
+            reasons={str(k): str(v) for k, v in _mapping(data.get("reasons")).items()},
+            alternatives=_alternatives(data.get("alternatives")),
+        )
+    if code == "COLD":
+        wait = data.get("retry_after_s")
+        return Cold(message, retry_after_s=float(wait) if isinstance(wait, int | float) else 1.0)
+    kind = _PLAIN.get(code) if isinstance(code, str) else None
+    if kind is Internal and data.get("request_id"):
+        message = f"{message} (request {data['request_id']})"
+    return (kind or _kind(status))(message)
+
+
+def _kind(status: int) -> type[ModellessError]:
+    """The plainest error with this status."""
+    if status == 503:
+        return Overloaded
+    for code, other in STATUS.items():
+        if other == status and code in _PLAIN and code != "TASK_NOT_FOUND":
+            return _PLAIN[code]
+    return InvalidInput if 400 <= status < 500 else Internal
+
+
+def _mapping(value: object) -> Mapping[Any, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _alternatives(value: object) -> tuple[Alternative, ...]:
+    """Those that are well formed; a newer server may send more fields than we know."""
+    known = Alternative.__dataclass_fields__
+    found = []
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, dict) and known.keys() <= item.keys():
+            found.append(Alternative(**{name: item[name] for name in known}))
+    return tuple(found)
