@@ -1,0 +1,355 @@
+"""The control API: what is registered, measured, planned and running, and two ways to change it.
+
+``build_api`` makes a FastAPI application over four protocols. Blocking catalog calls run in
+threads, so that a slow database never holds up queries in the same process.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Any, Protocol
+
+from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
+
+from controlplane import frontier
+from controlplane.api_errors import ERRORS, RequestIds, add_error_handlers
+from controlplane.operations import Operations, Registrations
+from controlplane.pages import index_page
+from controlplane.schemas import (
+    DeviceSchema,
+    EventSchema,
+    ModelSchema,
+    OperationSchema,
+    PlanSchema,
+    ProfileSchema,
+    Schema,
+    SloReport,
+    StageChange,
+    TaskSchema,
+    TickSchema,
+    VariantSchema,
+    VersionSchema,
+    WorkerSchema,
+)
+from controlplane.settings import Settings
+from variants.artifacts import ArtifactStore
+from variants.catalog import Catalog
+from variants.errors import ModellessError, NotFound
+from variants.types import CatalogSnapshot, Event, ModelName, TaskName
+from workers.types import WorkerStatus
+
+
+class ControlReads(Operations, Protocol):
+    """What the control API reads of the live state, and where operations are kept.
+
+    Every method raises ``StateUnavailable`` when the live state cannot be reached.
+    """
+
+    async def worker_status(self) -> Sequence[WorkerStatus | Mapping[str, Any]]:
+        """The last status of each worker that is there, as a value or its fields."""
+
+    async def slo_report(self) -> Mapping[str, Any]:
+        """``{"window_s": ..., "tasks": [{task, requests, met, late, refused, attainment}]}``."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ApiContext:
+    """All that the control API stands on."""
+
+    catalog: Catalog
+    store: ArtifactStore
+    settings: Settings
+    live: ControlReads
+    registrations: Registrations | None = None
+    """Made from the rest when it is not given."""
+    _snapshot: CatalogSnapshot = field(default_factory=lambda: CatalogSnapshot(revision=-1))
+
+    async def snapshot(self) -> CatalogSnapshot:
+        """The catalog now; read again only when its revision has moved."""
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> CatalogSnapshot:
+        if self.catalog.revision() != self._snapshot.revision:
+            self._snapshot = self.catalog.snapshot()
+        return self._snapshot
+
+
+class Tasks(Schema):
+    tasks: list[TaskSchema]
+
+
+class Models(Schema):
+    models: list[ModelSchema]
+
+
+class Variants(Schema):
+    variants: list[VariantSchema]
+
+
+class Profiles(Schema):
+    profiles: list[ProfileSchema]
+
+
+class Devices(Schema):
+    devices: list[DeviceSchema]
+
+
+class Workers(Schema):
+    workers: list[WorkerSchema]
+
+
+class Ticks(Schema):
+    ticks: list[TickSchema]
+
+
+class Events(Schema):
+    events: list[EventSchema]
+
+
+TaskPath = Annotated[str, Path(description="Name of a task.", examples=["digits"])]
+ModelPath = Annotated[str, Path(description="Name of a model.", examples=["cnn-small"])]
+Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many, newest first.")]
+
+DESCRIPTION = """\
+Ask for a task, not a model. Queries go to `POST /v1/query` and to the Open Inference Protocol under
+`/v2`; everything here shows and steers what stands behind them.
+
+Every error has the same body: `error`, `code`, `retryable`, `request_id`.
+"""
+
+
+def build_api(context: ApiContext) -> FastAPI:
+    """The control API as an ASGI application.
+
+    Its lifespan ends running registrations; where an application mounts it without its lifespan,
+    it has to await ``api.state.registrations.close()``.
+    """
+    registrations = context.registrations or Registrations(
+        settings=context.settings, operations=context.live
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await registrations.close()
+
+    api = FastAPI(
+        title="modelless",
+        summary="Ask for a task, not a model.",
+        description=DESCRIPTION,
+        version="1",
+        lifespan=lifespan,
+        openapi_tags=[
+            {"name": "catalog", "description": "Tasks, models, variants and their profiles."},
+            {"name": "running", "description": "Workers, the plan and why it is so."},
+            {"name": "registration", "description": "Adding models and moving their versions."},
+        ],
+        responses=ERRORS,
+    )
+    api.state.registrations = registrations
+    api.add_middleware(RequestIds)
+    add_error_handlers(api)
+    api.include_router(_catalog_routes(context))
+    api.include_router(_running_routes(context))
+    api.include_router(_registration_routes(context, registrations))
+    page, headers = index_page()
+
+    @api.get("/", include_in_schema=False)
+    async def index() -> Response:
+        return Response(page, media_type="text/html", headers=headers)
+
+    return api
+
+
+def _catalog_routes(context: ApiContext) -> APIRouter:
+    routes = APIRouter(prefix="/v1", tags=["catalog"])
+
+    @routes.get("/tasks", summary="All tasks")
+    async def tasks() -> Tasks:
+        return Tasks(tasks=frontier.task_rows(await context.snapshot()))
+
+    @routes.get("/tasks/{task}", summary="One task")
+    async def task(task: TaskPath) -> TaskSchema:
+        return frontier.task_rows(await context.snapshot(), task)[0]
+
+    @routes.get("/tasks/{task}/models", summary="Models of a task")
+    async def task_models(task: TaskPath) -> Models:
+        return Models(models=frontier.model_rows(await context.snapshot(), task))
+
+    @routes.get("/tasks/{task}/variants", summary="Variants of a task, with the frontier")
+    async def variants(task: TaskPath) -> Variants:
+        return Variants(variants=frontier.variant_rows(await context.snapshot(), task))
+
+    @routes.get("/variants/{task}/{variant}", summary="One variant")
+    async def variant(task: TaskPath, variant: str) -> VariantSchema:
+        return frontier.variant_row(await context.snapshot(), task, variant)
+
+    @routes.get("/models", summary="All models")
+    async def models() -> Models:
+        return Models(models=frontier.model_rows(await context.snapshot()))
+
+    @routes.get("/models/{task}/{model}", summary="One model with its versions")
+    async def model(task: TaskPath, model: ModelPath) -> ModelSchema:
+        row = frontier.model_rows(await context.snapshot(), task, model)[0]
+        for version in row.versions:
+            version.source_bytes = await asyncio.to_thread(_size, context.store, version)
+        return row
+
+    @routes.get("/profiles", summary="Latency, memory and load time per device kind")
+    async def profiles(
+        task: Annotated[str | None, Query(description="Only of this task.")] = None,
+        variant: Annotated[str | None, Query(description="Only of this variant.")] = None,
+        device_kind: Annotated[str | None, Query(description="Only on this kind.")] = None,
+    ) -> Profiles:
+        snapshot = await context.snapshot()
+        found = [
+            ProfileSchema.of(profile)
+            for profile in snapshot.profiles
+            if task in (None, profile.task)
+            and variant in (None, profile.variant)
+            and device_kind in (None, profile.device_kind)
+        ]
+        return Profiles(profiles=found)
+
+    @routes.get("/devices", summary="Device kinds and their prices")
+    async def devices() -> Devices:
+        snapshot = await context.snapshot()
+        return Devices(devices=[DeviceSchema.of(kind) for kind in snapshot.device_kinds])
+
+    return routes
+
+
+def _running_routes(context: ApiContext) -> APIRouter:
+    routes = APIRouter(prefix="/v1", tags=["running"])
+
+    @routes.get("/workers", summary="Workers and what they have loaded")
+    async def workers() -> Workers:
+        statuses = await context.live.worker_status()
+        found = [WorkerSchema.model_validate(status) for status in statuses]
+        return Workers(workers=sorted(found, key=lambda worker: worker.worker))
+
+    @routes.get("/plan", summary="The newest plan and its explanation")
+    async def plan() -> PlanSchema:
+        return PlanSchema.of(await asyncio.to_thread(context.catalog.latest_plan))
+
+    @routes.get("/ticks", summary="What the control loop saw and decided")
+    async def ticks(limit: Limit = 20) -> Ticks:
+        found = await asyncio.to_thread(context.catalog.ticks, limit)
+        return Ticks(ticks=[TickSchema.of(tick) for tick in found])
+
+    @routes.get("/events", summary="What happened")
+    async def events(
+        limit: Limit = 50,
+        after: Annotated[int, Query(ge=0, description="Only those with a higher `seq`.")] = 0,
+    ) -> Events:
+        found = await asyncio.to_thread(context.catalog.events, limit, after)
+        return Events(events=[EventSchema.of(event) for event in found])
+
+    @routes.get("/slo", summary="How well SLOs are met")
+    async def slo() -> SloReport:
+        return SloReport.model_validate(await context.live.slo_report())
+
+    return routes
+
+
+def _registration_routes(context: ApiContext, registrations: Registrations) -> APIRouter:
+    routes = APIRouter(prefix="/v1", tags=["registration"])
+
+    @routes.post(
+        "/models",
+        status_code=202,
+        summary="Register a model version",
+        description="Checks the model, makes its variants, measures them and adds all to the "
+        "catalog, or nothing. Poll the operation that it answers with.",
+        openapi_extra={"requestBody": _REGISTRATION_FORM},
+    )
+    async def register(request: Request, response: Response) -> OperationSchema:
+        operation = await registrations.start(
+            request.stream(), request.headers.get("content-type", "")
+        )
+        response.headers["Location"] = f"/v1/operations/{operation['id']}"
+        return OperationSchema.model_validate(operation)
+
+    @routes.get("/operations/{id}", summary="State of a long-running request")
+    async def operation(id: str) -> OperationSchema:
+        return OperationSchema.model_validate(await registrations.read(id))
+
+    @routes.post(
+        "/models/{task}/{model}/versions/{version}/stage",
+        summary="Promote or retire a version",
+        description="The other versions of the model stay where they are.",
+    )
+    async def set_stage(
+        task: TaskPath, model: ModelPath, version: Annotated[int, Path(ge=1)], change: StageChange
+    ) -> VersionSchema:
+        row = frontier.model_rows(await context.snapshot(), task, model)[0]
+        before = next((one for one in row.versions if one.version == version), None)
+        if before is None:
+            raise NotFound(f"model {model!r} of task {task!r} has no version {version}")
+        if before.stage is not change.stage:
+            event = Event(
+                at=datetime.now(UTC).isoformat(timespec="seconds"),
+                kind="stage_changed",
+                subject=f"{task}/{model}-v{version}",
+                message=f"{before.stage} -> {change.stage}",
+            )
+            await asyncio.to_thread(
+                context.catalog.set_stage, TaskName(task), ModelName(model), version, change.stage
+            )
+            await asyncio.to_thread(context.catalog.add_event, event)
+        return before.model_copy(update={"stage": change.stage})
+
+    return routes
+
+
+def _size(store: ArtifactStore, version: VersionSchema) -> int | None:
+    """Bytes of a version's source; None when it is not in this store."""
+    try:
+        return store.path(version.source).stat().st_size  # type: ignore[arg-type]
+    except (ModellessError, OSError):
+        return None
+
+
+_REGISTRATION_FORM = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["task", "name", "model", "evaluation"],
+                "properties": {
+                    "task": {
+                        "type": "string",
+                        "description": "The task; made when it is new.",
+                        "example": "digits",
+                    },
+                    "name": {
+                        "type": "string",
+                        "description": "The model's name; a new version when it is known.",
+                        "example": "cnn-small",
+                    },
+                    "labels": {
+                        "type": "string",
+                        "description": "Class names of a new task, separated by commas.",
+                    },
+                    "stage": {"type": "string", "enum": ["candidate", "canary", "live"]},
+                    "model": {"type": "string", "format": "binary", "description": "ONNX file."},
+                    "evaluation": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "Labelled rows (.npz) to measure accuracy on.",
+                    },
+                    "calibration": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "Rows (.npz) to calibrate int8 on.",
+                    },
+                },
+            }
+        }
+    },
+}

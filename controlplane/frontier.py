@@ -1,0 +1,223 @@
+"""The catalog as people read it: variants on the frontier of accuracy and latency.
+
+Pure functions from one catalog snapshot to what the control API shows.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from operator import le
+
+from controlplane.schemas import ModelSchema, OnDevice, TaskSchema, VariantSchema, VersionSchema
+from planner.snapshot import reservation_price
+from variants.errors import NotFound, TaskNotFound
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKind,
+    DeviceKindName,
+    LatencyPoint,
+    ModelName,
+    Profile,
+    Stage,
+    Task,
+    TaskName,
+    Variant,
+    VariantName,
+)
+
+Point = tuple[float, float, float]
+"""p95 in ms, median in ms, negative accuracy: less is better in each."""
+
+SERVING = (Stage.CANARY, Stage.LIVE)
+"""Stages whose variants answer queries."""
+
+
+def find_task(snapshot: CatalogSnapshot, name: str) -> Task:
+    """The task of that name.
+
+    Raises:
+        TaskNotFound: there is none; the error names those that there are.
+    """
+    for task in snapshot.tasks:
+        if task.name == name:
+            return task
+    known = ", ".join(task.name for task in snapshot.tasks[:10])
+    raise TaskNotFound(
+        f"there is no task {name!r}; there are: {known}"
+        if known
+        else f"there is no task {name!r}; nothing is registered yet"
+    )
+
+
+def task_rows(snapshot: CatalogSnapshot, name: str | None = None) -> list[TaskSchema]:
+    """All tasks, or the one of that name, with what stands behind them."""
+    tasks = snapshot.tasks if name is None else (find_task(snapshot, name),)
+    stages = _stages(snapshot)
+    rows = []
+    for task in tasks:
+        serving = [
+            variant.accuracy
+            for variant in snapshot.variants
+            if variant.task == task.name and stages.get(_version_key(variant)) in SERVING
+        ]
+        models = {version.model for version in snapshot.versions if version.task == task.name}
+        rows.append(
+            TaskSchema.of(
+                task,
+                models=len(models),
+                variants=len(serving),
+                best_accuracy=max(serving, default=None),
+            )
+        )
+    return rows
+
+
+def model_rows(
+    snapshot: CatalogSnapshot, task: str | None = None, model: str | None = None
+) -> list[ModelSchema]:
+    """Models with their versions, oldest first; of one task, or one model of it.
+
+    Raises:
+        TaskNotFound: the task is unknown.
+        NotFound: the task has no such model.
+    """
+    if task is not None:
+        find_task(snapshot, task)
+    variants: dict[tuple[TaskName, ModelName, int], list[str]] = defaultdict(list)
+    for variant in snapshot.variants:
+        variants[_version_key(variant)].append(variant.name)
+    grouped: dict[tuple[TaskName, ModelName], list[VersionSchema]] = defaultdict(list)
+    for version in sorted(snapshot.versions, key=lambda v: (v.task, v.model, v.version)):
+        if task in (None, version.task) and model in (None, version.model):
+            built = variants[version.task, version.model, version.version]
+            grouped[version.task, version.model].append(VersionSchema.of(version, variants=built))
+    if model is not None and not grouped:
+        raise NotFound(f"task {task!r} has no model {model!r}")
+    return [
+        ModelSchema(
+            task=of_task,
+            model=name,
+            live=max((v.version for v in versions if v.stage is Stage.LIVE), default=None),
+            versions=versions,
+        )
+        for (of_task, name), versions in grouped.items()
+    ]
+
+
+def variant_rows(snapshot: CatalogSnapshot, task: str) -> list[VariantSchema]:
+    """The variants of a task, the fastest first, each with what it does on every device kind.
+
+    Raises:
+        TaskNotFound: the task is unknown.
+    """
+    find_task(snapshot, task)
+    variants = [variant for variant in snapshot.variants if variant.task == task]
+    names = {variant.name for variant in variants}
+    profiles = [p for p in snapshot.profiles if p.task == task and p.variant in names]
+    kinds = {kind.name: kind for kind in snapshot.device_kinds}
+    stages = _stages(snapshot)
+    serving = [v for v in variants if stages.get(_version_key(v)) in SERVING]
+    beaten = dominated(serving, profiles)
+    rows = []
+    for variant in variants:
+        devices = [
+            _on_device(profile, kinds, dominated=(profile.device_kind, variant.name) in beaten)
+            for profile in profiles
+            if profile.variant == variant.name
+        ]
+        rows.append(
+            VariantSchema(
+                task=variant.task,
+                name=variant.name,
+                model_version=variant.model_version,
+                stage=stages.get(_version_key(variant), Stage.CANDIDATE),
+                runtime=variant.runtime,
+                precision=variant.precision,
+                accuracy=variant.accuracy,
+                accuracy_rows=variant.accuracy_rows,
+                size_bytes=variant.size_bytes,
+                artifact=variant.artifact,
+                options=dict(variant.options),
+                devices=devices,
+                dominated=bool(devices) and all(device.dominated for device in devices),
+            )
+        )
+    return sorted(rows, key=_fastest_first)
+
+
+def variant_row(snapshot: CatalogSnapshot, task: str, variant: str) -> VariantSchema:
+    """One variant.
+
+    Raises:
+        TaskNotFound: the task is unknown.
+        NotFound: the task has no such variant.
+    """
+    for row in variant_rows(snapshot, task):
+        if row.name == variant:
+            return row
+    raise NotFound(f"task {task!r} has no variant {variant!r}")
+
+
+def dominated(
+    variants: Iterable[Variant], profiles: Iterable[Profile]
+) -> set[tuple[DeviceKindName, VariantName]]:
+    """Variants that another one beats on a device kind.
+
+    A variant is dominated where another is at least as accurate and, for one row, at least as fast
+    in median and p95, and strictly better in one of the three. The reservation price follows the
+    median, so a dominated variant is never the best choice, whatever the SLO. Of variants that are
+    equal in all, none dominates. Each is compared only with those found undominated before it.
+    """
+    accuracy = {variant.name: variant.accuracy for variant in variants}
+    by_kind: dict[DeviceKindName, list[tuple[Point, VariantName]]] = defaultdict(list)
+    for profile in profiles:
+        if profile.variant in accuracy:
+            first = profile.points[0]
+            point = (first.p95_ms, first.p50_ms, -accuracy[profile.variant])
+            by_kind[profile.device_kind].append((point, profile.variant))
+    beaten = set()
+    for kind, points in by_kind.items():
+        frontier: list[Point] = []
+        for point, name in sorted(points):
+            if any(better != point and all(map(le, better, point)) for better in frontier):
+                beaten.add((kind, name))
+            else:
+                frontier.append(point)
+    return beaten
+
+
+def _on_device(
+    profile: Profile, kinds: Mapping[DeviceKindName, DeviceKind], *, dominated: bool
+) -> OnDevice:
+    first = profile.points[0]
+    best = max(profile.points, key=_rows_per_s)
+    kind = kinds.get(profile.device_kind)
+    return OnDevice(
+        device_kind=profile.device_kind,
+        p50_ms=first.p50_ms,
+        p95_ms=first.p95_ms,
+        best_rows_per_s=_rows_per_s(best),
+        best_batch_size=best.batch_size,
+        max_batch_size=profile.points[-1].batch_size,
+        price_usd_per_1k=None if kind is None else reservation_price(profile, kind),
+        memory_mib=profile.memory_mib,
+        load_s=profile.load_s,
+        source=profile.source,
+        dominated=dominated,
+    )
+
+
+def _rows_per_s(point: LatencyPoint) -> float:
+    """Throughput of batches of this size, one after another; a clock may measure 0 ms."""
+    return 1_000 * point.batch_size / max(point.p50_ms, 1e-3)
+
+
+def _fastest_first(row: VariantSchema) -> tuple[float, str]:
+    return (min((device.p95_ms for device in row.devices), default=float("inf")), row.name)
+
+
+def _version_key(variant: Variant) -> tuple[TaskName, ModelName, int]:
+    return (variant.task, variant.model, variant.version)
+
+
+def _stages(snapshot: CatalogSnapshot) -> dict[tuple[TaskName, ModelName, int], Stage]:
+    return {(v.task, v.model, v.version): v.stage for v in snapshot.versions}
