@@ -23,6 +23,9 @@ from variants.types import (
     WorkerId,
 )
 
+TRANSPORT_MS = 0.3
+"""Allowance for the way to a worker and back, unless a snapshot says otherwise."""
+
 
 class LatencyTable:
     """Latency of a whole batch for every batch size, as a look-up.
@@ -84,15 +87,45 @@ class Candidate:
     """Workers of its device kind that could load it and do not hold it."""
 
 
+class Block(NamedTuple):
+    """A few neighbours of a frontier with the best that any of them offers, to skip them at once.
+
+    No member is more accurate, faster or cheaper than the block says.
+    """
+
+    accuracy: float
+    latency_ms: float
+    """Of a batch of one row: a lower bound for every batch."""
+    price_usd_per_1k: float
+    candidates: tuple[Candidate, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView:
-    """A task with its candidates, ordered once for each preference."""
+    """A task with its candidates, ordered once for each preference.
+
+    Made by ``planner.frontier.task_view``. The frontiers hold the candidates that are ready on a
+    worker, are no canary and are not dominated by another one ready on the same workers.
+    """
 
     task: Task
     by_cost: tuple[Candidate, ...]
-    """Ascending by price, then latency, then name."""
+    """All candidates, ascending by price, then latency, then name."""
     by_accuracy: tuple[Candidate, ...]
     """Descending by accuracy, then as ``by_cost``."""
+    cost_frontier: tuple[Block, ...]
+    """In the order of ``by_cost``."""
+    accuracy_frontier: tuple[Block, ...]
+    """In the order of ``by_accuracy``."""
+    latency_frontier: tuple[Block, ...]
+    """Ascending by latency of one row, then price, then name."""
+    by_variant: Mapping[VariantName, tuple[Candidate, ...]]
+    """The candidates of each variant, in the order of ``by_cost``: for pinned queries."""
+    excluded: Mapping[VariantName, str]
+    """Variants that cannot answer whatever the SLO, with the reason: their version's stage, or
+    no profile."""
+    accuracies: tuple[float, ...]
+    """Of all candidates that are no canary, ascending, each once: the steps of SLO classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +135,7 @@ class Snapshot:
     revision: int
     tasks: Mapping[TaskName, TaskView]
     workers: Mapping[WorkerId, WorkerView]
-    transport_ms: float = 0.3
+    transport_ms: float = TRANSPORT_MS
     """Allowance for the way to the worker and back."""
 
 

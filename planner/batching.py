@@ -1,0 +1,436 @@
+"""What a worker decides about its queue: which query is admitted, which batch runs next.
+
+One ``Schedule`` belongs to one slice, which runs one batch at a time. It keeps the admitted queries
+of every loaded variant earliest deadline first and guarantees, as long as latencies are as
+predicted, that **no admitted query becomes late**:
+
+* *Forecast.* Two schedules are thought through, both earliest deadline first: ``merged`` (the head
+  decides the variant, its batch grows while it stays in time for the head) and ``alone`` (every
+  query by itself). Each is memoryless: what follows its first batch is again the same schedule of
+  the rest. So once one of them is in time, following it stays in time.
+* *Admission.* A query enters if a forecast of the queue with it is in time for everyone.
+* *Batch.* The head decides the variant; the largest batch after which a forecast of the rest is in
+  time for everyone runs now. Nothing waits to fill a batch.
+
+Usually slack is ample and both decisions take constant time: when all work together, from now,
+ends before the earliest deadline, no order can make anyone late. Forecasts are computed only when
+slack is short, and between two batches only for a bounded number of steps; beyond it a query is
+refused, which is always safe.
+
+*Fairness.* Each task has a planned share of the time. A task is above it when its part of the busy
+time of the last seconds, queued work included, exceeds the share; time that no plan names is split
+equally among tasks without a share, or in proportion if there are none. While another task is
+active, a task above its share is admitted only if it finishes within the first half of its budget.
+So when the backlog grows, it is refused first and the other half stays free for the others.
+
+All times are milliseconds on one clock of the caller's choosing.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from heapq import heappop, heappush
+from math import exp, inf
+from typing import NamedTuple
+
+from planner.types import LatencyTable
+
+MAX_QUEUE = 8_192
+"""Queries that one worker holds at most."""
+GREEDY_BUDGET = 0.5
+"""Part of its budget that a query may use whose task is above its share."""
+ACTIVE_MS = 2_000.0
+"""A task counts as active for this long after a query of it arrived."""
+DECAY_MS = 5_000.0
+"""Time constant with which busy time is forgotten."""
+FORECAST_STEPS = 4_096
+"""Queries that forecasts for admission look at between two batches."""
+EXACT_QUEUE = 128
+"""Up to this many waiting queries every batch size is tried; above, each time half of the last."""
+ROUNDING_MS = 1e-6
+
+
+class Verdict(StrEnum):
+    """What became of a query at the door, and why."""
+
+    ADMITTED = "admitted"
+    TOO_MANY_ROWS = "it has more rows than the largest batch"
+    QUEUE_FULL = "the queue is full"
+    WOULD_BE_LATE = "it, or an admitted query, would be late"
+    OVER_SHARE = "its task is above its share and the backlog uses half of its budget"
+
+
+class Tenant:
+    """A task on this slice: its planned share and the time that it used."""
+
+    __slots__ = ("busy_ms", "lanes", "seen_ms", "share", "stamp_ms")
+
+    def __init__(self) -> None:
+        self.share = 0.0
+        self.busy_ms = 0.0
+        self.stamp_ms = 0.0
+        self.seen_ms = -inf
+        self.lanes: list[Lane] = []
+
+    def used_ms(self, now_ms: float) -> float:
+        """Decayed busy time and the work that is queued."""
+        return self.decayed_ms(now_ms) + sum(lane.work_ms for lane in self.lanes)
+
+    def decayed_ms(self, now_ms: float) -> float:
+        return self.busy_ms * exp(min(0.0, self.stamp_ms - now_ms) / DECAY_MS)
+
+
+class Lane:
+    """The waiting queries of one loaded variant."""
+
+    __slots__ = (
+        "correction", "max_batch", "ms", "queue", "rows", "task", "tenant", "unit_ms", "work_ms",
+    )  # fmt: skip
+
+    def __init__(self, task: str, tenant: Tenant, table: LatencyTable) -> None:
+        self.task = task
+        self.tenant = tenant
+        self.correction = 1.0
+        """Observed over predicted latency; multiplies the table."""
+        self.queue: list[tuple[float, int, Item]] = []
+        """A heap of (deadline, order of arrival, query)."""
+        self.rows = 0
+        self.work_ms = 0.0
+        """At most this long to run all that waits, merged."""
+        self.set_table(table)
+
+    def set_table(self, table: LatencyTable) -> None:
+        self.ms = table.ms
+        self.max_batch = table.max_batch
+        self.unit_ms = min(ms / b for b, ms in enumerate(table.ms) if b)
+
+    def latency_ms(self, rows: int) -> float:
+        """Predicted latency of a batch."""
+        return self.ms[rows] * self.correction
+
+    def bound_ms(self, count: int, rows: int) -> float:
+        """At most this long for ``count`` queries of ``rows`` rows in all, merged in any order.
+
+        Filled one after the other, two neighbouring batches together exceed the largest batch, so
+        rows R in batches of at most B make at most 2R/B + 1 batches; single rows fill them all.
+        """
+        largest = self.max_batch
+        if rows <= largest:
+            return self.ms[rows] * self.correction if rows else 0.0
+        if count == rows:
+            full, rest = divmod(rows, largest)
+            whole = full * self.ms[largest]
+            return (whole + self.ms[rest] if rest else whole) * self.correction
+        return (2 * rows // largest + 1) * self.ms[largest] * self.correction
+
+
+class Item:
+    """One query in a lane. Whoever queues more about it derives from it."""
+
+    __slots__ = ("deadline_ms", "lane", "rows")
+
+    def __init__(self, lane: Lane, deadline_ms: float, rows: int) -> None:
+        self.lane = lane
+        self.deadline_ms = deadline_ms
+        self.rows = rows
+
+
+class Batch(NamedTuple):
+    """What runs next: queries of one variant, earliest deadline first."""
+
+    lane: Lane
+    items: list[Item]
+    rows: int
+    predicted_ms: float
+
+
+_Entry = tuple[float, int, Item]
+
+
+def merged_in_time(
+    order: Sequence[_Entry], start_ms: float, fresh: Item | None = None, limit_ms: float = inf
+) -> bool:
+    """Whether all are in time when batches grow as far as the deadline of their head allows.
+
+    ``order`` ascends by deadline. ``fresh`` has to be done by ``limit_ms`` as well.
+    """
+    queues: dict[Lane, list[Item]] = {}
+    for _, _, item in order:
+        queues.setdefault(item.lane, []).append(item)
+    taken = dict.fromkeys(queues, 0)
+    met = dict.fromkeys(queues, 0)
+    for deadline_ms, _, head in order:
+        lane = head.lane
+        met[lane] += 1
+        first = taken[lane]
+        if met[lane] <= first:
+            continue
+        queue, ms, correction, rows = queues[lane], lane.ms, lane.correction, head.rows
+        done_ms = start_ms + ms[rows] * correction
+        if done_ms > deadline_ms + ROUNDING_MS:
+            return False
+        last = first + 1
+        while last < len(queue):
+            more = rows + queue[last].rows
+            if more > lane.max_batch:
+                break
+            later_ms = start_ms + ms[more] * correction
+            if later_ms > deadline_ms:
+                break
+            rows, done_ms = more, later_ms
+            last += 1
+        if done_ms > limit_ms and fresh in queue[first:last]:
+            return False
+        start_ms = done_ms
+        taken[lane] = last
+    return True
+
+
+def alone_in_time(
+    order: Sequence[_Entry], start_ms: float, fresh: Item | None = None, limit_ms: float = inf
+) -> bool:
+    """Whether all are in time when every query runs by itself, in the given order."""
+    for deadline_ms, _, item in order:
+        lane = item.lane
+        start_ms += lane.ms[item.rows] * lane.correction
+        if start_ms > deadline_ms + ROUNDING_MS or (item is fresh and start_ms > limit_ms):
+            return False
+    return True
+
+
+class Schedule:
+    """The queue of one slice and the two decisions about it. Deterministic; knows no clock."""
+
+    def __init__(self, max_queue: int = MAX_QUEUE) -> None:
+        self.max_queue = max_queue
+        self.busy_until_ms = 0.0
+        """When the running batch is predicted to be done; in the past when none runs."""
+        self.count = 0
+        self.work_ms = 0.0
+        """At most this long to run all that waits."""
+        self._floor_ms = 0.0
+        self._active: list[Lane] = []
+        self._tenants: dict[str, Tenant] = {}
+        self._order = 0
+        self._earliest_ms = inf
+        self._latest_ms = -inf
+        self._steps = FORECAST_STEPS
+
+    def add_lane(self, task: str, table: LatencyTable, share: float = 0.0) -> Lane:
+        """A lane for a variant that was loaded."""
+        tenant = self._tenants.setdefault(task, Tenant())
+        tenant.share = max(tenant.share, share) if tenant.lanes else share
+        lane = Lane(task, tenant, table)
+        tenant.lanes.append(lane)
+        return lane
+
+    def remove_lane(self, lane: Lane) -> list[Item]:
+        """Forget a lane; returns the queries that still waited in it, earliest deadline first."""
+        items = [entry[2] for entry in sorted(lane.queue)]
+        lane.queue.clear()
+        self._resize(lane, -len(items), -lane.rows)
+        lane.tenant.lanes.remove(lane)
+        if not lane.tenant.lanes:
+            self._tenants.pop(lane.task, None)
+        return items
+
+    def replan(self, lane: Lane, table: LatencyTable, share: float) -> None:
+        """Take over a new latency table and share; what waits stays admitted if it still fits."""
+        self._floor_ms -= lane.rows * lane.unit_ms * lane.correction
+        if table.max_batch >= max((entry[2].rows for entry in lane.queue), default=1):
+            lane.set_table(table)
+        self._floor_ms += lane.rows * lane.unit_ms * lane.correction
+        lane.tenant.share = share
+        self._resize(lane, 0, 0)
+
+    def correct(self, lane: Lane, correction: float) -> None:
+        """Set the factor observed / predicted of a lane."""
+        self._floor_ms += lane.rows * lane.unit_ms * (correction - lane.correction)
+        lane.correction = correction
+        if lane.rows:
+            self._resize(lane, 0, 0)
+
+    def backlog_ms(self, now_ms: float) -> float:
+        """At most this long until all admitted work is done."""
+        return max(0.0, self.busy_until_ms - now_ms) + self.work_ms
+
+    # -- admission --------------------------------------------------------------------------------
+
+    def admit(self, item: Item, now_ms: float) -> Verdict:
+        """Queue a query if the whole queue stays in time with it, or say why not."""
+        lane, rows, deadline_ms = item.lane, item.rows, item.deadline_ms
+        lane.tenant.seen_ms = now_ms
+        if rows > lane.max_batch:
+            return Verdict.TOO_MANY_ROWS
+        if self.count >= self.max_queue:
+            return Verdict.QUEUE_FULL
+        start_ms = max(now_ms, self.busy_until_ms)
+        added_ms = lane.bound_ms(len(lane.queue) + 1, lane.rows + rows) - lane.work_ms
+        done_ms = start_ms + self.work_ms + added_ms
+        ample = done_ms <= min(deadline_ms, self._earliest_ms)
+        modest_ms = now_ms + GREEDY_BUDGET * (deadline_ms - now_ms)
+        if not ample or done_ms > modest_ms:
+            greedy = len(self._tenants) > 1 and self._over_share(lane.tenant, now_ms)
+            if (greedy or not ample) and not self._forecast(
+                item, start_ms, modest_ms if greedy else deadline_ms
+            ):
+                return Verdict.OVER_SHARE if greedy else Verdict.WOULD_BE_LATE
+        self._push(item, added_ms)
+        return Verdict.ADMITTED
+
+    def _forecast(self, item: Item, start_ms: float, limit_ms: float) -> bool:
+        """Whether everybody is in time with the query in the queue and it by ``limit_ms``."""
+        lane, rows = item.lane, item.rows
+        if start_ms + lane.ms[rows] * lane.correction > limit_ms:
+            return False
+        floor_ms = self._floor_ms + rows * lane.unit_ms * lane.correction
+        if item.deadline_ms >= self._latest_ms and start_ms + floor_ms > item.deadline_ms:
+            return False  # all of the queue has to be done before it, however it is batched
+        if self._steps < self.count:
+            return False
+        self._steps -= self.count + 1
+        order = self._ordered()
+        order.append((item.deadline_ms, self._order, item))
+        order.sort()
+        return merged_in_time(order, start_ms, item, limit_ms) or alone_in_time(
+            order, start_ms, item, limit_ms
+        )
+
+    def _over_share(self, tenant: Tenant, now_ms: float) -> bool:
+        active = [t for t in self._tenants.values() if now_ms - t.seen_ms <= ACTIVE_MS]
+        if len(active) < 2:
+            return False
+        planned = sum(t.share for t in active)
+        unplanned = sum(1 for t in active if not t.share)
+        if not unplanned:
+            entitled = tenant.share / planned
+        elif tenant.share:
+            entitled = tenant.share
+        else:
+            entitled = max(0.0, 1.0 - planned) / unplanned
+        return tenant.used_ms(now_ms) > entitled * sum(t.used_ms(now_ms) for t in active)
+
+    # -- batches ----------------------------------------------------------------------------------
+
+    def pop_expired(self, now_ms: float) -> list[Item]:
+        """Take out the queries whose deadline has passed."""
+        if self._earliest_ms >= now_ms:
+            return []
+        late: list[Item] = []
+        for lane in tuple(self._active):
+            count, rows = 0, 0
+            while lane.queue and lane.queue[0][0] < now_ms:
+                item = heappop(lane.queue)[2]
+                late.append(item)
+                count, rows = count + 1, rows + item.rows
+            if count:
+                self._resize(lane, -count, -rows)
+        return late
+
+    def next_batch(self, now_ms: float) -> Batch | None:
+        """Take out what runs next, or ``None`` when nothing waits. The slice must be free."""
+        if not self.count:
+            return None
+        self._steps = FORECAST_STEPS
+        active = self._active
+        lane = active[0] if len(active) == 1 else min(active, key=_head)
+        entries, rows = self._candidates(lane, now_ms)
+        batch_ms = lane.ms[rows] * lane.correction
+        count = len(entries)
+        rest_ms = lane.bound_ms(len(lane.queue), lane.rows - rows)
+        ample = now_ms + batch_ms + self.work_ms - lane.work_ms + rest_ms <= self._earliest_ms
+        if not ample and self.count > count and count > 1:
+            count = self._largest_safe(lane, entries, now_ms)
+            for entry in entries[count:]:
+                heappush(lane.queue, entry)
+                rows -= entry[2].rows
+            del entries[count:]
+            batch_ms = lane.ms[rows] * lane.correction
+        self._resize(lane, -count, -rows)
+        self.busy_until_ms = now_ms + batch_ms
+        return Batch(lane, [entry[2] for entry in entries], rows, batch_ms)
+
+    def finished(self, lane: Lane, now_ms: float, busy_ms: float) -> None:
+        """Account for a batch that is done; the slice is free again."""
+        tenant = lane.tenant
+        tenant.busy_ms = tenant.decayed_ms(now_ms) + busy_ms
+        tenant.stamp_ms = now_ms
+        self.busy_until_ms = now_ms
+
+    def _candidates(self, lane: Lane, now_ms: float) -> tuple[list[_Entry], int]:
+        """Pop as many as fit the largest batch and are done before the head's deadline.
+
+        If even the head alone is late, the batch is as large as it can be: that catches up fastest.
+        """
+        queue, ms, correction, largest = lane.queue, lane.ms, lane.correction, lane.max_batch
+        entries = [heappop(queue)]
+        deadline_ms, _, head = entries[0]
+        rows = head.rows
+        if now_ms + ms[rows] * correction > deadline_ms + ROUNDING_MS:
+            deadline_ms = inf
+        while queue:
+            more = rows + queue[0][2].rows
+            if more > largest or now_ms + ms[more] * correction > deadline_ms:
+                break
+            entries.append(heappop(queue))
+            rows = more
+        return entries, rows
+
+    def _largest_safe(self, lane: Lane, entries: list[_Entry], now_ms: float) -> int:
+        """How many of the candidates can run now so that a forecast of the rest is in time.
+
+        All of them when it is late in any case.
+        """
+        rest = self._ordered()
+        count = len(entries)
+        while count:
+            rows = sum(entry[2].rows for entry in entries[:count])
+            done_ms = now_ms + lane.ms[rows] * lane.correction
+            order = sorted(rest + entries[count:])
+            if merged_in_time(order, done_ms) or alone_in_time(order, done_ms):
+                return count
+            count = count - 1 if self.count <= EXACT_QUEUE else count // 2
+        return len(entries)
+
+    # -- book-keeping -----------------------------------------------------------------------------
+
+    def _ordered(self) -> list[_Entry]:
+        order: list[_Entry] = []
+        for lane in self._active:
+            order += lane.queue
+        order.sort()
+        return order
+
+    def _push(self, item: Item, added_ms: float) -> None:
+        lane, deadline_ms = item.lane, item.deadline_ms
+        if not lane.queue:
+            self._active.append(lane)
+        heappush(lane.queue, (deadline_ms, self._order, item))
+        self._order += 1
+        lane.rows += item.rows
+        lane.work_ms += added_ms
+        self.work_ms += added_ms
+        self._floor_ms += item.rows * lane.unit_ms * lane.correction
+        self.count += 1
+        self._earliest_ms = min(self._earliest_ms, deadline_ms)
+        self._latest_ms = max(self._latest_ms, deadline_ms)
+
+    def _resize(self, lane: Lane, count: int, rows: int) -> None:
+        """Bring the totals in line after queries left a lane or its prediction changed."""
+        self.count += count
+        lane.rows += rows
+        if not self.count:
+            self.work_ms = self._floor_ms = lane.work_ms = 0.0
+            self._earliest_ms, self._latest_ms = inf, -inf
+            self._active.clear()
+            return
+        self._floor_ms += rows * lane.unit_ms * lane.correction
+        work_ms = lane.bound_ms(len(lane.queue), lane.rows)
+        self.work_ms += work_ms - lane.work_ms
+        lane.work_ms = work_ms
+        if not lane.queue and lane in self._active:
+            self._active.remove(lane)
+        self._earliest_ms = min(active.queue[0][0] for active in self._active)
+
+
+def _head(lane: Lane) -> tuple[float, int]:
+    return lane.queue[0][:2]

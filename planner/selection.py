@@ -1,0 +1,267 @@
+"""Selection: which variant on which worker answers a query.
+
+A candidate fits when it meets the accuracy floor and the cost ceiling, takes the rows in one
+batch, and is predicted to complete within what is left of the deadline:
+``wait of the worker + p95 of the batch (margin included) + transport``. Of those that fit, the
+first in the order of the query's preference is chosen. Four passes, each only when the one before
+found nothing:
+
+1. ready variants, each on the less busy of two workers drawn at random;
+2. ready variants, each on its least busy worker: nobody is refused by an unlucky draw;
+3. variants that can be loaded and still answer in time;
+4. under best effort, the nearest ready variant, whatever it misses.
+
+The first pass is the hot path: it allocates nothing but the ``Choice``, and skips whole blocks of
+the frontier at once. What it cannot answer may take longer.
+"""
+
+from collections.abc import Callable, Sequence
+from math import inf
+
+from planner.refusal import refuse, task_not_found, variant_not_found
+from planner.routing import least_busy, roomiest, route
+from planner.types import (
+    Block,
+    Candidate,
+    Choice,
+    Query,
+    Reason,
+    Refusal,
+    Snapshot,
+    WorkerView,
+)
+from variants.types import Prefer, WorkerId
+
+Workers = tuple[WorkerView, ...]
+Pick = Callable[[Workers, int, float, WorkerId | None], WorkerView | None]
+
+
+def select(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
+    """The variant and worker that answer a query, or why none does.
+
+    ``now_ms`` is on the clock of ``query.received_ms`` and of the workers' ``busy_until_ms``.
+    Canaries answer only when they are pinned.
+    """
+    view = snapshot.tasks.get(query.task)
+    if view is None:
+        return task_not_found(query)
+    prefer = query.prefer
+    candidates = view.by_accuracy if prefer is Prefer.ACCURACY else view.by_cost
+    if query.variant is not None:
+        candidates = view.by_variant.get(query.variant, ())
+        if not candidates:
+            return variant_not_found(view, query.variant)
+        frontier: Sequence[Block] = (Block(inf, 0.0, 0.0, candidates),)
+        reason = Reason.PINNED
+    elif prefer is Prefer.COST:
+        frontier, reason = view.cost_frontier, Reason.CHEAPEST_THAT_FITS
+    elif prefer is Prefer.ACCURACY:
+        frontier, reason = view.accuracy_frontier, Reason.MOST_ACCURATE_THAT_FITS
+    else:
+        frontier, reason = view.latency_frontier, Reason.EARLIEST_COMPLETION
+
+    search = _earliest if prefer is Prefer.LATENCY else _first
+    transport_ms = snapshot.transport_ms
+    left_ms = query.received_ms + query.latency_ms - now_ms - transport_ms
+    choice: Choice | None = None
+    if left_ms > 0.0:
+        choice = (
+            search(frontier, reason, route, query, now_ms, left_ms, transport_ms)
+            or search(frontier, reason, _once(least_busy), query, now_ms, left_ms, transport_ms)
+            or _cold(candidates, query, now_ms, left_ms, transport_ms)
+        )
+    if choice is None and query.best_effort:
+        choice = _nearest(candidates, query, now_ms, left_ms, transport_ms)
+    return choice or refuse(snapshot, view, candidates, query, now_ms)
+
+
+def _first(
+    frontier: Sequence[Block],
+    reason: Reason,
+    pick: Pick,
+    query: Query,
+    now_ms: float,
+    left_ms: float,
+    transport_ms: float,
+) -> Choice | None:
+    """The first candidate of a frontier that fits. ``left_ms`` has transport taken off."""
+    _, rows, _, _, floor, ceiling, _, _, _, draw, avoid = query
+    if floor is None:
+        floor = -inf
+    if ceiling is None:
+        ceiling = inf
+    ready: Workers | None = None
+    worker: WorkerView | None = None
+    run_left_ms = left_ms
+    for accuracy, latency_ms, price, candidates in frontier:
+        if accuracy < floor or latency_ms > left_ms or price > ceiling:
+            continue
+        for candidate in candidates:
+            if candidate.accuracy < floor or candidate.price_usd_per_1k > ceiling:
+                continue
+            table = candidate.table
+            if rows > table.max_batch:
+                continue
+            batch_ms = table.ms[rows]
+            if batch_ms > left_ms:
+                continue
+            if candidate.ready is not ready:
+                ready = candidate.ready
+                worker = pick(ready, draw, now_ms, avoid)
+                if worker is None:
+                    continue
+                busy_until_ms = worker.busy_until_ms
+                run_left_ms = left_ms - (busy_until_ms - now_ms if busy_until_ms > now_ms else 0.0)
+            if worker is not None and batch_ms <= run_left_ms:
+                predicted_ms = left_ms - run_left_ms + batch_ms + transport_ms
+                return Choice(candidate, worker, predicted_ms, False, reason, True)
+    return None
+
+
+def _earliest(
+    frontier: Sequence[Block],
+    reason: Reason,
+    pick: Pick,
+    query: Query,
+    now_ms: float,
+    left_ms: float,
+    transport_ms: float,
+) -> Choice | None:
+    """The candidate that fits and completes first; ties go to the cheaper, faster, lesser name.
+
+    The frontier ascends by latency of one row, which bounds every completion from below.
+    """
+    _, rows, _, _, floor, ceiling, _, _, _, draw, avoid = query
+    if floor is None:
+        floor = -inf
+    if ceiling is None:
+        ceiling = inf
+    ready: Workers | None = None
+    worker: WorkerView | None = None
+    wait_ms = 0.0
+    best: tuple[Candidate, WorkerView] | None = None
+    best_ms = left_ms
+    for accuracy, latency_ms, price, candidates in frontier:
+        if latency_ms > best_ms:
+            break
+        if accuracy < floor or price > ceiling:
+            continue
+        for candidate in candidates:
+            if candidate.accuracy < floor or candidate.price_usd_per_1k > ceiling:
+                continue
+            table = candidate.table
+            if rows > table.max_batch:
+                continue
+            batch_ms = table.ms[rows]
+            if batch_ms > best_ms:
+                continue
+            if candidate.ready is not ready:
+                ready = candidate.ready
+                worker = pick(ready, draw, now_ms, avoid)
+                if worker is not None:
+                    wait_ms = max(0.0, worker.busy_until_ms - now_ms)
+            if worker is None or wait_ms + batch_ms > best_ms:
+                continue
+            if (
+                best is None
+                or wait_ms + batch_ms < best_ms
+                or candidate.price_usd_per_1k < best[0].price_usd_per_1k
+            ):
+                best, best_ms = (candidate, worker), wait_ms + batch_ms
+    if best is None:
+        return None
+    return Choice(*best, best_ms + transport_ms, False, reason, True)
+
+
+def _once(pick: Pick) -> Pick:
+    """The same pick, made once for each set of workers. For one query at one moment."""
+    known: dict[int, WorkerView | None] = {}
+
+    def remembered(
+        workers: Workers, draw: int, now_ms: float, avoid: WorkerId | None
+    ) -> WorkerView | None:
+        key = id(workers)
+        if key not in known:
+            known[key] = pick(workers, draw, now_ms, avoid)
+        return known[key]
+
+    return remembered
+
+
+def _cold(
+    candidates: Sequence[Candidate],
+    query: Query,
+    now_ms: float,
+    left_ms: float,
+    transport_ms: float,
+) -> Choice | None:
+    """The first candidate that can be loaded and still answer in time, on its roomiest host.
+
+    Whether the host has to unload something first is the host's business; it refuses at once when
+    nothing may go. Under ``prefer: latency`` the earliest completion is taken.
+    """
+    pick = _once(roomiest)
+    floor = -inf if query.accuracy is None else query.accuracy
+    ceiling = inf if query.cost is None else query.cost
+    best: Choice | None = None
+    for candidate in candidates:
+        if candidate.accuracy < floor or candidate.price_usd_per_1k > ceiling:
+            continue
+        if query.rows > candidate.table.max_batch or (candidate.canary and query.variant is None):
+            continue
+        cold_ms = candidate.load_ms + candidate.table.ms[query.rows]
+        if not candidate.hosts or cold_ms > left_ms:
+            continue
+        host = pick(candidate.hosts, query.draw, now_ms, query.avoid)
+        if host is None:
+            continue
+        cold_ms += max(0.0, host.busy_until_ms - now_ms)
+        if cold_ms > left_ms:
+            continue
+        choice = Choice(
+            candidate, host, cold_ms + transport_ms, True, Reason.LOADED_ON_DEMAND, True
+        )
+        if query.prefer is not Prefer.LATENCY:
+            return choice
+        if best is None or choice.predicted_ms < best.predicted_ms:
+            best = choice
+    return best
+
+
+def _nearest(
+    candidates: Sequence[Candidate],
+    query: Query,
+    now_ms: float,
+    left_ms: float,
+    transport_ms: float,
+) -> Choice | None:
+    """The ready candidate that misses the SLO least, for best effort.
+
+    First those that keep accuracy and cost, the earliest completion before others; then those that
+    keep the deadline, the most accurate first; then any, the earliest completion first.
+    """
+    pick = _once(least_busy)
+    floor = -inf if query.accuracy is None else query.accuracy
+    ceiling = inf if query.cost is None else query.cost
+    nearest: tuple[Candidate, WorkerView, float] | None = None
+    nearest_rank = (inf, inf, inf)
+    for candidate in candidates:
+        if query.rows > candidate.table.max_batch or (candidate.canary and query.variant is None):
+            continue
+        worker = pick(candidate.ready, query.draw, now_ms, query.avoid)
+        if worker is None:
+            continue
+        done_ms = max(0.0, worker.busy_until_ms - now_ms) + candidate.table.ms[query.rows]
+        price = candidate.price_usd_per_1k
+        if candidate.accuracy >= floor and price <= ceiling:
+            rank = (0.0, done_ms, price)
+        elif done_ms <= left_ms:
+            rank = (1.0, -candidate.accuracy, price)
+        else:
+            rank = (2.0, done_ms, price)
+        if rank < nearest_rank:
+            nearest, nearest_rank = (candidate, worker, done_ms), rank
+    if nearest is None:
+        return None
+    candidate, worker, done_ms = nearest
+    return Choice(candidate, worker, done_ms + transport_ms, False, Reason.BEST_EFFORT, False)
