@@ -1,0 +1,135 @@
+"""Control messages of the tensor channel as JSON, and back into values."""
+
+from dataclasses import fields
+from typing import Any, cast
+
+import orjson
+
+from variants.errors import (
+    Conflict,
+    DeadlineExceeded,
+    Internal,
+    InvalidInput,
+    ModellessError,
+    NotFound,
+    Overloaded,
+    ReplicaLost,
+    RuntimeFailed,
+)
+from variants.types import Digest, ReplicaState, TaskName, TensorSpec, VariantName
+from workers.types import LoadSpec, ReplicaStatus, WorkerStatus
+
+_ERRORS: dict[str, type[ModellessError]] = {
+    kind.__name__: kind
+    for kind in (
+        Conflict, DeadlineExceeded, Internal, InvalidInput, NotFound, Overloaded, ReplicaLost,
+        RuntimeFailed,
+    )
+}  # fmt: skip
+
+
+def encode(value: Any) -> bytes:
+    """JSON of a value of plain types and dataclasses."""
+    return orjson.dumps(value)
+
+
+def decode(data: bytes) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"a control message is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidInput("a control message is no JSON object")
+    return value
+
+
+def encode_error(error: ModellessError) -> bytes:
+    return encode({"error": type(error).__name__, "message": error.message})
+
+
+def decode_error(data: bytes) -> ModellessError:
+    """The error that ``encode_error`` wrote; ``Internal`` for one that is not known."""
+    value = decode(data)
+    kind = _ERRORS.get(str(value.get("error")), Internal)
+    return kind(str(value.get("message", "")))
+
+
+def decode_load(value: dict[str, Any]) -> LoadSpec:
+    """A load spec.
+
+    Raises:
+        InvalidInput: a field is missing or wrong.
+    """
+    try:
+        latency = tuple((int(b), float(ms)) for b, ms in value["latency"])
+        spec = LoadSpec(
+            task=TaskName(str(value["task"])),
+            variant=VariantName(str(value["variant"])),
+            runtime=str(value["runtime"]),
+            artifact=Digest(str(value["artifact"])),
+            path=str(value["path"]),
+            inputs=_tensors(value["inputs"]),
+            outputs=_tensors(value["outputs"]),
+            latency=latency,
+            memory_mib=float(value["memory_mib"]),
+            load_s=float(value["load_s"]),
+            share=float(value["share"]),
+            options=tuple((str(key), str(text)) for key, text in value["options"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(f"a load message is wrong: {error!r}") from error
+    sizes = [size for size, _ in latency]
+    if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1:
+        raise InvalidInput("a load message has batch sizes that do not ascend from 1 or more")
+    return spec
+
+
+def _tensors(values: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(
+            name=str(value["name"]),
+            dtype=str(value["dtype"]),
+            shape=tuple(int(n) for n in value["shape"]),
+        )
+        for value in values
+    )
+
+
+def decode_replica(value: dict[str, Any]) -> ReplicaStatus:
+    """A replica's status."""
+    known = {field.name for field in fields(ReplicaStatus)}
+    kept = {name: item for name, item in value.items() if name in known}
+    return ReplicaStatus(**{**kept, "state": ReplicaState(value["state"])})
+
+
+def decode_status(data: bytes) -> WorkerStatus:
+    """A worker's status.
+
+    Raises:
+        InvalidInput: a field is missing or wrong.
+    """
+    value = decode(data)
+    try:
+        known = {field.name for field in fields(WorkerStatus)}
+        kept = {name: item for name, item in value.items() if name in known}
+        replicas = tuple(decode_replica(item) for item in value["replicas"])
+        return WorkerStatus(**{**kept, "replicas": replicas})
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(f"a status message is wrong: {error!r}") from error
+
+
+def named(value: dict[str, Any]) -> tuple[str, str]:
+    """Task and variant of a message.
+
+    Raises:
+        InvalidInput: one is missing.
+    """
+    task, variant = value.get("task"), value.get("variant")
+    if not isinstance(task, str) or not isinstance(variant, str):
+        raise InvalidInput("a control message names no task or no variant")
+    return task, cast(str, variant)
