@@ -1,0 +1,1 @@
+"""Example model families, trained where they are used."""

@@ -1,0 +1,239 @@
+"""Trains the digits family: seven ONNX models of one task, from 10 us to several ms per image.
+
+``python -m variants.zoo.digits --out DIR`` prints one JSON line per step and leaves
+
+- ``<model>/1/model.onnx`` for each model: ``pixels`` float32 ``[batch, 64]`` (raw 0 to 16, row by
+  row) to ``scores`` float32 ``[batch, 10]``, probabilities;
+- ``calibration.npz`` and ``evaluation.npz``: rows that no model was trained on (``pixels``,
+  ``labels``); only the second one measures accuracy;
+- ``labels.txt``, one label a line;
+- ``family.json``, written last: the mark that everything else is whole.
+
+A folder that was made by the same recipe is left alone, so that a second run returns at once. The
+data are scikit-learn's digits: 1,797 images of 8x8 pixels, in a fixed stratified split.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FAMILY = "digits"
+EVALUATION_ROWS = 540
+CALIBRATION_ROWS = 200
+BATCH = 64
+OPSET = 20
+"""Old enough for ONNX Runtime 1.17, new enough for what the exporter emits."""
+
+Arrays = NDArray[Any]
+
+
+def recipe_digest() -> str:
+    """What the family depends on: its code and the libraries that train and export it."""
+    digest = hashlib.sha256()
+    for name in ("digits.py", "digits_models.py"):
+        digest.update((Path(__file__).parent / name).read_bytes())
+    for library in ("torch", "onnxscript", "scikit-learn"):
+        digest.update(f"{library} {version(library)}\n".encode())
+    return digest.hexdigest()
+
+
+def is_whole(out: Path, digest: str) -> bool:
+    """Whether ``out`` holds the family that this recipe makes."""
+    try:
+        family = json.loads((out / "family.json").read_text())
+        return family["recipe"] == digest and all(
+            (out / name).is_file() for name in family["files"]
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def split() -> dict[str, tuple[Arrays, Arrays]]:
+    """``train``, ``calibration`` and ``evaluation`` rows: pixels ``(rows, 64)`` and labels."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    data = load_digits()
+    pixels, labels = data.data.astype(np.float32), data.target.astype(np.int64)
+    rest, held, rest_labels, held_labels = train_test_split(
+        pixels, labels, test_size=EVALUATION_ROWS, random_state=0, stratify=labels
+    )
+    train, calibration, train_labels, calibration_labels = train_test_split(
+        rest, rest_labels, test_size=CALIBRATION_ROWS, random_state=0, stratify=rest_labels
+    )
+    return {
+        "train": (train, train_labels),
+        "calibration": (calibration, calibration_labels),
+        "evaluation": (held, held_labels),
+    }
+
+
+def _distort(pixels: Any, random: Any) -> Any:
+    """Rotate, scale, shear and shift each image a little: ``(rows, 64)`` in and out."""
+    import torch
+    from torch.nn import functional
+
+    rows = len(pixels)
+
+    def draw(reach: float) -> Any:
+        return (torch.rand(rows, generator=random) * 2 - 1) * reach
+
+    angle, shear = draw(0.15), draw(0.1)
+    width, height = 1 + draw(0.1), 1 + draw(0.1)
+    across = torch.stack([width * angle.cos(), shear - angle.sin(), draw(0.12)], 1)
+    down = torch.stack([angle.sin(), height * angle.cos(), draw(0.12)], 1)
+    grid = functional.affine_grid(
+        torch.stack([across, down], 1), [rows, 1, 8, 8], align_corners=False
+    )
+    images = pixels.view(rows, 1, 8, 8)
+    return functional.grid_sample(images, grid, align_corners=False).reshape(rows, 64)
+
+
+def train(recipe: Any, pixels: Arrays, labels: Arrays) -> Any:
+    """One trained module in evaluation mode, ending in logits."""
+    import torch
+    from torch.nn import functional
+
+    torch.manual_seed(recipe.seed)
+    random = torch.Generator().manual_seed(recipe.seed)
+    model = recipe.build().train().to(memory_format=torch.channels_last)
+    rows, targets = torch.tensor(pixels), torch.tensor(labels)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser,
+        recipe.learning_rate,
+        total_steps=recipe.epochs * -(-len(rows) // BATCH),
+    )
+    for _ in range(recipe.epochs):
+        for chosen in torch.randperm(len(rows), generator=random).split(BATCH):
+            batch = rows[chosen]
+            if recipe.augment:
+                batch = _distort(batch, random)
+            loss = functional.cross_entropy(
+                model(batch), targets[chosen], label_smoothing=0.05 if recipe.augment else 0.0
+            )
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+    return model.eval()
+
+
+def export(model: Any, path: Path) -> None:
+    """Write ``model`` with a softmax behind it as one ONNX file with a free batch axis."""
+    import onnx
+    import torch
+
+    whole = torch.nn.Sequential(model, torch.nn.Softmax(-1)).eval()
+    program = torch.onnx.export(
+        whole,
+        (torch.zeros(3, 64),),
+        dynamo=True,
+        opset_version=OPSET,
+        input_names=["pixels"],
+        output_names=["scores"],
+        dynamic_shapes=({0: "batch"},),
+        optimize=True,
+        verbose=False,
+    )
+    proto = program.model_proto
+    _strip_metadata(proto)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(proto, str(path))
+
+
+def _strip_metadata(proto: Any) -> None:
+    """Drop what the exporter notes of the source code; it is larger than a small model."""
+    del proto.metadata_props[:]
+    graph = proto.graph
+    for part in (graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
+        del part.metadata_props[:]
+        part.ClearField("doc_string")
+    del graph.value_info[:]
+
+
+def make(out: Path) -> None:
+    """Train, export and describe the family in ``out``, announcing every step.
+
+    Raises:
+        OSError: ``out`` cannot be written.
+    """
+    started = time.monotonic()
+    digest = recipe_digest()
+    if is_whole(out, digest):
+        _announce(step="cached", done=1, total=1, message=f"{out} is up to date")
+        return
+    _announce(step="start", done=0, total=1, message="importing torch")
+    from variants.zoo.digits_models import RECIPES
+
+    _quiet_torch()
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "family.json").unlink(missing_ok=True)
+    data = split()
+    total = 2 * len(RECIPES)
+    files: list[str] = []
+    for index, recipe in enumerate(RECIPES):
+        _announce(step="train", done=2 * index, total=total, message=f"training {recipe.name}")
+        model = train(recipe, *data["train"])
+        _announce(
+            step="export", done=2 * index + 1, total=total, message=f"exporting {recipe.name}"
+        )
+        name = f"{recipe.name}/1/model.onnx"
+        export(model, out / name)
+        files.append(name)
+    for name in ("calibration", "evaluation"):
+        pixels, labels = data[name]
+        np.savez(out / f"{name}.npz", pixels=pixels, labels=labels)
+    (out / "labels.txt").write_text("".join(f"{digit}\n" for digit in range(10)))
+    files += ["calibration.npz", "evaluation.npz", "labels.txt"]
+    seconds = round(time.monotonic() - started, 1)
+    family = {
+        "family": FAMILY,
+        "recipe": digest,
+        "models": [recipe.name for recipe in RECIPES],
+        "files": files,
+        "seconds": seconds,
+    }
+    mark = out / "family.json.part"
+    mark.write_text(json.dumps(family, indent=2) + "\n")
+    mark.replace(out / "family.json")
+    _announce(step="done", done=total, total=total, message=f"trained in {seconds:.0f} s")
+
+
+def _quiet_torch() -> None:
+    """Keep the exporter's remarks out of the output and make sums repeatable."""
+    import logging
+
+    import torch
+
+    warnings.filterwarnings("ignore")
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0))))
+
+
+def _announce(**progress: object) -> None:
+    line: Mapping[str, object] = progress
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train the digits family.")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    make(parser.parse_args().out)
+
+
+if __name__ == "__main__":
+    main()
