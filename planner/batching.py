@@ -223,15 +223,18 @@ class Schedule:
         tenant.lanes.append(lane)
         return lane
 
-    def remove_lane(self, lane: Lane) -> list[Item]:
-        """Forget a lane; returns the queries that still waited in it, earliest deadline first."""
+    def take(self, lane: Lane) -> list[Item]:
+        """Take out all that waits in a lane, earliest deadline first."""
         items = [entry[2] for entry in sorted(lane.queue)]
         lane.queue.clear()
         self._resize(lane, -len(items), -lane.rows)
+        return items
+
+    def remove_lane(self, lane: Lane) -> None:
+        """Forget an empty lane. Its task keeps its history as long as it has another."""
         lane.tenant.lanes.remove(lane)
         if not lane.tenant.lanes:
             self._tenants.pop(lane.task, None)
-        return items
 
     def replan(self, lane: Lane, table: LatencyTable, share: float) -> None:
         """Take over a new latency table and share; what waits stays admitted if it still fits."""

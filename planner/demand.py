@@ -8,7 +8,7 @@ it.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
-from planner.types import Demand
+from planner.types import Candidate, Demand
 from variants.types import TaskName
 
 SloClass = tuple[float, float | None]
@@ -66,6 +66,15 @@ def smoothed(before: Iterable[Demand], now: Iterable[Demand], weight: float) -> 
     for demand in now:
         rates[_key(demand)] = rates.get(_key(demand), 0.0) + weight * demand.qps
     return _ordered(rates)
+
+
+def meets(candidate: Candidate, demand: Demand, transport_ms: float) -> bool:
+    """Whether a candidate answers a class of queries, on an idle worker that has it loaded."""
+    return (
+        not candidate.canary
+        and (demand.accuracy is None or candidate.accuracy >= demand.accuracy)
+        and candidate.table.ms[1] + transport_ms <= demand.latency_ms
+    )
 
 
 def _key(demand: Demand) -> tuple[TaskName, SloClass]:

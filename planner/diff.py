@@ -27,8 +27,8 @@ def diff(
 
     Unloads come first. Loads use only memory that is free before any of them: a worker gives memory
     back in its own time, so what an unload frees is there for the next tick. Loads come in the
-    order of the placements, and none overtakes another on its worker; else a large variant could
-    wait for ever.
+    order of the placements; one that has no room yet lets the others pass, and as all placements
+    of a worker fit together, its turn comes.
 
     Draining workers and quarantined replicas are left alone, and so are placements on workers that
     are not there and variants without a known size.
@@ -66,7 +66,7 @@ def _loads(worker: WorkerReport, placed: Iterable[Placement], memory_mib: Memory
         if (placement.task, placement.variant) in there or need_mib is None:
             continue
         if need_mib > free_mib:
-            break
+            continue
         free_mib -= need_mib
         loads.append(
             Load(
