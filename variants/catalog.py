@@ -5,6 +5,7 @@
 from any thread.
 """
 
+from dataclasses import replace
 from typing import Protocol
 
 from variants.types import (
@@ -18,6 +19,10 @@ from variants.types import (
     TaskName,
     TickRecord,
 )
+
+PLANS_KEPT = 1_000
+TICKS_KEPT = 1_000
+EVENTS_KEPT = 10_000
 
 
 class Catalog(Protocol):
@@ -46,7 +51,7 @@ class Catalog(Protocol):
         """The current revision; 0 when nothing was ever registered. Cheap: gateways poll it."""
 
     def next_version(self, task: TaskName, model: ModelName) -> int:
-        """The lowest version number of the model not used so far; 1 for a new model."""
+        """One above the highest version of the model; 1 for a new model."""
 
     def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
         """Move a version to another stage. Advances the revision.
@@ -58,25 +63,35 @@ class Catalog(Protocol):
     def put_profiles(self, profiles: tuple[Profile, ...]) -> None:
         """Add profiles, each replacing one of the same variant and device kind.
 
+        Advances the revision, unless there are none.
+
         Raises:
+            InvalidInput: one has no points or points out of order. Nothing was written then.
             NotFound: a variant or a device kind is unknown. Nothing was written then.
         """
 
     def acquire_leadership(self, owner: str) -> int:
-        """Become leader: return a new epoch, above every earlier one."""
+        """Become leader: return a new epoch, above every earlier one; the first is 1."""
 
     def put_plan(self, plan: Plan) -> Plan:
         """Store a plan under a new version and return it with that version filled in.
 
+        Only the newest 1,000 are kept.
+
         Raises:
             StaleEpoch: ``plan.epoch`` is not the newest one.
+            InvalidInput: a share is not in [0, 1] or a number of workers is negative.
         """
 
     def latest_plan(self) -> Plan | None:
         """The plan with the highest version."""
 
     def add_tick(self, record: TickRecord) -> None:
-        """Keep a tick's record; only the newest 1,000 are kept."""
+        """Keep a tick's record; only the newest 1,000 are kept.
+
+        Raises:
+            InvalidInput: its body is not made of plain JSON values.
+        """
 
     def ticks(self, limit: int) -> tuple[TickRecord, ...]:
         """The newest ticks, newest first."""
@@ -89,3 +104,15 @@ class Catalog(Protocol):
 
     def close(self) -> None:
         """Release connections. Calling it twice is allowed."""
+
+
+def ordered(snapshot: CatalogSnapshot) -> CatalogSnapshot:
+    """The same snapshot with every tuple in the order of its names, character by character."""
+    return replace(
+        snapshot,
+        tasks=tuple(sorted(snapshot.tasks, key=lambda t: t.name)),
+        versions=tuple(sorted(snapshot.versions, key=lambda v: (v.task, v.model, v.version))),
+        variants=tuple(sorted(snapshot.variants, key=lambda v: v.key)),
+        profiles=tuple(sorted(snapshot.profiles, key=lambda p: (p.task, p.variant, p.device_kind))),
+        device_kinds=tuple(sorted(snapshot.device_kinds, key=lambda k: k.name)),
+    )

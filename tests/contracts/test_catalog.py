@@ -1,0 +1,517 @@
+"""One contract, three catalogs: in memory, on SQLite, on PostgreSQL."""
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.contracts.places import Place, place
+from tests.variants.builders import (
+    event,
+    kind,
+    plan,
+    points,
+    profile,
+    registration,
+    task,
+    tick,
+    variant,
+    version,
+)
+from variants.catalog import Catalog
+from variants.errors import Conflict, InvalidInput, NotFound, StaleEpoch
+from variants.types import (
+    CatalogSnapshot,
+    ModelName,
+    Precision,
+    Prefer,
+    ProfileSource,
+    Registration,
+    Slo,
+    Stage,
+    TaskName,
+    TensorSpec,
+)
+
+DIGITS, MLP = TaskName("digits"), ModelName("mlp")
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def somewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with place(request.param, request, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def catalog(somewhere: Place) -> Catalog:
+    return somewhere.open()
+
+
+def in_threads(count: int, call: Callable[[int], object]) -> list[object]:
+    """What ``call(0) .. call(count - 1)`` gave, each in a thread; an error counts as a result."""
+
+    def caught(number: int) -> object:
+        try:
+            return call(number)
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(caught, range(count)))
+
+
+# -- reading back -------------------------------------------------------------------------------
+
+
+def test_a_new_catalog_is_empty(catalog: Catalog) -> None:
+    assert catalog.snapshot() == CatalogSnapshot(revision=0)
+    assert catalog.revision() == 0
+    assert catalog.latest_plan() is None
+    assert catalog.ticks(10) == ()
+    assert catalog.events(10) == ()
+
+
+def test_a_registration_is_read_back_whole(catalog: Catalog) -> None:
+    everything = Registration(
+        task=task(
+            inputs=(
+                TensorSpec(name="pixels", dtype="uint8", shape=(28, 28)),
+                TensorSpec(name="weight", dtype="float64", shape=()),
+            ),
+            labels=("ä", "", "b"),
+            metric="top5",
+            slo=Slo(latency_ms=12.5, accuracy=0.1, cost=1e-9, prefer=Prefer.ACCURACY),
+        ),
+        version=replace(version(stage=Stage.CANARY), format="torch"),
+        variants=(
+            variant(
+                runtime="echo",
+                precision=Precision.BF16,
+                size_bytes=3 * 2**40,
+                accuracy=1 / 3,
+                options={"z": "1", "a": "ü"},
+            ),
+        ),
+        profiles=(
+            profile(
+                points=points((1, 0.1), (3, 1 / 3), (1024, 1e6)),
+                source=ProfileSource.PREDICTED,
+                host="host/1.2",
+                measured_at="2026-01-02T00:00:00Z",
+            ),
+            profile(kind="nvidia-h200-mig-1g.18gb"),
+        ),
+        device_kinds=(kind(), kind("nvidia-h200-mig-1g.18gb", cores=0, gpu="NVIDIA H200")),
+    )
+    catalog.register(everything)
+    assert catalog.snapshot() == CatalogSnapshot(
+        revision=1,
+        tasks=(everything.task,),
+        versions=(everything.version,),
+        variants=everything.variants,
+        profiles=everything.profiles,
+        device_kinds=everything.device_kinds,
+    )
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    accuracy=st.floats(0, 1),
+    size_bytes=st.integers(0, 2**63 - 1),
+    memory_mib=st.floats(0, allow_infinity=False),
+    latencies=st.lists(
+        st.floats(0, exclude_min=True, allow_infinity=False), min_size=3, max_size=3
+    ).map(sorted),
+    option=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+)
+def test_every_number_and_text_comes_back_as_it_was(
+    catalog: Catalog,
+    accuracy: float,
+    size_bytes: int,
+    memory_mib: float,
+    latencies: list[float],
+    option: str,
+) -> None:
+    number = catalog.next_version(DIGITS, MLP)
+    name = f"mlp-v{number}-onnx-fp32"
+    p50_ms, p95_ms, p99_ms = latencies
+    point = replace(points((1, 1.0))[0], p50_ms=p50_ms, p95_ms=p95_ms, p99_ms=p99_ms)
+    new = registration(
+        number=number,
+        variants=(
+            variant(
+                number=number, accuracy=accuracy, size_bytes=size_bytes, options={option: option}
+            ),
+        ),
+        profiles=(profile(name, points=(point,), memory_mib=memory_mib),),
+    )
+    catalog.register(new)
+    snapshot = catalog.snapshot()
+    assert [v for v in snapshot.variants if v.name == name] == list(new.variants)
+    assert [p for p in snapshot.profiles if p.variant == name] == list(new.profiles)
+
+
+def test_a_snapshot_is_ordered_by_name_character_by_character(catalog: Catalog) -> None:
+    for name in ("b.1", "a_1", "a-2", "a1"):
+        for model, number in (("z", 1), ("m", 10), ("m", 2)):
+            catalog.register(registration(model, number, of=name))
+    snapshot = catalog.snapshot()
+    assert [t.name for t in snapshot.tasks] == ["a-2", "a1", "a_1", "b.1"]
+    assert [(v.model, v.version) for v in snapshot.versions[:3]] == [("m", 2), ("m", 10), ("z", 1)]
+    assert [v.name for v in snapshot.variants[:3]] == [
+        "m-v10-onnx-fp32",
+        "m-v2-onnx-fp32",
+        "z-v1-onnx-fp32",
+    ]
+    assert [(p.task, p.variant) for p in snapshot.profiles] == [v.key for v in snapshot.variants]
+
+
+def test_what_a_caller_changes_later_does_not_reach_the_catalog(catalog: Catalog) -> None:
+    options = {"threads": "1"}
+    body: dict[str, Any] = {"demand": [1]}
+    catalog.register(registration(variants=(variant(options=options),)))
+    catalog.add_tick(tick(1, **body))
+    options["threads"] = "2"
+    body["demand"].append(2)
+    assert catalog.snapshot().variants[0].options == {"threads": "1"}
+    assert catalog.ticks(1) == (tick(1, demand=[1]),)
+
+
+def test_another_handle_finds_everything_again(somewhere: Place) -> None:
+    first = somewhere.open()
+    first.register(registration())
+    epoch = first.acquire_leadership("controller-1")
+    first.put_plan(plan(epoch))
+    first.add_tick(tick(1, qps=10))
+    first.add_event(event("ready"))
+    if somewhere.in_database:
+        first.close()
+    again = somewhere.open()
+    assert again.snapshot() == CatalogSnapshot(
+        revision=1,
+        tasks=(task(),),
+        versions=(version(),),
+        variants=(variant(),),
+        profiles=(profile(),),
+        device_kinds=(kind(),),
+    )
+    assert again.latest_plan() == plan(epoch, number=1)
+    assert again.ticks(10) == (tick(1, qps=10),)
+    assert again.events(10) == (event("ready", seq=1),)
+    assert again.acquire_leadership("controller-2") == epoch + 1
+
+
+def test_closing_twice_is_allowed(catalog: Catalog) -> None:
+    catalog.register(registration())
+    catalog.close()
+    catalog.close()
+
+
+# -- registering --------------------------------------------------------------------------------
+
+
+def test_versions_and_tasks_add_up(catalog: Catalog) -> None:
+    assert catalog.next_version(DIGITS, MLP) == 1
+    catalog.register(registration(number=1))
+    catalog.register(registration(number=2))
+    catalog.register(registration("cnn", 7))
+    catalog.register(registration(of="letters"))
+    assert catalog.revision() == 4
+    assert catalog.next_version(DIGITS, MLP) == 3
+    assert catalog.next_version(DIGITS, ModelName("cnn")) == 8
+    assert catalog.next_version(TaskName("letters"), MLP) == 2
+    assert [t.name for t in catalog.snapshot().tasks] == ["digits", "letters"]
+
+
+def test_a_device_kind_is_replaced(catalog: Catalog) -> None:
+    catalog.register(registration())
+    dearer = kind(usd_per_hour=9.0)
+    catalog.register(registration(number=2, device_kinds=(dearer,)))
+    assert catalog.snapshot().device_kinds == (dearer,)
+
+
+def test_a_profile_may_be_of_a_device_kind_that_is_known_already(catalog: Catalog) -> None:
+    catalog.register(registration())
+    catalog.register(registration(number=2, device_kinds=()))
+    assert len(catalog.snapshot().profiles) == 2
+
+
+def test_a_task_that_exists_keeps_its_default_slo(catalog: Catalog) -> None:
+    catalog.register(registration())
+    catalog.register(registration(number=2, task=task(slo=Slo(latency_ms=5))))
+    assert catalog.snapshot().tasks == (task(),)
+
+
+CONFLICTS = {
+    "the version exists": registration(variants=(variant(name="new"),), profiles=()),
+    "a variant's name is taken": registration(
+        number=2,
+        variants=(variant(number=2, name="new"), variant(number=2, name="mlp-v1-onnx-fp32")),
+        profiles=(),
+    ),
+    "another input": registration(
+        number=2, task=task(inputs=(TensorSpec(name="pixels", dtype="float32", shape=(63,)),))
+    ),
+    "another output": registration(
+        number=2,
+        task=task(outputs=(TensorSpec(name="scores", dtype="float64", shape=(3,)),)),
+    ),
+    "other labels": registration(number=2, task=task(labels=("c", "b", "a"))),
+}
+
+
+@pytest.mark.parametrize("wrong", CONFLICTS.values(), ids=CONFLICTS.keys())
+def test_a_conflict_leaves_nothing_behind(catalog: Catalog, wrong: Registration) -> None:
+    catalog.register(registration())
+    before = catalog.snapshot()
+    with pytest.raises(Conflict):
+        catalog.register(replace(wrong, device_kinds=(kind("cpu-2"), kind(usd_per_hour=9))))
+    assert catalog.snapshot() == before
+
+
+def test_an_invalid_registration_leaves_nothing_behind(catalog: Catalog) -> None:
+    with pytest.raises(InvalidInput, match="unknown device kind 'cpu-9'"):
+        catalog.register(registration(profiles=(profile(kind="cpu-9"),)))
+    assert catalog.snapshot() == CatalogSnapshot(revision=0)
+
+
+# -- changing -----------------------------------------------------------------------------------
+
+
+def test_a_stage_is_changed(catalog: Catalog) -> None:
+    catalog.register(registration(number=1))
+    catalog.register(registration(number=2))
+    catalog.set_stage(DIGITS, MLP, 1, Stage.RETIRED)
+    assert catalog.snapshot().versions == (version(stage=Stage.RETIRED), version(number=2))
+    assert catalog.revision() == 3
+
+
+@pytest.mark.parametrize(
+    ("of", "model", "number"), [("letters", "mlp", 1), ("digits", "cnn", 1), ("digits", "mlp", 2)]
+)
+def test_an_unknown_version_has_no_stage(
+    catalog: Catalog, of: str, model: str, number: int
+) -> None:
+    catalog.register(registration())
+    with pytest.raises(NotFound):
+        catalog.set_stage(TaskName(of), ModelName(model), number, Stage.LIVE)
+    assert catalog.revision() == 1
+
+
+def test_profiles_are_added_and_replaced(catalog: Catalog) -> None:
+    catalog.register(registration(device_kinds=(kind(), kind("cpu-2"))))
+    replaced = profile(points=points((1, 2.0)), source=ProfileSource.PREDICTED)
+    added = profile(kind="cpu-2")
+    catalog.put_profiles((profile(memory_mib=99.0), added, replaced))
+    assert catalog.snapshot().profiles == (replaced, added)
+    assert catalog.revision() == 2
+
+
+def test_no_profiles_change_nothing(catalog: Catalog) -> None:
+    catalog.put_profiles(())
+    assert catalog.revision() == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (profile("nobody"), NotFound),
+        (profile(of="letters"), NotFound),
+        (profile(kind="cpu-9"), NotFound),
+        (profile(points=()), InvalidInput),
+    ],
+    ids=["variant", "task", "device kind", "no points"],
+)
+def test_a_wrong_profile_keeps_the_right_ones_out(
+    catalog: Catalog, wrong: Any, error: type[Exception]
+) -> None:
+    catalog.register(registration())
+    before = catalog.snapshot()
+    with pytest.raises(error):
+        catalog.put_profiles((profile(memory_mib=99.0), wrong))
+    assert catalog.snapshot() == before
+
+
+# -- plans --------------------------------------------------------------------------------------
+
+
+def test_plans_get_versions_that_grow(catalog: Catalog) -> None:
+    epoch = catalog.acquire_leadership("controller-1")
+    assert epoch == 1
+    assert catalog.put_plan(plan(epoch, share=0.1)) == plan(epoch, share=0.1, number=1)
+    assert catalog.put_plan(plan(epoch, share=0.2)) == plan(epoch, share=0.2, number=2)
+    assert catalog.latest_plan() == plan(epoch, share=0.2, number=2)
+
+
+def test_an_older_leader_cannot_plan(catalog: Catalog) -> None:
+    old = catalog.acquire_leadership("controller-1")
+    catalog.put_plan(plan(old))
+    new = catalog.acquire_leadership("controller-2")
+    with pytest.raises(StaleEpoch):
+        catalog.put_plan(plan(old, share=0.9))
+    assert catalog.latest_plan() == plan(old, number=1)
+    assert catalog.put_plan(plan(new)).version == 2
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_nobody_plans_under_an_epoch_that_was_not_given_out(catalog: Catalog, epoch: int) -> None:
+    if epoch:
+        catalog.acquire_leadership("controller-1")
+    with pytest.raises(StaleEpoch):
+        catalog.put_plan(plan(epoch))
+    assert catalog.latest_plan() is None
+
+
+def test_a_plan_does_not_advance_the_revision(catalog: Catalog) -> None:
+    catalog.put_plan(plan(catalog.acquire_leadership("controller-1")))
+    assert catalog.revision() == 0
+
+
+# -- ticks and events ---------------------------------------------------------------------------
+
+
+def test_ticks_come_newest_first(catalog: Catalog) -> None:
+    for number in (1, 2, 3):
+        catalog.add_tick(tick(number, qps=number * 10))
+    assert catalog.ticks(2) == (tick(3, qps=30), tick(2, qps=20))
+    assert catalog.ticks(0) == ()
+
+
+def test_only_the_newest_ticks_are_kept(catalog: Catalog) -> None:
+    for number in range(1_003):
+        catalog.add_tick(tick(number))
+    kept = catalog.ticks(2_000)
+    assert [record.plan_version for record in kept] == list(range(1_002, 2, -1))
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1, 2}, object()], ids=["NaN", "set", "object"])
+def test_a_tick_that_json_cannot_say_is_refused(catalog: Catalog, value: object) -> None:
+    with pytest.raises(InvalidInput, match="not plain JSON"):
+        catalog.add_tick(tick(1, value=value))
+    assert catalog.ticks(1) == ()
+
+
+def test_a_body_is_what_json_makes_of_it(catalog: Catalog) -> None:
+    body = {"a": [1, 2.5, None, True], "b": {"ü": "\0"}, "tuple": (1, 2)}
+    catalog.add_tick(tick(1, **body))
+    assert catalog.ticks(1)[0].body == json.loads(json.dumps(body))
+
+
+def test_events_are_numbered_and_come_newest_first(catalog: Catalog) -> None:
+    for message in ("one", "two", "three"):
+        catalog.add_event(event(message, seq=77))
+    one, two, three = (event(m, seq=i) for i, m in enumerate(("one", "two", "three"), start=1))
+    assert catalog.events(10) == (three, two, one)
+    assert catalog.events(1) == (three,)
+    assert catalog.events(10, after=1) == (three, two)
+    assert catalog.events(10, after=3) == ()
+
+
+def test_an_event_with_text_that_cannot_be_stored_is_refused(catalog: Catalog) -> None:
+    for text in ("\0", "\ud800"):
+        with pytest.raises(InvalidInput):
+            catalog.add_event(event(text))
+    assert catalog.events(10) == ()
+
+
+# -- many writers -------------------------------------------------------------------------------
+
+
+def test_of_two_equal_registrations_one_wins(somewhere: Place) -> None:
+    handles = [somewhere.open() for _ in range(4)]
+    outcomes = in_threads(4, lambda i: handles[i].register(registration()))
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == [
+        "Conflict",
+        "Conflict",
+        "Conflict",
+        "NoneType",
+    ]
+    assert handles[0].revision() == 1
+
+
+def test_no_registration_is_lost(somewhere: Place) -> None:
+    handles = [somewhere.open() for _ in range(2)]
+
+    def register_five(i: int) -> None:
+        for number in range(1, 6):
+            handles[i % 2].register(registration(f"model-{i}", number))
+
+    assert in_threads(4, register_five) == [None] * 4
+    assert handles[0].revision() == 20
+    assert len(handles[1].snapshot().versions) == 20
+
+
+def test_a_snapshot_never_shows_half_a_registration(somewhere: Place) -> None:
+    writer, reader = somewhere.open(), somewhere.open()
+
+    def write_or_read(i: int) -> list[CatalogSnapshot]:
+        if i == 0:
+            for number in range(1, 21):
+                writer.register(registration(number=number))
+            return []
+        return [reader.snapshot() for _ in range(20)]
+
+    written, *read = in_threads(3, write_or_read)
+    assert written == []
+    for snapshots in read:
+        assert isinstance(snapshots, list)
+        for seen in snapshots:
+            sizes = [len(seen.versions), len(seen.variants), len(seen.profiles)]
+            assert sizes == [seen.revision] * 3
+
+
+def test_every_leader_gets_an_epoch_of_its_own(somewhere: Place) -> None:
+    handles = [somewhere.open() for _ in range(2)]
+    epochs = in_threads(8, lambda i: handles[i % 2].acquire_leadership(f"controller-{i}"))
+    assert sorted(map(str, epochs)) == [str(i) for i in range(1, 9)]
+
+
+def test_every_plan_gets_a_version_of_its_own(somewhere: Place) -> None:
+    handles = [somewhere.open() for _ in range(2)]
+    epoch = handles[0].acquire_leadership("controller-1")
+    stored = in_threads(8, lambda i: handles[i % 2].put_plan(plan(epoch)).version)
+    assert sorted(map(str, stored)) == [str(i) for i in range(1, 9)]
+
+
+def test_after_a_change_of_leader_no_plan_of_the_old_one_appears(somewhere: Place) -> None:
+    old, new = somewhere.open(), somewhere.open()
+    first = old.acquire_leadership("controller-1")
+
+    def plan_or_take_over(i: int) -> list[int]:
+        if i == 0:
+            second = new.acquire_leadership("controller-2")
+            return [new.put_plan(plan(second)).version]
+        stored = []
+        for _ in range(30):
+            try:
+                stored.append(old.put_plan(plan(first)).version)
+            except StaleEpoch:
+                break
+        return stored
+
+    taken_over, before = in_threads(2, plan_or_take_over)
+    assert isinstance(taken_over, list)
+    assert isinstance(before, list)
+    assert max(before, default=0) < taken_over[0]
+    latest = new.latest_plan()
+    assert latest is not None
+    assert (latest.version, latest.epoch) == (taken_over[0], first + 1)
+
+
+def test_events_of_many_writers_are_numbered_without_gaps(somewhere: Place) -> None:
+    handles = [somewhere.open() for _ in range(2)]
+
+    def add_five(i: int) -> None:
+        for _ in range(5):
+            handles[i % 2].add_event(event(f"from {i}"))
+
+    assert in_threads(4, add_five) == [None] * 4
+    assert [e.seq for e in handles[0].events(100)] == list(range(20, 0, -1))

@@ -1,0 +1,172 @@
+"""Real services for tests: a private PostgreSQL and a private Redis, gone when the test is.
+
+``MODELLESS_TEST_POSTGRES_URL`` and ``MODELLESS_TEST_REDIS_URL`` name servers to use instead. Where
+neither a server nor its programs are there, the test skips; with ``CI=true`` it fails.
+"""
+
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NoReturn
+
+import psycopg
+import pytest
+import redis
+from sqlalchemy import make_url
+
+START_S = 60
+STOP_S = 20
+
+
+def missing(service: str) -> NoReturn:
+    """Skip the test at home, fail it where every service has to be there."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{service} is not installed, and CI=true demands it")
+    pytest.skip(f"{service} is not installed")
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """The URL of a PostgreSQL server on which databases can be created."""
+    given = os.environ.get("MODELLESS_TEST_POSTGRES_URL")
+    if given:
+        yield given.replace("+psycopg", "")
+        return
+    programs = _postgres_programs()
+    if programs is None:
+        missing("PostgreSQL")
+    user = _unprivileged_user()
+    # A socket's path may hold 107 bytes, too few for a test's own folder.
+    with TemporaryDirectory(prefix="modelless-pg-") as folder:
+        if user:
+            shutil.chown(folder, user)
+        data = Path(folder) / "data"
+        init: list[str | Path] = [
+            programs / "initdb",
+            "-D",
+            data,
+            "-U",
+            "modelless",
+            "-A",
+            "trust",
+            "-N",
+            "-E",
+            "UTF8",
+        ]
+        subprocess.run(
+            init, user=user, cwd=folder, check=True, stdout=subprocess.DEVNULL, timeout=START_S
+        )
+        options = {
+            "listen_addresses": "",
+            "unix_socket_directories": folder,
+            "fsync": "off",
+            "shared_buffers": "16MB",
+        }
+        command: list[str | Path] = [programs / "postgres", "-D", data]
+        command += [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
+        url = f"postgresql://modelless@/postgres?host={folder}"
+        with _running(command, folder, user, lambda: psycopg.connect(url).close()):
+            yield url
+
+
+def fresh_database(server_url: str) -> str:
+    """The URL of a new, empty database on a server."""
+    name = f"modelless_test_{secrets.token_hex(8)}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return make_url(server_url).set(database=name).render_as_string(hide_password=False)
+
+
+def drop_database(server_url: str, url: str) -> None:
+    """Remove a database that ``fresh_database`` made, whoever is still connected to it."""
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {make_url(url).database} WITH (FORCE)".encode())
+
+
+@contextmanager
+def redis_server() -> Iterator[str]:
+    """The URL of an empty ``redis-server``."""
+    given = os.environ.get("MODELLESS_TEST_REDIS_URL")
+    if given:
+        yield given
+        return
+    program = shutil.which("redis-server")
+    if program is None:
+        missing("redis-server")
+    with TemporaryDirectory(prefix="modelless-redis-") as folder:
+        socket = f"{folder}/redis.sock"
+        command = [program, "--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder]
+        with _running(command, folder, None, lambda: _ping(socket)):
+            yield f"unix://{socket}"
+
+
+def _ping(socket: str) -> None:
+    client = redis.Redis(unix_socket_path=socket)
+    try:
+        client.ping()
+    finally:
+        client.close()
+
+
+def _postgres_programs() -> Path | None:
+    """The newest PostgreSQL's folder of programs, as Debian lays them out, or the one on PATH."""
+    found = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    newest = max(found, key=lambda path: float(path.parts[-3]), default=None)
+    if newest is None and (on_path := shutil.which("initdb")):
+        newest = Path(on_path).resolve()
+    return newest.parent if newest else None
+
+
+def _unprivileged_user() -> str | None:
+    """Who shall run PostgreSQL, which refuses to be run by root; nobody else if we are not."""
+    if os.geteuid() != 0:
+        return None
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in known else "nobody"
+
+
+@contextmanager
+def _running(
+    command: Sequence[str | Path], folder: str, user: str | None, probe: Callable[[], None]
+) -> Iterator[None]:
+    """A server that answers its probe; ended, and waited for, afterwards."""
+    log = Path(folder) / "server.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            user=user,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        _wait_for(probe, process, log)
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)  # PostgreSQL: end all sessions and stop; Redis: stop
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for(probe: Callable[[], None], process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline_s = time.monotonic() + START_S
+    while True:
+        try:
+            return probe()
+        except (psycopg.OperationalError, redis.ConnectionError, redis.BusyLoadingError) as error:
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                said = log.read_text(errors="replace")
+                raise RuntimeError(f"the server did not start: {said}") from error
+        time.sleep(0.05)

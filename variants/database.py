@@ -1,0 +1,137 @@
+"""Reaching the database of the SQL catalog: URLs, engines, transactions, failures."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from variants.errors import Conflict, InvalidInput, StateUnavailable
+
+if TYPE_CHECKING:
+    import psycopg
+
+BUSY_TIMEOUT_S = 30
+"""How long a writer waits for other writers before it gives up."""
+
+CONNECT_TIMEOUT_S = 5
+
+
+def parse_url(url: str) -> URL:
+    """The URL with its driver named.
+
+    Raises:
+        InvalidInput: it is no URL, or not one of SQLite (with a file) or PostgreSQL.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise InvalidInput(f"the catalog's address {url!r} is not a database URL") from error
+    backend = parsed.drivername.partition("+")[0]
+    if backend == "sqlite" and parsed.database and parsed.database != ":memory:":
+        return parsed.set(drivername="sqlite+pysqlite")
+    if backend in ("postgresql", "postgres"):
+        return parsed.set(drivername="postgresql+psycopg")
+    shown = parsed.render_as_string()
+    raise InvalidInput(
+        f"the catalog cannot be kept at {shown}; "
+        "use sqlite:///FILE, postgresql://HOST/NAME or memory://"
+    )
+
+
+def make_engine(url: str) -> Engine:
+    """An engine that connects when it is first used.
+
+    Raises:
+        InvalidInput: the URL is of another kind of database.
+        StateUnavailable: the database's driver is not installed.
+    """
+    parsed = parse_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        engine = create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT_S})
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    try:
+        engine = create_engine(
+            parsed, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_TIMEOUT_S}
+        )
+    except ModuleNotFoundError as error:
+        raise StateUnavailable(
+            "a catalog on PostgreSQL needs psycopg: pip install 'modelless[postgres]'"
+        ) from error
+    event.listen(engine, "connect", _set_up_postgresql)
+    return engine
+
+
+def writer(engine: Engine) -> Engine:
+    """The same engine for transactions that write: on SQLite they queue up when they begin.
+
+    A transaction that reads first and writes later cannot wait for another writer: SQLite
+    refuses it at once, because what it has read may be stale by then.
+    """
+    return engine.execution_options(sqlite_begin="BEGIN IMMEDIATE")
+
+
+def snapshot_reader(engine: Engine) -> Engine:
+    """The same engine for transactions that read one state of the whole database."""
+    if engine.dialect.name == "sqlite":
+        return engine
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def poller(engine: Engine) -> Engine:
+    """The same engine for single statements, without the round trips of a transaction."""
+    if engine.dialect.name == "sqlite":
+        return engine.execution_options(sqlite_begin="")
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
+@contextmanager
+def failures_explained(url: URL) -> Iterator[None]:
+    """Turn a database's failures into the error tree.
+
+    Raises:
+        Conflict: a constraint was violated.
+        StateUnavailable: the database cannot be reached, is full, locked, or no database.
+    """
+    try:
+        yield
+    except IntegrityError as error:
+        raise Conflict(f"the catalog refused a contradiction: {_first_line(error.orig)}") from error
+    except DBAPIError as error:
+        raise StateUnavailable(
+            f"the catalog at {url.render_as_string()} is not available: {_first_line(error.orig)}"
+        ) from error
+    except PoolTimeout as error:
+        raise StateUnavailable(
+            f"the catalog at {url.render_as_string()} is not available: all connections are busy"
+        ) from error
+
+
+def _set_up_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None  # transactions begin where we say, not where sqlite3 guesses
+    connection.execute("PRAGMA foreign_keys=ON")
+    connection.execute("PRAGMA synchronous=FULL")  # an epoch given out survives a power cut
+
+
+def _set_up_postgresql(
+    connection: "psycopg.Connection[tuple[object, ...]]", _entry: ConnectionPoolEntry
+) -> None:
+    connection.execute(f"SET lock_timeout = '{BUSY_TIMEOUT_S}s'")
+    connection.commit()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    statement = connection.get_execution_options().get("sqlite_begin", "BEGIN")
+    if statement:
+        connection.exec_driver_sql(statement)
+
+
+def _first_line(error: BaseException | None) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
