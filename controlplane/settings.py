@@ -27,6 +27,9 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="Address the gateway listens on.")
     port: int = Field(8000, ge=1, le=65535, description="Port the gateway listens on.")
+    url: str = Field(
+        "", description="Where the command line finds the gateway; empty: host and port."
+    )
     database_url: str = Field(
         "", description="SQLAlchemy URL of the catalog; empty: SQLite in the state directory."
     )
@@ -72,6 +75,14 @@ class Settings(BaseSettings):
     def run_dir(self) -> Path:
         """Sockets, pid files and the secret. Unix socket paths hold at most 107 bytes."""
         return self.state_dir / "run"
+
+    @property
+    def gateway_url(self) -> str:
+        """Where a client on this machine reaches the gateway."""
+        if self.url:
+            return self.url
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     @property
     def artifacts_dir(self) -> Path:

@@ -4,16 +4,84 @@ Exit codes: 0 done; 1 the system refused or failed; 2 the input is wrong; 3 noth
 130 interrupted.
 """
 
+import sys
 from typing import Annotated
 
 import typer
 
+from controlplane.cli.lazy import Entry, lazy_group
+from controlplane.cli.outcome import Session, report
+from variants.errors import ModellessError
+
+COMMANDS = {
+    "Serve": (
+        Entry(
+            name="up",
+            target="controlplane.cli.lifecycle:up",
+            help="Start everything and serve.",
+        ),
+        Entry(
+            name="down",
+            target="controlplane.cli.lifecycle:down",
+            help="Stop what `up --detach` started.",
+        ),
+        Entry(
+            name="status",
+            target="controlplane.cli.lifecycle:status",
+            help="Say what is running.",
+        ),
+    ),
+    "Ask": (
+        Entry(
+            name="query",
+            target="controlplane.cli.query:query",
+            help="Ask for a task within an SLO.",
+        ),
+    ),
+    "Change": (
+        Entry(
+            name="register",
+            target="controlplane.cli.register:register",
+            help="Add a model: check it, build its variants, measure them.",
+        ),
+        Entry(
+            name="promote",
+            target="controlplane.cli.stage:promote",
+            help="Make a model version live.",
+        ),
+        Entry(
+            name="retire",
+            target="controlplane.cli.stage:retire",
+            help="Take a model version out of service.",
+        ),
+    ),
+    "Look": (
+        Entry(name="tasks", target="controlplane.cli.look:tasks", help="What can be asked for."),
+        Entry(name="models", target="controlplane.cli.look:models", help="Models and versions."),
+        Entry(
+            name="variants",
+            target="controlplane.cli.look:variants",
+            help="Accuracy, latency, price and memory of each variant.",
+        ),
+        Entry(
+            name="workers",
+            target="controlplane.cli.look:workers",
+            help="Workers and what they have loaded.",
+        ),
+        Entry(name="plan", target="controlplane.cli.look:plan", help="The plan and its reasons."),
+        Entry(name="events", target="controlplane.cli.look:events", help="What happened."),
+    ),
+}
+"""All commands, by section of the help. One line adds one."""
+
 app = typer.Typer(
     name="modelless",
+    cls=lazy_group(COMMANDS),
     help="Ask for a task, not a model.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -35,4 +103,13 @@ def root(
 
 
 def main() -> None:
-    app()
+    """Run the command line; an error becomes one sentence and its exit code."""
+    session = Session()
+    try:
+        app(obj=session)
+    except ModellessError as error:
+        sys.exit(report(error, session.output))
+
+
+if __name__ == "__main__":
+    main()

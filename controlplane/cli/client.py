@@ -1,0 +1,92 @@
+"""The command line's way to a gateway: one request, its JSON or its error."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import httpx
+import orjson
+import typer
+
+from controlplane.cli.outcome import NotRunning
+from controlplane.http_errors import parse_error
+from controlplane.settings import load_settings
+from variants.errors import DeadlineExceeded, InvalidInput, ReplicaLost
+
+UrlOption = Annotated[
+    str,
+    typer.Option("--url", metavar="URL", help="The gateway's address; else MODELLESS_URL."),
+]
+TIMEOUT_S = 30.0
+
+
+class Client:
+    """Talks to one gateway. Use it as a context."""
+
+    def __init__(
+        self, url: str, *, token: str = "", transport: httpx.BaseTransport | None = None
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise InvalidInput(f"the gateway's URL must start with http:// or https://: {url!r}")
+        self.url = url.rstrip("/")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # Proxies from the environment are for the way out, not for a gateway on this machine.
+        self._http = httpx.Client(
+            base_url=self.url,
+            headers=headers,
+            timeout=TIMEOUT_S,
+            transport=transport,
+            trust_env=False,
+        )
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        """The JSON at a path; parameters that are ``None`` are left out."""
+        given = {name: value for name, value in parameters.items() if value is not None}
+        return self._request("GET", path, params=given)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The JSON that answers a JSON body."""
+        content = orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+        return self._request(
+            "POST", path, content=content, headers={"Content-Type": "application/json"}
+        )
+
+    def _request(self, method: str, path: str, **arguments: Any) -> Any:
+        """Send it.
+
+        Raises:
+            NotRunning: nothing listens there.
+            DeadlineExceeded, ReplicaLost: no whole answer came back.
+            ModellessError: the gateway's own error.
+        """
+        try:
+            reply = self._http.request(method, path, **arguments)
+        except httpx.ConnectError as error:
+            raise NotRunning(
+                f"modelless is not running at {self.url}; start it with `modelless up`"
+            ) from error
+        except httpx.TimeoutException as error:
+            raise DeadlineExceeded(f"{self.url} did not answer within {TIMEOUT_S:g} s") from error
+        except httpx.InvalidURL as error:
+            raise InvalidInput(f"the gateway's URL is not one: {self.url!r}") from error
+        except httpx.TransportError as error:
+            raise ReplicaLost(f"the connection to {self.url} broke: {error}") from error
+        if reply.status_code >= 400:
+            raise parse_error(reply.status_code, reply.content)
+        try:
+            return orjson.loads(reply.content)
+        except orjson.JSONDecodeError as error:
+            raise NotRunning(
+                f"what answers at {self.url} is not modelless; set --url or MODELLESS_URL"
+            ) from error
+
+
+def connect(url: str = "") -> Client:
+    """A client of the gateway that was named, or else of the settings' one."""
+    settings = load_settings()
+    return Client(url or settings.gateway_url, token=settings.api_token)

@@ -1,0 +1,113 @@
+"""How a command ends: what it prints in which format, and with which exit code."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from variants.errors import Cold, InvalidInput, ModellessError, SloInfeasible
+
+DONE = 0
+REFUSED = 1
+"""The system refused or failed."""
+WRONG_INPUT = 2
+NOT_RUNNING = 3
+INTERRUPTED = 130
+
+
+class NotRunning(ModellessError):
+    """There is no gateway where one was expected."""
+
+    code = "NOT_RUNNING"
+    retryable = True
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+@dataclass(slots=True)
+class Session:
+    """One run of the command line."""
+
+    output: Output = Output.TABLE
+
+
+def _remember(ctx: typer.Context, output: Output) -> Output:
+    """Keep the chosen format, so that an error is printed in it as well."""
+    session = ctx.find_root().obj
+    if isinstance(session, Session):
+        session.output = output
+    return output
+
+
+OutputOption = Annotated[
+    Output,
+    typer.Option("--output", "-o", callback=_remember, help="Format of what is printed."),
+]
+
+
+def emit(data: Any, output: Output, table: Callable[[], None]) -> None:
+    """Print plain JSON values: for machines as they are, for people through ``table``."""
+    if output is Output.JSON:
+        import orjson
+
+        typer.echo(orjson.dumps(data, option=orjson.OPT_INDENT_2).decode())
+    elif output is Output.YAML:
+        import yaml
+
+        typer.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True).rstrip())
+    else:
+        table()
+
+
+def exit_code(error: ModellessError) -> int:
+    """Which of the exit codes an error means."""
+    if isinstance(error, NotRunning):
+        return NOT_RUNNING
+    return WRONG_INPUT if isinstance(error, InvalidInput) else REFUSED
+
+
+def report(error: ModellessError, output: Output) -> int:
+    """Print an error to standard error and return its exit code.
+
+    For people it is one sentence, and for an infeasible SLO what comes closest; for machines one
+    line of JSON with ``error``, ``code`` and ``retryable``.
+    """
+    if output is Output.TABLE:
+        print(f"error: {error.message}", file=sys.stderr)
+        for line in _more(error):
+            print(f"  {line}", file=sys.stderr)
+    else:
+        import orjson
+
+        body: dict[str, Any] = {
+            "error": error.message,
+            "code": error.code,
+            "retryable": error.retryable,
+        }
+        if isinstance(error, SloInfeasible):
+            body["reasons"] = error.reasons
+            body["alternatives"] = [asdict(one) for one in error.alternatives]
+        elif isinstance(error, Cold):
+            body["retry_after_s"] = error.retry_after_s
+        print(orjson.dumps(body).decode(), file=sys.stderr)
+    return exit_code(error)
+
+
+def _more(error: ModellessError) -> list[str]:
+    if isinstance(error, Cold):
+        return [f"try again in {error.retry_after_s:.1f} s"]
+    if not isinstance(error, SloInfeasible) or not error.alternatives:
+        return []
+    nearest = [
+        f"{one.variant}: accuracy {one.accuracy:.4f}, {one.latency_ms:.2f} ms, "
+        f"{one.cost_usd_per_1k:.2g} USD per 1,000 ({one.reason})"
+        for one in error.alternatives
+    ]
+    return ["the closest are", *nearest]
