@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import httpx
 import orjson
@@ -17,6 +18,11 @@ UrlOption = Annotated[
     typer.Option("--url", metavar="URL", help="The gateway's address; else MODELLESS_URL."),
 ]
 TIMEOUT_S = 30.0
+
+
+def at(*parts: str) -> str:
+    """A path on the gateway; a name in it cannot reach out of its place."""
+    return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
 class Client:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command
+from typer.main import get_command, get_group
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
@@ -60,12 +60,12 @@ def load(entry: Entry) -> "Command":
     """Import a command."""
     module, _, attribute = entry.target.partition(":")
     found = getattr(import_module(module), attribute)
-    if not isinstance(found, typer.Typer):
+    command: Command
+    if isinstance(found, typer.Typer):
+        command = get_group(found)
+    else:
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         alone.command(name=entry.name)(found)
-        found = alone
-    else:
-        found._add_completion = False
-    command = get_command(found)
+        command = get_command(alone)
     command.name = entry.name
     return command

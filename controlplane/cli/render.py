@@ -1,0 +1,93 @@
+"""Tables for people: columns with their units, numbers aligned."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
+    """Print rows below their columns; a column whose name starts with ``>`` is right-aligned."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    console = _console()
+    rows = list(rows)
+    if not rows:
+        console.print(empty, markup=False)
+        return
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
+    for column in columns:
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        grid.add_column(column.removeprefix(">"), justify=justify, overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(printable(cell)) for cell in row))
+    console.print(grid)
+
+
+def details(pairs: Sequence[tuple[str, str]]) -> None:
+    """Print names and values, one pair on a line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        grid.add_row(name, Text(printable(value)))
+    _console().print(grid)
+
+
+def _console() -> "Console":
+    """A terminal's width is kept; a pipe gets whole rows."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=1_000)
+
+
+def printable(text: str) -> str:
+    """Text without control characters: what a server sends must not steer the terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
+
+
+def ms(value: float | None) -> str:
+    """Milliseconds with three significant digits or so."""
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.2f} %"
+
+
+def usd(value: float | None) -> str:
+    """A price with two significant digits, never in scientific notation."""
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0"
+    from math import floor, log10
+
+    return f"{value:.{max(2, 1 - floor(log10(abs(value))))}f}"
+
+
+def mib(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def clock(at: str) -> str:
+    """A point in time in this machine's zone, or the text itself."""
+    try:
+        return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return at
+
+
+def tensor(spec: Mapping[str, Any]) -> str:
+    """``pixels float32[64]``."""
+    return f"{spec['name']} {spec['dtype']}[{', '.join(map(str, spec['shape']))}]"

@@ -1,0 +1,159 @@
+"""A small catalog with round numbers, and live state that lives in a dictionary."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from variants.catalog import Catalog
+from variants.memory import MemoryCatalog
+from variants.types import (
+    DeviceKind,
+    DeviceKindName,
+    Digest,
+    LatencyPoint,
+    ModelName,
+    ModelVersion,
+    Precision,
+    Profile,
+    Registration,
+    ReplicaState,
+    Stage,
+    Task,
+    TaskName,
+    TensorSpec,
+    Variant,
+    VariantName,
+)
+from workers.types import ReplicaStatus, WorkerStatus
+
+DIGITS = Task(
+    name=TaskName("digits"),
+    inputs=(TensorSpec(name="pixels", dtype="float32", shape=(64,)),),
+    outputs=(TensorSpec(name="scores", dtype="float32", shape=(10,)),),
+    labels=tuple("0123456789"),
+)
+CPU = DeviceKind(name=DeviceKindName("cpu-4"), cores=4, memory_mib=4_000.0, usd_per_hour=3.6)
+
+
+def digest(text: str) -> Digest:
+    return Digest(text.encode().hex().ljust(64, "0")[:64])
+
+
+def variant(
+    model: str, *, accuracy: float, version: int = 1, precision: Precision = Precision.FP32
+) -> Variant:
+    name = VariantName(f"{model}-v{version}-onnx-{precision}")
+    return Variant(
+        task=DIGITS.name,
+        name=name,
+        model=ModelName(model),
+        version=version,
+        runtime="onnx",
+        precision=precision,
+        artifact=digest(name),
+        size_bytes=1_000,
+        accuracy=accuracy,
+        accuracy_rows=360,
+    )
+
+
+def profile(of: Variant, *, p50_ms: float, p95_ms: float, kind: DeviceKind = CPU) -> Profile:
+    """One row takes ``p50_ms``, eight rows take four times as long."""
+    return Profile(
+        task=of.task,
+        variant=of.name,
+        device_kind=kind.name,
+        points=(
+            LatencyPoint(batch_size=1, p50_ms=p50_ms, p95_ms=p95_ms, p99_ms=2 * p95_ms),
+            LatencyPoint(batch_size=8, p50_ms=4 * p50_ms, p95_ms=4 * p95_ms, p99_ms=8 * p95_ms),
+        ),
+        memory_mib=10.0,
+        load_s=0.5,
+    )
+
+
+def register(
+    catalog: Catalog,
+    model: str,
+    *measured: tuple[float, float],
+    version: int = 1,
+    stage: Stage = Stage.LIVE,
+) -> None:
+    """Register a model with an fp32 and, given a second pair, an int8 variant.
+
+    Each pair is (accuracy, p95 in ms); the median is half of the p95.
+    """
+    variants = [
+        variant(model, accuracy=accuracy, version=version, precision=precision)
+        for (accuracy, _), precision in zip(
+            measured, (Precision.FP32, Precision.INT8), strict=False
+        )
+    ]
+    catalog.register(
+        Registration(
+            task=DIGITS,
+            version=ModelVersion(
+                task=DIGITS.name,
+                model=ModelName(model),
+                version=version,
+                stage=stage,
+                source=digest(f"{model}-v{version}"),
+                created_at="2026-01-01T00:00:00+00:00",
+            ),
+            variants=tuple(variants),
+            profiles=tuple(
+                profile(one, p50_ms=p95_ms / 2, p95_ms=p95_ms)
+                for one, (_, p95_ms) in zip(variants, measured, strict=True)
+            ),
+            device_kinds=(CPU,),
+        )
+    )
+
+
+def digits_catalog() -> MemoryCatalog:
+    """Three live models: ``linear``, ``mlp`` (with int8) and ``slow``, which ``mlp`` beats."""
+    catalog = MemoryCatalog()
+    register(catalog, "linear", (0.90, 1.0))
+    register(catalog, "mlp", (0.98, 10.0), (0.97, 5.0))
+    register(catalog, "slow", (0.95, 20.0))
+    return catalog
+
+
+def worker(
+    name: str, *ready: str, loading: Sequence[str] = (), busy_ratio: float = 0.25
+) -> WorkerStatus:
+    states = [(one, ReplicaState.READY) for one in ready]
+    states += [(one, ReplicaState.LOADING) for one in loading]
+    return WorkerStatus(
+        worker=name,
+        device_kind=CPU.name,
+        memory_mib=4_000.0,
+        reserved_mib=10.0 * len(states),
+        draining=False,
+        backlog_us=0,
+        busy_ratio=busy_ratio,
+        replicas=tuple(
+            ReplicaStatus(task=DIGITS.name, variant=VariantName(one), state=state, memory_mib=10.0)
+            for one, state in states
+        ),
+    )
+
+
+class DictLive:
+    """Live state in a dictionary: what the control API reads, and operations."""
+
+    def __init__(self, *workers: WorkerStatus) -> None:
+        self.statuses: list[WorkerStatus | Mapping[str, Any]] = list(workers)
+        self.operations: dict[str, dict[str, Any]] = {}
+
+    async def worker_status(self) -> Sequence[WorkerStatus | Mapping[str, Any]]:
+        return self.statuses
+
+    async def operation(self, id: str, /) -> Mapping[str, Any] | None:
+        return self.operations.get(id)
+
+    async def put_operation(self, id: str, body: Mapping[str, Any], /) -> None:
+        self.operations[id] = dict(body)
+
+    async def slo_report(self) -> Mapping[str, Any]:
+        row = {"task": "digits", "requests": 10, "met": 8, "late": 1, "refused": 1}
+        return {"window_s": 60.0, "tasks": [row | {"attainment": 0.8}]}
