@@ -88,7 +88,9 @@ def fresh_database(server_url: str) -> str:
 def drop_database(server_url: str, url: str) -> None:
     """Remove a database that ``fresh_database`` made, whoever is still connected to it."""
     with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {make_url(url).database} WITH (FORCE)".encode())
+        connection.execute(
+            f"DROP DATABASE IF EXISTS {make_url(url).database} WITH (FORCE)".encode()
+        )
 
 
 @contextmanager

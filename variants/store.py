@@ -54,7 +54,7 @@ class FileArtifactStore:
             StateUnavailable: the store cannot be written. Nothing was stored.
         """
         with _open_source(source) as file:
-            return self._store(_chunks(file, source))
+            return self.put_pieces(_chunks(file, source))
 
     def put_bytes(self, data: bytes | bytearray | memoryview) -> Digest:
         """Store bytes and return their digest; storing the same bytes again is no error.
@@ -62,7 +62,34 @@ class FileArtifactStore:
         Raises:
             StateUnavailable: the store cannot be written. Nothing was stored.
         """
-        return self._store((data,))
+        return self.put_pieces((data,))
+
+    def put_pieces(self, pieces: Iterable[bytes | bytearray | memoryview]) -> Digest:
+        """Store bytes that come one piece after another and return their digest.
+
+        An error that ``pieces`` raises passes through, and nothing is stored then.
+
+        Raises:
+            StateUnavailable: the store cannot be written, or ``pieces`` raised an ``OSError``.
+                Nothing was stored.
+        """
+        sha256 = hashlib.sha256()
+        with self._failures_explained(), self._folder(_INCOMING, create=True) as incoming:
+            name, file = _create(incoming)
+            try:
+                for piece in pieces:
+                    sha256.update(piece)
+                    _write(file, piece)
+                os.fchmod(file, 0o444)
+                os.fsync(file)
+                digest = Digest(sha256.hexdigest())
+                self._publish(incoming, name, os.fstat(file).st_size, digest)
+            finally:
+                # Gone already when it was published; otherwise nothing of it may stay.
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=incoming)
+                os.close(file)
+        return digest
 
     def path(self, digest: Digest) -> Path:
         """A readable local path of the artifact; its bytes never change.
@@ -106,25 +133,6 @@ class FileArtifactStore:
                 for path in _names(second, f"{first.name}{second.name}[0-9a-f]{{60}}"):
                     if stat.S_ISREG(path.lstat().st_mode):
                         yield Digest(path.name)
-
-    def _store(self, chunks: Iterable[bytes | bytearray | memoryview]) -> Digest:
-        sha256 = hashlib.sha256()
-        with self._failures_explained(), self._folder(_INCOMING, create=True) as incoming:
-            name, file = _create(incoming)
-            try:
-                for chunk in chunks:
-                    sha256.update(chunk)
-                    _write(file, chunk)
-                os.fchmod(file, 0o444)
-                os.fsync(file)
-                digest = Digest(sha256.hexdigest())
-                self._publish(incoming, name, os.fstat(file).st_size, digest)
-            finally:
-                # Gone already when it was published; otherwise nothing of it may stay.
-                with suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=incoming)
-                os.close(file)
-        return digest
 
     def _publish(self, incoming: int, name: str, size_bytes: int, digest: Digest) -> None:
         """Give a complete file its place, unless the same artifact has it already."""

@@ -77,6 +77,11 @@ def _upgrade(connection: Connection) -> None:
 def _create_file(path: Path) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StateUnavailable(
+            f"the catalog cannot be kept in {path.parent}: {error.strerror}"
+        ) from error
+    try:
         # Opening and closing the file would drop the locks that SQLite holds on it elsewhere in
         # this process; making the node opens nothing.
         os.mknod(path, mode=0o600)
