@@ -1,0 +1,256 @@
+"""``modelless up``, ``down`` and ``status``."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from controlplane.settings import Settings, load_settings
+from variants.errors import InvalidInput, ModellessError
+
+err = Console(stderr=True, highlight=False)
+out = Console(highlight=False)
+
+Port = Annotated[int | None, typer.Option(help="Port of the gateway; default 8000.")]
+Host = Annotated[str | None, typer.Option(help="Address of the gateway; default loopback.")]
+StateDir = Annotated[Path | None, typer.Option(help="Where everything is kept.")]
+Workers = Annotated[int | None, typer.Option(help="Workers to split the cores into.")]
+
+
+def up(
+    *,
+    example: Annotated[
+        str | None, typer.Option(help="Make and register an example family first: digits.")
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
+    port: Port = None,
+    host: Host = None,
+    workers: Workers = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Start gateway, control loop and workers on this machine."""
+    try:
+        settings = _settings(port=port, host=host, workers=workers, state_dir=state_dir)
+        if example not in (None, "digits"):
+            raise InvalidInput(f"there is no example {example!r}; there is: digits")
+        if detach:
+            _detach(settings, example)
+        else:
+            _run(settings, example)
+    except ModellessError as error:
+        _end(error)
+
+
+def down(*, state_dir: StateDir = None) -> None:
+    """Stop what runs on this state directory; queries in flight are answered first."""
+    from controlplane import supervisor
+
+    settings = _settings(state_dir=state_dir)
+    state = supervisor.running(settings)
+    if state is None:
+        left = supervisor.clear_leftovers(settings)
+        if left:
+            err.print(f"modelless had been killed; ended {left} processes that it left")
+            return
+        err.print("modelless is not running")
+        raise typer.Exit(3)
+    pid = int(str(state["pid"]))
+    with err.status("Stopping"):
+        os.kill(pid, 15)
+        deadline = time.monotonic() + supervisor.STOP_S + 15
+        while supervisor.running(settings) is not None:
+            if time.monotonic() > deadline:
+                err.print(f"process {pid} does not end; kill it with `kill -9 {pid}`")
+                raise typer.Exit(1)
+            time.sleep(0.1)
+    err.print("modelless has stopped")
+
+
+def _run(settings: Settings, example: str | None) -> None:
+    """Start, serve and stop in this process."""
+    from controlplane import supervisor
+    from controlplane.supervisor import Supervisor
+    from variants.sql import open_catalog
+
+    began = time.monotonic()
+    keeper = Supervisor(settings, _step, lambda text: err.print(f"  [yellow]![/] {text}"))
+    err.print(f"[bold]modelless[/] {_version()}   [dim]state in {settings.state_dir}[/]\n")
+    keeper.claim()
+    try:
+        with _step("Catalog") as done:
+            catalog = open_catalog(settings.catalog_url)
+            known = catalog.snapshot()
+            done(_catalog_words(settings, len(known.variants), len(known.tasks)))
+        if example:
+            _make_example(settings)
+            known = catalog.snapshot()
+        catalog.close()
+        keeper.start()
+        answering = {
+            (v.task, v.model, v.version) for v in known.versions if v.stage in ("live", "canary")
+        }
+        expected = sum((v.task, v.model, v.version) in answering for v in known.variants)
+        keeper.wait_for_variants(expected)
+        _hello(supervisor.base_url(settings), time.monotonic() - began, bool(expected))
+        (settings.run_dir / "ready").write_text(str(os.getpid()))
+        keeper.watch()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        (settings.run_dir / "ready").unlink(missing_ok=True)
+        err.print("\nStopping: workers finish their queries")
+        began = time.monotonic()
+        keeper.stop()
+        err.print(f"Stopped in {time.monotonic() - began:.1f} s; nothing is left running")
+
+
+def _make_example(settings: Settings) -> None:
+    """Train and register the digits family, once."""
+    from controlplane.examples import ensure_digits
+    from controlplane.registration import Progress as Step
+    from variants.sql import open_catalog
+    from variants.store import FileArtifactStore
+
+    catalog = open_catalog(settings.catalog_url)
+    try:
+        with Progress(
+            TextColumn("  "),
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TimeElapsedColumn(),
+            console=err,
+            transient=True,
+            disable=not err.is_terminal,
+        ) as bar:
+            row = bar.add_task("Example models", total=None)
+            last = [""]
+
+            def show(step: Step) -> None:
+                bar.update(
+                    row, description=step.message, completed=step.done, total=step.total or None
+                )
+                if not err.is_terminal and step.message != last[0]:
+                    last[0] = step.message
+                    err.print(f"    {step.message}")
+
+            began = time.monotonic()
+            store = FileArtifactStore(settings.artifacts_dir)
+            ensure_digits(settings, catalog, store, show)
+        spent_s = time.monotonic() - began
+        known = catalog.snapshot()
+        with _step("Example", spent_s) as done:
+            count = sum(v.task == "digits" for v in known.variants)
+            done(f"task digits: {count} variants, trained and measured on this machine")
+    finally:
+        catalog.close()
+
+
+def _detach(settings: Settings, example: str | None) -> None:
+    """Start another process that runs on its own, and wait until it answers."""
+    from controlplane import supervisor
+
+    state = supervisor.running(settings)
+    if state is not None:
+        raise InvalidInput(
+            f"modelless is already running at {state['url']} (process {state['pid']});"
+            " `modelless down` stops it"
+        )
+    supervisor.prepare(settings)
+    ready, log = settings.run_dir / "ready", settings.run_dir / "up.log"
+    ready.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "controlplane.cli.main", "up"]
+    command += ["--example", example] if example else []
+    with log.open("wb") as sink:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+        )
+    with err.status(f"Starting; the log is {log}"):
+        while not ready.exists():
+            if child.poll() is not None:
+                err.print(log.read_text(errors="replace").strip())
+                raise typer.Exit(child.returncode or 1)
+            time.sleep(0.1)
+    err.print(log.read_text(errors="replace").strip().replace("Ctrl-C", "`modelless down`"))
+
+
+def _hello(url: str, seconds: float, any_variant: bool) -> None:
+    err.print(f"\nReady in {seconds:.1f} s")
+    err.print(f"  Gateway     [bold]{url}[/]")
+    err.print(f"  Dashboard   {url}/        API  {url}/docs        Metrics  {url}/metrics")
+    if any_variant:
+        err.print("\nAsk a task:")
+        out.print(example_command(url), soft_wrap=True)
+    else:
+        err.print("\nNothing is registered yet: `modelless register MODEL.onnx --task NAME ...`")
+    err.print("\nCtrl-C stops everything.")
+
+
+def example_command(url: str) -> str:
+    """A query to the digits task that can be pasted: a handwritten 3."""
+    pixels = (
+        "0,0,7,15,13,1,0,0,0,8,13,6,15,4,0,0,0,2,1,13,13,0,0,0,0,0,2,15,11,1,0,0,"
+        "0,0,0,1,12,12,1,0,0,0,0,0,1,10,8,0,0,0,8,4,5,14,9,0,0,0,7,13,13,9,0,0"
+    )
+    slo = '"slo": {"latency_ms": 50, "accuracy": 0.97}'
+    return (
+        f'  curl -s {url}/v1/query -d \'{{"task": "digits", {slo},\n    "inputs": [[{pixels}]]}}\''
+    )
+
+
+@contextmanager
+def _step(title: str, spent_s: float = 0.0) -> Iterator[Callable[[str], None]]:
+    """One line per step of the start-up: a spinner while it runs, then what came of it."""
+    began = time.monotonic() - spent_s
+    said: list[str] = []
+    if err.is_terminal:
+        with err.status(f"{title} ..."):
+            yield said.append
+    else:
+        yield said.append
+    spent = time.monotonic() - began
+    err.print(f"  [green]✓[/] {title:<12}{' '.join(said):<58} [dim]{spent:6.1f} s[/]")
+
+
+def _settings(**given: object) -> Settings:
+    """Settings with what the command line says; it goes into the environment for the replicas."""
+    for name, value in given.items():
+        if value is not None:
+            text = str(Path(str(value)).expanduser().resolve()) if name == "state_dir" else value
+            os.environ[f"MODELLESS_{name.upper()}"] = str(text)
+    from pydantic import ValidationError
+
+    try:
+        settings = load_settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]).removeprefix("MODELLESS_").upper()
+        _end(InvalidInput(f"setting MODELLESS_{name}: {first['msg']}"))
+    os.environ["MODELLESS_STATE_DIR"] = str(settings.state_dir)
+    return settings
+
+
+def _end(error: ModellessError) -> NoReturn:
+    err.print(f"[red]error:[/] {error.message}", soft_wrap=True)
+    raise typer.Exit(2 if isinstance(error, InvalidInput) else 1) from error
+
+
+def _catalog_words(settings: Settings, variants: int, tasks: int) -> str:
+    kind = "SQLite" if settings.catalog_url.startswith("sqlite") else "PostgreSQL"
+    if not variants:
+        return f"{kind}, empty"
+    return f"{kind}: {variants} variants for {tasks} task{'s' if tasks != 1 else ''}"
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("modelless")

@@ -1,0 +1,509 @@
+"""Bytes to a query, and a reply to bytes: the two dialects of the inference route.
+
+``/v1/query`` is for people, ``/v2/models/.../infer`` is the Open Inference Protocol. Both are
+parsed by hand rather than by a schema library: this runs once per query, and the checks below say
+exactly what was wrong.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from planner.types import Query
+from variants.errors import InvalidInput, TaskNotFound
+from variants.types import NAME, Prefer, Task, TaskName, TensorSpec, VariantName
+from workers.runtime import Tensor
+
+MAX_LATENCY_MS = 3_600_000.0
+MAX_ROWS = 4096
+
+V2_DTYPES = {
+    "BOOL": "bool", "UINT8": "uint8", "INT8": "int8", "INT16": "int16", "INT32": "int32",
+    "INT64": "int64", "FP16": "float16", "FP32": "float32", "FP64": "float64",
+}  # fmt: skip
+V2_NAMES = {dtype: name for name, dtype in V2_DTYPES.items()}
+
+_V1_FIELDS = frozenset({"task", "slo", "inputs", "best_effort", "variant"})
+_SLO_FIELDS = frozenset({"latency_ms", "accuracy", "cost", "prefer"})
+_PREFER = {str(p): p for p in Prefer}
+
+
+class Asked(NamedTuple):
+    """What a client asked, checked against its task."""
+
+    task: Task
+    query: Query
+    tensors: list[Tensor]
+    v2: "V2Request | None" = None
+    """How to answer, when it was asked over the Open Inference Protocol."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class V2Request:
+    """What a v2 reply repeats from its request."""
+
+    id: str | None
+    outputs: tuple[str, ...] | None
+    """Names of the outputs asked for; ``None`` asks for all."""
+    binary: frozenset[str]
+    """Outputs to send as raw bytes behind the JSON."""
+    pinned: str | None
+
+
+class Used(NamedTuple):
+    """What a reply says about how it was made; the contract fixes names and order."""
+
+    variant: str
+    model_version: str
+    worker: str
+    batch_size: int
+    queue_ms: float
+    run_ms: float
+    accuracy: float
+    cost_usd_per_1k: float
+    slo_met: bool
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def parse_v1(
+    body: bytes | bytearray, tasks: Mapping[TaskName, Task], received_ms: float, draw: int
+) -> Asked:
+    """Read the body of ``POST /v1/query``.
+
+    Raises:
+        InvalidInput: it is not JSON of the documented form, or does not fit the task's signature.
+        TaskNotFound: there is no such task.
+    """
+    document = _json(body)
+    if not isinstance(document, dict):
+        raise InvalidInput("the body must be a JSON object such as {'task': ..., 'inputs': [...]}")
+    if not document.keys() <= _V1_FIELDS:
+        raise InvalidInput(_unknown("field", document.keys(), _V1_FIELDS))
+    task = _task(document.get("task"), tasks)
+    if "inputs" not in document:
+        raise InvalidInput("'inputs' is missing: a list of rows")
+    tensors = _rows(document["inputs"], task.inputs)
+    latency_ms, accuracy, cost, prefer = _slo(document.get("slo"), task)
+    query = Query(
+        task=task.name,
+        rows=len(tensors[0]),
+        received_ms=received_ms,
+        latency_ms=latency_ms,
+        accuracy=accuracy,
+        cost=cost,
+        prefer=prefer,
+        best_effort=_flag(document.get("best_effort", False), "best_effort"),
+        variant=_pin(document.get("variant")),
+        draw=draw,
+    )
+    return Asked(task, query, tensors)
+
+
+def _slo(slo: Any, task: Task) -> tuple[float, float | None, float | None, Prefer]:
+    default = task.slo
+    if slo is None:
+        return default.latency_ms, default.accuracy, default.cost, default.prefer
+    if not isinstance(slo, dict):
+        raise InvalidInput("'slo' must be an object such as {'latency_ms': 50, 'accuracy': 0.95}")
+    if not slo.keys() <= _SLO_FIELDS:
+        raise InvalidInput(_unknown("field of 'slo'", slo.keys(), _SLO_FIELDS))
+    latency, accuracy, cost = slo.get("latency_ms"), slo.get("accuracy"), slo.get("cost")
+    prefer = slo.get("prefer")
+    return (
+        default.latency_ms if latency is None else latency_bound(latency, "slo.latency_ms"),
+        default.accuracy if accuracy is None else accuracy_bound(accuracy, "slo.accuracy"),
+        default.cost if cost is None else cost_bound(cost, "slo.cost"),
+        default.prefer if prefer is None else prefer_of(prefer, "slo.prefer"),
+    )
+
+
+def parse_v2(
+    body: bytes | bytearray,
+    task_name: str,
+    pinned: str | None,
+    tasks: Mapping[TaskName, Task],
+    received_ms: float,
+    draw: int,
+    json_length: int | None = None,
+) -> Asked:
+    """Read the body of ``POST /v2/models/{task}[/versions/{variant}]/infer``.
+
+    ``json_length`` is the header ``Inference-Header-Content-Length``: what follows it are the raw
+    bytes of the inputs that name a ``binary_data_size``, in their order.
+
+    Raises:
+        InvalidInput: the body breaks the protocol or does not fit the task's signature.
+        TaskNotFound: there is no such task.
+    """
+    task = _task(task_name, tasks)
+    raw = memoryview(b"")
+    if json_length is not None:
+        if not 0 < json_length <= len(body):
+            raise InvalidInput(
+                f"Inference-Header-Content-Length is {json_length}, the body has {len(body)} bytes"
+            )
+        raw = memoryview(body)[json_length:]
+        body = body[:json_length]
+    document = _json(body)
+    if not isinstance(document, dict) or not isinstance(document.get("inputs"), list):
+        raise InvalidInput("the body must be a JSON object with a list 'inputs'")
+    tensors = _v2_inputs(document["inputs"], task.inputs, raw)
+    parameters = _parameters(document, "parameters")
+    id_ = document.get("id")
+    if id_ is not None and not isinstance(id_, str):
+        raise InvalidInput("'id' must be text")
+    outputs, binary = _v2_outputs(document.get("outputs"), parameters, task)
+    query = _v2_query(task, len(tensors[0]), parameters, received_ms, draw, pinned)
+    return Asked(
+        task, query, tensors, V2Request(id=id_, outputs=outputs, binary=binary, pinned=pinned)
+    )
+
+
+def _v2_query(
+    task: Task,
+    rows: int,
+    parameters: Mapping[str, Any],
+    received_ms: float,
+    draw: int,
+    pinned: str | None,
+) -> Query:
+    """A query from SLO parameters; ``timeout`` (microseconds) is the protocol's own deadline."""
+    get = parameters.get
+    latency_ms = task.slo.latency_ms
+    if (slo_ms := get("latency_slo_ms")) is not None:
+        latency_ms = latency_bound(slo_ms, "latency_slo_ms")
+    if (timeout := get("timeout")) is not None and timeout != 0:
+        timeout_ms = latency_bound(_number(timeout, "timeout") / 1000, "timeout")
+        latency_ms = min(latency_ms, timeout_ms) if slo_ms is not None else timeout_ms
+    accuracy, cost, prefer = get("min_accuracy"), get("max_cost_usd_per_1k"), get("prefer")
+    return Query(
+        task=task.name,
+        rows=rows,
+        received_ms=received_ms,
+        latency_ms=latency_ms,
+        accuracy=task.slo.accuracy
+        if accuracy is None
+        else accuracy_bound(accuracy, "min_accuracy"),
+        cost=task.slo.cost if cost is None else cost_bound(cost, "max_cost_usd_per_1k"),
+        prefer=task.slo.prefer if prefer is None else prefer_of(prefer, "prefer"),
+        best_effort=_flag(get("best_effort", False), "best_effort"),
+        variant=_pin(pinned),
+        draw=draw,
+    )
+
+
+def _v2_inputs(inputs: Sequence[Any], specs: Sequence[TensorSpec], raw: memoryview) -> list[Tensor]:
+    found: dict[str, Tensor] = {}
+    by_name = {spec.name: spec for spec in specs}
+    offset = 0
+    for entry in inputs:
+        if not isinstance(entry, dict):
+            raise InvalidInput("each of 'inputs' must be an object")
+        name = entry.get("name")
+        spec = by_name.get(name) if isinstance(name, str) else None
+        if spec is None or name in found:
+            expected = ", ".join(by_name)
+            what = "appears twice" if name in found else "is not an input of the task"
+            raise InvalidInput(f"input {name!r} {what}; expected: {expected}")
+        dtype = V2_NAMES[spec.dtype]
+        if entry.get("datatype") != dtype:
+            raise InvalidInput(
+                f"input {name!r} must have datatype {dtype}, not {entry.get('datatype')!r}"
+            )
+        shape = _v2_shape(entry.get("shape"), spec)
+        size = _parameters(entry, f"parameters of input {name!r}").get("binary_data_size")
+        if size is not None:
+            expected_size = math.prod(shape) * np.dtype(spec.dtype).itemsize
+            if size != expected_size or offset + expected_size > len(raw):
+                raise InvalidInput(
+                    f"input {name!r} needs {expected_size} raw bytes, binary_data_size is {size!r}"
+                    f" and {len(raw) - offset} bytes are left"
+                )
+            array: Tensor = np.frombuffer(
+                raw[offset : offset + expected_size], dtype=spec.dtype
+            ).reshape(shape)
+            offset += expected_size
+            found[spec.name] = _finite(array, spec)
+        else:
+            flat = _array(entry.get("data"), spec).reshape(-1)
+            if flat.size != math.prod(shape):
+                raise InvalidInput(
+                    f"input {name!r} has {flat.size} values, its shape {list(shape)} needs"
+                    f" {math.prod(shape)}"
+                )
+            found[spec.name] = flat.reshape(shape)
+    if offset != len(raw):
+        raise InvalidInput(f"{len(raw) - offset} bytes follow the last input")
+    return _same_rows(found, specs)
+
+
+def _v2_shape(shape: Any, spec: TensorSpec) -> tuple[int, ...]:
+    if (
+        not isinstance(shape, list)
+        or not all(type(n) is int for n in shape)
+        or tuple(shape[1:]) != spec.shape
+        or not shape
+        or shape[0] < 1
+    ):
+        raise InvalidInput(
+            f"input {spec.name!r} must have shape [rows, {', '.join(map(str, spec.shape))}],"
+            f" not {shape!r}"
+        )
+    if shape[0] > MAX_ROWS:
+        raise InvalidInput(f"input {spec.name!r} has {shape[0]} rows; at most {MAX_ROWS} are taken")
+    return tuple(shape)
+
+
+def _v2_outputs(
+    outputs: Any, parameters: Mapping[str, Any], task: Task
+) -> tuple[tuple[str, ...] | None, frozenset[str]]:
+    """Names of the outputs asked for, and which of them as raw bytes."""
+    known = [spec.name for spec in task.outputs]
+    default = _flag(parameters.get("binary_data_output", False), "binary_data_output")
+    if outputs is None or outputs == []:
+        return None, frozenset(known if default else ())
+    if not isinstance(outputs, list):
+        raise InvalidInput("'outputs' must be a list")
+    names: list[str] = []
+    binary: set[str] = set()
+    for entry in outputs:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if name not in known or name in names:
+            raise InvalidInput(f"output {name!r} is not an output of the task, or named twice")
+        names.append(name)
+        own = _parameters(entry, f"parameters of output {name!r}")
+        if own.get("classification"):
+            raise InvalidInput("the classification extension is not supported; use labels")
+        if _flag(own.get("binary_data", default), "binary_data"):
+            binary.add(name)
+    return tuple(names), frozenset(binary)
+
+
+# -- reading: pieces ----------------------------------------------------------------------------
+
+
+def _json(body: bytes | bytearray) -> Any:
+    if not body:
+        raise InvalidInput("the body is empty")
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"the body is not valid JSON: {error}") from error
+
+
+def _task(name: Any, tasks: Mapping[TaskName, Task]) -> Task:
+    if not isinstance(name, str):
+        raise InvalidInput("'task' is missing: the name of a task")
+    task = tasks.get(TaskName(name))
+    if task is None:
+        shown = name if NAME.fullmatch(name) else name[:40]
+        known = ", ".join(sorted(tasks)[:5]) or "none is registered"
+        raise TaskNotFound(f"there is no task {shown!r}; there are: {known}")
+    return task
+
+
+def _rows(inputs: Any, specs: Sequence[TensorSpec]) -> list[Tensor]:
+    """Tensors from ``inputs``: a list of rows, or name to rows where a task has several inputs."""
+    if len(specs) == 1 and not isinstance(inputs, dict):
+        return [_checked_rows(inputs, specs[0])]
+    names = [spec.name for spec in specs]
+    if not isinstance(inputs, dict) or inputs.keys() != set(names):
+        raise InvalidInput(f"'inputs' must be an object with rows for each of: {', '.join(names)}")
+    found = {spec.name: _checked_rows(inputs[spec.name], spec) for spec in specs}
+    return _same_rows(found, specs)
+
+
+def _checked_rows(rows: Any, spec: TensorSpec) -> Tensor:
+    if not isinstance(rows, list) or not rows:
+        raise InvalidInput(f"input {spec.name!r} must be a list of at least one row")
+    if len(rows) > MAX_ROWS and spec.shape:
+        raise InvalidInput(
+            f"input {spec.name!r} has {len(rows)} rows; at most {MAX_ROWS} are taken"
+        )
+    array = _array(rows, spec)
+    if array.shape[1:] != spec.shape:
+        got = list(array.shape)
+        hint = ""
+        if array.shape == spec.shape:
+            hint = "; put a single row in a list of its own"
+        raise InvalidInput(
+            f"input {spec.name!r} must have shape [rows, {', '.join(map(str, spec.shape))}],"
+            f" not {got}{hint}"
+        )
+    return array
+
+
+def _array(data: Any, spec: TensorSpec) -> Tensor:
+    """Numbers from nested JSON lists, in the input's type."""
+    if not isinstance(data, list):
+        raise InvalidInput(f"input {spec.name!r} must be a list of numbers")
+    try:
+        array: Tensor = np.array(data)
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(f"input {spec.name!r} has rows of different lengths") from error
+    wanted = np.dtype(spec.dtype)
+    kind = array.dtype.kind
+    if wanted.kind == "f":
+        fits = kind in "fiu"
+    elif wanted.kind == "b":
+        fits = kind == "b"
+    else:
+        fits = kind in "iu"
+    if not fits:
+        what = {"U": "text", "O": "null or mixed values", "b": "booleans", "f": "fractions"}
+        raise InvalidInput(
+            f"input {spec.name!r} must hold {spec.dtype} numbers, not {what.get(kind, kind)}"
+        )
+    if wanted.kind in "iu" and array.size:
+        limits = np.iinfo(wanted)
+        if array.min() < limits.min or array.max() > limits.max:
+            raise InvalidInput(f"input {spec.name!r} has values outside {spec.dtype}")
+    if array.dtype != wanted:
+        with np.errstate(over="ignore"):
+            array = array.astype(wanted)
+    return _finite(array, spec)
+
+
+def _finite(array: Tensor, spec: TensorSpec) -> Tensor:
+    if array.dtype.kind == "f":
+        flat = array.reshape(-1)
+        # One dot product finds nearly all bad values at once; it may overflow on large good ones.
+        if not math.isfinite(np.dot(flat, flat)) and not np.isfinite(array).all():
+            raise InvalidInput(f"input {spec.name!r} has NaN or infinite values")
+    return array
+
+
+def _same_rows(found: Mapping[str, Tensor], specs: Sequence[TensorSpec]) -> list[Tensor]:
+    missing = [spec.name for spec in specs if spec.name not in found]
+    if missing:
+        raise InvalidInput(f"input {missing[0]!r} is missing")
+    tensors = [found[spec.name] for spec in specs]
+    if len({len(tensor) for tensor in tensors}) > 1:
+        raise InvalidInput("all inputs must have the same number of rows")
+    return tensors
+
+
+def _parameters(document: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+    found = document.get("parameters")
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise InvalidInput(f"{what} must be an object")
+    return found
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, str):  # KServe's client sends all parameters as text
+        try:
+            value = float(value)
+        except ValueError as error:
+            raise InvalidInput(f"{name} must be a number, not {value[:40]!r}") from error
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise InvalidInput(f"{name} must be a number")
+    return float(value)
+
+
+def latency_bound(value: Any, name: str) -> float:
+    number = _number(value, name)
+    if not 0 < number <= MAX_LATENCY_MS:
+        raise InvalidInput(f"{name} must be above 0 and at most {MAX_LATENCY_MS:.0f}")
+    return number
+
+
+def accuracy_bound(value: Any, name: str) -> float:
+    number = _number(value, name)
+    if not 0 <= number <= 1:
+        raise InvalidInput(f"{name} must be between 0 and 1")
+    return number
+
+
+def cost_bound(value: Any, name: str) -> float:
+    number = _number(value, name)
+    if number < 0:
+        raise InvalidInput(f"{name} must not be negative")
+    return number
+
+
+def prefer_of(value: Any, name: str) -> Prefer:
+    found = _PREFER.get(value) if isinstance(value, str) else None
+    if found is None:
+        raise InvalidInput(f"{name} must be one of: {', '.join(_PREFER)}")
+    return found
+
+
+def _flag(value: Any, name: str) -> bool:
+    if type(value) is bool:
+        return value
+    if value in ("true", "false"):
+        return bool(value == "true")
+    raise InvalidInput(f"{name} must be true or false")
+
+
+def _pin(value: Any) -> VariantName | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InvalidInput("'variant' must be the name of a variant")
+    return VariantName(value)
+
+
+def _unknown(what: str, given: Any, known: frozenset[str]) -> str:
+    extra = ", ".join(sorted(str(name)[:40] for name in set(given) - known))
+    return f"unknown {what}: {extra}; known are: {', '.join(sorted(known))}"
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def encode_v1(task: Task, outputs: Sequence[Tensor], used: Used) -> bytes:
+    """The body of a reply to ``/v1/query``."""
+    reply: dict[str, Any] = used._asdict()
+    if len(outputs) == 1:
+        reply["outputs"] = outputs[0]
+    else:
+        reply["outputs"] = dict(zip((s.name for s in task.outputs), outputs, strict=True))
+    if task.labels:
+        best = outputs[0].argmax(axis=1)
+        reply["labels"] = [task.labels[i] for i in best.tolist()]
+        reply["scores"] = outputs[0][np.arange(len(best)), best]
+    return orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def encode_v2(
+    asked: Asked, request: V2Request, outputs: Sequence[Tensor], used: Used
+) -> tuple[bytes, int | None]:
+    """The body of a v2 reply, and the length of its JSON where raw bytes follow it."""
+    listed: list[dict[str, Any]] = []
+    raw: list[bytes] = []
+    for spec, tensor in zip(asked.task.outputs, outputs, strict=True):
+        if request.outputs is not None and spec.name not in request.outputs:
+            continue
+        entry: dict[str, Any] = {
+            "name": spec.name,
+            "datatype": V2_NAMES[spec.dtype],
+            "shape": list(tensor.shape),
+        }
+        if spec.name in request.binary:
+            raw.append(tensor.tobytes())
+            entry["parameters"] = {"binary_data_size": len(raw[-1])}
+        else:
+            entry["data"] = np.ascontiguousarray(tensor).reshape(-1)
+        listed.append(entry)
+    reply: dict[str, Any] = {
+        "model_name": asked.task.name,
+        "model_version": used.variant if request.pinned else used.model_version,
+        "outputs": listed,
+        "parameters": used._asdict(),
+    }
+    if request.id is not None:
+        reply["id"] = request.id
+    document = orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)
+    if not raw:
+        return document, None
+    return b"".join([document, *raw]), len(document)

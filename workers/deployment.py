@@ -1,0 +1,101 @@
+"""The Ray Serve deployment around a worker: the only file of this folder that knows Ray.
+
+Serve owns the replica: where it runs, its restarts, its health, how many there are. Queries do not
+pass through it: they arrive on the worker's own socket (``workers.channel``).
+"""
+
+import asyncio
+from dataclasses import asdict
+from typing import Any
+
+from ray import serve
+
+from workers.host import WorkerHost
+from workers.types import WorkerConfig
+
+DRAIN_S = 20.0
+"""How long a worker that must leave may take to finish what it has admitted."""
+
+
+def bind_replica_to_loopback() -> None:
+    """Keep this replica's own gRPC server, which Serve opens on all interfaces, on loopback.
+
+    Ray Serve 2.60 binds ``[::]:0`` in every replica, without authentication and whatever the node's
+    address, for calls between deployments. Nothing of ours uses it. Called from a replica's
+    constructor, which runs before that server starts. A test looks at the listening sockets.
+    """
+    from ray.serve._private import replica
+
+    bind = replica.add_port_to_grpc_server
+    if getattr(bind, "on_loopback", False):
+        return
+
+    def on_loopback(server: Any, address: str) -> Any:
+        return bind(server, address.replace("[::]", "127.0.0.1"))
+
+    on_loopback.on_loopback = True  # type: ignore[attr-defined]
+    replica.add_port_to_grpc_server = on_loopback
+
+
+class WorkerReplica:
+    """One worker: a slice of hardware, a socket, and any number of loaded variants."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        settings = WorkerConfig(**config)
+        if settings.listen == "unix":
+            bind_replica_to_loopback()
+        unique = serve.get_replica_context().replica_id.unique_id
+        self._id = f"{settings.device_kind}-{unique}"
+        self._host = WorkerHost(settings, self._id)
+        self._device_kind = settings.device_kind
+        self._address = ""
+        self._starting = asyncio.Lock()
+
+    async def reconfigure(self, _user_config: dict[str, Any]) -> None:
+        """Open the socket. Serve waits for this before it calls the replica ready."""
+        async with self._starting:
+            if not self._address:
+                self._address = await self._host.start()
+
+    async def describe(self) -> dict[str, str]:
+        """Where this worker is reached."""
+        return {"id": self._id, "address": self._address, "device_kind": self._device_kind}
+
+    async def check_health(self) -> None:
+        """Raise when the socket or the executor is dead; Serve then replaces the replica."""
+        self._host.check()
+
+    async def __del__(self) -> None:
+        """Serve calls and awaits this when it shrinks the deployment: leave without losing a query.
+
+        Serve chooses which replica goes and sees no traffic on our socket, so any replica must be
+        able to leave under load: it tells all gateways, finishes what it has admitted, then stops.
+        """
+        await self._host.drain_and_stop(DRAIN_S)
+
+
+def worker_app(
+    config: WorkerConfig,
+    *,
+    replicas: int,
+    num_gpus: float = 0,
+    resources: dict[str, float] | None = None,
+) -> serve.Application:
+    """A Serve application of workers of one device kind."""
+    deployment = serve.deployment(
+        WorkerReplica,
+        name="worker",
+        num_replicas=replicas,
+        ray_actor_options={
+            "num_cpus": config.cores,
+            "num_gpus": num_gpus,
+            "resources": resources or {},
+        },
+        user_config={},
+        max_ongoing_requests=100,
+        health_check_period_s=1,
+        health_check_timeout_s=5,
+        graceful_shutdown_timeout_s=DRAIN_S + 5,
+        graceful_shutdown_wait_loop_s=0.05,
+    )
+    return deployment.bind(asdict(config))
