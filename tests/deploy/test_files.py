@@ -1,0 +1,258 @@
+"""The deployment files against the schemas of Ray, Ray Serve and our own settings."""
+
+import json
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.cluster import CONTROLLER_APP, GATEWAY_APP, WORKER_APP
+from controlplane.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+FILES = sorted([*DEPLOY.glob("*.yaml"), *DEPLOY.glob("*.yml")])
+LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
+
+def documents(name: str) -> list[Any]:
+    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
+
+
+def ray_service() -> dict[str, Any]:
+    [found] = [one for one in documents("rayservice.yaml") if one["kind"] == "RayService"]
+    return dict(found["spec"])
+
+
+def serve_config() -> dict[str, Any]:
+    return dict(yaml.safe_load(ray_service()["serveConfigV2"]))
+
+
+def pods() -> dict[str, Any]:
+    """The one Ray container of each group of pods, by group."""
+    cluster = ray_service()["rayClusterConfig"]
+    groups = {"head": cluster["headGroupSpec"]}
+    groups |= {group["groupName"]: group for group in cluster["workerGroupSpecs"]}
+    return {name: group["template"]["spec"]["containers"][0] for name, group in groups.items()}
+
+
+def environment(group: str) -> dict[str, str]:
+    """Plain values; a secret shows as ``secret/key``."""
+    values = {}
+    for variable in pods()[group]["env"]:
+        if "value" in variable:
+            values[variable["name"]] = variable["value"]
+        else:
+            reference = variable["valueFrom"]["secretKeyRef"]
+            values[variable["name"]] = f"{reference['name']}/{reference['key']}"
+    return values
+
+
+def ray_cluster() -> dict[str, Any]:
+    return dict(documents("ray-cluster.yaml")[0])
+
+
+def commands() -> Iterator[str]:
+    cluster = ray_cluster()
+    yield from cluster["head_start_ray_commands"]
+    yield from cluster["worker_start_ray_commands"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.name))
+def test_every_file_is_yaml(path: Path) -> None:
+    assert all(isinstance(one, dict) for one in yaml.safe_load_all(path.read_text()))
+
+
+def test_there_are_files() -> None:
+    assert {path.name for path in FILES} >= {"ray-cluster.yaml", "rayservice.yaml"}
+
+
+# -- ray up -------------------------------------------------------------------------------------
+
+
+def test_ray_accepts_the_cluster_file() -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    validate_config(prepare_config(ray_cluster()))
+
+
+def test_the_schema_would_refuse_a_wrong_field() -> None:
+    import ray.autoscaler
+
+    jsonschema = import_module("jsonschema")
+
+    schema = json.loads((Path(ray.autoscaler.__file__).parent / "ray-schema.json").read_text())
+    jsonschema.validate(ray_cluster(), schema)
+    with pytest.raises(jsonschema.ValidationError, match="max_worker"):
+        jsonschema.validate(ray_cluster() | {"max_worker": 2}, schema)
+
+
+def test_every_ray_start_asks_for_the_token() -> None:
+    starts = [command for command in commands() if "ray start" in command]
+
+    assert len(starts) == 2
+    assert all("RAY_AUTH_MODE=token" in start.split("ray start")[0] for start in starts)
+
+
+def test_the_head_listens_on_loopback_only() -> None:
+    head = " ".join(ray_cluster()["head_start_ray_commands"])
+
+    assert re.findall(r"--dashboard-host=(\S+)", head) == ["127.0.0.1"]
+    assert re.findall(r"MODELLESS_HOST=(\S+)", head) == ["127.0.0.1"]
+
+
+def test_the_local_provider_has_as_many_workers_as_it_may_start() -> None:
+    cluster = ray_cluster()
+
+    assert cluster["max_workers"] == len(cluster["provider"]["worker_ips"])
+
+
+# -- KubeRay ------------------------------------------------------------------------------------
+
+
+def test_ray_serve_accepts_the_applications() -> None:
+    from ray.serve.schema import ServeDeploySchema
+
+    config = ServeDeploySchema.model_validate(serve_config())
+
+    assert config.proxy_location == "Disabled"
+    assert config.http_options.host in LOOPBACK
+    assert {app.name: app.import_path for app in config.applications} == {
+        WORKER_APP + "cpu-4": "controlplane.app:worker",
+        GATEWAY_APP: "controlplane.app:gateway",
+        CONTROLLER_APP: "controlplane.app:controller",
+    }
+    assert {app.external_scaler_enabled for app in config.applications} == {True}
+    assert {app.route_prefix for app in config.applications} == {None}
+
+
+def test_serve_knows_every_field_of_the_applications() -> None:
+    from ray.serve.schema import DeploymentSchema, ServeApplicationSchema, ServeDeploySchema
+
+    config = serve_config()
+    applications = config["applications"]
+    deployments = [one for app in applications for one in app.get("deployments", ())]
+
+    assert config.keys() <= ServeDeploySchema.model_fields.keys()
+    assert all(app.keys() <= ServeApplicationSchema.model_fields.keys() for app in applications)
+    assert all(one.keys() <= DeploymentSchema.model_fields.keys() for one in deployments)
+
+
+@pytest.mark.skipif(find_spec("controlplane.app") is None, reason="there is no controlplane.app")
+def test_the_import_paths_lead_to_something() -> None:
+    for app in serve_config()["applications"]:
+        module, _, name = app["import_path"].partition(":")
+        assert callable(getattr(import_module(module), name))
+
+
+@pytest.mark.parametrize("group", ["head", "gateway", "cpu-4"])
+def test_every_ray_pod_has_the_token_and_the_shared_state(group: str) -> None:
+    values = environment(group)
+
+    assert values["RAY_AUTH_MODE"] == "token"
+    assert values["RAY_AUTH_TOKEN"] == "modelless-ray/auth_token"
+    mounts = {mount["mountPath"]: mount["name"] for mount in pods()[group]["volumeMounts"]}
+    assert mounts[values["MODELLESS_STATE_DIR"]] == "state"
+
+
+def test_the_operator_uses_the_same_token() -> None:
+    assert ray_service()["rayClusterConfig"]["authOptions"] == {
+        "mode": "token",
+        "secretName": "modelless-ray",
+    }
+
+
+def test_urls_and_tokens_come_from_a_secret() -> None:
+    values = environment("gateway")
+
+    assert values["MODELLESS_DATABASE_URL"] == "modelless/database_url"
+    assert values["MODELLESS_REDIS_URL"] == "modelless/redis_url"
+    assert values["MODELLESS_API_TOKEN"] == "modelless/api_token"
+
+
+def test_the_worker_application_is_what_the_settings_say() -> None:
+    values = environment("head")
+    plain = {
+        name.removeprefix("MODELLESS_").lower(): value
+        for name, value in values.items()
+        if name.startswith("MODELLESS_")
+    }
+    settings = Settings.model_validate(plain)
+    [app] = [one for one in serve_config()["applications"] if one["name"].startswith(WORKER_APP)]
+
+    assert app["args"] == {
+        "device_kind": settings.device_kind,
+        "cores": settings.worker_cores,
+        "memory_mib": settings.memory_mib,
+        "replicas": settings.workers,
+        "listen": settings.listen_channel,
+    }
+    cpu = pods()["cpu-4"]["resources"]["limits"]["cpu"]
+    assert int(cpu) == settings.worker_cores
+
+
+def test_a_gateway_is_ready_when_it_says_so() -> None:
+    probe = pods()["gateway"]["readinessProbe"]["httpGet"]
+
+    assert probe == {"path": "/v2/health/ready", "port": "http"}
+    assert {"containerPort": 8000, "name": "http"} in pods()["gateway"]["ports"]
+
+
+def test_the_service_leads_to_the_gateways() -> None:
+    [service] = [one for one in documents("rayservice.yaml") if one["kind"] == "Service"]
+    groups = ray_service()["rayClusterConfig"]["workerGroupSpecs"]
+    [gateway] = [group for group in groups if group["groupName"] == "gateway"]
+
+    labels = gateway["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert service["spec"]["type"] == "ClusterIP"
+
+
+def test_every_pod_is_behind_a_network_policy() -> None:
+    policies = [one for one in documents("rayservice.yaml") if one["kind"] == "NetworkPolicy"]
+    every = policies[0]["spec"]["podSelector"]["matchLabels"]
+    cluster = ray_service()["rayClusterConfig"]
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+
+    assert all(every.items() <= one["template"]["metadata"]["labels"].items() for one in groups)
+    # A rule without "from" would let everybody in.
+    assert all(rule["from"] for policy in policies for rule in policy["spec"]["ingress"])
+
+
+# -- all of them --------------------------------------------------------------------------------
+
+
+def test_every_setting_that_is_named_exists() -> None:
+    text = "".join(path.read_text() for path in DEPLOY.iterdir())
+    named = set(re.findall(r"MODELLESS_([A-Z_]+)", text))
+
+    assert named
+    assert {name.lower() for name in named} <= Settings.model_fields.keys()
+
+
+def test_compose_publishes_ports_on_loopback_only() -> None:
+    services = documents("compose.yaml")[0]["services"]
+    ports = [port for service in services.values() for port in service.get("ports", ())]
+
+    assert ports
+    assert {port.split(":")[0] for port in ports} == {"127.0.0.1"}
+
+
+def test_prometheus_scrapes_the_service_of_compose() -> None:
+    [job] = documents("prometheus.yml")[0]["scrape_configs"]
+    target = job["static_configs"][0]["targets"][0]
+
+    assert target.partition(":")[0] in documents("compose.yaml")[0]["services"]
+    assert job["metrics_path"] == "/metrics"
+
+
+def test_the_image_copies_every_package() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    packages = ("variants", "planner", "workers", "profiler", "controlplane")
+
+    assert [name for name in packages if f"COPY {name} {name}\n" not in text] == []
