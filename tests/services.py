@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import psycopg
 import pytest
@@ -47,7 +47,7 @@ def postgres_server() -> Iterator[str]:
     # A socket's path may hold 107 bytes, too few for a test's own folder.
     with TemporaryDirectory(prefix="modelless-pg-") as folder:
         if user:
-            shutil.chown(folder, user)
+            os.chown(folder, user.pw_uid, user.pw_gid)
         data = Path(folder) / "data"
         init: list[str | Path] = [
             programs / "initdb",
@@ -62,7 +62,12 @@ def postgres_server() -> Iterator[str]:
             "UTF8",
         ]
         subprocess.run(
-            init, user=user, cwd=folder, check=True, stdout=subprocess.DEVNULL, timeout=START_S
+            init,
+            cwd=folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=START_S,
+            **_as_user(user),
         )
         options = {
             "listen_addresses": "",
@@ -127,25 +132,33 @@ def _postgres_programs() -> Path | None:
     return newest.parent if newest else None
 
 
-def _unprivileged_user() -> str | None:
+def _unprivileged_user() -> pwd.struct_passwd | None:
     """Who shall run PostgreSQL, which refuses to be run by root; nobody else if we are not."""
     if os.geteuid() != 0:
         return None
-    known = {entry.pw_name for entry in pwd.getpwall()}
-    return "postgres" if "postgres" in known else "nobody"
+    known = {entry.pw_name: entry for entry in pwd.getpwall()}
+    return known.get("postgres", known["nobody"])
+
+
+def _as_user(user: pwd.struct_passwd | None) -> dict[str, Any]:
+    """What makes a child process run as a user."""
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
 
 
 @contextmanager
 def _running(
-    command: Sequence[str | Path], folder: str, user: str | None, probe: Callable[[], None]
+    command: Sequence[str | Path],
+    folder: str,
+    user: pwd.struct_passwd | None,
+    probe: Callable[[], None],
 ) -> Iterator[None]:
     """A server that answers its probe; ended, and waited for, afterwards."""
     log = Path(folder) / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
-            user=user,
             cwd=folder,
+            **_as_user(user),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -3,7 +3,10 @@
 from urllib.parse import parse_qs, urlsplit
 
 import psycopg
+import pytest
 import redis
+
+from tests.services import missing
 
 
 def test_a_fresh_database_is_empty(postgres_url: str) -> None:
@@ -27,3 +30,12 @@ def test_redis_answers(redis_server_url: str) -> None:
     assert client.get("word") == b"hello"
     client.delete("word")
     client.close()
+
+
+def test_a_missing_service_skips_at_home_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception):
+        missing("PostgreSQL")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception):
+        missing("PostgreSQL")

@@ -1,0 +1,100 @@
+"""Whatever is done to it, a catalog in a database answers as the one in memory does."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.variants.builders import event, kind, plan, points, profile, registration, task, tick
+from variants.catalog import Catalog
+from variants.errors import ModellessError
+from variants.sql import open_catalog
+from variants.types import DeviceKindName, ModelName, Stage, TaskName
+
+Step = Callable[[Catalog], object]
+
+of = st.sampled_from(["digits", "letters"])
+model = st.sampled_from(["mlp", "cnn"])
+number = st.integers(0, 3)
+cpu = st.sampled_from(["cpu-1", "cpu-2"])
+latency_ms = st.sampled_from([1.0, 2.5])
+
+
+def put_profile(model: str, number: int, of: str, cpu: str, latency_ms: float) -> Step:
+    new = profile(f"{model}-v{number}-onnx-fp32", of, cpu, points=points((1, latency_ms)))
+    return lambda catalog: catalog.put_profiles((new,))
+
+
+def register(model: str, number: int, of: str, cpu: str, metric: str, labelled: bool) -> Step:
+    one = registration(model, number, of, device_kinds=(kind(cpu),))
+    labels = ("a", "b", "c") if labelled else ()
+    new = replace(
+        one,
+        task=task(of, metric=metric, labels=labels),
+        profiles=tuple(replace(p, device_kind=DeviceKindName(cpu)) for p in one.profiles),
+    )
+    return lambda catalog: catalog.register(new)
+
+
+def set_stage(of: str, model: str, number: int, stage: Stage) -> Step:
+    return lambda catalog: catalog.set_stage(TaskName(of), ModelName(model), number, stage)
+
+
+def next_version(of: str, model: str) -> Step:
+    return lambda catalog: catalog.next_version(TaskName(of), ModelName(model))
+
+
+def put_plan(epoch: int, share: float) -> Step:
+    return lambda catalog: catalog.put_plan(plan(epoch, share))
+
+
+def lead(owner: str) -> Step:
+    return lambda catalog: catalog.acquire_leadership(owner)
+
+
+def note(message: str) -> Step:
+    return lambda catalog: catalog.add_event(event(message))
+
+
+def record(qps: float) -> Step:
+    return lambda catalog: catalog.add_tick(tick(1, qps=qps))
+
+
+def look(limit: int, after: int) -> Step:
+    return lambda catalog: (catalog.ticks(limit), catalog.events(limit, after))
+
+
+steps = st.one_of(
+    st.builds(register, model, number, of, cpu, st.sampled_from(["top1", "top5"]), st.booleans()),
+    st.builds(put_profile, model, number, of, cpu, latency_ms),
+    st.builds(set_stage, of, model, number, st.sampled_from(Stage)),
+    st.builds(next_version, of, model),
+    st.builds(put_plan, st.integers(0, 3), st.sampled_from([0.5, 1.5])),
+    st.builds(lead, st.just("controller")),
+    st.builds(note, st.sampled_from(["ready", "\0"])),
+    st.builds(record, st.sampled_from([1.0, float("nan")])),
+    st.builds(look, st.integers(-1, 3), st.integers(-1, 3)),
+)
+
+
+def outcome(step: Step, catalog: Catalog) -> object:
+    """What a step gave, its refusal included, and all that can be read afterwards."""
+    try:
+        gave = step(catalog)
+    except ModellessError as error:
+        gave = (type(error), error.message)
+    return gave, catalog.snapshot(), catalog.latest_plan(), catalog.revision()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(steps, min_size=5, max_size=25))
+def test_memory_and_sqlite_agree(history: list[Step]) -> None:
+    with TemporaryDirectory() as folder:
+        memory = open_catalog("memory://")
+        sqlite = open_catalog(f"sqlite:///{Path(folder) / 'catalog.db'}")
+        for step in history:
+            assert outcome(step, sqlite) == outcome(step, memory)
+        sqlite.close()
