@@ -10,6 +10,7 @@ from typing import Protocol
 
 from variants.types import (
     CatalogSnapshot,
+    DeviceKindName,
     Event,
     ModelName,
     Plan,
@@ -68,6 +69,16 @@ class Catalog(Protocol):
         Raises:
             InvalidInput: one has no points or points out of order. Nothing was written then.
             NotFound: a variant or a device kind is unknown. Nothing was written then.
+        """
+
+    def inventory(self) -> dict[DeviceKindName, int]:
+        """How many workers of a device kind somebody asked for; kinds nobody set are not in it."""
+
+    def set_inventory(self, device_kind: DeviceKindName, count: int) -> None:
+        """Ask for ``count`` workers of a kind from now on. Does not advance the revision.
+
+        Raises:
+            InvalidInput: the count is negative or above 10,000, or the kind cannot be a name.
         """
 
     def acquire_leadership(self, owner: str) -> int:

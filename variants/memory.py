@@ -8,6 +8,7 @@ from variants.catalog import EVENTS_KEPT, TICKS_KEPT, ordered
 from variants.errors import NotFound, StaleEpoch
 from variants.types import (
     CatalogSnapshot,
+    DeviceKindName,
     Event,
     ModelName,
     Plan,
@@ -20,6 +21,7 @@ from variants.types import (
 from variants.validation import (
     check_conflicts,
     check_event,
+    check_inventory,
     check_plan,
     check_profile,
     check_registration,
@@ -37,6 +39,7 @@ class MemoryCatalog:
     def __init__(self) -> None:
         self._writing = Lock()
         self._snapshot = CatalogSnapshot(revision=0)
+        self._inventory: dict[DeviceKindName, int] = {}
         self._epoch = 0
         self._plan: Plan | None = None
         self._ticks: deque[TickRecord] = deque(maxlen=TICKS_KEPT)
@@ -110,6 +113,14 @@ class MemoryCatalog:
             self._snapshot = ordered(
                 replace(old, revision=old.revision + 1, profiles=tuple(merged.values()))
             )
+
+    def inventory(self) -> dict[DeviceKindName, int]:
+        return dict(self._inventory)
+
+    def set_inventory(self, device_kind: DeviceKindName, count: int) -> None:
+        check_inventory(device_kind, count)
+        with self._writing:
+            self._inventory = dict(sorted({**self._inventory, device_kind: count}.items()))
 
     def acquire_leadership(self, owner: str) -> int:
         with self._writing:

@@ -34,6 +34,7 @@ from variants.rows import (
 from variants.types import (
     CatalogSnapshot,
     DeviceKind,
+    DeviceKindName,
     Event,
     ModelName,
     Plan,
@@ -46,6 +47,7 @@ from variants.types import (
 from variants.validation import (
     check_conflicts,
     check_event,
+    check_inventory,
     check_plan,
     check_profile,
     check_registration,
@@ -184,6 +186,23 @@ class SqlCatalog:
                 _check_known(connection, profile)
                 _delete_profile(connection, profile)
             _insert_profiles(connection, tuple(newest.values()))
+
+    def inventory(self) -> dict[DeviceKindName, int]:
+        with self._transaction(self._poller) as connection:
+            rows = connection.execute(select(tables.inventory).order_by("device_kind"))
+            return {DeviceKindName(row.device_kind): row.workers for row in rows}
+
+    def set_inventory(self, device_kind: DeviceKindName, count: int) -> None:
+        check_inventory(device_kind, count)
+        with self._transaction(self._writer) as connection:
+            # A row is replaced whole; the counter's row lines up writers on PostgreSQL.
+            _advance(connection, "inventory")
+            connection.execute(
+                delete(tables.inventory).where(tables.inventory.c.device_kind == device_kind)
+            )
+            connection.execute(
+                insert(tables.inventory), {"device_kind": device_kind, "workers": count}
+            )
 
     def acquire_leadership(self, owner: str) -> int:
         with self._transaction(self._writer) as connection:

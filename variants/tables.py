@@ -119,6 +119,13 @@ profile_points = Table(
     ),
 )
 
+inventory = Table(
+    "inventory",
+    metadata,
+    Column("device_kind", Text, primary_key=True),
+    Column("workers", Integer, nullable=False),
+)
+
 leaders = Table(
     "leaders",
     metadata,

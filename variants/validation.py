@@ -33,6 +33,9 @@ from variants.types import (
 DTYPES = ("float32", "float64", "int64", "int32", "uint8", "bool")
 """The element types that a task's tensors may have."""
 
+MAX_WORKERS = 10_000
+"""The most workers of one device kind that can be asked for."""
+
 LARGEST = 2**31 - 1
 """The largest version number, batch size or core count that every database can hold."""
 
@@ -154,6 +157,14 @@ def check_profile(profile: Profile) -> None:
     _check_number(profile.load_s, f"the load time in {where}")
     _check_text(profile.host, f"the host of {where}")
     _check_text(profile.measured_at, f"the time of {where}")
+
+
+def check_inventory(device_kind: str, count: int) -> None:
+    """Raise ``InvalidInput`` unless so many workers of a kind may be asked for."""
+    if not NAME.fullmatch(device_kind):
+        raise InvalidInput(f"{device_kind[:40]!r} cannot be the name of a device kind")
+    if not 0 <= count <= MAX_WORKERS:
+        raise InvalidInput(f"{count} workers are not possible; choose 0 to {MAX_WORKERS}")
 
 
 def check_plan(plan: Plan) -> None:

@@ -33,6 +33,7 @@ def downgrade() -> None:
     op.drop_table("leaders")
     op.drop_table("events")
     op.drop_table("device_kinds")
+    op.drop_table("inventory")
     op.drop_table("counters")
 
 
@@ -45,7 +46,10 @@ def _create_counters() -> None:
     )
     op.bulk_insert(
         counters,
-        [{"name": name, "value": 0} for name in ("revision", "epoch", "plan", "tick", "event")],
+        [
+            {"name": name, "value": 0}
+            for name in ("revision", "inventory", "epoch", "plan", "tick", "event")
+        ],
     )
 
 
@@ -151,6 +155,12 @@ def _create_profiles() -> None:
 
 
 def _create_history() -> None:
+    op.create_table(
+        "inventory",
+        sa.Column("device_kind", sa.Text(), nullable=False),
+        sa.Column("workers", sa.Integer(), nullable=False),
+        sa.PrimaryKeyConstraint("device_kind", name="pk_inventory"),
+    )
     op.create_table(
         "leaders",
         sa.Column("epoch", sa.BigInteger(), autoincrement=False, nullable=False),
