@@ -98,6 +98,11 @@ class Lane:
         """At most this long to run all that waits, merged."""
         self.set_table(table)
 
+    @classmethod
+    def detached(cls, task: str, table: LatencyTable) -> "Lane":
+        """A lane of no schedule, for a variant that takes no queries."""
+        return cls(task, Tenant(), table)
+
     def set_table(self, table: LatencyTable) -> None:
         self.ms = table.ms
         self.max_batch = table.max_batch

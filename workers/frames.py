@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from enum import IntEnum, StrEnum
 from math import prod
 from struct import Struct, error, pack, unpack_from
+from typing import Any
 
 import numpy as np
 
@@ -99,7 +100,9 @@ class Layout:
 
     __slots__ = ("has_bool", "nbytes", "rows", "shapes", "signature", "spans", "types")
 
-    def __init__(self, signature: bytes, types: list[np.dtype], shapes: list[tuple[int, ...]]):  # type: ignore[type-arg]
+    def __init__(
+        self, signature: bytes, types: list[np.dtype[Any]], shapes: list[tuple[int, ...]]
+    ) -> None:
         self.signature = signature
         self.types = types
         self.shapes = shapes
@@ -145,7 +148,7 @@ def layout_of(signature: bytes) -> Layout:
 
 
 def _decode_signature(signature: bytes) -> Layout:
-    types: list[np.dtype] = []  # type: ignore[type-arg]
+    types: list[np.dtype[Any]] = []
     shapes: list[tuple[int, ...]] = []
     at = 0
     try:
@@ -191,14 +194,14 @@ def _padded(data: bytes) -> bytes:
     return data + _PADDING[-len(data) % 8]
 
 
-def _chunks(tensors: Sequence[Tensor]) -> tuple[list[Chunk], int]:
+def data_chunks(tensors: Sequence[Tensor]) -> tuple[list[Chunk], int]:
     """The data of tensors, padded, and its length. Large ones are not copied."""
     chunks: list[Chunk] = []
     total = 0
     for tensor in tensors:
         size = tensor.nbytes
         if size > JOIN_LIMIT:
-            chunks.append(memoryview(np.ascontiguousarray(tensor).reshape(-1)).cast("B"))
+            chunks.append(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8).data)
         else:
             chunks.append(tensor.tobytes())
         if size % 8:
@@ -223,7 +226,7 @@ def infer_frame(
             signature,
             tensors[0].tobytes(),
         ]  # fmt: skip
-    chunks, size = _chunks(tensors)
+    chunks, size = data_chunks(tensors)
     described = len(signature)
     head = _INFER.pack(
         HEADER + described + size, Kind.INFER, 0, described,
@@ -261,9 +264,7 @@ def small_frame(kind: Kind, payload: bytes, *, request_id: int = 0, code: int = 
     """A handshake or control frame."""
     body = _padded(payload)
     version = VERSION if kind <= Kind.AUTH_OK else 0
-    return (
-        _SMALL.pack(SMALL + len(body), kind, code, version, request_id, len(payload)) + body
-    )
+    return _SMALL.pack(SMALL + len(body), kind, code, version, request_id, len(payload)) + body
 
 
 def small_payload(frame: bytes) -> bytes:
@@ -290,11 +291,14 @@ class Splitter:
     that comes in many pieces is joined once.
     """
 
-    __slots__ = ("_held", "_missing", "_pieces", "limit")
+    __slots__ = ("_held", "_missing", "_pieces", "limit", "stepwise")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         """Longest frame accepted, in bytes."""
+        self.stepwise = True
+        """Return one frame at a time, because it decides how the next one is taken (handshake).
+        Call ``feed(b"")`` for the next."""
         self._pieces: list[bytes] = []
         self._held = 0
         self._missing = 0
@@ -324,6 +328,8 @@ class Splitter:
                 break
             begins.append(at)
             at += length
+            if self.stepwise:
+                break
         if at < end:
             rest = data[at:] if at else data
             self._pieces.append(rest)

@@ -1,7 +1,7 @@
 """Control messages of the tensor channel as JSON, and back into values."""
 
 from dataclasses import fields
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
@@ -132,4 +132,4 @@ def named(value: dict[str, Any]) -> tuple[str, str]:
     task, variant = value.get("task"), value.get("variant")
     if not isinstance(task, str) or not isinstance(variant, str):
         raise InvalidInput("a control message names no task or no variant")
-    return task, cast(str, variant)
+    return task, variant

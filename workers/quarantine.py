@@ -18,7 +18,6 @@ import faulthandler
 import fcntl
 import logging
 import mmap
-import os
 import time
 from pathlib import Path
 from typing import IO

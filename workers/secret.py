@@ -3,6 +3,7 @@
 import os
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from variants.errors import Forbidden, NotFound
@@ -26,10 +27,8 @@ def ensure_secret(path: str | Path) -> bytes:
                 file.write(secrets.token_bytes(SECRET_BYTES))
                 file.flush()
                 os.fsync(file.fileno())
-            try:
+            with suppress(FileExistsError):
                 os.link(draft, path)  # unlike a rename, it never replaces another one's secret
-            except FileExistsError:
-                pass
         finally:
             draft.unlink()
     return read_secret(path)

@@ -1,0 +1,439 @@
+"""The executor of one slice: it queues queries, runs one batch at a time and answers.
+
+All decisions are ``planner.batching``'s; this is the shell that acts on them. It lives on one event
+loop. A short batch runs right there, because handing it to a thread costs more than it takes; a
+longer one runs in a dedicated thread, so that queries are still taken in meanwhile.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from math import exp, isfinite
+from queue import SimpleQueue
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.batching import Batch, Item, Schedule, Verdict
+from variants.errors import Internal, RuntimeFailed
+from variants.types import ReplicaState
+from workers.frames import (
+    HEADER,
+    JOIN_LIMIT,
+    Chunk,
+    Layout,
+    data_chunks,
+    refusal_frame,
+    reply_head,
+    signature_of,
+)
+from workers.quarantine import CrashLedger
+from workers.replicas import REFUSALS, Job, Replica, Responder, assemble
+from workers.runtime import Tensor
+from workers.types import ReplyCode
+
+log = logging.getLogger(__name__)
+
+INLINE_MS = 0.25
+"""Batches predicted to be shorter run on the event loop. A hand-over to a thread and back takes
+about 0.05 ms of processor time, and the loop stands still only as long as the batch runs."""
+MAX_WAITING = 1_024
+"""Queries that wait for one load."""
+FAILURES = 2
+"""So many failed batches in a row put a variant into quarantine."""
+STUCK_S = 30.0
+STUCK_FACTOR = 50.0
+"""A batch is stuck after both 30 s and 50 times its prediction."""
+RISE, FALL = 0.2, 0.02
+"""Weights of an observation above and below the estimate. Rising ten times as fast as it falls, the
+estimate settles near the 90th percentile (an expectile): that replaces a fixed margin."""
+CORRECTION = (0.2, 5.0)
+JOIN_S = 2.0
+"""How long stopping waits for the running batch."""
+BUSY_S = 5.0
+"""Time constant of the busy ratio."""
+
+
+class Group(NamedTuple):
+    """Queries that ran together, and what came of it."""
+
+    jobs: list[Job]
+    rows: int
+    outputs: list[Tensor]
+    error: str = ""
+
+
+class Outcome(NamedTuple):
+    replica: Replica
+    began_ms: float
+    predicted_ms: float
+    run_ms: float
+    took_ms: float
+    groups: list[Group]
+
+
+def now_ms() -> float:
+    """The executor's clock. Not the loop's: uvloop's stands still within a turn."""
+    return time.monotonic() * 1000.0
+
+
+class Executor:
+    """Takes queries for the replicas in ``replicas`` and answers each exactly once."""
+
+    def __init__(self, ledger: CrashLedger, inline_ms: float = INLINE_MS) -> None:
+        self.schedule = Schedule()
+        self.replicas: dict[int, Replica] = {}
+        self.draining = False
+        self.on_quarantine: list[Replica] = []
+        """Replicas that failed too often, for whoever unloads them; see ``wake``."""
+        self.wake = asyncio.Event()
+        self._ledger = ledger
+        self._inline_ms = inline_ms
+        self._loop = asyncio.get_running_loop()
+        self._stepping = False
+        self._running: Batch | None = None
+        self._began_ms = 0.0
+        self._batches: SimpleQueue[tuple[Batch, float] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="runtime", daemon=True)
+        self._in_flight = 0
+        self._quiet: asyncio.Future[None] | None = None
+        self._busy_ms = 0.0
+        self._busy_at_ms = now_ms()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """End the thread once the batch in it is done; refuse whatever still waits."""
+        self.draining = True
+        for replica in self.replicas.values():
+            for item in [*replica.waiting, *self.schedule.take(replica.lane)]:
+                self.refuse(item, ReplyCode.DRAINING)
+            replica.waiting.clear()
+        self._batches.put(None)
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, JOIN_S)
+        await asyncio.sleep(0)  # the last batch's answers are on their way into the loop
+
+    def check(self) -> None:
+        """Raise ``Internal`` when batches can no longer run."""
+        if not self._thread.is_alive():
+            raise Internal("the runtime's thread has ended")
+        if self._running is not None:
+            for_ms = now_ms() - self._began_ms
+            limit_ms = max(STUCK_S * 1000, STUCK_FACTOR * self._running.predicted_ms)
+            if for_ms > limit_ms:
+                job = self._running.items[0]
+                name = job.replica.name if isinstance(job, Job) else ""
+                raise Internal(f"a batch of {name} has been running for {for_ms / 1000:.0f} s")
+
+    @property
+    def in_flight(self) -> int:
+        return self._in_flight
+
+    async def quiet(self) -> None:
+        """Return once nothing is in flight."""
+        while self._in_flight:
+            if self._quiet is None or self._quiet.done():
+                self._quiet = self._loop.create_future()
+            await asyncio.shield(self._quiet)
+
+    def backlog_us(self) -> int:
+        """Predicted time until all admitted work is done."""
+        backlog_ms = self.schedule.backlog_ms(now_ms())
+        return min(int(backlog_ms * 1000), 2**32 - 1)
+
+    def busy_ratio(self) -> float:
+        """Share of the last seconds spent in runtimes."""
+        decayed = self._busy_ms * exp((self._busy_at_ms - now_ms()) / (BUSY_S * 1000))
+        return min(1.0, decayed / (BUSY_S * 1000))
+
+    # -- taking queries in ------------------------------------------------------------------------
+
+    def submit(
+        self, variant: int, rows: int, budget_us: int, layout: Layout, data: bytes, base: int,
+        responder: Responder, request_id: int,
+    ) -> None:  # fmt: skip
+        """Admit a query or refuse it at once. Its tensors begin at ``base`` in ``data``."""
+        replica = self.replicas.get(variant)
+        code, message = ReplyCode.OK, ""
+        if self.draining:
+            code = ReplyCode.DRAINING
+        elif replica is None or replica.state is ReplicaState.UNLOADING:
+            code = ReplyCode.COLD
+        elif replica.state is ReplicaState.QUARANTINED:
+            code, message = ReplyCode.QUARANTINED, replica.message
+        elif rows != layout.rows or not replica.accepts(layout, data, base):
+            code, message = ReplyCode.INVALID, "the tensors do not have the variant's signature"
+        if code or replica is None:
+            self._refuse(responder, request_id, code, message)
+            return
+        arrived_ms = now_ms()
+        deadline_ms = arrived_ms + budget_us / 1000.0
+        job = Job(replica, deadline_ms, arrived_ms, layout, data, base, responder, request_id)
+        if replica.state is ReplicaState.LOADING:
+            self._wait_for_load(job)
+            return
+        verdict = self.schedule.admit(job, arrived_ms)
+        if verdict is not Verdict.ADMITTED:
+            self._refuse_verdict(job, verdict)
+            return
+        replica.in_flight += 1
+        self._in_flight += 1
+        if not self._stepping and self._running is None:
+            self._stepping = True
+            self._loop.call_soon(self._step)
+
+    def _refuse_verdict(self, job: Job, verdict: Verdict) -> None:
+        too_many = verdict is Verdict.TOO_MANY_ROWS
+        code = ReplyCode.INVALID if too_many else ReplyCode.OVERLOADED
+        message = verdict.value
+        if too_many:
+            message = f"{job.rows} rows are more than the largest batch of {job.lane.max_batch}"
+        self._refuse(job.responder, job.request_id, code, message)
+
+    def _wait_for_load(self, job: Job) -> None:
+        """Keep a query until its variant is loaded, if that can be in time."""
+        replica = job.replica
+        if job.rows > replica.lane.max_batch:
+            self._refuse_verdict(job, Verdict.TOO_MANY_ROWS)
+            return
+        ready_ms = (replica.started_s + replica.spec.load_s) * 1000
+        done_ms = max(ready_ms, job.arrived_ms) + replica.lane.latency_ms(job.rows)
+        if done_ms > job.deadline_ms or len(replica.waiting) >= MAX_WAITING:
+            self._refuse(job.responder, job.request_id, ReplyCode.COLD, "it is still loading")
+            return
+        replica.waiting.append(job)
+        replica.in_flight += 1
+        self._in_flight += 1
+        self._loop.call_later((job.deadline_ms - job.arrived_ms) / 1000, self._give_up, job)
+
+    def _give_up(self, job: Job) -> None:
+        if job in job.replica.waiting:
+            job.replica.waiting.remove(job)
+            self.refuse(job, ReplyCode.EXPIRED)
+
+    def loaded(self, replica: Replica) -> None:
+        """Admit or refuse the queries that waited for the load."""
+        waiting, replica.waiting = replica.waiting, []
+        for job in waiting:
+            verdict = self.schedule.admit(job, now_ms())
+            if verdict is not Verdict.ADMITTED:
+                self._release(job)
+                self._refuse_verdict(job, verdict)
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Look for work soon."""
+        if not self._stepping and self._running is None and self.schedule.count:
+            self._stepping = True
+            self._loop.call_soon(self._step)
+
+    # -- running ----------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        """Start the next batch."""
+        self._stepping = False
+        if self._running is not None:
+            return
+        began_ms = now_ms()
+        for item in self.schedule.pop_expired(began_ms):
+            self.refuse(item, ReplyCode.EXPIRED)
+        batch = self.schedule.next_batch(began_ms)
+        if batch is None:
+            return
+        first = batch.items[0]
+        assert isinstance(first, Job)
+        if batch.predicted_ms <= self._inline_ms and first.replica.proven:
+            self._finish(self._execute(batch, began_ms))
+            return
+        self._running, self._began_ms = batch, began_ms
+        self._batches.put((batch, began_ms))
+
+    def _serve(self) -> None:
+        """Run batches in the dedicated thread."""
+        while (task := self._batches.get()) is not None:
+            outcome = self._execute(*task)
+            try:
+                self._loop.call_soon_threadsafe(self._finish, outcome)
+            except RuntimeError:  # the loop was closed in the meantime
+                return
+
+    def _execute(self, batch: Batch, began_ms: float) -> Outcome:
+        """Run a batch; if it fails, each of its queries once by itself. In either thread."""
+        jobs: list[Job] = batch.items  # type: ignore[assignment]
+        replica = jobs[0].replica
+        ledger = self._ledger
+        if not replica.proven:
+            ledger.suspect(replica.key, replica.spec.task, replica.spec.variant)
+        ledger.enter(replica.key)
+        begin_ms = now_ms()
+        groups = [_run(replica, jobs, batch.rows)]
+        end_ms = now_ms()
+        if groups[0].error and len(jobs) > 1:
+            groups = [_run(replica, [job], job.rows) for job in jobs]
+            end_ms = now_ms()
+        ledger.leave()
+        if not replica.proven:
+            ledger.clear(replica.key)
+        return Outcome(
+            replica, began_ms, batch.predicted_ms, end_ms - begin_ms, end_ms - began_ms, groups
+        )
+
+    def _finish(self, outcome: Outcome) -> None:
+        """Answer a batch and look for the next one."""
+        replica, groups = outcome.replica, outcome.groups
+        done_ms = now_ms()
+        self._running = None
+        self.schedule.finished(replica.lane, done_ms, outcome.took_ms)
+        self._learn(outcome, done_ms)
+        clean = False
+        for group in groups:
+            if group.error:
+                for job in group.jobs:
+                    self.refuse(job, ReplyCode.FAILED, group.error)
+            else:
+                clean = True
+                self._answer(group, outcome)
+        if clean:
+            replica.failures = 0
+            replica.proven = True
+        else:
+            replica.failures += 1
+            log.warning("a batch of %s failed: %s", replica.name, groups[0].error)
+            if replica.failures >= FAILURES and replica.state is not ReplicaState.QUARANTINED:
+                self._quarantine(replica, groups[0].error)
+        if self.schedule.count and not self._stepping:
+            self._stepping = True
+            self._loop.call_soon(self._step)
+
+    def _learn(self, outcome: Outcome, done_ms: float) -> None:
+        """Take what was observed into the prediction, the popularity and the busy ratio."""
+        replica, lane = outcome.replica, outcome.replica.lane
+        replica.used(done_ms / 1000)
+        for group in outcome.groups:
+            replica.popularity += len(group.jobs)
+        passed_ms = done_ms - self._busy_at_ms
+        self._busy_ms = self._busy_ms * exp(-passed_ms / (BUSY_S * 1000)) + outcome.took_ms
+        self._busy_at_ms = done_ms
+        if len(outcome.groups) > 1 or outcome.predicted_ms <= 0.0:
+            return
+        seen = lane.correction * outcome.took_ms / outcome.predicted_ms
+        weight = RISE if seen > lane.correction else FALL
+        value = lane.correction + weight * (seen - lane.correction)
+        value = min(max(value, CORRECTION[0]), CORRECTION[1])
+        if value != lane.correction:
+            self.schedule.correct(lane, value)
+
+    def _quarantine(self, replica: Replica, error: str) -> None:
+        replica.state = ReplicaState.QUARANTINED
+        replica.message = f"{FAILURES} batches failed in a row; the last: {error}"
+        log.error("%s is quarantined: %s", replica.name, replica.message)
+        for item in self.schedule.take(replica.lane):
+            self.refuse(item, ReplyCode.QUARANTINED, replica.message)
+        self.on_quarantine.append(replica)
+        self.wake.set()
+
+    # -- answering --------------------------------------------------------------------------------
+
+    def _answer(self, group: Group, outcome: Outcome) -> None:
+        outputs, rows, replica = group.outputs, group.rows, outcome.replica
+        bad = _broken_rows(outputs)
+        run_us = int(outcome.run_ms * 1000)
+        backlog_us = self.backlog_us()
+        single = outputs[0] if len(outputs) == 1 and outputs[0].nbytes <= JOIN_LIMIT else None
+        raw = b"" if single is None else single.tobytes()
+        row_bytes = len(raw) // rows
+        at = 0
+        for job in group.jobs:
+            end = at + job.rows
+            queue_us = int((outcome.began_ms - job.arrived_ms) * 1000)
+            self._release(job)
+            if bad is not None and bad[at:end].any():
+                message = f"{replica.name} gave a number that is not finite"
+                self._refuse(job.responder, job.request_id, ReplyCode.FAILED, message)
+            elif single is not None:
+                signature = replica.signatures.get(job.rows)
+                if signature is None:
+                    signature = replica.signatures[job.rows] = signature_of([single[at:end]])
+                piece = raw[at * row_bytes : end * row_bytes]
+                size = len(piece)
+                if size % 8:
+                    piece += bytes(-size % 8)
+                    size = len(piece)
+                head = reply_head(
+                    size, signature, job.request_id, rows, queue_us, run_us, backlog_us
+                )
+                job.responder.send(head + piece)
+            else:
+                parts = [tensor[at:end] for tensor in outputs]
+                chunks, size = data_chunks(parts)
+                head = reply_head(
+                    size, signature_of(parts), job.request_id, rows, queue_us, run_us, backlog_us
+                )
+                _send(job.responder, HEADER + size, [head, *chunks])
+            at = end
+
+    def refuse(self, item: Item, code: ReplyCode, message: str = "") -> None:
+        """Answer an admitted query without tensors."""
+        assert isinstance(item, Job)
+        self._release(item)
+        self._refuse(item.responder, item.request_id, code, message)
+
+    def _refuse(self, responder: Responder, request_id: int, code: ReplyCode, message: str) -> None:
+        text = message or REFUSALS.get(code, "")
+        responder.send(refusal_frame(code, request_id, self.backlog_us(), text))
+
+    def _release(self, job: Job) -> None:
+        replica = job.replica
+        replica.in_flight -= 1
+        self._in_flight -= 1
+        if not replica.in_flight and replica.idle is not None and not replica.idle.done():
+            replica.idle.set_result(None)
+        if not self._in_flight and self._quiet is not None and not self._quiet.done():
+            self._quiet.set_result(None)
+
+
+def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
+    """Run queries as one batch."""
+    runtime = replica.runtime
+    if runtime is None:
+        return Group(jobs, rows, [], f"{replica.name} is not loaded")
+    try:
+        outputs = runtime.run(assemble(jobs, rows))
+    except RuntimeFailed as failure:
+        return Group(jobs, rows, [], failure.message)
+    except Exception as error:  # a back end may raise anything; the executor has to live on
+        log.exception("%s raised", replica.name)
+        return Group(jobs, rows, [], f"{replica.name} failed: {type(error).__name__}: {error}")
+    wants = replica.spec.outputs
+    if len(outputs) != len(wants) or any(
+        tensor.shape != (rows, *spec.shape) for tensor, spec in zip(outputs, wants, strict=False)
+    ):
+        shapes = [tensor.shape for tensor in outputs]
+        return Group(jobs, rows, [], f"{replica.name} gave shapes {shapes} for {rows} rows")
+    return Group(jobs, rows, outputs)
+
+
+def _broken_rows(outputs: list[Tensor]) -> NDArray[np.bool_] | None:
+    """Which rows hold a number that is not finite; ``None`` when no row does."""
+    bad: NDArray[np.bool_] | None = None
+    for tensor in outputs:
+        if tensor.dtype.kind != "f":
+            continue
+        flat = tensor.reshape(-1)
+        if isfinite(flat.dot(flat)):  # a third of the cost of looking at each number
+            continue
+        finite = np.isfinite(tensor.reshape(len(tensor), -1)).all(axis=1)
+        if not finite.all():
+            bad = np.logical_not(finite) if bad is None else np.logical_or(bad, ~finite)
+    return bad
+
+
+def _send(responder: Responder, size: int, chunks: list[Chunk]) -> None:
+    if size <= JOIN_LIMIT:
+        responder.send(b"".join(chunks))
+    else:
+        responder.send_large(chunks)

@@ -1,0 +1,211 @@
+"""A worker as one object: socket, executor, loaded variants, crash ledger.
+
+``python -m workers.host --config JSON`` runs one without Ray and prints its address.
+"""
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+import orjson
+
+from variants.errors import Internal, ModellessError
+from workers.executor import Executor
+from workers.frames import Kind
+from workers.loading import Loading
+from workers.messages import decode_load, encode, named
+from workers.quarantine import CrashLedger
+from workers.secret import read_secret
+from workers.server import ChannelServer
+from workers.types import WorkerConfig, WorkerStatus
+
+log = logging.getLogger(__name__)
+
+REPORT_S = 1.0
+GC_THRESHOLDS = (50_000, 20, 100)
+SWITCH_S = 0.001
+"""How long one thread may keep the interpreter when another wants it. With the default of 5 ms a
+finished batch may wait that long for its answer to be sent."""
+
+
+class WorkerHost:
+    """One slice of hardware and all that runs on it. Lives on the current event loop."""
+
+    def __init__(self, config: WorkerConfig, worker_id: str) -> None:
+        self._config = config
+        self._id = worker_id
+        self._ledger = CrashLedger(config.quarantine_dir)
+        self._executor: Executor | None = None
+        self._loading: Loading
+        self._server: ChannelServer
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> str:
+        """Open the socket and return its address.
+
+        Raises:
+            NotFound, Forbidden: the secret cannot be read.
+            Internal: the socket cannot be opened.
+        """
+        config = self._config
+        secret = read_secret(config.secret_path)
+        self._ledger.open()
+        executor = Executor(self._ledger)
+        self._loading = Loading(executor, self._ledger, config.memory_mib, config.cores)
+        self._loading.list_quarantined()
+        self._server = ChannelServer(
+            executor, self._id, secret, config.max_frame_mib,
+            lambda: encode(self.status()), self._control,
+        )  # fmt: skip
+        self._executor = executor
+        try:
+            address = await self._server.listen(config.listen, config.run_dir)
+        except (OSError, ModellessError):
+            self._ledger.close()
+            raise
+        executor.start()
+        self._tasks = [
+            asyncio.create_task(self._report()),
+            asyncio.create_task(self._loading.close_quarantined()),
+        ]
+        settle_memory()
+        log.info("worker %s listens on %s", self._id, address)
+        return address
+
+    def status(self) -> WorkerStatus:
+        """What the worker says of itself."""
+        executor = self._running()
+        now_s = time.monotonic()
+        return WorkerStatus(
+            worker=self._id,
+            device_kind=self._config.device_kind,
+            memory_mib=self._config.memory_mib,
+            reserved_mib=self._loading.reserved_mib,
+            draining=executor.draining,
+            backlog_us=executor.backlog_us(),
+            busy_ratio=executor.busy_ratio(),
+            replicas=tuple(replica.status(now_s) for replica in executor.replicas.values()),
+            pid=os.getpid(),
+        )
+
+    def check(self) -> None:
+        """The health check.
+
+        Raises:
+            Internal: the socket, the executor or a background task is dead or stuck.
+        """
+        self._running().check()
+        self._server.check()
+        for task in self._tasks:
+            if task.done():
+                raise Internal("a background task of the worker has ended")
+
+    async def drain_and_stop(self, timeout_s: float) -> None:
+        """Refuse new queries, answer those that were admitted, then close everything.
+
+        After ``timeout_s`` what is still queued is refused. Calling it twice is allowed.
+        """
+        executor = self._executor
+        if executor is None or self._stopping:
+            return
+        self._stopping = executor.draining = True
+        self._server.announce()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await executor.quiet()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await executor.stop()
+        self._server.close()
+        await asyncio.sleep(0)
+        await asyncio.to_thread(self._loading.shutdown)
+        self._ledger.close()
+        self._executor = None
+
+    def _running(self) -> Executor:
+        if self._executor is None:
+            raise Internal("the worker is not running")
+        return self._executor
+
+    async def _report(self) -> None:
+        """Tell everybody the status on every change and once a second."""
+        changed = self._loading.changed
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_S):
+                    await changed.wait()
+            changed.clear()
+            try:
+                self._server.announce()
+            except ModellessError:
+                log.exception("reporting the status")
+
+    async def _control(self, kind: Kind, message: dict[str, Any]) -> bytes:
+        executor = self._running()
+        if kind is Kind.LOAD:
+            status = await self._loading.load(
+                decode_load(message.get("spec", {})),
+                make_room=message.get("make_room") is True,
+                force=message.get("force") is True,
+            )
+            return encode(status)
+        if kind is Kind.UNLOAD:
+            await self._loading.unload(*named(message))
+        else:
+            executor.draining = True
+            self._loading.changed.set()
+            await executor.quiet()
+        return b"{}"
+
+
+def settle_memory() -> None:
+    """Keep the garbage collector away from what was made at start and from the hot path.
+
+    Collecting it over and over makes most of the tail of a small model's latency.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_S)
+
+
+async def _serve(config: WorkerConfig, worker_id: str, drain_s: float) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    host = WorkerHost(config, worker_id)
+    print(await host.start(), flush=True)
+    await stop.wait()
+    await host.drain_and_stop(drain_s)
+
+
+def main() -> None:
+    """Run one worker until it is told to stop."""
+    import uvloop
+
+    parser = argparse.ArgumentParser(prog="python -m workers.host", description=__doc__)
+    parser.add_argument("--config", required=True, help="a WorkerConfig as JSON")
+    parser.add_argument("--id", default="", help="the worker's name; default: from the process id")
+    parser.add_argument("--drain-s", type=float, default=20.0, help="time to finish on SIGTERM")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    config = WorkerConfig(**orjson.loads(arguments.config))
+    worker_id = arguments.id or f"{config.device_kind}-{os.getpid()}"
+    try:
+        uvloop.run(_serve(config, worker_id, arguments.drain_s))
+    except ModellessError as error:
+        sys.exit(error.message)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""The tensor channel, from the worker's side: it listens, proves itself, and takes queries in."""
+
+import asyncio
+import hmac
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from struct import error as StructError
+from typing import Any, cast
+
+from variants.errors import Internal, ModellessError
+from workers.channel import NONCE, prove
+from workers.executor import Executor
+from workers.frames import (
+    HANDSHAKE_LIMIT,
+    HEADER,
+    VERSION,
+    Chunk,
+    FrameRefused,
+    Kind,
+    Splitter,
+    Violation,
+    layout_of,
+    small_frame,
+    small_payload,
+    unpack_infer,
+    unpack_prefix,
+)
+from workers.messages import decode, encode_error
+from workers.outbox import Outbox
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_S = 2.0
+MAX_CONNECTIONS = 256
+MAX_STRANGERS = 32
+"""Connections whose handshake is not over."""
+MAX_CONTROLS = 64
+"""Control messages of one connection that are being worked on."""
+
+Control = Callable[[Kind, dict[str, Any]], Awaitable[bytes]]
+"""Does what a control message asks; returns the answer as JSON, raises a ``ModellessError``."""
+
+
+class Peer(asyncio.Protocol):
+    """One connection to a gateway or a controller."""
+
+    def __init__(self, server: "ChannelServer") -> None:
+        self._server = server
+        self._splitter = Splitter(HANDSHAKE_LIMIT)
+        self._nonce = secrets.token_bytes(NONCE)
+        self._transport: asyncio.Transport
+        self._outbox: Outbox
+        self._timer: asyncio.TimerHandle | None = None
+        self._submit = server.executor.submit
+        self._controls: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self.known = False
+        """The handshake is over."""
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def send(self, frame: bytes) -> None:
+        if not self._closed:
+            self._outbox.write((frame,))
+
+    def send_large(self, chunks: list[Chunk]) -> None:
+        if not self._closed:
+            self._outbox.write(chunks)
+
+    # -- protocol ---------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._outbox = Outbox(self._transport, self._server.max_frame, self._slow)
+        if not self._server.enter(self):
+            self._refuse(FrameRefused(Violation.TOO_MANY))
+            return
+        self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._too_late)
+        self.send(small_frame(Kind.HELLO, self._nonce + self._server.worker))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._server.peers.discard(self)
+
+    def pause_writing(self) -> None:
+        self._outbox.pause()
+
+    def resume_writing(self) -> None:
+        self._outbox.resume()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closed:
+            return
+        stepwise = self._splitter.stepwise
+        try:
+            data, begins = self._splitter.feed(data)
+            for at in begins:
+                if self.known and data[at + 4] == Kind.INFER:
+                    (length, _, _, described, request_id,
+                     rows, variant, budget_us, _) = unpack_infer(data, at)  # fmt: skip
+                    begin = at + HEADER
+                    base = begin + described
+                    layout = layout_of(data[begin:base])
+                    if HEADER + described + layout.nbytes != length:
+                        raise FrameRefused(Violation.MALFORMED, "a query has another length")
+                    self._submit(variant, rows, budget_us, layout, data, base, self, request_id)
+                else:
+                    length = int.from_bytes(data[at : at + 4], "little")
+                    self._on_small(data[at : at + length])
+        except (ModellessError, StructError) as error:
+            self._refuse(error)
+            return
+        if stepwise and begins:
+            self.data_received(b"")
+
+    # -- handshake and control --------------------------------------------------------------------
+
+    def _on_small(self, frame: bytes) -> None:
+        _, kind, _, version, request_id = unpack_prefix(frame)
+        payload = small_payload(frame)
+        if not self.known:
+            if kind != Kind.AUTH:
+                raise FrameRefused(Violation.WRONG_KIND, f"{kind} before the handshake was over")
+            if version != VERSION:
+                raise FrameRefused(Violation.WRONG_VERSION, f"{version}, not {VERSION}")
+            self._authenticate(payload)
+        elif kind in (Kind.LOAD, Kind.UNLOAD, Kind.DRAIN):
+            if len(self._controls) >= MAX_CONTROLS:
+                raise FrameRefused(Violation.TOO_MANY, "control messages")
+            task = asyncio.create_task(self._control(Kind(kind), request_id, decode(payload)))
+            self._controls.add(task)
+            task.add_done_callback(self._controls.discard)
+        else:
+            raise FrameRefused(Violation.WRONG_KIND, str(kind))
+
+    def _authenticate(self, payload: bytes) -> None:
+        secret, worker = self._server.secret, self._server.worker
+        theirs, proof = payload[:NONCE], payload[NONCE:]
+        expected = prove(secret, b"client", self._nonce, theirs, worker)
+        if len(theirs) != NONCE or not hmac.compare_digest(proof, expected):
+            raise FrameRefused(Violation.UNAUTHENTICATED)
+        self.known = True
+        self._splitter.limit = self._server.max_frame
+        self._splitter.stepwise = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self.send(small_frame(Kind.AUTH_OK, prove(secret, b"worker", theirs, self._nonce, worker)))
+        self.send(small_frame(Kind.STATUS, self._server.status()))
+
+    async def _control(self, kind: Kind, request_id: int, message: dict[str, Any]) -> None:
+        try:
+            answer, code = await self._server.control(kind, message), 0
+        except ModellessError as error:
+            answer, code = encode_error(error), 1
+        except Exception as error:
+            log.exception("%s failed", kind.name)
+            answer, code = encode_error(Internal(f"{kind.name} failed: {error!r}")), 1
+        self.send(small_frame(Kind.ANSWER, answer, request_id=request_id, code=code))
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Send what is waiting, then close."""
+        if not self._closed:
+            self._outbox.flush()
+            self._closed = True
+            self._transport.close()
+
+    def _too_late(self) -> None:
+        if not self.known:
+            self._refuse(FrameRefused(Violation.HANDSHAKE_TIMEOUT))
+
+    def _slow(self) -> None:
+        self._refuse(FrameRefused(Violation.SLOW_PEER))
+
+    def _refuse(self, error: Exception) -> None:
+        log.warning("closing a connection: %s", error)
+        self._closed = True
+        self._transport.abort()
+
+
+class ChannelServer:
+    """Listens on a Unix socket (``unix``) or on a free port of an address (``tcp:HOST``)."""
+
+    def __init__(
+        self, executor: Executor, worker: str, secret: bytes, max_frame_mib: int,
+        status: Callable[[], bytes], control: Control,
+    ) -> None:  # fmt: skip
+        self.executor = executor
+        self.worker = worker.encode()
+        self.secret = secret
+        self.max_frame = max_frame_mib * 2**20
+        self.status = status
+        self.control = control
+        self.peers: set[Peer] = set()
+        self._server: asyncio.Server | None = None
+        self._path: Path | None = None
+
+    async def listen(self, where: str, run_dir: str) -> str:
+        """Open the socket and return its address."""
+        loop = asyncio.get_running_loop()
+        if where == "unix":
+            self._path = Path(f"{run_dir}/w-{secrets.token_hex(6)}.sock")
+            listener = _bind(self._path)
+            self._server = await loop.create_unix_server(lambda: Peer(self), sock=listener)
+            return f"unix:{self._path}"
+        scheme, _, host = where.partition(":")
+        if scheme != "tcp" or not host:
+            raise Internal(f"a worker listens on 'unix' or 'tcp:HOST', not {where!r}")
+        self._server = await loop.create_server(lambda: Peer(self), host.strip("[]"), 0)
+        return f"tcp:{host}:{self._server.sockets[0].getsockname()[1]}"
+
+    def check(self) -> None:
+        """Raise ``Internal`` when nobody can connect any more."""
+        if self._server is None or not self._server.is_serving():
+            raise Internal("the worker's socket is closed")
+        if self._path is not None and not self._path.exists():
+            raise Internal(f"the worker's socket {self._path} was removed")
+
+    def enter(self, peer: Peer) -> bool:
+        """Whether there is room for one more connection."""
+        strangers = sum(1 for other in self.peers if not other.known)
+        if len(self.peers) >= MAX_CONNECTIONS or strangers >= MAX_STRANGERS:
+            return False
+        self.peers.add(peer)
+        return True
+
+    def announce(self) -> None:
+        """Send the status to everybody."""
+        known = [peer for peer in self.peers if peer.known]
+        if known:
+            frame = small_frame(Kind.STATUS, self.status())
+            for peer in known:
+                peer.send(frame)
+
+    def close(self) -> None:
+        """Stop listening, close all connections, remove the socket."""
+        if self._server is not None:
+            self._server.close()
+        for peer in tuple(self.peers):
+            peer.close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+def _bind(path: Path) -> socket.socket:
+    """A bound Unix socket that only its owner can reach from the moment it exists."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+    except OSError as error:
+        listener.close()
+        raise Internal(f"the worker cannot listen on {path}: {error}") from error
+    listener.setblocking(False)
+    return listener
