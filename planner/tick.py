@@ -118,6 +118,6 @@ def _explanation(
         if quarantined:
             text += f"; quarantined: {', '.join(quarantined)}"
         if left_out > 0:
-            text += f"; {left_out} do not fit, what demand and recent use ask for came first"
+            text += f"; no room for {left_out}: what demand and recent use ask for came first"
         sentences.append(f"{text}.")
     return tuple(sentences)

@@ -1,0 +1,275 @@
+"""Properties of selection: what holds for whatever catalog, workers and query."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner import explain
+from planner.routing import least_busy
+from planner.selection import select
+from planner.types import Candidate, Choice, Query, Refusal, RefusalCode, Snapshot
+from tests.planner.builders import (
+    NOW_MS,
+    catalog,
+    key,
+    kind,
+    profile,
+    query,
+    snapshot,
+    variant,
+    worker,
+)
+from variants.types import Prefer, Stage
+
+KINDS = ("cpu-1", "cpu-4", "gpu-a")
+NAMES = ("a", "b", "c", "d", "e")
+EPSILON = 1e-9
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=5))
+    profiles = [
+        profile(
+            name,
+            draw(st.sampled_from((1.0, 5.0, 10.0, 20.0))),
+            kind=on,
+            max_batch=draw(st.sampled_from((1, 2, 4))),
+            load_s=draw(st.sampled_from((0.0, 0.01, 1.0))),
+        )
+        for name in names
+        for on in draw(st.lists(st.sampled_from(KINDS), unique=True, max_size=3))
+    ]
+    workers = [
+        (
+            worker(
+                f"w{index}",
+                kind=draw(st.sampled_from(KINDS)),
+                busy_ms=draw(st.sampled_from((-50.0, 0.0, 5.0, 200.0))),
+                free_mib=draw(st.sampled_from((0.0, 500.0))),
+                draining=draw(st.sampled_from((False, False, False, True))),
+            ),
+            [key(name) for name in draw(st.lists(st.sampled_from(NAMES), unique=True))],
+        )
+        for index in range(draw(st.integers(0, 4)))
+    ]
+    return snapshot(
+        catalog(
+            [variant(name, draw(st.sampled_from((0.8, 0.9, 0.9001, 0.95)))) for name in names],
+            profiles,
+            kinds=[kind(on, price) for on, price in zip(KINDS, (0.36, 1.44, 3.6), strict=True)],
+            stages={
+                name: draw(st.sampled_from((Stage.LIVE, Stage.LIVE, Stage.CANARY, Stage.RETIRED)))
+                for name in names
+            },
+        ),
+        *workers,
+    )
+
+
+queries = st.builds(
+    query,
+    st.sampled_from((3.0, 12.0, 30.0, 100.0, 2_000.0)),
+    rows=st.integers(1, 5),
+    spent_ms=st.sampled_from((0.0, 0.0, 5.0, 100.0)),
+    accuracy=st.sampled_from((None, 0.8, 0.90005, 0.95, 0.99)),
+    cost=st.sampled_from((None, 0.0001, 0.001, 0.01)),
+    prefer=st.sampled_from(Prefer),
+    best_effort=st.booleans(),
+    variant=st.sampled_from((None, None, None, *NAMES)),
+    draw=st.integers(0, 2**32 - 1),
+    avoid=st.sampled_from((None, None, "w0")),
+)
+
+
+def meets_floor_and_ceiling(candidate: Candidate, asked: Query) -> bool:
+    return (asked.accuracy is None or candidate.accuracy >= asked.accuracy) and (
+        asked.cost is None or candidate.price_usd_per_1k <= asked.cost
+    )
+
+
+def left_ms(asked: Query) -> float:
+    return asked.received_ms + asked.latency_ms - NOW_MS
+
+
+@given(snapshots(), queries)
+def test_a_choice_that_meets_the_slo_satisfies_floor_ceiling_and_budget(
+    view: Snapshot, asked: Query
+) -> None:
+    answer = select(view, asked, NOW_MS)
+    if isinstance(answer, Choice) and answer.meets_slo:
+        candidate, chosen = answer.candidate, answer.worker
+        run_ms = candidate.table.ms[asked.rows] + (candidate.load_ms if answer.cold else 0.0)
+        assert meets_floor_and_ceiling(candidate, asked)
+        assert answer.predicted_ms <= left_ms(asked) + EPSILON
+        assert answer.predicted_ms >= max(0.0, chosen.busy_until_ms - NOW_MS) + run_ms - EPSILON
+
+
+@given(snapshots(), queries)
+def test_a_choice_runs_where_it_can(view: Snapshot, asked: Query) -> None:
+    answer = select(view, asked, NOW_MS)
+    if isinstance(answer, Choice):
+        where = answer.candidate.hosts if answer.cold else answer.candidate.ready
+        assert answer.worker in where
+        assert not answer.worker.draining
+        assert answer.worker.id != asked.avoid
+        assert asked.variant in (None, answer.candidate.variant)
+        assert asked.variant is not None or not answer.candidate.canary
+
+
+@given(snapshots(), queries)
+def test_the_same_question_has_the_same_answer(view: Snapshot, asked: Query) -> None:
+    assert select(view, asked, NOW_MS) == select(view, asked, NOW_MS)
+
+
+def plain_scan(view: Snapshot, asked: Query) -> tuple[str, str] | None:
+    """The first ready candidate that fits, looked for without any frontier, where every variant
+    has one worker to ask: so neither draw nor blocks play a part."""
+    fits = []
+    for candidate in view.tasks[asked.task].by_cost:
+        chosen = least_busy(candidate.ready, 0, NOW_MS, asked.avoid)
+        if (
+            chosen is not None
+            and meets_floor_and_ceiling(candidate, asked)
+            and asked.rows <= candidate.table.max_batch
+            and not candidate.canary
+        ):
+            done_ms = max(0.0, chosen.busy_until_ms - NOW_MS) + candidate.table.ms[asked.rows]
+            if done_ms <= left_ms(asked):
+                fits.append((candidate, done_ms))
+    order: dict[Prefer, Callable[[tuple[Candidate, float]], float]] = {
+        Prefer.COST: lambda entry: entry[0].price_usd_per_1k,
+        Prefer.ACCURACY: lambda entry: -entry[0].accuracy,
+        Prefer.LATENCY: lambda entry: entry[1],
+    }
+    if not fits:
+        return None
+    best, _ = min(fits, key=order[asked.prefer])
+    return best.variant, best.device_kind
+
+
+@given(snapshots(), queries)
+@settings(max_examples=300)
+def test_the_frontier_changes_nothing(view: Snapshot, asked: Query) -> None:
+    asked = asked._replace(variant=None, best_effort=False)
+    if any(len(c.ready) > 1 for c in view.tasks.get(asked.task, EMPTY).by_cost):
+        return
+    answer = select(view, asked, NOW_MS) if asked.task in view.tasks else None
+    if isinstance(answer, Choice) and not answer.cold:
+        assert (answer.candidate.variant, answer.candidate.device_kind) == plain_scan(view, asked)
+    elif asked.task in view.tasks:
+        assert plain_scan(view, asked) is None
+
+
+EMPTY = snapshot(catalog([variant("a")], [])).tasks[query().task]
+NUMBER = r"([0-9.e-]+)"
+
+
+def is_true(text: str, name: str, asked: Query, view: Snapshot) -> bool:
+    """Whether a reason holds for some candidate of a variant, checked from its numbers."""
+    task = view.tasks[asked.task]
+    own = task.by_variant.get(name, ())  # type: ignore[call-overload]
+    runs = {round(c.table.ms[asked.rows], 6) for c in own if asked.rows <= c.table.max_batch}
+    if found := re.fullmatch(f"accuracy {NUMBER} < {NUMBER}", text):
+        ours, floor = map(float, found.groups())
+        return ours < floor == pytest.approx(asked.accuracy, abs=1e-3) and any(
+            c.accuracy < (asked.accuracy or 0) and ours == pytest.approx(c.accuracy, abs=1e-3) for c in own
+        )
+    if found := re.fullmatch(f"costs {NUMBER} > {NUMBER} USD per 1,000", text):
+        ours, ceiling = map(float, found.groups())
+        return ours > ceiling and any(c.price_usd_per_1k > (asked.cost or 0) for c in own)
+    if found := re.fullmatch(f"takes at most {NUMBER} rows at once, not {NUMBER}", text):
+        most, rows = map(int, found.groups())
+        return most < rows == asked.rows and any(c.table.max_batch == most for c in own)
+    if found := re.fullmatch(f"p95 {NUMBER} ms > {NUMBER} ms", text):
+        run, limit = map(float, found.groups())
+        return run > limit == asked.latency_ms and run in runs
+    if found := re.fullmatch(f"p95 {NUMBER} ms > {NUMBER} ms left", text):
+        run, limit = map(float, found.groups())
+        return run > limit == max(0.0, left_ms(asked)) and run in runs
+    if found := re.fullmatch(f"waits {NUMBER} ms: done in {NUMBER} ms > {NUMBER} ms left", text):
+        wait, done, limit = map(float, found.groups())
+        waits = {w.busy_until_ms - NOW_MS for c in own for w in c.ready if w.id != asked.avoid}
+        return wait in waits and done > limit == left_ms(asked) and round(done - wait, 6) in runs
+    if found := re.fullmatch(r"not loaded: loading takes ([0-9.]+) s", text):
+        return any(not c.ready and c.hosts for c in own)
+    if found := re.fullmatch(r"there is no worker of kind (.+)", text):
+        kinds = {w.device_kind for w in view.workers.values() if not w.draining}
+        return found[1] not in kinds and any(c.device_kind == found[1] for c in own)
+    if text.startswith("no worker holds it besides"):
+        return any(all(w.id == asked.avoid for w in c.ready) for c in own)
+    if text == explain.is_canary():
+        return asked.variant is None and all(c.canary for c in own)
+    return not own and text == task.excluded[name]  # type: ignore[index]
+
+
+@given(snapshots(), queries)
+@settings(max_examples=300)
+def test_a_refusal_gives_a_true_reason_for_every_variant(view: Snapshot, asked: Query) -> None:
+    if asked.task not in view.tasks:
+        return
+    answer = select(view, asked, NOW_MS)
+    if not isinstance(answer, Refusal) or answer.code is RefusalCode.VARIANT_NOT_FOUND:
+        return
+    task = view.tasks[asked.task]
+    everything = {asked.variant} if asked.variant else {*task.by_variant, *task.excluded}
+    assert answer.reasons.keys() == everything
+    wrong = {n: t for n, t in answer.reasons.items() if not is_true(t, n, asked, view)}
+    assert wrong == {}
+
+
+@given(snapshots(), queries)
+def test_infeasible_means_that_no_idle_loaded_worker_would_do(view: Snapshot, asked: Query) -> None:
+    answer = select(view, asked, NOW_MS)
+    if isinstance(answer, Refusal) and answer.code is RefusalCode.SLO_INFEASIBLE:
+        for candidate in view.tasks[asked.task].by_cost:
+            could = bool(candidate.ready or candidate.hosts) and asked.variant in (
+                None,
+                candidate.variant,
+            )
+            if could and not (candidate.canary and asked.variant is None):
+                assert (
+                    not meets_floor_and_ceiling(candidate, asked)
+                    or asked.rows > candidate.table.max_batch
+                    or candidate.table.ms[asked.rows] > asked.latency_ms
+                )
+
+
+@given(snapshots(), queries)
+def test_best_effort_answers_whenever_a_variant_is_ready(view: Snapshot, asked: Query) -> None:
+    asked = asked._replace(best_effort=True, variant=None, avoid=None)
+    if asked.task in view.tasks and any(
+        c.ready and not c.canary and asked.rows <= c.table.max_batch
+        for c in view.tasks[asked.task].by_cost
+    ):
+        assert isinstance(select(view, asked, NOW_MS), Choice)
+
+
+def test_a_choice_explains_itself() -> None:
+    view = snapshot(catalog([variant("small")], [profile("small")]), (worker(), [key("small")]))
+    answer = select(view, query(), NOW_MS)
+    assert isinstance(answer, Choice)
+    assert explain.sentence(answer) == (
+        "small on w1: the cheapest that fits the SLO "
+        "(predicted 12 ms, accuracy 0.9, 0.001 USD per 1,000)."
+    )
+
+
+def test_large_frontiers_are_searched_across_blocks() -> None:
+    names = [f"v{index:03d}" for index in range(100)]
+    view = snapshot(
+        catalog(
+            [variant(name, 0.5 + index / 1_000) for index, name in enumerate(names)],
+            [profile(name, 1.0 + index) for index, name in enumerate(names)],
+        ),
+        (worker(), [key(name) for name in names]),
+    )
+    chosen = {}
+    for prefer in Prefer:
+        answer = select(view, query(97.0, accuracy=0.55, prefer=prefer), NOW_MS)
+        assert isinstance(answer, Choice)
+        chosen[prefer] = answer.candidate.variant
+    assert chosen == {Prefer.COST: "v050", Prefer.ACCURACY: "v079", Prefer.LATENCY: "v050"}
