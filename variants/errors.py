@@ -5,6 +5,7 @@
     ModellessError
     |-- InvalidInput            what the caller sent cannot be right
     |   |-- InvalidArtifact     a model file or evaluation data that is refused
+    |   |   `-- VariantNotBuilt one kind of variant cannot be made of it; others may
     |   `-- PayloadTooLarge
     |-- Unauthenticated
     |-- Forbidden
@@ -57,6 +58,10 @@ class InvalidInput(ModellessError):
 
 class InvalidArtifact(InvalidInput):
     """A model file, a model directory or evaluation data that cannot be accepted."""
+
+
+class VariantNotBuilt(InvalidArtifact):
+    """One kind of variant cannot be made of this model; registration goes on without it."""
 
 
 class PayloadTooLarge(InvalidInput):

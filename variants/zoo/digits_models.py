@@ -44,6 +44,14 @@ class PooledLinear(nn.Module):  # type: ignore[misc]
         return functional.linear(pixels, self.linear.weight @ self.pool.T, self.linear.bias)
 
 
+class Contrast(nn.Module):  # type: ignore[misc]
+    """Centres each image and divides by its mean distance from the centre."""
+
+    def forward(self, pixels: Any) -> Any:
+        centred = pixels - pixels.mean(1, keepdim=True)
+        return centred / (centred.abs().mean(1, keepdim=True) + 1e-3)
+
+
 class Views(nn.Module):  # type: ignore[misc]
     """Up-samples and, once trained, averages the trunk's logits over shifted views of the image.
 
@@ -80,8 +88,8 @@ def _conv(inputs: int, outputs: int, stride: int = 1) -> list[Any]:
 
 
 def _mlp(*hidden: int) -> Any:
-    """Fully connected layers on pixels normalised to mean 0 and variance 1 per image."""
-    layers: list[Any] = [nn.LayerNorm(PIXELS, elementwise_affine=False)]
+    """Fully connected layers on pixels of equal contrast; with none hidden, a linear model."""
+    layers: list[Any] = [Contrast()]
     width = PIXELS
     for size in hidden:
         layers += [nn.Linear(width, size), nn.ReLU()]
@@ -141,12 +149,12 @@ RECIPES = (
     Recipe(name="linear", build=_mlp, epochs=30, learning_rate=0.01, augment=False),
     Recipe(
         name="mlp-small",
-        build=lambda: _mlp(256, 64),
+        build=lambda: _mlp(128, 48),
         epochs=10,
         learning_rate=0.003,
         augment=False,
     ),
-    Recipe(name="mlp", build=lambda: _mlp(512, 256), epochs=12, learning_rate=0.002, augment=False),
+    Recipe(name="mlp", build=lambda: _mlp(640, 384), epochs=12, learning_rate=0.002, augment=False),
     Recipe(name="cnn-small", build=_cnn_small, epochs=8, learning_rate=0.005, augment=False),
     Recipe(name="cnn", build=_cnn, epochs=8, learning_rate=0.004, augment=True),
     Recipe(name="cnn-large", build=_cnn_large, epochs=14, learning_rate=0.005, augment=True),

@@ -1,0 +1,168 @@
+"""The process in which a foreign model is tried: reads calls, one JSON line each, and answers them.
+
+``python -m profiler.child PARENT_PID MEMORY_MIB THREADS``. Started by ``profiler.sandbox`` only. It
+imports what a measurement needs and nothing more, so that starting it is cheap and what it measures
+is the model.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from profiler.accuracy import accuracy
+from profiler.measure import MeasureLimits, measure
+from variants.builders import make_builder
+from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
+from variants.onnx_check import OnnxLimits, check_model
+from variants.types import Digest, TaskName, TensorSpec, VariantName
+from workers.runtime import make_runtime
+from workers.types import LoadSpec
+
+PER_THREAD_MIB = 80
+"""Address space, not memory: a thread's stack and its own allocation arena."""
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
+
+Arguments = Mapping[str, Any]
+Announce = Callable[[str], None]
+
+
+def check(arguments: Arguments, announce: Announce) -> dict[str, Any]:
+    """``path``, ``size_mib`` to what the file says of itself."""
+    limits = OnnxLimits(size_mib=arguments["size_mib"])
+    info = check_model(Path(arguments["path"]), limits=limits)
+    return asdict(info)
+
+
+def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
+    """``kind``, ``source``, ``target``, ``calibration`` (an npz file) to the size of the target."""
+    with np.load(arguments["calibration"], allow_pickle=False) as data:
+        rows = {name: data[name] for name in data.files}
+    target = Path(arguments["target"])
+    make_builder(arguments["kind"]).build(Path(arguments["source"]), target, rows)
+    return {"size_bytes": target.stat().st_size}
+
+
+def profile(arguments: Arguments, announce: Announce) -> dict[str, Any]:
+    """Measure one variant on one device kind; with ``labels`` in the data, its accuracy too."""
+    spec = load_spec(arguments["spec"])
+    threads = int(arguments["threads"])
+    limits = MeasureLimits(**arguments.get("limits", {}))
+    with np.load(arguments["data"], allow_pickle=False) as data:
+        rows = [data[tensor.name] for tensor in spec.inputs]
+        labels = data[arguments["labels"]] if arguments.get("labels") else None
+    found = measure(spec, threads, rows, limits=limits, announce=announce)
+    result = asdict(found)
+    if labels is not None:
+        announce(f"running {len(labels)} evaluation rows")
+        runtime = make_runtime(spec, threads)
+        runtime.load()
+        try:
+            result["accuracy"] = accuracy(
+                runtime,
+                rows,
+                labels,
+                metric=arguments["metric"],
+                batch_size=found.points[-1].batch_size,
+            )
+        finally:
+            runtime.close()
+    return result
+
+
+METHODS: dict[str, Callable[[Arguments, Announce], dict[str, Any]]] = {
+    "check": check,
+    "build": build,
+    "profile": profile,
+}
+
+
+def load_spec(values: Mapping[str, Any]) -> LoadSpec:
+    """A load spec from plain JSON values."""
+    return LoadSpec(
+        task=TaskName(values["task"]),
+        variant=VariantName(values["variant"]),
+        runtime=values["runtime"],
+        artifact=Digest(values["artifact"]),
+        path=values["path"],
+        inputs=tensor_specs(values["inputs"]),
+        outputs=tensor_specs(values["outputs"]),
+        latency=(),
+        memory_mib=0.0,
+        load_s=0.0,
+        options=tuple((str(name), str(value)) for name, value in values["options"]),
+    )
+
+
+def tensor_specs(values: list[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+    """Tensor specs from plain JSON values."""
+    return tuple(
+        TensorSpec(name=v["name"], dtype=v["dtype"], shape=tuple(v["shape"])) for v in values
+    )
+
+
+def restrain(parent: int, memory_mib: float, threads: int) -> None:
+    """Die with the parent, gain no privileges, dump no core, take no more memory than allowed."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if os.getppid() != parent:
+        raise SystemExit("the parent has ended")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    import onnxruntime  # noqa: F401  (its libraries are not the model's memory)
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    mapped = pages * resource.getpagesize()
+    limit = mapped + int((memory_mib + PER_THREAD_MIB * (threads + 2)) * 2**20)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def answer(request: Mapping[str, Any], announce: Announce) -> dict[str, Any]:
+    """One call's result or refusal, never an exception."""
+    try:
+        return {"result": METHODS[request["method"]](request["arguments"], announce)}
+    except VariantNotBuilt as error:
+        return {"error": error.message, "kind": "VariantNotBuilt"}
+    except InvalidArtifact as error:
+        return {"error": error.message}
+    except ModellessError as error:
+        return {"error": error.message.splitlines()[0][:500]}
+    except MemoryError:
+        return {"error": "it needs more memory than it may take"}
+    except Exception as error:
+        return {"error": f"it failed unexpectedly: {type(error).__name__}: {error}"[:500]}
+
+
+def serve(requests: TextIO, replies: TextIO) -> None:
+    """Answer calls until the other side closes."""
+
+    def send(reply: Mapping[str, Any]) -> None:
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
+    for line in requests:
+        send(answer(json.loads(line), lambda message: send({"progress": message})))
+
+
+def main() -> None:
+    parent, memory_mib, threads = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+    # Libraries print: only this process's own lines may reach the parent.
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    restrain(parent, memory_mib, threads)
+    serve(sys.stdin, replies)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Labelled rows: reading ``.npz`` files from strangers, and splitting them.
+
+A file holds one array per input of the task, its first axis counting rows, and an integer array
+``labels``. Sizes are checked from the declarations before anything is read, and pickle never is.
+"""
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from variants.errors import InvalidArtifact
+from variants.onnx_check import check_file
+from variants.types import TensorSpec
+
+LABELS = "labels"
+MAX_MIB = 512.0
+MAX_MEMBERS = 64
+CALIBRATION_ROWS = 200
+CALIBRATION_SHARE = 0.2
+"""Of the evaluation rows, at most ``CALIBRATION_ROWS``, when there is no file for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledRows:
+    """Input arrays by name, each ``(rows, *shape)`` of the task's type, and labels ``(rows,)``."""
+
+    inputs: dict[str, NDArray[Any]]
+    labels: NDArray[np.int64] | None
+
+    def __len__(self) -> int:
+        return len(next(iter(self.inputs.values())))
+
+    def take(self, chosen: NDArray[np.int64]) -> "LabelledRows":
+        """Only the chosen rows, in that order."""
+        return LabelledRows(
+            inputs={name: array[chosen] for name, array in self.inputs.items()},
+            labels=None if self.labels is None else self.labels[chosen],
+        )
+
+    def save(self, path: Path) -> None:
+        """Write them as this module reads them."""
+        arrays: dict[str, Any] = dict(self.inputs)
+        if self.labels is not None:
+            arrays[LABELS] = self.labels
+        np.savez(path, **arrays)
+
+
+def read_rows(
+    path: Path,
+    inputs: tuple[TensorSpec, ...],
+    *,
+    classes: int | None = None,
+    max_mib: float = MAX_MIB,
+) -> LabelledRows:
+    """Rows for a task's inputs; with ``classes``, labels in ``[0, classes)`` are required too.
+
+    Floats are cast to the task's precision and integers to floats; nothing else is converted.
+
+    Raises:
+        InvalidArtifact: one sentence with the first thing that is wrong; it names the file.
+    """
+    arrays = _read_arrays(path, max_mib)
+    if any(spec.name == LABELS for spec in inputs):
+        raise InvalidArtifact(f"{path.name}: an input is called 'labels', where the labels go")
+    needed = [spec.name for spec in inputs] + ([LABELS] if classes is not None else [])
+    missing = [name for name in needed if name not in arrays]
+    if missing:
+        has = ", ".join(sorted(arrays)) or "nothing"
+        raise InvalidArtifact(f"{path.name}: lacks the array {missing[0]!r}; it has {has}")
+    rows = {spec.name: _input(path, arrays[spec.name], spec) for spec in inputs}
+    labels = None if classes is None else _labels(path, arrays[LABELS], classes)
+    counts = {name: len(array) for name, array in rows.items()}
+    if labels is not None:
+        counts[LABELS] = len(labels)
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise InvalidArtifact(f"{path.name}: its arrays differ in their number of rows: {told}")
+    if not next(iter(counts.values())):
+        raise InvalidArtifact(f"{path.name}: has no rows")
+    return LabelledRows(inputs=rows, labels=labels)
+
+
+def split_for_calibration(rows: LabelledRows, path: Path) -> tuple[LabelledRows, LabelledRows]:
+    """Calibration rows and evaluation rows, disjoint; the same split for the same file.
+
+    Raises:
+        InvalidArtifact: there are too few to split.
+    """
+    if len(rows) < 10:
+        raise InvalidArtifact(
+            f"{path.name}: has {len(rows)} rows; without a calibration file at least 10 are needed"
+        )
+    order = np.random.default_rng(0).permutation(len(rows))
+    count = min(CALIBRATION_ROWS, int(len(rows) * CALIBRATION_SHARE))
+    return rows.take(np.sort(order[:count])), rows.take(np.sort(order[count:]))
+
+
+def _read_arrays(path: Path, max_mib: float) -> dict[str, NDArray[Any]]:
+    check_file(path, limit_mib=max_mib)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            if len(members) > MAX_MEMBERS:
+                raise InvalidArtifact(f"{path.name}: has more than {MAX_MEMBERS} arrays")
+            declared = sum(member.file_size for member in members)
+            if declared > max_mib * 2**20:
+                raise InvalidArtifact(
+                    f"{path.name}: unpacks to {declared / 2**20:.0f} MiB, "
+                    f"more than the {max_mib:g} allowed"
+                )
+            return {
+                member.filename.removesuffix(".npy"): _read_array(path, archive, member)
+                for member in members
+            }
+    except (zipfile.BadZipFile, NotImplementedError, OSError, EOFError, RuntimeError) as error:
+        raise InvalidArtifact(
+            f"{path.name}: is not an .npz file, or is damaged; numpy.savez writes one"
+        ) from error
+
+
+def _read_array(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    where = f"{path.name}: array {member.filename.removesuffix('.npy')!r}"
+    try:
+        with archive.open(member) as stream:
+            shape, dtype = _read_header(stream)
+            if dtype.hasobject:
+                raise InvalidArtifact(f"{where} holds pickled objects, which are never loaded")
+            # numpy would reserve what the header declares, however little follows.
+            if _count(shape) * dtype.itemsize > member.file_size:
+                raise InvalidArtifact(f"{where} declares more data than it has")
+        with archive.open(member) as stream:
+            array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
+    except InvalidArtifact:
+        raise
+    except (ValueError, zipfile.BadZipFile, EOFError, OSError, NotImplementedError) as error:
+        raise InvalidArtifact(f"{where} cannot be read") from error
+    return array
+
+
+def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = npy.read_magic(stream)
+    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f"format {version}")
+    shape, _, dtype = read(stream)
+    return shape, dtype
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        if size < 0:
+            raise ValueError("a negative size")
+        count *= size
+    return count
+
+
+def _input(path: Path, array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
+    where = f"{path.name}: array {spec.name!r}"
+    wanted = np.dtype(spec.dtype)
+    if array.ndim == 0 or array.shape[1:] != spec.shape:
+        shape = ", ".join(["rows", *map(str, spec.shape)])
+        raise InvalidArtifact(f"{where} has shape {array.shape}, not ({shape})")
+    widened = array.dtype.kind in "iu" and wanted.kind == "f"
+    rounded = array.dtype.kind == "f" and wanted.kind == "f"
+    if array.dtype != wanted and not widened and not rounded:
+        raise InvalidArtifact(f"{where} has type {array.dtype}, not {wanted}")
+    with np.errstate(over="ignore"):
+        cast = np.ascontiguousarray(array, dtype=wanted)
+    if wanted.kind == "f" and not np.isfinite(cast).all():
+        row = int(np.argmin(np.isfinite(cast).reshape(len(cast), -1).all(1)))
+        raise InvalidArtifact(f"{where} is not finite in row {row}")
+    return cast
+
+
+def _labels(path: Path, array: NDArray[Any], classes: int) -> NDArray[np.int64]:
+    where = f"{path.name}: array {LABELS!r}"
+    if array.ndim != 1:
+        raise InvalidArtifact(f"{where} has shape {array.shape}, not (rows)")
+    if array.dtype.kind not in "iu":
+        raise InvalidArtifact(f"{where} has type {array.dtype}; labels are integers, from 0")
+    wrong = np.flatnonzero((array < 0) | (array >= classes))
+    if len(wrong):
+        raise InvalidArtifact(
+            f"{where} has {array[wrong[0]]} in row {wrong[0]}; "
+            f"the task's labels are 0 to {classes - 1}"
+        )
+    return array.astype(np.int64)

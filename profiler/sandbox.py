@@ -1,0 +1,177 @@
+"""A child process in which a foreign model is checked, built and run, with limits.
+
+Whatever a model does to it (a crash, endless work, all the memory) ends the child and becomes one
+sentence. The child is started afresh, never forked, knows nothing of this process's environment and
+dies with it.
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
+
+_ROOT = Path(__file__).resolve().parent.parent
+_LONGEST_LINE = 1 << 24
+_KEPT_ENVIRONMENT = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
+_ERRORS: Mapping[str, type[ModellessError]] = {"VariantNotBuilt": VariantNotBuilt}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxLimits:
+    """What one call may take."""
+
+    memory_mib: float = 8192
+    """Address space beyond what the interpreter and its libraries need."""
+    time_s: float = 600.0
+    """Wall-clock time of one call."""
+
+
+class Sandbox:
+    """Runs methods of ``profiler.child`` in one child process.
+
+    Use as a context manager: when it ends, the process is gone. After an error that ended the child
+    no further call is possible.
+    """
+
+    def __init__(
+        self,
+        limits: SandboxLimits | None = None,
+        *,
+        threads: int = 1,
+        module: str = "profiler.child",
+    ) -> None:
+        self._limits = limits or SandboxLimits()
+        self._threads = threads
+        self._module = module
+        self._process: subprocess.Popen[bytes] | None = None
+        self._buffer = b""
+
+    @property
+    def pid(self) -> int:
+        """Of the child; 0 when there is none."""
+        return self._process.pid if self._process else 0
+
+    def __enter__(self) -> Self:
+        environment = {n: os.environ[n] for n in _KEPT_ENVIRONMENT if n in os.environ}
+        environment["PYTHONPATH"] = str(_ROOT)
+        environment["PYTHONSAFEPATH"] = "1"
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                self._module,
+                str(os.getpid()),
+                str(self._limits.memory_mib),
+                str(self._threads),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def call(
+        self,
+        method: str,
+        arguments: Mapping[str, Any],
+        *,
+        subject: str,
+        announce: Callable[[str], None] = lambda _: None,
+    ) -> dict[str, Any]:
+        """Run a method and return its result, plain JSON values both ways.
+
+        ``subject`` is what the sentence of a failure begins with; ``announce`` gets progress.
+
+        Raises:
+            VariantNotBuilt: the child said so.
+            InvalidArtifact: the child refused, failed, crashed, or went over a limit.
+        """
+        process = self._process
+        if process is None or process.stdin is None:
+            raise InvalidArtifact(f"{subject}: its trial process has ended")
+        request = json.dumps({"method": method, "arguments": arguments}) + "\n"
+        deadline = time.monotonic() + self._limits.time_s
+        try:
+            process.stdin.write(request.encode())
+            process.stdin.flush()
+            while True:
+                reply = json.loads(self._line(process, deadline))
+                if "progress" in reply:
+                    announce(str(reply["progress"]))
+                    continue
+                break
+        except TimeoutError:
+            self._end()
+            raise InvalidArtifact(
+                f"{subject}: did not finish within {self._limits.time_s:g} s and was stopped"
+            ) from None
+        except (EOFError, BrokenPipeError, ValueError):
+            raise InvalidArtifact(f"{subject}: {self._post_mortem()}") from None
+        if "error" in reply:
+            kind = _ERRORS.get(str(reply.get("kind")), InvalidArtifact)
+            raise kind(f"{subject}: {reply['error']}")
+        result = reply.get("result")
+        if not isinstance(result, dict):
+            raise InvalidArtifact(f"{subject}: its trial process gave no result")
+        return result
+
+    def _line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
+        """The next line, or ``TimeoutError``, or ``EOFError`` when the child has ended."""
+        assert process.stdout is not None
+        descriptor = process.stdout.fileno()
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or not selector.select(left_s):
+                    raise TimeoutError
+                piece = os.read(descriptor, 65_536)
+                if not piece:
+                    raise EOFError
+                self._buffer += piece
+                if len(self._buffer) > _LONGEST_LINE:
+                    raise ValueError("the child writes without end")
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _post_mortem(self) -> str:
+        process = self._process
+        assert process is not None
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(1.0)
+        code = process.returncode
+        self._end()
+        if code is None:
+            return "its trial process wrote what is no answer"
+        if code == -signal.SIGKILL:
+            return "its trial process was killed, probably because memory ran out"
+        if code < 0:
+            return f"it crashed its trial process ({signal.Signals(-code).name})"
+        return f"its trial process ended with code {code} and gave no answer"
+
+    def _end(self) -> None:
+        """Kill the child if it runs, and wait until it is gone."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()

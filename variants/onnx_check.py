@@ -1,0 +1,323 @@
+"""Whether an ONNX file can be served here: every reason to refuse it, before it runs.
+
+Nothing of the model is executed here. Parsing and checking still happen in native code, so callers
+that take files from strangers do it in a child process.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from variants.errors import InvalidArtifact
+from variants.types import Task, TensorSpec
+
+MAX_OPSET = 26
+"""The newest opset that ONNX Runtime 1.31 runs."""
+MIN_OPSET = 7
+"""The oldest opset that ONNX Runtime guarantees to run."""
+
+_STANDARD = ("", "ai.onnx")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnnxLimits:
+    """What a model file may take."""
+
+    size_mib: float = 2048
+    """At most 2 GiB in any case: a protobuf message holds no more."""
+    nodes: int = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnnxInfo:
+    """What a checked file says of itself; shapes are of one row."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    opset: int
+    parameters: int
+    size_bytes: int
+
+
+def check_model(path: Path, *, limits: OnnxLimits | None = None) -> OnnxInfo:
+    """Read a model and refuse it unless it is whole, self-contained, standard and batchable.
+
+    Raises:
+        InvalidArtifact: one sentence with the first reason; it names the file.
+    """
+    limits = limits or OnnxLimits()
+    size = check_file(path, limit_mib=limits.size_mib)
+    model = _parse(path)
+    _check_shape_of_model(path, model, limits)
+    _check_external_data(path, model)
+    opset = _check_opsets(path, model)
+    _check_operators(path, model, opset)
+    parameters = _check_initialisers(path, model)
+    model = _inferred(path, model)
+    held = {tensor.name for tensor in model.graph.initializer}
+    inputs = tuple(
+        _spec(path, "input", value) for value in model.graph.input if value.name not in held
+    )
+    outputs = tuple(_spec(path, "output", value) for value in model.graph.output)
+    if not inputs:
+        raise InvalidArtifact(f"{path.name}: the model has no inputs")
+    if not outputs:
+        raise InvalidArtifact(f"{path.name}: the model has no outputs")
+    return OnnxInfo(
+        inputs=inputs, outputs=outputs, opset=opset, parameters=parameters, size_bytes=size
+    )
+
+
+def check_file(path: Path, *, limit_mib: float) -> int:
+    """Size in bytes of a plain, readable file that is not a link, not empty and not too large.
+
+    Raises:
+        InvalidArtifact: it is something else.
+    """
+    try:
+        found = os.lstat(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidArtifact(f"{path.name}: cannot be read: {reason}") from error
+    if stat.S_ISLNK(found.st_mode):
+        raise InvalidArtifact(f"{path.name}: is a symbolic link; give the file itself")
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidArtifact(f"{path.name}: is not a plain file")
+    if found.st_size == 0:
+        raise InvalidArtifact(f"{path.name}: is empty")
+    if found.st_size > limit_mib * 2**20:
+        raise InvalidArtifact(
+            f"{path.name}: has {found.st_size / 2**20:.1f} MiB, more than the {limit_mib:g} allowed"
+        )
+    return found.st_size
+
+
+def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
+    """Refuse a model that does not take and give what the task does. ``where`` names the file.
+
+    Outputs beyond the task's are allowed; they are not computed.
+
+    Raises:
+        InvalidArtifact: the first difference.
+    """
+    wanted = {spec.name: spec for spec in task.inputs}
+    given = {spec.name: spec for spec in info.inputs}
+    if set(wanted) != set(given):
+        raise InvalidArtifact(
+            f"{where}: takes inputs {_names(given)}, but task {task.name!r} has {_names(wanted)}"
+        )
+    outputs = {spec.name: spec for spec in info.outputs}
+    missing = [spec.name for spec in task.outputs if spec.name not in outputs]
+    if missing:
+        raise InvalidArtifact(
+            f"{where}: gives outputs {_names(outputs)}, but task {task.name!r} also has "
+            f"{', '.join(missing)}"
+        )
+    pairs = [(spec, given[spec.name], "input") for spec in task.inputs]
+    pairs += [(spec, outputs[spec.name], "output") for spec in task.outputs]
+    for spec, found, side in pairs:
+        if spec != found:
+            raise InvalidArtifact(
+                f"{where}: {side} {spec.name!r} is {describe(found)}, but task {task.name!r} has "
+                f"{describe(spec)}"
+            )
+
+
+def describe(spec: TensorSpec) -> str:
+    """``float32 [batch, 64]``."""
+    return f"{spec.dtype} [{', '.join(['batch', *map(str, spec.shape)])}]"
+
+
+def _parse(path: Path) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except (DecodeError, OSError, ValueError) as error:
+        raise InvalidArtifact(
+            f"{path.name}: is not an ONNX model, or only a part of one"
+        ) from error
+    return model
+
+
+def _check_shape_of_model(path: Path, model: Any, limits: OnnxLimits) -> None:
+    # Almost any short text parses as an empty protobuf message.
+    if not model.ir_version or not model.opset_import or not model.HasField("graph"):
+        raise InvalidArtifact(f"{path.name}: is not an ONNX model")
+    nodes = sum(1 for _ in _nodes(model))
+    if nodes == 0:
+        raise InvalidArtifact(f"{path.name}: the model's graph is empty")
+    if nodes > limits.nodes:
+        raise InvalidArtifact(
+            f"{path.name}: the model has {nodes} nodes, more than the {limits.nodes} allowed"
+        )
+    if model.training_info:
+        raise InvalidArtifact(f"{path.name}: is a training graph; export it for inference")
+
+
+def _check_external_data(path: Path, model: Any) -> None:
+    from onnx import TensorProto
+
+    for tensor in _tensors(model):
+        if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
+            raise InvalidArtifact(
+                f"{path.name}: keeps tensor {tensor.name!r} in another file; "
+                "save the model as one file"
+            )
+
+
+def _check_opsets(path: Path, model: Any) -> int:
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    # Exporters list domains that no node uses; only what is used matters.
+    used = {node.domain for node in _nodes(model)}
+    foreign = sorted(domain for domain in used if domain not in _STANDARD)
+    if foreign:
+        raise InvalidArtifact(
+            f"{path.name}: uses operators of {foreign[0]!r}; only standard ONNX operators run here"
+        )
+    if model.functions:
+        raise InvalidArtifact(f"{path.name}: defines functions of its own; export it inlined")
+    opset = next((versions[domain] for domain in _STANDARD if domain in versions), None)
+    if opset is None:
+        raise InvalidArtifact(f"{path.name}: does not say which ONNX opset it uses")
+    if not MIN_OPSET <= opset <= MAX_OPSET:
+        raise InvalidArtifact(
+            f"{path.name}: uses opset {opset}; it must be between {MIN_OPSET} and {MAX_OPSET}"
+        )
+    return int(opset)
+
+
+def _check_operators(path: Path, model: Any, opset: int) -> None:
+    import onnx
+
+    for kind in sorted({node.op_type for node in _nodes(model)}):
+        try:
+            schema = onnx.defs.get_schema(kind, max_inclusive_version=opset, domain="")
+        except onnx.defs.SchemaError:
+            raise InvalidArtifact(
+                f"{path.name}: uses the operator {kind!r}, which opset {opset} does not have"
+            ) from None
+        if schema.deprecated:
+            raise InvalidArtifact(
+                f"{path.name}: uses the operator {kind!r}, which opset {opset} has withdrawn"
+            )
+
+
+def _check_initialisers(path: Path, model: Any) -> int:
+    """Number of parameters, once all of them are readable and finite."""
+    from onnx import numpy_helper
+
+    parameters = 0
+    for tensor in _tensors(model):
+        try:
+            values = numpy_helper.to_array(tensor)
+        except Exception as error:  # malformed tensors fail in many ways
+            raise InvalidArtifact(
+                f"{path.name}: tensor {tensor.name!r} does not hold what it declares"
+            ) from error
+        # -inf is a common mask; NaN never is, and an infinite weight shows in the trial run.
+        if values.dtype.kind in "fc" and np.isnan(values).any():
+            raise InvalidArtifact(f"{path.name}: tensor {tensor.name!r} contains NaN")
+        parameters += values.size
+    return parameters
+
+
+def _inferred(path: Path, model: Any) -> Any:
+    """The model with output shapes filled in, after the checker has passed it."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(model, full_check=False)
+        return onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    except Exception as error:  # the bindings raise several types
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+        raise InvalidArtifact(f"{path.name}: is not a valid ONNX model: {reason}") from error
+
+
+def _spec(path: Path, side: str, value: Any) -> TensorSpec:
+    where = f"{path.name}: {side} {value.name!r}"
+    if not value.type.HasField("tensor_type"):
+        raise InvalidArtifact(f"{where} is not a tensor")
+    tensor = value.type.tensor_type
+    dtype = _dtype(where, tensor.elem_type)
+    if not tensor.HasField("shape"):
+        raise InvalidArtifact(f"{where} does not declare its shape")
+    axes = list(tensor.shape.dim)
+    if not axes:
+        raise InvalidArtifact(f"{where} is a scalar; its first axis must be the batch")
+    if axes[0].HasField("dim_value"):
+        raise InvalidArtifact(
+            f"{where} has a fixed batch of {axes[0].dim_value}; export it with a dynamic first axis"
+        )
+    shape: list[int] = []
+    for position, axis in enumerate(axes[1:], start=1):
+        if not axis.HasField("dim_value") or axis.dim_value < 1:
+            raise InvalidArtifact(
+                f"{where} leaves axis {position} open; only the batch axis may vary"
+            )
+        shape.append(int(axis.dim_value))
+    return TensorSpec(name=value.name, dtype=dtype, shape=tuple(shape))
+
+
+def _dtype(where: str, element: int) -> str:
+    from onnx import TensorProto
+
+    names = {
+        TensorProto.FLOAT: "float32",
+        TensorProto.DOUBLE: "float64",
+        TensorProto.INT64: "int64",
+        TensorProto.INT32: "int32",
+        TensorProto.UINT8: "uint8",
+        TensorProto.BOOL: "bool",
+    }
+    if element not in names:
+        known = ", ".join(names.values())
+        kind = TensorProto.DataType.Name(element) if element else "undeclared"
+        raise InvalidArtifact(f"{where} has type {kind.lower()}; it must be one of {known}")
+    return names[element]
+
+
+def _graphs(model: Any) -> Iterator[Any]:
+    """The main graph, every graph inside a node, and every function's body."""
+    from onnx import AttributeProto
+
+    waiting = [model.graph, *model.functions]
+    while waiting:
+        graph = waiting.pop()
+        yield graph
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.type == AttributeProto.GRAPH:
+                    waiting.append(attribute.g)
+                elif attribute.type == AttributeProto.GRAPHS:
+                    waiting.extend(attribute.graphs)
+
+
+def _nodes(model: Any) -> Iterator[Any]:
+    for graph in _graphs(model):
+        yield from graph.node
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    """All constant tensors: initialisers, sparse ones, and those in attributes."""
+    for graph in _graphs(model):
+        yield from getattr(graph, "initializer", ())
+        for sparse in getattr(graph, "sparse_initializer", ()):
+            yield from (sparse.values, sparse.indices)
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+                yield from attribute.tensors
+                if attribute.HasField("sparse_tensor"):
+                    yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
+
+
+def _names(specs: dict[str, TensorSpec]) -> str:
+    return ", ".join(sorted(specs)) or "none"
