@@ -30,7 +30,7 @@ counters = Table(
 )
 """Numbers that only grow. Writers of one kind queue up behind their counter's row."""
 
-COUNTERS = ("revision", "epoch", "plan", "tick", "event")
+COUNTERS = ("revision", "inventory", "epoch", "plan", "tick", "event")
 
 tasks = Table(
     "tasks",

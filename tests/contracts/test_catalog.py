@@ -28,6 +28,7 @@ from variants.catalog import Catalog
 from variants.errors import Conflict, InvalidInput, NotFound, StaleEpoch
 from variants.types import (
     CatalogSnapshot,
+    DeviceKindName,
     ModelName,
     Precision,
     Prefer,
@@ -341,6 +342,23 @@ def test_a_wrong_profile_keeps_the_right_ones_out(
 
 
 # -- plans --------------------------------------------------------------------------------------
+
+
+def test_the_inventory_is_what_was_asked_for_last(catalog: Catalog) -> None:
+    before = catalog.revision()
+    assert catalog.inventory() == {}
+    catalog.set_inventory(DeviceKindName("cpu-2"), 2)
+    catalog.set_inventory(DeviceKindName("cpu-1"), 0)
+    catalog.set_inventory(DeviceKindName("cpu-2"), 1)
+    assert catalog.inventory() == {"cpu-1": 0, "cpu-2": 1}
+    assert catalog.revision() == before
+
+
+@pytest.mark.parametrize(("name", "count"), [("cpu-1", -1), ("cpu-1", 10_001), ("CPU 1", 1)])
+def test_an_inventory_that_cannot_be_is_refused(catalog: Catalog, name: str, count: int) -> None:
+    with pytest.raises(InvalidInput):
+        catalog.set_inventory(DeviceKindName(name), count)
+    assert catalog.inventory() == {}
 
 
 def test_plans_get_versions_that_grow(catalog: Catalog) -> None:
