@@ -51,6 +51,10 @@ def put_plan(epoch: int, share: float) -> Step:
     return lambda catalog: catalog.put_plan(plan(epoch, share))
 
 
+def ask_for(cpu: str, count: int) -> Step:
+    return lambda catalog: catalog.set_inventory(DeviceKindName(cpu), count)
+
+
 def lead(owner: str) -> Step:
     return lambda catalog: catalog.acquire_leadership(owner)
 
@@ -73,6 +77,7 @@ steps = st.one_of(
     st.builds(set_stage, of, model, number, st.sampled_from(Stage)),
     st.builds(next_version, of, model),
     st.builds(put_plan, st.integers(0, 3), st.sampled_from([0.5, 1.5])),
+    st.builds(ask_for, cpu, st.integers(-1, 3)),
     st.builds(lead, st.just("controller")),
     st.builds(note, st.sampled_from(["ready", "\0"])),
     st.builds(record, st.sampled_from([1.0, float("nan")])),
@@ -86,7 +91,8 @@ def outcome(step: Step, catalog: Catalog) -> object:
         gave = step(catalog)
     except ModellessError as error:
         gave = (type(error), error.message)
-    return gave, catalog.snapshot(), catalog.latest_plan(), catalog.revision()
+    read = (catalog.snapshot(), catalog.latest_plan(), catalog.revision(), catalog.inventory())
+    return gave, read
 
 
 @settings(max_examples=25, deadline=None)
