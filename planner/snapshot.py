@@ -5,7 +5,7 @@ latency is the median of a batch of one row without any margin: a price is what 
 to take, whereas the margin on p95 is there to keep a promise.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from planner.frontier import task_view
 from planner.types import (
@@ -146,14 +146,18 @@ class _Attachment:
 
     def __init__(self, workers: Iterable[tuple[WorkerView, Collection[Key]]]) -> None:
         self._of_kind: dict[DeviceKindName, list[WorkerView]] = {}
-        self._holders: dict[tuple[DeviceKindName, Key], list[int]] = {}
-        self._split: dict[tuple[DeviceKindName, tuple[int, ...]], tuple[Workers, Workers]] = {}
+        # Bit i of a mask stands for the i-th worker of the kind: the cheapest set to build, and
+        # this runs once for each variant on each worker.
+        self._holders: dict[DeviceKindName, dict[Key, int]] = {}
+        self._split: dict[tuple[DeviceKindName, int], tuple[Workers, Workers]] = {}
         for view, ready in workers:
             if view.draining:
                 continue
             siblings = self._of_kind.setdefault(view.device_kind, [])
+            masks = self._holders.setdefault(view.device_kind, {})
+            bit = 1 << len(siblings)
             for key in ready:
-                self._holders.setdefault((view.device_kind, key), []).append(len(siblings))
+                masks[key] = masks.get(key, 0) | bit
             siblings.append(view)
 
     def of(self, key: Key, kind: DeviceKind, memory_mib: float) -> tuple[Workers, Workers]:
@@ -161,23 +165,13 @@ class _Attachment:
         siblings = self._of_kind.get(kind.name)
         if siblings is None:
             return _NO_WORKERS
-        holders = tuple(self._holders.get((kind.name, key), ()))
-        split = self._split.get((kind.name, holders))
+        mask = self._holders[kind.name].get(key, 0)
+        split = self._split.get((kind.name, mask))
         if split is None:
-            held = set(holders)
             split = (
-                tuple(siblings[index] for index in holders),
-                tuple(view for index, view in enumerate(siblings) if index not in held),
+                tuple(view for index, view in enumerate(siblings) if mask >> index & 1),
+                tuple(view for index, view in enumerate(siblings) if not mask >> index & 1),
             )
-            self._split[kind.name, holders] = split
+            self._split[kind.name, mask] = split
         # What is larger than a whole worker can be loaded nowhere.
         return split if memory_mib <= kind.memory_mib else (split[0], ())
-
-
-def workers_of(snapshot: Snapshot) -> Mapping[DeviceKindName, int]:
-    """How many workers of each kind take queries."""
-    counts: dict[DeviceKindName, int] = {}
-    for view in snapshot.workers.values():
-        if not view.draining:
-            counts[view.device_kind] = counts.get(view.device_kind, 0) + 1
-    return counts

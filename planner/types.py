@@ -47,7 +47,7 @@ class LatencyTable:
             floor = max(low_ms, table[-1])
             ceiling = max(high_ms, floor)
             step = (ceiling - floor) / (high - low)
-            table.extend(floor + step * (b - low) for b in range(low + 1, high + 1))
+            table += [floor + step * rows for rows in range(1, high - low + 1)]
         self.ms = tuple(table)
         self.max_batch = len(table) - 1
 

@@ -85,7 +85,8 @@ def queries(prefer: Prefer) -> list[Query]:
 
 def timed(view: Snapshot, asked: list[Query]) -> tuple[list[float], list[float]]:
     """Microseconds of each accepted choice and of each refusal."""
-    accepted, refused = [], []
+    accepted: list[float] = []
+    refused: list[float] = []
     for query in asked:
         start = perf_counter_ns()
         answer = select(view, query, NOW_MS)

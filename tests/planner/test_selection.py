@@ -175,8 +175,9 @@ def is_true(text: str, name: str, asked: Query, view: Snapshot) -> bool:
     runs = {round(c.table.ms[asked.rows], 6) for c in own if asked.rows <= c.table.max_batch}
     if found := re.fullmatch(f"accuracy {NUMBER} < {NUMBER}", text):
         ours, floor = map(float, found.groups())
+        below = [c.accuracy for c in own if c.accuracy < (asked.accuracy or 0.0)]
         return ours < floor == pytest.approx(asked.accuracy, abs=1e-3) and any(
-            c.accuracy < (asked.accuracy or 0) and ours == pytest.approx(c.accuracy, abs=1e-3) for c in own
+            ours == pytest.approx(accuracy, abs=1e-3) for accuracy in below
         )
     if found := re.fullmatch(f"costs {NUMBER} > {NUMBER} USD per 1,000", text):
         ours, ceiling = map(float, found.groups())
