@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controlplane.http_errors import STATUS, error_body, error_headers, status_of
@@ -58,6 +59,8 @@ class RequestIds:
 
         try:
             await self.app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            log.info("request %s: the client went away", request_id)
         except Exception as error:
             log.exception("request %s failed: %s %s", request_id, scope["method"], scope["path"])
             if started:

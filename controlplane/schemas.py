@@ -327,7 +327,7 @@ class SloRow(Schema):
 
 
 class SloReport(Schema):
-    """SLO attainment per task over the last ``window_s`` seconds."""
+    """SLO attainment per task over the last ``window_s`` seconds; 0: since the gateways started."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 import typer
+from pydantic import ValidationError
 
 from controlplane.cli.outcome import NotRunning
 from controlplane.http_errors import parse_error
@@ -93,6 +94,15 @@ class Client:
 
 
 def connect(url: str = "") -> Client:
-    """A client of the gateway that was named, or else of the settings' one."""
-    settings = load_settings()
+    """A client of the gateway that was named, or else of the settings' one.
+
+    Raises:
+        InvalidInput: a setting or the URL is wrong.
+    """
+    try:
+        settings = load_settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]).upper()
+        raise InvalidInput(f"setting MODELLESS_{name}: {first['msg']}") from error
     return Client(url or settings.gateway_url, token=settings.api_token)
