@@ -1,5 +1,6 @@
 """The cluster adapter: every call that the control plane makes to Ray stands here."""
 
+import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -111,14 +112,16 @@ def deploy(settings: Settings) -> None:
 
     from controlplane import app
 
+    applications = {
+        WORKER_APP + settings.device_kind: app.worker({}),
+        GATEWAY_APP: app.gateway({}),
+        CONTROLLER_APP: app.controller({}),
+    }
     targets = [
-        RunTarget(app.worker({}), name=WORKER_APP + settings.device_kind),
-        RunTarget(app.gateway({}), name=GATEWAY_APP),
-        RunTarget(app.controller({}), name=CONTROLLER_APP),
+        RunTarget(application, name, route_prefix=None, external_scaler_enabled=True)
+        for name, application in applications.items()
     ]
-    for target in targets:
-        target.route_prefix = None
-        target.external_scaler_enabled = True
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
     try:
         serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
         serve.run_many(targets, wait_for_applications_running=True)

@@ -18,8 +18,9 @@ from controlplane.chronicle import happened
 from controlplane.cluster import WorkerAddress
 from controlplane.live import LiveState
 from controlplane.settings import Settings
-from controlplane.specs import Specs, shares
+from controlplane.specs import Specs
 from planner.demand import SloClass, demands, slo_class, smoothed
+from planner.shares import task_share
 from planner.tick import tick
 from planner.types import (
     Action,
@@ -315,8 +316,8 @@ class ControlLoop:
             await self._tell("unloaded", subject, action.why)
 
     def _spec(self, worker: WorkerId, task: str, variant: str) -> Any:
-        planned = shares(self._plan.placements if self._plan else ())
-        share = min(planned.get((worker, task), 0.0), 1.0)
+        placements = self._plan.placements if self._plan else ()
+        share = task_share(placements, worker, TaskName(task))
         kind = self._statuses[worker].device_kind
         return self._specs.of(task, variant, kind, share=share)
 

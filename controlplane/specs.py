@@ -1,12 +1,12 @@
 """What a worker must be told to load a variant, from the catalog and the artifact store."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from planner.snapshot import MEASURED_MARGIN, PREDICTED_MARGIN
+from planner.snapshot import latency_points
 from planner.types import Candidate
 from variants.artifacts import ArtifactStore
 from variants.errors import NotFound
-from variants.types import CatalogSnapshot, Placement, Profile, ProfileSource, Task, Variant
+from variants.types import CatalogSnapshot, Profile, Task, Variant
 from workers.types import LoadSpec
 
 
@@ -31,8 +31,6 @@ class Specs:
         profile = self._profiles.get((task, variant, device_kind))
         if found is None or profile is None:
             raise NotFound(f"{task}/{variant} has no profile on {device_kind}")
-        measured = profile.source is ProfileSource.MEASURED
-        margin = MEASURED_MARGIN if measured else PREDICTED_MARGIN
         return LoadSpec(
             task=found.task,
             variant=found.name,
@@ -41,7 +39,7 @@ class Specs:
             path=str(self._store.path(found.artifact)),
             inputs=self._tasks[task].inputs,
             outputs=self._tasks[task].outputs,
-            latency=tuple((p.batch_size, p.p95_ms * margin) for p in profile.points),
+            latency=tuple(latency_points(profile)),
             memory_mib=profile.memory_mib,
             load_s=profile.load_s,
             share=share,
@@ -50,12 +48,3 @@ class Specs:
 
     def of_candidate(self, candidate: Candidate) -> LoadSpec:
         return self.of(candidate.task, candidate.variant, candidate.device_kind)
-
-
-def shares(placements: Iterable[Placement]) -> dict[tuple[str, str], float]:
-    """Planned share of each task on each worker: by worker and task."""
-    total: dict[tuple[str, str], float] = {}
-    for placement in placements:
-        key = (placement.worker, placement.task)
-        total[key] = total.get(key, 0.0) + placement.share
-    return total

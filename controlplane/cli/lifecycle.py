@@ -217,7 +217,9 @@ def _step(title: str, spent_s: float = 0.0) -> Iterator[Callable[[str], None]]:
     else:
         yield said.append
     spent = time.monotonic() - began
-    err.print(f"  [green]✓[/] {title:<12}{' '.join(said):<58} [dim]{spent:6.1f} s[/]")
+    err.print(
+        f"  [green]✓[/] {title:<11} {' '.join(said)}  [dim]{spent:.1f} s[/]", soft_wrap=True
+    )
 
 
 def _settings(**given: object) -> Settings:

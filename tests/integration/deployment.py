@@ -1,0 +1,230 @@
+"""A whole modelless on this machine, started and stopped through its command line."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+START_S = 180.0
+CLI = [sys.executable, "-m", "controlplane.cli.main"]
+
+
+class Answer(NamedTuple):
+    status: int
+    body: Any
+    headers: Mapping[str, str]
+
+
+class Deployment:
+    """One running ``modelless up``. Talks HTTP with the standard library, as any client may."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", state_dir: Path, port: int) -> None:
+        self.process = process
+        self.state_dir = state_dir
+        self.port = port
+
+    @property
+    def log(self) -> str:
+        return (self.state_dir / "test.log").read_text(errors="replace")
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 30.0,
+    ) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        try:
+            return ask(connection, method, path, body, headers)
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Any:
+        answer = self.request("GET", path)
+        assert answer.status == 200, answer
+        return answer.body
+
+    def query(self, rows: Any, **fields: Any) -> Answer:
+        return self.request("POST", "/v1/query", {"task": "digits", "inputs": rows, **fields})
+
+    def workers(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.get("/v1/workers")["workers"]
+        return found
+
+    def variants(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.get("/v1/tasks/digits/variants")["variants"]
+        return found
+
+    def ready(self, worker: Mapping[str, Any]) -> set[str]:
+        return {r["variant"] for r in worker["replicas"] if r["state"] == "ready"}
+
+    def until(self, condition: Any, what: str, timeout_s: float = 60.0) -> Any:
+        """The first true value of ``condition()``; refused connections count as false."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            try:
+                if found := condition():
+                    return found
+            except (OSError, AssertionError, http.client.HTTPException):
+                pass
+            time.sleep(0.1)
+        raise AssertionError(f"{what}: not within {timeout_s} s\n{self.log}")
+
+    def processes(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def stop(self, number: int = signal.SIGINT) -> int:
+        """End it and wait; the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+
+def ask(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: Any = None,
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
+    if body is not None and not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    connection.request(method, path, body, dict(headers or {}))
+    response = connection.getresponse()
+    data = response.read()
+    kind = response.headers.get("content-type", "")
+    found = json.loads(data) if kind.startswith("application/json") else data
+    return Answer(response.status, found, {k.lower(): v for k, v in response.getheaders()})
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def environment(state_dir: Path, port: int, **settings: object) -> dict[str, str]:
+    """The environment of a command on a state directory, without settings of the caller's."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MODELLESS_", "RAY_")) and name != "REDIS_URL"
+    }
+    own = {"MODELLESS_STATE_DIR": str(state_dir), "MODELLESS_PORT": str(port)}
+    return kept | own | {f"MODELLESS_{k.upper()}": str(v) for k, v in settings.items()}
+
+
+@contextmanager
+def deployed(
+    state_dir: Path, *, arguments: Sequence[str] = (), **settings: object
+) -> Iterator[Deployment]:
+    """Start ``modelless up`` on a state directory; afterwards nothing of it may be left."""
+    port = free_port()
+    state_dir.mkdir(parents=True, exist_ok=True)
+    with (state_dir / "test.log").open("ab") as log:
+        process = subprocess.Popen(
+            [*CLI, "up", *arguments],
+            env=environment(state_dir, port, **settings),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    deployment = Deployment(process, state_dir, port)
+    started: list[psutil.Process] = []
+    try:
+        _wait_until_ready(deployment)
+        yield deployment
+        if process.poll() is None:
+            started = deployment.processes()
+            code = deployment.stop()
+            assert code in (0, 130), deployment.log
+            left = [p for p in started if p.is_running() and p.status() != "zombie"]
+            assert left == [], f"left running: {left}"
+    finally:
+        if process.poll() is None:
+            for child in deployment.processes():
+                child.kill()
+            process.kill()
+            process.wait()
+
+
+def _wait_until_ready(deployment: Deployment) -> None:
+    ready = deployment.state_dir / "run" / "ready"
+    deadline = time.monotonic() + START_S
+    while not ready.exists():
+        assert deployment.process.poll() is None, deployment.log
+        assert time.monotonic() < deadline, deployment.log
+        time.sleep(0.1)
+
+
+@contextmanager
+def short_directory() -> Iterator[Path]:
+    """A fresh directory with a path short enough for Unix sockets."""
+    with tempfile.TemporaryDirectory(prefix="mls-", ignore_cleanup_errors=True) as path:
+        yield Path(path)
+
+
+class Load:
+    """Closed-loop clients in threads; every answer is counted, nothing may go without one."""
+
+    def __init__(self, deployment: Deployment, body: Any, clients: int) -> None:
+        self._deployment = deployment
+        self._body = json.dumps(body).encode()
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self.outcomes: Counter[str] = Counter()
+        self.untyped: list[str] = []
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(clients)]
+
+    def __enter__(self) -> "Load":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(30)
+            assert not thread.is_alive(), "a query was never answered"
+
+    def snapshot(self) -> Counter[str]:
+        with self._lock:
+            return Counter(self.outcomes)
+
+    def _run(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._deployment.port, timeout=20)
+        while not self._stop.is_set():
+            try:
+                answer = ask(connection, "POST", "/v1/query", self._body)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                self._count(f"broken: {error!r}", repr(error))
+                connection.close()
+                continue
+            if answer.status == 200:
+                self._count("200")
+            elif isinstance(answer.body, dict) and "code" in answer.body:
+                self._count(answer.body["code"])
+            else:
+                self._count(f"untyped {answer.status}", repr(answer))
+        connection.close()
+
+    def _count(self, outcome: str, wrong: str | None = None) -> None:
+        with self._lock:
+            self.outcomes[outcome] += 1
+            if wrong is not None:
+                self.untyped.append(wrong)
