@@ -1,0 +1,310 @@
+"""``register``: add a model to a task."""
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controlplane.cli import render
+from controlplane.cli.outcome import INTERRUPTED, Output, OutputOption, emit
+from variants.errors import InvalidInput
+from variants.types import DEFAULT_LATENCY_MS, Prefer, Slo, Stage
+
+if TYPE_CHECKING:
+    from controlplane.registration import Progress, RegistrationResult
+
+MAX_LABELS_BYTES = 1 << 24
+
+
+class ProgressStyle(StrEnum):
+    """How progress is shown on standard error."""
+
+    AUTO = "auto"
+    BAR = "bar"
+    PLAIN = "plain"
+    JSON = "json"
+    NONE = "none"
+
+
+def register(
+    path: Annotated[
+        Path, typer.Argument(help="An ONNX file, or a folder MODEL/VERSION/FILE.onnx.")
+    ],
+    task: Annotated[str, typer.Option("--task", "-t", help="The task that the model answers.")],
+    evaluation: Annotated[
+        Path,
+        typer.Option(
+            "--eval",
+            "--evaluation",
+            help="Labelled rows (.npz): an array for each input, and integer 'labels'.",
+        ),
+    ],
+    calibration: Annotated[
+        Path | None,
+        typer.Option(help="Rows to quantise with (.npz); else some of the evaluation rows."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Names of the classes: 'cat,dog', or @FILE with one on each line."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "--name", help="Else the file's or folder's name.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="How accuracy is counted.")] = None,
+    latency_ms: Annotated[
+        float | None, typer.Option(help="A new task's default deadline.", min=0.001)
+    ] = None,
+    accuracy: Annotated[
+        float | None, typer.Option(help="A new task's default floor.", min=0, max=1)
+    ] = None,
+    cost: Annotated[
+        float | None, typer.Option(help="A new task's default ceiling, USD per 1,000.", min=0)
+    ] = None,
+    prefer: Annotated[
+        Prefer | None, typer.Option(help="What a new task optimises by default.")
+    ] = None,
+    stage: Annotated[
+        Stage | None, typer.Option(help="Else live for a first version, canary for later ones.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+    progress: Annotated[
+        ProgressStyle, typer.Option(help="How progress is shown.")
+    ] = ProgressStyle.AUTO,
+) -> None:
+    """Add a model: check it, build its variants, measure them, and write the catalog.
+
+    Nothing is left behind when this fails or is interrupted.
+    """
+    from controlplane.machine import machine_kinds
+    from controlplane.registration import RegistrationLimits, RegistrationRequest
+    from controlplane.registration import register as register_model
+    from controlplane.settings import load_settings
+    from variants.sql import open_catalog
+    from variants.store import FileArtifactStore
+
+    request = RegistrationRequest(
+        path=path,
+        task=task,
+        evaluation=evaluation,
+        calibration=calibration,
+        labels=None if labels is None else parse_labels(labels),
+        model=model,
+        metric=metric,
+        slo=default_slo(latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer),
+        stage=stage,
+    )
+    settings = load_settings()
+    settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    began = time.monotonic()
+    try:
+        with _termination_as_interrupt(), _shown(progress) as show:
+            catalog = open_catalog(settings.catalog_url)
+            try:
+                result = register_model(
+                    request,
+                    catalog,
+                    FileArtifactStore(settings.artifacts_dir),
+                    machine_kinds(settings),
+                    show,
+                    limits=RegistrationLimits(model_mib=settings.max_model_mib),
+                )
+            finally:
+                catalog.close()
+    except KeyboardInterrupt:
+        print("interrupted: nothing was registered", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    seconds = time.monotonic() - began
+    emit(result_body(result, seconds), output, lambda: _table(result, seconds))
+
+
+def parse_labels(text: str) -> tuple[str, ...]:
+    """``a,b,c``, or ``@FILE`` with one label on each line.
+
+    Raises:
+        InvalidInput: a label is empty, or the file cannot be read.
+    """
+    if text.startswith("@"):
+        path = Path(text[1:])
+        try:
+            if path.stat().st_size > MAX_LABELS_BYTES:
+                raise InvalidInput(f"{path.name}: is too large for a list of labels")
+            found = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise InvalidInput(f"{path.name}: the labels cannot be read: {reason}") from error
+    else:
+        found = text.split(",")
+    labels = tuple(label.strip() for label in found)
+    if not labels or not all(labels):
+        raise InvalidInput("a label is empty; give them as 'cat,dog' or @FILE")
+    return labels
+
+
+def default_slo(
+    *,
+    latency_ms: float | None,
+    accuracy: float | None,
+    cost: float | None,
+    prefer: Prefer | None,
+) -> Slo | None:
+    """A task's defaults; ``None`` when nothing was said."""
+    if latency_ms is None and accuracy is None and cost is None and prefer is None:
+        return None
+    return Slo(
+        latency_ms=DEFAULT_LATENCY_MS if latency_ms is None else latency_ms,
+        accuracy=accuracy,
+        cost=cost,
+        prefer=prefer or Prefer.COST,
+    )
+
+
+def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
+    """What was registered, as plain JSON values."""
+    return {
+        "task": result.task.name,
+        "versions": [
+            {"model": v.model, "version": v.version, "stage": v.stage.value, "source": v.source}
+            for v in result.versions
+        ],
+        "variants": [
+            {
+                "name": v.name,
+                "model": v.model,
+                "version": v.version,
+                "runtime": v.runtime,
+                "precision": v.precision.value,
+                "accuracy": v.accuracy,
+                "accuracy_rows": v.accuracy_rows,
+                "size_bytes": v.size_bytes,
+                "artifact": v.artifact,
+                "profiles": [
+                    {
+                        "device_kind": p.device_kind,
+                        "memory_mib": p.memory_mib,
+                        "load_s": p.load_s,
+                        "points": [asdict(point) for point in p.points],
+                    }
+                    for p in result.profiles
+                    if p.variant == v.name
+                ],
+            }
+            for v in result.variants
+        ],
+        "skipped": [{"name": s.name, "reason": s.reason} for s in result.skipped],
+        "unchanged": list(result.unchanged),
+        "seconds": round(seconds, 3),
+    }
+
+
+def _table(result: "RegistrationResult", seconds: float) -> None:
+    rows = []
+    for profile in result.profiles:
+        variant = next(v for v in result.variants if v.name == profile.variant)
+        fastest = max(point.batch_size / point.p50_ms for point in profile.points)
+        rows.append(
+            (
+                variant.name,
+                profile.device_kind,
+                render.percent(variant.accuracy),
+                render.ms(profile.points[0].p95_ms),
+                f"{1000 * fastest:,.0f}",
+                render.mib(profile.memory_mib),
+                f"{1000 * profile.load_s:.1f}",
+                render.mib(variant.size_bytes / 2**20),
+            )
+        )
+    render.table(
+        (
+            "variant",
+            "on",
+            ">accuracy",
+            ">p95 ms, 1 row",
+            ">rows/s",
+            ">memory MiB",
+            ">load ms",
+            ">file MiB",
+        ),
+        rows,
+        empty="Nothing was registered.",
+    )
+    for skipped in result.skipped:
+        typer.echo(f"left out: {skipped.name}: {skipped.reason}")
+    for label in result.unchanged:
+        typer.echo(f"unchanged: {label}")
+    counted = result.variants[0].accuracy_rows
+    stages = ", ".join(f"{v.label} ({v.stage.value})" for v in result.versions)
+    typer.echo(
+        f"task {result.task.name}: {stages} in {seconds:.1f} s; "
+        f"accuracy on {counted:,} rows that nothing was calibrated on"
+    )
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM clean up as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _shown(style: ProgressStyle) -> Iterator[Callable[["Progress"], None]]:
+    """Something that shows progress on standard error."""
+    if style is ProgressStyle.AUTO:
+        style = ProgressStyle.BAR if sys.stderr.isatty() else ProgressStyle.PLAIN
+    if style is ProgressStyle.BAR:
+        with _bar() as show:
+            yield show
+    elif style is ProgressStyle.JSON:
+        yield lambda one: print(json.dumps(asdict(one)), file=sys.stderr, flush=True)
+    elif style is ProgressStyle.PLAIN:
+        yield _plain()
+    else:
+        yield lambda one: None
+
+
+def _plain() -> Callable[["Progress"], None]:
+    """One line for each step, and none for what happens within it."""
+    shown = [-1]
+
+    def show(one: "Progress") -> None:
+        if one.done > shown[0]:
+            shown[0] = one.done
+            print(f"[{one.done}/{one.total}] {one.message}", file=sys.stderr, flush=True)
+
+    return show
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[["Progress"], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Display
+
+    with Display(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as display:
+        row = display.add_task("starting", total=None)
+        yield lambda one: display.update(
+            row, description=render.printable(one.message), completed=one.done, total=one.total
+        )

@@ -1,0 +1,141 @@
+"""The example family, made and registered on first use."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+from controlplane.machine import machine_kinds
+from controlplane.registration import (
+    Progress,
+    RegistrationLimits,
+    RegistrationRequest,
+    RegistrationResult,
+    register,
+)
+from controlplane.settings import Settings
+from variants.artifacts import ArtifactStore
+from variants.catalog import Catalog
+from variants.errors import Internal, InvalidInput
+from variants.zoo import digits
+
+LAST_LINES = 5
+"""Of what a failed training printed."""
+
+
+def ensure_digits(
+    settings: Settings,
+    catalog: Catalog,
+    store: ArtifactStore,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> tuple[RegistrationResult, ...]:
+    """Train the digits family if that was not done, and register the models that are missing.
+
+    Returns what was registered; nothing when the catalog has the whole family, which is all that a
+    second call looks at. Training runs in a process of its own: this one never imports torch.
+
+    Raises:
+        InvalidInput: torch is not installed, and the family was never trained here.
+        Internal: training failed.
+    """
+    known = {v.model for v in catalog.snapshot().versions if v.task == digits.FAMILY}
+    missing = [model for model in digits.MODELS if model not in known]
+    if not missing:
+        return ()
+    folder = settings.state_dir / "zoo" / digits.FAMILY
+    train_digits(folder, progress)
+    limits = RegistrationLimits(model_mib=settings.max_model_mib)
+    results = []
+    for index, model in enumerate(missing):
+        request = RegistrationRequest(
+            path=folder / model,
+            task=digits.FAMILY,
+            evaluation=folder / "evaluation.npz",
+            calibration=folder / "calibration.npz",
+            labels=digits.LABELS,
+        )
+        results.append(
+            register(
+                request,
+                catalog,
+                store,
+                machine_kinds(settings),
+                _part_of(progress, index, len(missing)),
+                limits=limits,
+            )
+        )
+    return tuple(results)
+
+
+def train_digits(folder: Path, progress: Callable[[Progress], None] = lambda _: None) -> None:
+    """Make the family in ``folder``, in a child process; one that is there already is kept.
+
+    Raises:
+        InvalidInput: torch is not installed.
+        Internal: training failed.
+    """
+    if digits.is_whole(folder, digits.recipe_digest()):
+        return
+    absent = [name for name in ("torch", "onnxscript") if find_spec(name) is None]
+    if absent:
+        raise InvalidInput(
+            f"the example models are trained with torch, and {absent[0]} is not installed: "
+            "pip install 'modelless[torch]'"
+        )
+    root = Path(digits.__file__).resolve().parents[2]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "variants.zoo.digits", "--out", str(folder.resolve())],
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    try:
+        assert child.stdout is not None
+        last = _follow(child.stdout, progress)
+        code = child.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            child.kill()
+        child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+    if code:
+        raise Internal(f"training the digits family failed: {' / '.join(last) or f'code {code}'}")
+
+
+def _follow(lines: IO[str], progress: Callable[[Progress], None]) -> list[str]:
+    """Pass progress lines on; return the last lines that are none."""
+    others: list[str] = []
+    for line in lines:
+        try:
+            told = json.loads(line)
+            progress(
+                Progress(
+                    step=str(told["step"]),
+                    done=int(told["done"]),
+                    total=int(told["total"]),
+                    message=str(told["message"]),
+                )
+            )
+        except (ValueError, KeyError, TypeError):
+            others = [*others[1 - LAST_LINES :], line.strip()]
+    return others
+
+
+def _part_of(
+    progress: Callable[[Progress], None], index: int, count: int
+) -> Callable[[Progress], None]:
+    """Progress of one registration among ``count``, on a scale of a hundred each."""
+
+    def tell(one: Progress) -> None:
+        done = 100 * index + (100 * one.done // one.total if one.total else 0)
+        progress(Progress(step=one.step, done=done, total=100 * count, message=one.message))
+
+    return tell

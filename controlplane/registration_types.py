@@ -1,0 +1,81 @@
+"""What a registration takes and gives."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from profiler.measure import MeasureLimits
+from variants.types import ModelVersion, Profile, Registration, Slo, Stage, Task, Variant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationRequest:
+    """What somebody wants registered."""
+
+    path: Path
+    """An ONNX file, or a folder ``model/version/file.onnx``."""
+    task: str
+    evaluation: Path
+    """An ``.npz`` with one array per input and integer ``labels``."""
+    calibration: Path | None = None
+    """Rows to quantise with; without it some of the evaluation rows, which then measure nothing."""
+    labels: tuple[str, ...] | None = None
+    """Names of the classes; ``None`` keeps the task's, and leaves a new task without."""
+    model: str | None = None
+    """Else the file's or the folder's name."""
+    metric: str | None = None
+    slo: Slo | None = None
+    """Defaults of a new task."""
+    stage: Stage | None = None
+    """Else live for a model's first version and canary for the next ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationLimits:
+    """What a registration may take."""
+
+    model_mib: float = 2048
+    trial_mib: float = 8192
+    """Memory of the process that tries the model."""
+    trial_s: float = 900
+    """Wall-clock time of one check, one build or one measurement."""
+    measure: MeasureLimits = field(default_factory=MeasureLimits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far it is."""
+
+    step: str
+    """``check``, ``build``, ``measure``, ``store``; ``train`` and ``export`` for examples."""
+    done: int
+    total: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedVariant:
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationResult:
+    """What is in the catalog now that was not before, and what was left out."""
+
+    task: Task
+    versions: tuple[ModelVersion, ...]
+    variants: tuple[Variant, ...]
+    profiles: tuple[Profile, ...]
+    skipped: tuple[SkippedVariant, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    """Versions of the folder that were registered before, with the same bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A version with everything measured, not stored yet."""
+
+    registration: Registration
+    artifacts: tuple[Path, ...]
+    """Files that the store has to take first."""
+    skipped: tuple[SkippedVariant, ...] = ()

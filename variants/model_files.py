@@ -1,0 +1,105 @@
+"""Where the versions of a model lie: one ONNX file, or a folder with one numbered folder for each.
+
+::
+
+    cnn.onnx                a model's next version
+    cnn/1/model.onnx        version 1; the file may have any name that ends in .onnx
+    cnn/3/model.onnx        version 3; numbers may be left out
+"""
+
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from variants.errors import InvalidArtifact, InvalidInput
+from variants.types import NAME, ModelName
+
+MAX_VERSIONS = 64
+
+_VERSION = re.compile(r"[1-9][0-9]{0,8}")
+_NUMBER = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFile:
+    """One version's source file."""
+
+    model: ModelName
+    version: int | None
+    """``None``: whatever number is next."""
+    path: Path
+
+
+def find_model_files(path: Path, model: str | None = None) -> tuple[ModelFile, ...]:
+    """The versions at ``path``, ascending. The name is ``model``, else the file's or folder's.
+
+    Links are refused: what is registered is what lies here.
+
+    Raises:
+        InvalidArtifact: there is nothing, a link, or a folder that is not laid out so.
+        InvalidInput: the name is none; one has to be given.
+    """
+    kind = _kind(path)
+    if stat.S_ISREG(kind):
+        return (ModelFile(model=_name(model, path.stem), version=None, path=path),)
+    if not stat.S_ISDIR(kind):
+        raise InvalidArtifact(f"{path.name}: is neither a plain file nor a folder")
+    name = _name(model, path.resolve().name)
+    numbered = [child for child in _children(path) if _NUMBER.fullmatch(child.name)]
+    if not numbered:
+        raise InvalidArtifact(f"{path.name}: has no folder named after a version, such as 1")
+    if len(numbered) > MAX_VERSIONS:
+        raise InvalidArtifact(f"{path.name}: has more than {MAX_VERSIONS} versions")
+    wrong = [child.name for child in numbered if not _VERSION.fullmatch(child.name)]
+    if wrong:
+        raise InvalidArtifact(
+            f"{path.name}/{wrong[0]}: is no version; versions count from 1, without leading zeros"
+        )
+    return tuple(
+        ModelFile(model=name, version=int(child.name), path=_only_file(path, child))
+        for child in sorted(numbered, key=lambda child: int(child.name))
+    )
+
+
+def _only_file(folder: Path, version: Path) -> Path:
+    where = f"{folder.name}/{version.name}"
+    if not stat.S_ISDIR(_kind(version)):
+        raise InvalidArtifact(f"{where}: is not a folder")
+    files = [child for child in _children(version) if child.suffix == ".onnx"]
+    if not files:
+        raise InvalidArtifact(f"{where}: has no .onnx file")
+    if len(files) > 1:
+        raise InvalidArtifact(f"{where}: has {len(files)} .onnx files; a version is one")
+    if not stat.S_ISREG(_kind(files[0])):
+        raise InvalidArtifact(f"{where}/{files[0].name}: is not a plain file")
+    return files[0]
+
+
+def _kind(path: Path) -> int:
+    try:
+        mode = path.lstat().st_mode
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidArtifact(f"{path.name or path}: cannot be read: {reason}") from error
+    if stat.S_ISLNK(mode):
+        raise InvalidArtifact(f"{path.name}: is a symbolic link; give what it points to")
+    return mode
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise InvalidArtifact(f"{folder.name}: cannot be read: {error.strerror}") from error
+
+
+def _name(given: str | None, found: str) -> ModelName:
+    name = given if given is not None else found
+    if not NAME.fullmatch(name):
+        hint = "" if given is not None else "; give another one with --model"
+        raise InvalidInput(
+            f"{name!r} cannot be a model's name: lower-case letters, digits, dots, dashes and "
+            f"underscores can{hint}"
+        )
+    return ModelName(name)
