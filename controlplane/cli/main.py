@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 the system refused or failed; 2 the input is wrong; 3 noth
 """
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -102,11 +103,14 @@ def root(
     """Ask for a task, not a model."""
 
 
-def main() -> None:
-    """Run the command line; an error becomes one sentence and its exit code."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command line, by default this process's own, and exit.
+
+    An error becomes one sentence and its exit code.
+    """
     session = Session()
     try:
-        app(obj=session)
+        app(args=arguments, prog_name="modelless", obj=session)
     except ModellessError as error:
         sys.exit(report(error, session.output))
 

@@ -1,0 +1,427 @@
+"""Every looking, asking and changing command against a real gateway on a free port."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import uvicorn
+import yaml
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from controlplane.api import ApiContext, build_api
+from controlplane.cli import main as cli
+from controlplane.http_errors import error_body, error_headers, status_of
+from controlplane.settings import load_settings
+from tests.controlplane.builders import DictLive, digits_catalog, register, worker
+from variants.errors import Alternative, Cold, ModellessError, SloInfeasible
+from variants.memory import MemoryCatalog
+from variants.store import FileArtifactStore
+from variants.types import Event, Stage
+
+ANSWER = {
+    "variant": "mlp-v1-onnx-int8",
+    "model_version": "mlp-v1",
+    "worker": "cpu-4-a",
+    "batch_size": 4,
+    "queue_ms": 0.25,
+    "run_ms": 2.5,
+    "accuracy": 0.97,
+    "cost_usd_per_1k": 0.000625,
+    "slo_met": True,
+    "outputs": [[0.0, 0.9]],
+    "labels": ["7"],
+    "scores": [0.9],
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run of the command line ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Gateway:
+    """The control API with a query route that answers as it is told."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.catalog: MemoryCatalog = digits_catalog()
+        self.asked: list[Any] = []
+        self.answer: dict[str, Any] | ModellessError = ANSWER
+        settings = load_settings(state_dir=tmp_path)
+        api = build_api(
+            ApiContext(
+                catalog=self.catalog,
+                store=FileArtifactStore(settings.artifacts_dir),
+                settings=settings,
+                live=DictLive(worker("cpu-4-a", "mlp-v1-onnx-int8", loading=["slow-v1-onnx-fp32"])),
+            )
+        )
+        self._add_query(api)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._server = uvicorn.Server(uvicorn.Config(api, log_config=None))
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
+
+    def _add_query(self, api: FastAPI) -> None:
+        async def query(request: Request) -> JSONResponse:
+            self.asked.append(await request.json())
+            if isinstance(self.answer, ModellessError):
+                return JSONResponse(
+                    error_body(self.answer, "r"), status_of(self.answer), error_headers(self.answer)
+                )
+            return JSONResponse(self.answer)
+
+        api.add_api_route("/v1/query", query, methods=["POST"])
+
+    def __enter__(self) -> "Gateway":
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    with Gateway(tmp_path) as gateway:
+        yield gateway
+
+
+class Shell:
+    """Runs commands in this process, as the installed script does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str, url: str = "") -> Ended:
+        self._monkeypatch.setenv("MODELLESS_URL", url)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        said = self._capsys.readouterr()
+        return Ended(int(ended.value.code or 0), said.out, said.err)
+
+
+@pytest.fixture
+def shell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Shell:
+    monkeypatch.setenv("MODELLESS_STATE_DIR", str(tmp_path))
+    return Shell(monkeypatch, capsys)
+
+
+# -- looking ------------------------------------------------------------------------------------
+
+LOOKS = [
+    (("tasks", "list"), "digits"),
+    (("tasks", "get", "digits"), "pixels float32[64]"),
+    (("models", "list"), "linear"),
+    (("models", "list", "--task", "digits"), "mlp"),
+    (("models", "get", "digits", "mlp"), "mlp"),
+    (("variants", "list"), "mlp-v1-onnx-int8"),
+    (("variants", "list", "digits"), "97.00 %"),
+    (("variants", "get", "digits", "mlp-v1-onnx-int8"), "measured"),
+    (("workers", "list"), "cpu-4-a"),
+    (("workers", "get", "cpu-4-a"), "loading"),
+    (("plan", "get"), "nothing has been planned yet"),
+    (("plan", "list"), "The control loop has not turned yet."),
+    (("events", "list"), "worker_lost"),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"), LOOKS, ids=[" ".join(command) for command, _ in LOOKS]
+)
+def test_a_look_is_readable_and_the_same_in_json_and_yaml(
+    gateway: Gateway, shell: Shell, command: tuple[str, ...], shown: str
+) -> None:
+    gateway.catalog.add_event(
+        Event(at="2026-01-01T00:00:00+00:00", kind="worker_lost", subject="cpu-4-b", message="")
+    )
+
+    table = shell(*command, url=gateway.url)
+    as_json = shell(*command, "-o", "json", url=gateway.url)
+    as_yaml = shell(*command, "-o", "yaml", url=gateway.url)
+
+    assert (table.code, as_json.code, as_yaml.code) == (0, 0, 0)
+    assert shown in table.out
+    assert as_json.json() == yaml.safe_load(as_yaml.out)
+    assert isinstance(as_json.json(), list if command[1] == "list" else dict)
+    assert (table.err, as_json.err, as_yaml.err) == ("", "", "")
+
+
+def test_an_unknown_name_is_one_sentence_and_exit_code_1(gateway: Gateway, shell: Shell) -> None:
+    assert shell("tasks", "get", "faces", url=gateway.url) == Ended(
+        1, "", "error: there is no task 'faces'; there are: digits\n"
+    )
+    assert shell("workers", "get", "w", url=gateway.url) == Ended(
+        1, "", "error: there is no worker 'w'; there are: cpu-4-a\n"
+    )
+
+
+def test_a_name_cannot_reach_another_path(gateway: Gateway, shell: Shell) -> None:
+    ended = shell("tasks", "get", "../plan?x=", "-o", "json", url=gateway.url)
+
+    assert (ended.code, ended.out) == (1, "")
+
+
+def test_an_error_in_json_is_one_line_on_standard_error(gateway: Gateway, shell: Shell) -> None:
+    ended = shell("tasks", "get", "faces", "-o", "json", url=gateway.url)
+
+    assert (ended.code, ended.out) == (1, "")
+    assert json.loads(ended.err) == {
+        "error": "there is no task 'faces'; there are: digits",
+        "code": "TASK_NOT_FOUND",
+        "retryable": False,
+    }
+
+
+def test_what_a_server_sends_cannot_steer_the_terminal(gateway: Gateway, shell: Shell) -> None:
+    gateway.catalog.add_event(
+        Event(at="", kind="x", subject="[bold]s[/]", message="\x1b]0;owned\x07\x1b[31mred")
+    )
+
+    out = shell("events", "list", url=gateway.url).out
+
+    assert "\x1b" not in out
+    assert "\x07" not in out
+    assert "[bold]s[/]" in out
+
+
+# -- nothing there ------------------------------------------------------------------------------
+
+
+def test_nothing_running_is_exit_code_3(shell: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+
+    assert shell("tasks", "list", url=url) == Ended(
+        3, "", f"error: modelless is not running at {url}; start it with `modelless up`\n"
+    )
+
+
+def test_the_option_wins_over_the_environment(gateway: Gateway, shell: Shell) -> None:
+    assert shell("tasks", "list", "--url", gateway.url, url="http://127.0.0.1:1").code == 0
+
+
+def test_a_url_that_is_none_is_exit_code_2(shell: Shell) -> None:
+    ended = shell("tasks", "list", url="localhost:8000")
+
+    assert ended.code == 2
+    assert "must start with http:// or https://" in ended.err
+
+
+def test_a_wrong_setting_is_exit_code_2(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELLESS_PORT", "many")
+
+    ended = shell("tasks", "list")
+
+    assert ended.code == 2
+    assert ended.err.startswith("error: setting MODELLESS_PORT: ")
+
+
+@pytest.mark.parametrize("arguments", [("upp",), ("tasks", "all"), ("query",), ("-o", "json")])
+def test_a_command_that_is_none_is_exit_code_2(shell: Shell, arguments: tuple[str, ...]) -> None:
+    assert shell(*arguments).code == 2
+
+
+def test_a_typing_error_gets_a_suggestion(shell: Shell) -> None:
+    assert "Did you mean 'tasks'" in shell("taks").err
+
+
+# -- stages -------------------------------------------------------------------------------------
+
+
+def test_promote_takes_the_newest_version_and_retire_a_named_one(
+    gateway: Gateway, shell: Shell
+) -> None:
+    register(gateway.catalog, "mlp", (0.99, 10.0), version=2, stage=Stage.CANARY)
+
+    promoted = shell("promote", "digits", "mlp", url=gateway.url)
+    retired = shell("retire", "digits", "mlp", "1", "-o", "json", url=gateway.url)
+
+    assert promoted == Ended(0, "mlp-v2 was canary, now live\n", "")
+    assert (retired.code, retired.json()["version"], retired.json()["stage"]) == (0, 1, "retired")
+    stages = [(v.version, v.stage) for v in gateway.catalog.snapshot().versions if v.model == "mlp"]
+    assert stages == [(1, Stage.RETIRED), (2, Stage.LIVE)]
+
+
+def test_a_version_that_is_none_is_refused(gateway: Gateway, shell: Shell) -> None:
+    assert shell("promote", "digits", "mlp", "9", url=gateway.url) == Ended(
+        1, "", "error: model 'mlp' has no version 9; there are: 1\n"
+    )
+
+
+# -- asking -------------------------------------------------------------------------------------
+
+
+def test_a_query_carries_the_slo_and_shows_the_answer(
+    gateway: Gateway, shell: Shell, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([list(range(64))]))
+
+    ended = shell(
+        "query", "digits", "--latency-ms", "50", "--accuracy", "0.95", "--prefer", "cost",
+        "--input", str(path), url=gateway.url,
+    )  # fmt: skip
+
+    assert gateway.asked == [
+        {
+            "task": "digits",
+            "slo": {"latency_ms": 50.0, "accuracy": 0.95, "prefer": "cost"},
+            "inputs": [list(range(64))],
+        }
+    ]
+    assert [line.split(maxsplit=1)[0] for line in ended.out.splitlines()] == [
+        "label", "variant", "worker", "batch", "queue,", "accuracy", "cost", "slo",
+    ]  # fmt: skip
+    shown = " ".join(ended.out.split())
+    assert "label 7 (0.9) variant mlp-v1-onnx-int8 of mlp-v1 worker cpu-4-a batch 4" in shown
+    assert "0.250 ms, 2.50 ms accuracy 97.00 % cost 0.00063 USD per 1,000 slo met yes" in shown
+
+
+def test_a_query_in_json_is_the_reply_itself(gateway: Gateway, shell: Shell) -> None:
+    ended = shell("query", "digits", "-o", "json", url=gateway.url)
+
+    assert (ended.code, ended.json()) == (0, ANSWER)
+    assert ended.err == "no --input: asking with a row of zeros\n"
+    assert gateway.asked == [{"task": "digits", "inputs": [[0] * 64]}]
+
+
+def test_a_row_of_an_npz_is_found_by_name_or_by_shape(
+    gateway: Gateway, shell: Shell, tmp_path: Path
+) -> None:
+    rows = np.arange(3 * 64, dtype=np.float32).reshape(3, 64)
+    np.savez(tmp_path / "named.npz", pixels=rows, labels=np.array([1, 2, 3]))
+    np.savez(tmp_path / "other.npz", x=rows, y=np.array([1, 2, 3]))
+
+    for name in ("named.npz", "other.npz"):
+        shell("query", "digits", "-i", str(tmp_path / name), "--row", "2", url=gateway.url)
+
+    assert [asked["inputs"] for asked in gateway.asked] == [[rows[2].tolist()]] * 2
+
+
+def test_a_single_row_may_stand_without_its_list(
+    gateway: Gateway, shell: Shell, tmp_path: Path
+) -> None:
+    path = tmp_path / "row.json"
+    path.write_text(json.dumps({"inputs": [1.0] * 64}))
+
+    shell("query", "digits", "-i", str(path), url=gateway.url)
+
+    assert gateway.asked[0]["inputs"] == [[1.0] * 64]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "arguments", "error"),
+    [
+        ("none.json", None, (), "none.json cannot be read: No such file or directory"),
+        ("broken.json", b"[1,", (), "broken.json is not JSON: "),
+        ("text.json", b'"x"', (), "text.json holds no rows: a list of rows is needed"),
+        ("short.json", b"[[1]]", ("--row", "1"), "short.json has no row 1; it has 1 rows"),
+        ("none.npz", None, (), "none.npz cannot be read as .npz: "),
+        ("broken.npz", b"PK not really", (), "broken.npz cannot be read as .npz: "),
+    ],
+)
+def test_a_wrong_input_file_is_one_sentence(
+    gateway: Gateway,
+    shell: Shell,
+    tmp_path: Path,
+    name: str,
+    content: bytes | None,
+    arguments: tuple[str, ...],
+    error: str,
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+
+    ended = shell("query", "digits", "-i", str(tmp_path / name), *arguments, url=gateway.url)
+
+    assert (ended.code, ended.out, gateway.asked) == (2, "", [])
+    assert ended.err.startswith(f"error: {tmp_path / name}"[: -len(name)] + error)
+
+
+def test_a_pickle_in_an_npz_is_never_loaded(gateway: Gateway, shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "pickle.npz"
+    np.savez(path, pixels=np.array([{"a": 1}], dtype=object))
+
+    assert shell("query", "digits", "-i", str(path), url=gateway.url).code == 2
+
+
+def test_an_infeasible_slo_shows_what_comes_closest(gateway: Gateway, shell: Shell) -> None:
+    gateway.answer = SloInfeasible(
+        "no variant of digits answers within 1 ms",
+        alternatives=[
+            Alternative(
+                variant="linear-v1-onnx-fp32",
+                accuracy=0.9,
+                latency_ms=1.2,
+                cost_usd_per_1k=0.0005,
+                reason="p95 1.2 ms > 1 ms",
+            )
+        ],
+    )
+
+    ended = shell("query", "digits", url=gateway.url)
+
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.splitlines()[1:] == [
+        "error: no variant of digits answers within 1 ms",
+        "  the closest are",
+        "  linear-v1-onnx-fp32: accuracy 0.9000, 1.20 ms, 0.0005 USD per 1,000 (p95 1.2 ms > 1 ms)",
+    ]
+
+
+def test_a_cold_variant_says_when_to_try_again(gateway: Gateway, shell: Shell) -> None:
+    gateway.answer = Cold("the variant is being loaded", retry_after_s=1.5)
+
+    ended = shell("query", "digits", url=gateway.url)
+
+    assert (ended.code, ended.err.splitlines()[-1]) == (1, "  try again in 1.5 s")
+
+
+# -- the root -----------------------------------------------------------------------------------
+
+
+def test_help_names_every_command_on_a_line_of_its_own(shell: Shell) -> None:
+    lines = shell("--help").out.splitlines()
+
+    for entries in cli.COMMANDS.values():
+        for entry in entries:
+            assert any(line.split() == [entry.name, *entry.help.split()] for line in lines), entry
+    assert max(map(len, lines)) <= 80
+
+
+def test_help_imports_no_command() -> None:
+    import subprocess
+    import sys
+
+    script = (
+        "import sys\n"
+        "from controlplane.cli.main import app\n"
+        "app(['--help'], standalone_mode=False)\n"
+        "heavy = {'httpx', 'numpy', 'pydantic', 'ray', 'fastapi', 'sqlalchemy'}\n"
+        "print(heavy & set(sys.modules), file=sys.stderr)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert ran.stderr == "set()\n"
