@@ -110,13 +110,13 @@ class WorkerConnection(asyncio.Protocol):
             async with asyncio.timeout(timeout_s):
                 await _connect(address, connection)
                 await connection._ready
-        except (OSError, ValueError) as error:
-            raise ReplicaLost(f"worker at {address} cannot be reached: {error}") from error
-        except TimeoutError as error:
+        except TimeoutError as error:  # an OSError too
             connection.close()
             raise ReplicaLost(
                 f"worker at {address} did not answer within {timeout_s:g} s"
             ) from error
+        except (OSError, ValueError) as error:
+            raise ReplicaLost(f"worker at {address} cannot be reached: {error}") from error
         except asyncio.CancelledError:
             connection.close()
             raise

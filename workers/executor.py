@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 import time
-from math import exp, isfinite
+from math import exp
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -63,6 +63,8 @@ class Group(NamedTuple):
     rows: int
     outputs: list[Tensor]
     error: str = ""
+    bad: NDArray[np.bool_] | None = None
+    """Rows with a number that is not finite, if there are any."""
 
 
 class Outcome(NamedTuple):
@@ -340,7 +342,7 @@ class Executor:
 
     def _answer(self, group: Group, outcome: Outcome) -> None:
         outputs, rows, replica = group.outputs, group.rows, outcome.replica
-        bad = _broken_rows(outputs)
+        bad = group.bad
         run_us = int(outcome.run_ms * 1000)
         backlog_us = self.backlog_us()
         single = outputs[0] if len(outputs) == 1 and outputs[0].nbytes <= JOIN_LIMIT else None
@@ -408,13 +410,14 @@ def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
     except Exception as error:  # a back end may raise anything; the executor has to live on
         log.exception("%s raised", replica.name)
         return Group(jobs, rows, [], f"{replica.name} failed: {type(error).__name__}: {error}")
-    wants = replica.spec.outputs
+    wants = replica.outputs
     if len(outputs) != len(wants) or any(
-        tensor.shape != (rows, *spec.shape) for tensor, spec in zip(outputs, wants, strict=False)
+        tensor.shape != (rows, *shape) or tensor.dtype != dtype
+        for tensor, (dtype, shape) in zip(outputs, wants, strict=False)
     ):
-        shapes = [tensor.shape for tensor in outputs]
-        return Group(jobs, rows, [], f"{replica.name} gave shapes {shapes} for {rows} rows")
-    return Group(jobs, rows, outputs)
+        shapes = [(str(tensor.dtype), tensor.shape) for tensor in outputs]
+        return Group(jobs, rows, [], f"{replica.name} gave {shapes} for {rows} rows")
+    return Group(jobs, rows, outputs, "", _broken_rows(outputs))
 
 
 def _broken_rows(outputs: list[Tensor]) -> NDArray[np.bool_] | None:
@@ -423,12 +426,10 @@ def _broken_rows(outputs: list[Tensor]) -> NDArray[np.bool_] | None:
     for tensor in outputs:
         if tensor.dtype.kind != "f":
             continue
-        flat = tensor.reshape(-1)
-        if isfinite(flat.dot(flat)):  # a third of the cost of looking at each number
-            continue
-        finite = np.isfinite(tensor.reshape(len(tensor), -1)).all(axis=1)
+        finite = np.isfinite(tensor)
         if not finite.all():
-            bad = np.logical_not(finite) if bad is None else np.logical_or(bad, ~finite)
+            wrong = np.logical_not(finite.reshape(len(tensor), -1).all(axis=1))
+            bad = wrong if bad is None else np.logical_or(bad, wrong)
     return bad
 
 

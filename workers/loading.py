@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from planner.batching import Lane
-from planner.eviction import victims
+from planner.eviction import MIN_RESIDENCY_S, victims
 from planner.types import LatencyTable
 from variants.errors import Conflict, Internal, ModellessError, Overloaded, RuntimeFailed
 from variants.types import Digest, ReplicaState, TaskName, VariantName
@@ -27,12 +27,18 @@ class Loading:
     """Brings variants into the executor's replicas and takes them out again."""
 
     def __init__(
-        self, executor: Executor, ledger: CrashLedger, memory_mib: float, threads: int
+        self,
+        executor: Executor,
+        ledger: CrashLedger,
+        memory_mib: float,
+        threads: int,
+        min_residency_s: float = MIN_RESIDENCY_S,
     ) -> None:
+        self._min_residency_s = min_residency_s
         self.memory_mib = memory_mib
         self.changed = asyncio.Event()
         """Set whenever what is loaded, loading or reserved changed."""
-        self._executor = executor
+        self.executor = executor
         self._replicas = executor.replicas
         self._ledger = ledger
         self._threads = threads
@@ -69,7 +75,7 @@ class Loading:
         if replica.state is ReplicaState.LOADING:
             await asyncio.shield(replica.loaded)
         replica.replan(spec)
-        self._executor.schedule.replan(replica.lane, LatencyTable(spec.latency), spec.share)
+        self.executor.schedule.replan(replica.lane, LatencyTable(spec.latency), spec.share)
         return replica.status(time.monotonic())
 
     async def unload(self, task: str, variant: str) -> None:
@@ -90,11 +96,11 @@ class Loading:
     async def close_quarantined(self) -> None:
         """Give back the memory of variants that failed, as they fail. Runs until cancelled."""
         while True:
-            await self._executor.wake.wait()
-            self._executor.wake.clear()
-            while self._executor.on_quarantine:
-                replica = self._executor.on_quarantine.pop()
-                self._executor.schedule.remove_lane(replica.lane)
+            await self.executor.wake.wait()
+            self.executor.wake.clear()
+            while self.executor.on_quarantine:
+                replica = self.executor.on_quarantine.pop()
+                self.executor.schedule.remove_lane(replica.lane)
                 await self._close(replica)
                 self.changed.set()
 
@@ -149,7 +155,7 @@ class Loading:
                 return existing
             await self._make_room(spec, make_room)
             runtime = make_runtime(spec, self._threads)
-            lane = self._executor.schedule.add_lane(
+            lane = self.executor.schedule.add_lane(
                 spec.task, LatencyTable(spec.latency), spec.share
             )
             replica = Replica(spec, lane, runtime, time.monotonic())
@@ -169,7 +175,7 @@ class Loading:
         found = None
         if evict and spec.memory_mib <= self.memory_mib:
             residents = [r.resident(now_s) for r in self._replicas.values() if r.runtime]
-            found = victims(residents, need_mib, now_s)
+            found = victims(residents, need_mib, now_s, min_residency_s=self._min_residency_s)
         if found is None:
             free_mib = max(0.0, self.memory_mib - self.reserved_mib)
             raise Overloaded(
@@ -194,7 +200,7 @@ class Loading:
         replica.state = ReplicaState.READY
         replica.loaded_s = replica.last_used_s = time.monotonic()
         replica.loaded.set_result(None)
-        self._executor.loaded(replica)
+        self.executor.loaded(replica)
         self.changed.set()
 
     def _load_now(self, replica: Replica, runtime: Runtime) -> None:
@@ -213,7 +219,7 @@ class Loading:
         replica.runtime = None
         waiting, replica.waiting = replica.waiting, []
         for job in waiting:
-            self._executor.refuse(job, ReplyCode.COLD, error.message)
+            self.executor.refuse(job, ReplyCode.COLD, error.message)
         self._forget(replica)
         replica.loaded.set_exception(error)
         replica.loaded.exception()  # looked at, so that a load nobody waits for is not reported
@@ -241,7 +247,7 @@ class Loading:
 
     def _forget(self, replica: Replica) -> None:
         del self._replicas[replica.variant]
-        self._executor.schedule.remove_lane(replica.lane)
+        self.executor.schedule.remove_lane(replica.lane)
         if not replica.gone.done():
             replica.gone.set_result(None)
         self.changed.set()

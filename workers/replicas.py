@@ -56,13 +56,14 @@ class Replica:
 
     __slots__ = (
         "accepted", "failures", "gone", "idle", "in_flight", "key", "lane", "last_used_s",
-        "loaded", "loaded_s", "message", "popularity", "proven", "runtime", "signatures", "spec",
-        "started_s", "state", "variant", "waiting",
+        "loaded", "loaded_s", "message", "outputs", "popularity", "proven", "runtime", "signatures",
+        "spec", "started_s", "state", "variant", "waiting",
     )  # fmt: skip
 
     def __init__(self, spec: LoadSpec, lane: Lane, runtime: Runtime | None, now_s: float) -> None:
         self.spec = spec
         self.variant = variant_id(spec.task, spec.variant)
+        self.outputs = [(np.dtype(t.dtype), t.shape) for t in spec.outputs]
         self.key = self.variant.to_bytes(8, "big")
         self.lane = lane
         self.runtime = runtime

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -127,9 +127,22 @@ async def running(worker: WorkerConfig) -> AsyncIterator[tuple[WorkerHost, Worke
 
 async def connect(address: str, worker: WorkerConfig, **changes: Any) -> WorkerConnection:
     handlers = {"on_status": lambda _: None, "on_lost": lambda _: None, **changes}
-    return await WorkerConnection.open(
-        address, Path(worker.secret_path).read_bytes(), **handlers
-    )
+    return await WorkerConnection.open(address, secret_of(worker), **handlers)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return once it holds; fail after five seconds."""
+    async with asyncio.timeout(5.0):
+        while not condition():  # noqa: ASYNC110 -- not ours to signal
+            await asyncio.sleep(0.005)
+
+
+def secret_of(worker: WorkerConfig) -> bytes:
+    return Path(worker.secret_path).read_bytes()
+
+
+def socket_of(connection: WorkerConnection) -> Path:
+    return Path(connection.address.removeprefix("unix:"))
 
 
 async def ask(
