@@ -266,6 +266,7 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
         description="Checks the model, makes its variants, measures them and adds all to the "
         "catalog, or nothing. Poll the operation that it answers with.",
         openapi_extra={"requestBody": _REGISTRATION_FORM},
+        response_model_exclude_unset=True,
     )
     async def register(request: Request, response: Response) -> OperationSchema:
         operation = await registrations.start(
@@ -274,7 +275,11 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
         response.headers["Location"] = f"/v1/operations/{operation['id']}"
         return OperationSchema.model_validate(operation)
 
-    @routes.get("/operations/{id}", summary="State of a long-running request")
+    @routes.get(
+        "/operations/{id}",
+        summary="State of a long-running request",
+        response_model_exclude_unset=True,
+    )
     async def operation(id: str) -> OperationSchema:
         return OperationSchema.model_validate(await registrations.read(id))
 
@@ -337,6 +342,11 @@ _REGISTRATION_FORM = {
                         "description": "Class names of a new task, separated by commas.",
                     },
                     "stage": {"type": "string", "enum": ["candidate", "canary", "live"]},
+                    "metric": {"type": "string", "description": "How accuracy is counted."},
+                    "latency_ms": {"type": "number", "description": "Default of a new task."},
+                    "accuracy": {"type": "number", "description": "Default of a new task."},
+                    "cost": {"type": "number", "description": "Default of a new task."},
+                    "prefer": {"type": "string", "enum": ["cost", "accuracy", "latency"]},
                     "model": {"type": "string", "format": "binary", "description": "ONNX file."},
                     "evaluation": {
                         "type": "string",

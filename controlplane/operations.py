@@ -35,8 +35,8 @@ EVALUATION_MIB = 512
 _KEPT_BYTES = 1024 * 1024
 """Of the child's output; a result is a few KiB."""
 
-FILES = ("model", "evaluation", "calibration")
-FIELDS = frozenset({"task", "name", "labels", "stage"})
+FIELDS = ("labels", "stage", "metric", "latency_ms", "accuracy", "cost", "prefer")
+"""Optional fields of the form, each an option of the same name."""
 
 
 class Operations(Protocol):
@@ -85,7 +85,8 @@ class Registrations:
                 content_type=content_type,
                 directory=directory,
                 file_limits=self._limits(),
-                field_names=FIELDS,
+                suffixes={"model": ".onnx", "evaluation": ".npz", "calibration": ".npz"},
+                field_names=frozenset({"task", "name", *FIELDS}),
             )
             arguments = register_arguments(form)
             operation = _new_operation(form)
@@ -234,9 +235,12 @@ def register_arguments(form: Form) -> list[str]:
     arguments.append(f"--evaluation={form.files['evaluation']}")
     if "calibration" in form.files:
         arguments.append(f"--calibration={form.files['calibration']}")
-    arguments += [
-        f"--{name}={form.fields[name]}" for name in ("labels", "stage") if name in form.fields
-    ]
+    if form.fields.get("labels", "").startswith("@"):
+        # On the command line this names a file; a caller from outside may not read ours.
+        raise InvalidInput("the form's field 'labels' must list the labels, separated by commas")
+    for field in FIELDS:
+        if field in form.fields:
+            arguments.append(f"--{field.replace('_', '-')}={form.fields[field]}")
     return [*arguments, "--output=json", "--progress=json"]
 
 
@@ -286,7 +290,9 @@ def _outcome(
         error = told[-1]
         return _failed(str(error.get("code", "INVALID_INPUT")), str(error["error"]), operation)
     if code == 2 and errors:
-        return _failed("INVALID_INPUT", errors[-1].removeprefix("error: "), operation)
+        return _failed(
+            "INVALID_INPUT", errors[-1].removeprefix("Error: ").removeprefix("error: "), operation
+        )
     return _failed("INTERNAL", "internal error", operation)
 
 

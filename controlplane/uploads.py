@@ -36,6 +36,7 @@ async def receive_form(
     content_type: str,
     directory: Path,
     file_limits: Mapping[str, int],
+    suffixes: Mapping[str, str],
     field_names: frozenset[str],
 ) -> Form:
     """Read a multipart form, its files into ``directory``.
@@ -45,6 +46,7 @@ async def receive_form(
         content_type: the request's header, with the boundary.
         directory: exists, and is the caller's to remove, also after an error.
         file_limits: names of the file fields that are taken, and the most bytes of each.
+        suffixes: what follows a file field's name on disk, such as ``.npz``.
         field_names: names of the other fields that are taken.
 
     Raises:
@@ -55,7 +57,9 @@ async def receive_form(
     boundary = options.get(b"boundary")
     if kind != b"multipart/form-data" or not boundary:
         raise InvalidInput("the body must be multipart/form-data with a boundary")
-    parts = _Parts(directory=directory, file_limits=file_limits, field_names=field_names)
+    parts = _Parts(
+        directory=directory, file_limits=file_limits, suffixes=suffixes, field_names=field_names
+    )
     limit = sum(file_limits.values()) + _OVERHEAD_BYTES
     received = 0
     try:
@@ -82,6 +86,7 @@ class _Parts:
 
     directory: Path
     file_limits: Mapping[str, int]
+    suffixes: Mapping[str, str]
     field_names: frozenset[str]
     fields: dict[str, str] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
@@ -136,7 +141,7 @@ class _Parts:
             if b"filename" not in options:
                 raise InvalidInput(f"the form's field {name!r} must be a file")
             self.filenames[name] = options[b"filename"].decode("utf-8", "replace")
-            self.files[name] = self.directory / name
+            self.files[name] = self.directory / f"{name}{self.suffixes.get(name, '')}"
             self._file = self.files[name].open("wb")
         elif name not in self.field_names:
             known = ", ".join(sorted({*self.file_limits, *self.field_names}))

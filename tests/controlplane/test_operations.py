@@ -114,7 +114,9 @@ async def finished(client: httpx.AsyncClient, started: httpx.Response) -> dict[s
 
 async def test_a_registration_runs_the_command_line_with_the_uploaded_files(room: Room) -> None:
     async with room.serve(SUCCEEDS) as client:
-        started = await post(client, FORM | {"labels": "a,b"}, FILES | {"calibration": b"rows"})
+        started = await post(
+            client, FORM | {"labels": "a,b", "latency_ms": "50"}, FILES | {"calibration": b"rows"}
+        )
         operation = await finished(client, started)
 
     assert started.json()["state"] == "running"
@@ -127,6 +129,7 @@ async def test_a_registration_runs_the_command_line_with_the_uploaded_files(room
             "--task=digits",
             "--name=mlp",
             "--labels=a,b",
+            "--latency-ms=50",
             "--output=json",
             "--progress=json",
         ],
@@ -142,8 +145,12 @@ async def test_the_child_s_own_error_is_the_operation_s(room: Room) -> None:
         operation = await finished(client, await post(client))
 
     assert operation["state"] == "failed"
-    assert operation["error"]["code"] == "INVALID_INPUT"
-    assert operation["error"]["error"] == "the model has no input 'pixels'"
+    assert operation["error"] == {
+        "error": "the model has no input 'pixels'",
+        "code": "INVALID_INPUT",
+        "retryable": False,
+        "request_id": operation["id"],
+    }
     assert room.uploads() == []
 
 
@@ -225,7 +232,14 @@ async def test_an_unknown_operation_is_not_found(room: Room) -> None:
             FILES,
             400,
             "the form has an unknown field 'force'; there are: "
-            "calibration, evaluation, labels, model, name, stage, task",
+            "accuracy, calibration, cost, evaluation, labels, latency_ms, metric, model, name, "
+            "prefer, stage, task",
+        ),
+        (
+            FORM | {"labels": "@/etc/passwd"},
+            FILES,
+            400,
+            "the form's field 'labels' must list the labels, separated by commas",
         ),
         (
             FORM,
