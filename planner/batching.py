@@ -47,6 +47,13 @@ FORECAST_STEPS = 4_096
 EXACT_QUEUE = 128
 """Up to this many waiting queries every batch size is tried; above, each time half of the last."""
 ROUNDING_MS = 1e-6
+RISE, FALL = 0.2, 0.02
+"""Weights of an observation above and below the estimate of the correction."""
+CORRECTION = (0.2, 5.0)
+"""The correction's range; an observation is brought into it first, so that one stall is not
+remembered for long."""
+RELAX_MS = 5_000.0
+"""Time constant with which a correction above 1 is forgotten while nothing is observed."""
 
 
 class Verdict(StrEnum):
@@ -149,6 +156,26 @@ class Batch(NamedTuple):
 
 
 _Entry = tuple[float, int, Item]
+
+
+def learned(correction: float, ratio: float) -> float:
+    """The correction after a batch took ``ratio`` times what the profile says.
+
+    It rises ten times as fast as it falls, so it settles near the 90th percentile of the ratios (an
+    expectile, Newey and Powell 1987): that takes the place of a fixed margin.
+    """
+    seen = min(max(ratio, CORRECTION[0]), CORRECTION[1])
+    return correction + (RISE if seen > correction else FALL) * (seen - correction)
+
+
+def relaxed(correction: float, idle_ms: float) -> float:
+    """The correction when nothing was observed for a while.
+
+    Without it, a variant that was slow once and is refused since could never prove itself again.
+    """
+    if correction <= 1.0:
+        return correction
+    return 1.0 + (correction - 1.0) * exp(-max(0.0, idle_ms) / RELAX_MS)
 
 
 def merged_in_time(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.batching import Batch, Item, Schedule, Verdict
+from planner.batching import Batch, Item, Schedule, Verdict, learned, relaxed
 from variants.errors import Internal, RuntimeFailed
 from variants.types import ReplicaState
 from workers.frames import (
@@ -37,8 +37,9 @@ from workers.types import ReplyCode
 log = logging.getLogger(__name__)
 
 INLINE_MS = 0.25
-"""Batches predicted to be shorter run on the event loop. A hand-over to a thread and back takes
-about 0.05 ms of processor time, and the loop stands still only as long as the batch runs."""
+"""Batches predicted to be shorter run on the event loop. A hand-over to the thread and back was
+measured to take 0.04 ms of processor time a batch and 0.03 ms of latency: 60 % more for one query
+on a model of 4 us, lost in the noise above this. Meanwhile the loop stands still no longer."""
 MAX_WAITING = 1_024
 """Queries that wait for one load."""
 FAILURES = 2
@@ -46,10 +47,6 @@ FAILURES = 2
 STUCK_S = 30.0
 STUCK_FACTOR = 50.0
 """A batch is stuck after both 30 s and 50 times its prediction."""
-RISE, FALL = 0.2, 0.02
-"""Weights of an observation above and below the estimate. Rising ten times as fast as it falls, the
-estimate settles near the 90th percentile (an expectile): that replaces a fixed margin."""
-CORRECTION = (0.2, 5.0)
 JOIN_S = 2.0
 """How long stopping waits for the running batch."""
 BUSY_S = 5.0
@@ -189,6 +186,11 @@ class Executor:
             self._loop.call_soon(self._step)
 
     def _refuse_verdict(self, job: Job, verdict: Verdict) -> None:
+        replica, idle_ms = job.replica, job.arrived_ms - job.replica.relaxed_ms
+        if verdict is Verdict.WOULD_BE_LATE and not replica.in_flight and idle_ms > 0:
+            correction = relaxed(replica.lane.correction, idle_ms)
+            self.schedule.correct(replica.lane, correction)
+            replica.relaxed_ms = job.arrived_ms
         too_many = verdict is Verdict.TOO_MANY_ROWS
         code = ReplyCode.INVALID if too_many else ReplyCode.OVERLOADED
         message = verdict.value
@@ -322,12 +324,9 @@ class Executor:
         self._busy_at_ms = done_ms
         if len(outcome.groups) > 1 or outcome.predicted_ms <= 0.0:
             return
-        seen = lane.correction * outcome.took_ms / outcome.predicted_ms
-        weight = RISE if seen > lane.correction else FALL
-        value = lane.correction + weight * (seen - lane.correction)
-        value = min(max(value, CORRECTION[0]), CORRECTION[1])
-        if value != lane.correction:
-            self.schedule.correct(lane, value)
+        ratio = outcome.took_ms / outcome.predicted_ms * lane.correction
+        replica.relaxed_ms = done_ms
+        self.schedule.correct(lane, learned(lane.correction, ratio))
 
     def _quarantine(self, replica: Replica, error: str) -> None:
         replica.state = ReplicaState.QUARANTINED

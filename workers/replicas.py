@@ -56,8 +56,8 @@ class Replica:
 
     __slots__ = (
         "accepted", "failures", "gone", "idle", "in_flight", "key", "lane", "last_used_s",
-        "loaded", "loaded_s", "message", "outputs", "popularity", "proven", "runtime", "signatures",
-        "spec", "started_s", "state", "variant", "waiting",
+        "loaded", "loaded_s", "message", "outputs", "popularity", "proven", "relaxed_ms", "runtime",
+        "signatures", "spec", "started_s", "state", "variant", "waiting",
     )  # fmt: skip
 
     def __init__(self, spec: LoadSpec, lane: Lane, runtime: Runtime | None, now_s: float) -> None:
@@ -77,6 +77,8 @@ class Replica:
         """A batch of it has run cleanly in this process."""
         self.started_s = self.last_used_s = self.loaded_s = now_s
         self.popularity = 0.0
+        self.relaxed_ms = now_s * 1000
+        """When the correction was last brought up to date."""
         self.waiting: list[Job] = []
         """Queries that wait until it is loaded."""
         self.accepted: set[Layout] = set()

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.batching import Item, Lane, Schedule, Verdict
+from planner.batching import Item, Lane, Schedule, Verdict, learned, relaxed
 from planner.types import LatencyTable
 
 FLAT = LatencyTable([(1, 10.0), (8, 10.0)])
@@ -174,6 +174,33 @@ def test_a_task_above_its_share_is_admitted_while_the_backlog_is_short() -> None
     schedule.finished(a, 0.0, 100.0)
     admit(schedule, b, 100.0)
     assert admit(schedule, a, *[100.0] * 5) == [True] * 4 + [False]
+
+
+def test_the_correction_rises_quickly_and_falls_slowly() -> None:
+    assert (learned(1.0, 2.0), learned(2.0, 1.0)) == (1.2, 1.98)
+
+
+def test_one_stall_counts_no_more_than_the_range() -> None:
+    assert learned(1.0, 1_000.0) == learned(1.0, 5.0) == 1.8
+    assert learned(0.2, 0.0) == 0.2
+
+
+def test_a_pessimistic_correction_is_forgotten_while_nothing_is_observed() -> None:
+    assert relaxed(5.0, 0.0) == 5.0
+    assert round(relaxed(5.0, 5_000.0), 3) == 2.472
+    assert round(relaxed(5.0, 60_000.0), 3) == 1.0
+    assert relaxed(0.5, 5_000.0) == 0.5
+
+
+def test_forecasts_between_two_batches_are_bounded() -> None:
+    """With 1,000 far deadlines waiting, near ones need forecasts: after four it refuses."""
+    schedule = Schedule()
+    far = schedule.add_lane("a", LatencyTable([(1, 1.0)]))
+    near = schedule.add_lane("a", LatencyTable([(1, 1.0)]))
+    assert all(admit(schedule, far, *[2_000.0] * 1_000))
+    assert admit(schedule, near, *[100.0] * 6) == [True] * 4 + [False] * 2
+    schedule.next_batch(0.0)
+    assert admit(schedule, near, 100.0) == [True]
 
 
 tables = st.lists(st.integers(1, 40), min_size=1, max_size=4).map(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +20,14 @@ from tests.workers.builders import (
     process,
     row,
     running,
+    secret_of,
+    tensor,
     until,
     vid,
 )
 from variants.errors import DeadlineExceeded, ReplicaLost, RuntimeFailed, Unauthenticated
 from variants.types import ReplicaState
-from workers.channel import Reply, WorkerConnection
+from workers.channel import Reply, WorkerConnection, prove
 from workers.frames import HANDSHAKE_LIMIT, Kind, Splitter, infer_frame, small_frame
 from workers.types import ReplyCode, WorkerConfig, WorkerStatus
 
@@ -59,10 +62,6 @@ async def test_the_first_status_is_there_when_open_returns(worker: WorkerConfig)
 
 
 async def test_a_large_tensor_arrives_whole(worker: WorkerConfig) -> None:
-    from dataclasses import replace
-
-    from tests.workers.builders import tensor
-
     wide = 500_000
     spec = replace(echo_spec(), inputs=(tensor("x", wide),), outputs=(tensor("y", wide),))
     async with running(worker) as (_, connection):
@@ -239,3 +238,46 @@ async def test_a_callback_that_raises_harms_nobody(
         connection.infer(vid(spec), 1, 1_000_000, row(1), wrong)
         assert (await ask(connection, spec, row(2))).code is ReplyCode.OK
         assert [r.exc_info[0] for r in caplog.records if r.exc_info] == [ZeroDivisionError]
+
+
+async def test_a_handshake_takes_no_longer_than_two_seconds(tmp_path: Path) -> None:
+    async with running(config(tmp_path)) as (_, connection):
+        reader, writer = await raw(connection.address)
+        with suppress(ConnectionResetError):
+            assert len(await asyncio.wait_for(reader.read(), 5.0)) < HANDSHAKE_LIMIT
+        writer.close()
+
+
+async def test_a_peer_that_does_not_read_is_cut_off(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its unread replies stay below two of the largest frames; others are served meanwhile."""
+    wide = 200_000
+    spec = replace(echo_spec(), inputs=(tensor("x", 4),), outputs=(tensor("y", wide),))
+    worker = config(tmp_path, max_frame_mib=1)
+    async with running(worker) as (_, connection):
+        await connection.load(spec, 5.0)
+        reader, writer = await raw(connection.address)
+        hello = await reader.read(HANDSHAKE_LIMIT)
+        secret, nonce = secret_of(worker), bytes(32)
+        theirs, name = hello[16:48], hello[48:50]
+        proof = prove(secret, b"client", theirs, nonce, name)
+        writer.write(small_frame(Kind.AUTH, nonce + proof))
+        for number in range(12):
+            writer.write(b"".join(infer_frame(number, vid(spec), 1, 10**6, row(1))))
+        await until(lambda: [r for r in caplog.records if "does not read" in r.message])
+        assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
+        writer.close()
+
+
+async def test_two_connections_share_one_worker(worker: WorkerConfig) -> None:
+    spec = echo_spec(options={"latency_ms": "10"}, latency=((1, 10.0), (8, 10.0)))
+    async with running(worker) as (_, first):
+        await first.load(spec, 5.0)
+        second = await connect(first.address, worker)
+        replies = await asyncio.gather(
+            *(ask(each, spec, row(n)) for n in range(6) for each in (first, second))
+        )
+        assert [r.outputs[0][0, 0] for r in replies] == [n for n in range(6) for _ in "ab"]
+        assert max(reply.batch_size for reply in replies) == 8
+        second.close()
