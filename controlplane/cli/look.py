@@ -73,7 +73,7 @@ def get_model(
 
 @variants.command("list")
 def list_variants(
-    task: Annotated[str | None, typer.Argument(metavar="[TASK]", help="Else all tasks.")] = None,
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="Else all tasks.")] = None,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -17,7 +17,7 @@ def promote(
     task: TaskArgument,
     model: ModelArgument,
     version: Annotated[
-        int | None, typer.Argument(metavar="[VERSION]", min=1, help="Else the newest one.")
+        int | None, typer.Argument(metavar="VERSION", min=1, help="Else the newest one.")
     ] = None,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,

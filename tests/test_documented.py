@@ -1,0 +1,141 @@
+"""docs/reference.md names every setting, command, option, exit and error code, and no other."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from controlplane.api import ApiContext, build_api
+from controlplane.cli import outcome
+from controlplane.cli.main import COMMANDS, app
+from controlplane.http_errors import STATUS
+from controlplane.settings import Settings, load_settings
+from tests.controlplane.builders import DictLive
+from variants.errors import ModellessError
+from variants.memory import MemoryCatalog
+from variants.store import FileArtifactStore
+
+REFERENCE = (Path(__file__).parent.parent / "docs" / "reference.md").read_text()
+
+
+def section(title: str) -> str:
+    """The text below a heading, to the next one of the same depth."""
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", REFERENCE, re.DOTALL | re.MULTILINE)
+    assert found, f"docs/reference.md has no section {title!r}"
+    return found[1]
+
+
+def rows(title: str) -> dict[str, list[str]]:
+    """The rows of a section's tables by their first cell, without its backquotes."""
+    found = {}
+    for line in section(title).splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if cells and cells[0].startswith("`"):
+            found[cells[0].strip("`")] = cells[1:]
+    return found
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """All commands that do something, by what one types."""
+    if hasattr(command, "list_commands"):
+        for name in command.list_commands(None):
+            yield from leaves(command.get_command(None, name), (*path, name))
+    else:
+        yield " ".join(path), command
+
+
+LEAVES = dict(leaves(get_command(app)))
+
+
+def options(command: Any) -> list[str]:
+    """The long options of a command, in their order, without ``--help``."""
+    return [
+        next(name for name in parameter.opts if name.startswith("--"))
+        for parameter in command.params
+        if parameter.opts[0].startswith("-") and "--help" not in parameter.opts
+    ]
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_a_setting_is_documented_with_its_default_and_meaning(name: str) -> None:
+    field = Settings.model_fields[name]
+    default = "`~/.modelless`" if name == "state_dir" else _shown(field.default)
+
+    assert rows("Settings").get(f"MODELLESS_{name.upper()}") == [default, field.description]
+
+
+def _shown(value: object) -> str:
+    return f"`{value}`" if value != "" else "empty"
+
+
+def test_no_other_setting_is_documented() -> None:
+    known = {f"MODELLESS_{name.upper()}" for name in Settings.model_fields}
+
+    assert set(rows("Settings")) == known
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_a_command_is_documented_with_its_options(name: str) -> None:
+    [used, meaning] = rows("Commands")[f"modelless {name}"]
+
+    assert re.findall(r"`(--[a-z-]+)`", used) == options(LEAVES[name])
+    assert meaning.endswith(".")
+
+
+def test_no_other_command_is_documented() -> None:
+    assert set(rows("Commands")) == {f"modelless {name}" for name in LEAVES}
+
+
+def test_every_entry_of_the_root_leads_somewhere() -> None:
+    entries = {entry.name for part in COMMANDS.values() for entry in part}
+
+    assert {name.split()[0] for name in LEAVES} == entries
+
+
+def test_every_exit_code_is_documented() -> None:
+    codes = {
+        outcome.DONE,
+        outcome.REFUSED,
+        outcome.WRONG_INPUT,
+        outcome.NOT_RUNNING,
+        outcome.INTERRUPTED,
+    }
+
+    assert {int(code) for code in rows("Exit codes")} == codes
+
+
+def errors(base: type[ModellessError] = ModellessError) -> Iterator[type[ModellessError]]:
+    """Those of the domain; the command line's own never travel."""
+    if base.__module__ == "variants.errors":
+        yield base
+        for error in base.__subclasses__():
+            yield from errors(error)
+
+
+@pytest.mark.parametrize("code", STATUS)
+def test_an_error_code_is_documented_with_its_status(code: str) -> None:
+    retryable = {error.retryable for error in errors() if error.code == code}
+    status, again, meaning = rows("Error codes")[code]
+
+    assert status == str(STATUS[code])
+    assert {again == "yes"} == retryable
+    assert meaning.endswith(".")
+
+
+def test_no_other_error_code_is_documented() -> None:
+    assert set(rows("Error codes")) == set(STATUS)
+
+
+def test_every_path_of_the_control_api_is_documented(tmp_path: Path) -> None:
+    context = ApiContext(
+        catalog=MemoryCatalog(),
+        store=FileArtifactStore(tmp_path / "artifacts"),
+        settings=load_settings(state_dir=tmp_path),
+        live=DictLive(),
+    )
+    paths = {path.replace("{version}", "{n}") for path in build_api(context).openapi()["paths"]}
+
+    assert paths == set(re.findall(r"`(/v1/[^`]*)`", section("Control API")))
