@@ -2,7 +2,9 @@
 
 import logging
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,8 +137,30 @@ def stop_ray() -> None:
     from ray import serve
 
     if ray.is_initialized():
-        serve.shutdown()
-        ray.shutdown()
+        # Serve kills its controller while a call to it is open, and Ray says so on the terminal.
+        with _silence():
+            serve.shutdown()
+            ray.shutdown()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Send what this process prints, also from threads and native code, nowhere for a while."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, descriptor in zip((1, 2), kept, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        os.close(nowhere)
 
 
 class ServeCluster:

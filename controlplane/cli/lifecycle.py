@@ -4,17 +4,20 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from controlplane.cli.client import UrlOption, connect
+from controlplane.cli.outcome import NotRunning, Output, OutputOption, emit
+from controlplane.cli.render import percent, table
 from controlplane.settings import Settings, load_settings
-from variants.errors import InvalidInput, ModellessError
+from variants.errors import InvalidInput
 
 err = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
@@ -37,16 +40,13 @@ def up(
     state_dir: StateDir = None,
 ) -> None:
     """Start gateway, control loop and workers on this machine."""
-    try:
-        settings = _settings(port=port, host=host, workers=workers, state_dir=state_dir)
-        if example not in (None, "digits"):
-            raise InvalidInput(f"there is no example {example!r}; there is: digits")
-        if detach:
-            _detach(settings, example)
-        else:
-            _run(settings, example)
-    except ModellessError as error:
-        _end(error)
+    settings = _settings(port=port, host=host, workers=workers, state_dir=state_dir)
+    if example not in (None, "digits"):
+        raise InvalidInput(f"there is no example {example!r}; there is: digits")
+    if detach:
+        _detach(settings, example)
+    else:
+        _run(settings, example)
 
 
 def down(*, state_dir: StateDir = None) -> None:
@@ -60,8 +60,7 @@ def down(*, state_dir: StateDir = None) -> None:
         if left:
             err.print(f"modelless had been killed; ended {left} processes that it left")
             return
-        err.print("modelless is not running")
-        raise typer.Exit(3)
+        raise NotRunning(f"modelless is not running on {settings.state_dir}")
     pid = int(str(state["pid"]))
     with err.status("Stopping"):
         os.kill(pid, 15)
@@ -72,6 +71,47 @@ def down(*, state_dir: StateDir = None) -> None:
                 raise typer.Exit(1)
             time.sleep(0.1)
     err.print("modelless has stopped")
+
+
+def status(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
+    """What is running: workers, what they have loaded, and how well SLOs are met."""
+    with connect(url) as client:
+        found = {
+            "url": client.url,
+            "ready": bool(client.get("/v2/health/live")["live"]),
+            "workers": client.get("/v1/workers")["workers"],
+            "tasks": client.get("/v1/tasks")["tasks"],
+            "slo": client.get("/v1/slo")["tasks"],
+            "plan": client.get("/v1/plan"),
+        }
+    emit(found, output, lambda: _status_table(found))
+
+
+def _status_table(found: Mapping[str, Any]) -> None:
+    plan = found["plan"]
+    out.print(f"[bold]modelless[/] at {found['url']}, plan {plan['version'] if plan else 'none'}")
+    rows = []
+    for worker in found["workers"]:
+        ready = sum(replica["state"] == "ready" for replica in worker["replicas"])
+        rows.append(
+            (
+                worker["worker"],
+                "draining" if worker["draining"] else "ready",
+                str(ready),
+                f"{worker['reserved_mib']:.0f} of {worker['memory_mib']:.0f} MiB",
+                percent(worker["busy_ratio"]),
+            )
+        )
+    out.print()
+    table(("WORKER", "STATE", "VARIANTS", "MEMORY", "BUSY"), rows, empty="No workers.")
+    asked = {row["task"]: row for row in found["slo"]}
+    tasks = []
+    for task in found["tasks"]:
+        row = asked.get(task["name"])
+        counts = [str(row[name]) for name in ("requests", "late", "refused")] if row else ["0"] * 3
+        tasks.append((task["name"], *counts, percent(row["attainment"]) if row else "-"))
+    out.print()
+    table(("TASK", "QUERIES", "LATE", "REFUSED", "SLO MET"), tasks, empty="No tasks.")
 
 
 def _run(settings: Settings, example: str | None) -> None:
@@ -138,9 +178,10 @@ def _make_example(settings: Settings) -> None:
                 bar.update(
                     row, description=step.message, completed=step.done, total=step.total or None
                 )
-                if not err.is_terminal and step.message != last[0]:
-                    last[0] = step.message
-                    err.print(f"    {step.message}")
+                what = step.message.partition(":")[0]
+                if not err.is_terminal and what != last[0] and step.step in ("train", "measure"):
+                    last[0] = what
+                    err.print(f"    {what}")
 
             began = time.monotonic()
             store = FileArtifactStore(settings.artifacts_dir)
@@ -185,7 +226,9 @@ def _detach(settings: Settings, example: str | None) -> None:
 def _hello(url: str, seconds: float, any_variant: bool) -> None:
     err.print(f"\nReady in {seconds:.1f} s")
     err.print(f"  Gateway     [bold]{url}[/]")
-    err.print(f"  Dashboard   {url}/        API  {url}/docs        Metrics  {url}/metrics")
+    err.print(f"  Dashboard   {url}/")
+    err.print(f"  API         {url}/docs")
+    err.print(f"  Metrics     {url}/metrics")
     if any_variant:
         err.print("\nAsk a task:")
         out.print(example_command(url), soft_wrap=True)
@@ -217,9 +260,7 @@ def _step(title: str, spent_s: float = 0.0) -> Iterator[Callable[[str], None]]:
     else:
         yield said.append
     spent = time.monotonic() - began
-    err.print(
-        f"  [green]✓[/] {title:<11} {' '.join(said)}  [dim]{spent:.1f} s[/]", soft_wrap=True
-    )
+    err.print(f"  [green]✓[/] {title:<11} {' '.join(said)}  [dim]{spent:.1f} s[/]", soft_wrap=True)
 
 
 def _settings(**given: object) -> Settings:
@@ -235,14 +276,9 @@ def _settings(**given: object) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]).removeprefix("MODELLESS_").upper()
-        _end(InvalidInput(f"setting MODELLESS_{name}: {first['msg']}"))
+        raise InvalidInput(f"setting MODELLESS_{name}: {first['msg']}") from error
     os.environ["MODELLESS_STATE_DIR"] = str(settings.state_dir)
     return settings
-
-
-def _end(error: ModellessError) -> NoReturn:
-    err.print(f"[red]error:[/] {error.message}", soft_wrap=True)
-    raise typer.Exit(2 if isinstance(error, InvalidInput) else 1) from error
 
 
 def _catalog_words(settings: Settings, variants: int, tasks: int) -> str:
