@@ -29,9 +29,10 @@ All times are milliseconds on one clock of the caller's choosing.
 from collections.abc import Sequence
 from enum import StrEnum
 from heapq import heappop, heappush
-from math import exp, inf
+from math import inf
 from typing import NamedTuple
 
+from planner.lanes import Item, Lane, Tenant
 from planner.types import LatencyTable
 
 MAX_QUEUE = 8_192
@@ -40,20 +41,11 @@ GREEDY_BUDGET = 0.5
 """Part of its budget that a query may use whose task is above its share."""
 ACTIVE_MS = 2_000.0
 """A task counts as active for this long after a query of it arrived."""
-DECAY_MS = 5_000.0
-"""Time constant with which busy time is forgotten."""
 FORECAST_STEPS = 4_096
 """Queries that forecasts for admission look at between two batches."""
 EXACT_QUEUE = 128
 """Up to this many waiting queries every batch size is tried; above, each time half of the last."""
 ROUNDING_MS = 1e-6
-RISE, FALL = 0.2, 0.02
-"""Weights of an observation above and below the estimate of the correction."""
-CORRECTION = (0.2, 5.0)
-"""The correction's range; an observation is brought into it first, so that one stall is not
-remembered for long."""
-RELAX_MS = 5_000.0
-"""Time constant with which a correction above 1 is forgotten while nothing is observed."""
 
 
 class Verdict(StrEnum):
@@ -66,86 +58,6 @@ class Verdict(StrEnum):
     OVER_SHARE = "its task is above its share and the backlog uses half of its budget"
 
 
-class Tenant:
-    """A task on this slice: its planned share and the time that it used."""
-
-    __slots__ = ("busy_ms", "lanes", "seen_ms", "share", "stamp_ms")
-
-    def __init__(self) -> None:
-        self.share = 0.0
-        self.busy_ms = 0.0
-        self.stamp_ms = 0.0
-        self.seen_ms = -inf
-        self.lanes: list[Lane] = []
-
-    def used_ms(self, now_ms: float) -> float:
-        """Decayed busy time and the work that is queued."""
-        return self.decayed_ms(now_ms) + sum(lane.work_ms for lane in self.lanes)
-
-    def decayed_ms(self, now_ms: float) -> float:
-        return self.busy_ms * exp(min(0.0, self.stamp_ms - now_ms) / DECAY_MS)
-
-
-class Lane:
-    """The waiting queries of one loaded variant."""
-
-    __slots__ = (
-        "correction", "max_batch", "ms", "queue", "rows", "task", "tenant", "unit_ms", "work_ms",
-    )  # fmt: skip
-
-    def __init__(self, task: str, tenant: Tenant, table: LatencyTable) -> None:
-        self.task = task
-        self.tenant = tenant
-        self.correction = 1.0
-        """Observed over predicted latency; multiplies the table."""
-        self.queue: list[tuple[float, int, Item]] = []
-        """A heap of (deadline, order of arrival, query)."""
-        self.rows = 0
-        self.work_ms = 0.0
-        """At most this long to run all that waits, merged."""
-        self.set_table(table)
-
-    @classmethod
-    def detached(cls, task: str, table: LatencyTable) -> "Lane":
-        """A lane of no schedule, for a variant that takes no queries."""
-        return cls(task, Tenant(), table)
-
-    def set_table(self, table: LatencyTable) -> None:
-        self.ms = table.ms
-        self.max_batch = table.max_batch
-        self.unit_ms = min(ms / b for b, ms in enumerate(table.ms) if b)
-
-    def latency_ms(self, rows: int) -> float:
-        """Predicted latency of a batch."""
-        return self.ms[rows] * self.correction
-
-    def bound_ms(self, count: int, rows: int) -> float:
-        """At most this long for ``count`` queries of ``rows`` rows in all, merged in any order.
-
-        Filled one after the other, two neighbouring batches together exceed the largest batch, so
-        rows R in batches of at most B make at most 2R/B + 1 batches; single rows fill them all.
-        """
-        largest = self.max_batch
-        if rows <= largest:
-            return self.ms[rows] * self.correction if rows else 0.0
-        if count == rows:
-            full, rest = divmod(rows, largest)
-            whole = full * self.ms[largest]
-            return (whole + self.ms[rest] if rest else whole) * self.correction
-        return (2 * rows // largest + 1) * self.ms[largest] * self.correction
-
-
-class Item:
-    """One query in a lane. Whoever queues more about it derives from it."""
-
-    __slots__ = ("deadline_ms", "lane", "rows")
-
-    def __init__(self, lane: Lane, deadline_ms: float, rows: int) -> None:
-        self.lane = lane
-        self.deadline_ms = deadline_ms
-        self.rows = rows
-
-
 class Batch(NamedTuple):
     """What runs next: queries of one variant, earliest deadline first."""
 
@@ -156,26 +68,6 @@ class Batch(NamedTuple):
 
 
 _Entry = tuple[float, int, Item]
-
-
-def learned(correction: float, ratio: float) -> float:
-    """The correction after a batch took ``ratio`` times what the profile says.
-
-    It rises ten times as fast as it falls, so it settles near the 90th percentile of the ratios (an
-    expectile, Newey and Powell 1987): that takes the place of a fixed margin.
-    """
-    seen = min(max(ratio, CORRECTION[0]), CORRECTION[1])
-    return correction + (RISE if seen > correction else FALL) * (seen - correction)
-
-
-def relaxed(correction: float, idle_ms: float) -> float:
-    """The correction when nothing was observed for a while.
-
-    Without it, a variant that was slow once and is refused since could never prove itself again.
-    """
-    if correction <= 1.0:
-        return correction
-    return 1.0 + (correction - 1.0) * exp(-max(0.0, idle_ms) / RELAX_MS)
 
 
 def merged_in_time(

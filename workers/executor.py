@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.batching import Batch, Item, Schedule, Verdict, learned, relaxed
+from planner.batching import Batch, Schedule, Verdict
+from planner.lanes import Item, learned, relaxed
 from variants.errors import Internal, RuntimeFailed
 from variants.types import ReplicaState
 from workers.frames import (

@@ -9,8 +9,8 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from planner.batching import Lane
 from planner.eviction import MIN_RESIDENCY_S, victims
+from planner.lanes import Lane
 from planner.types import LatencyTable
 from variants.errors import Conflict, Internal, ModellessError, Overloaded, RuntimeFailed
 from variants.types import Digest, ReplicaState, TaskName, VariantName

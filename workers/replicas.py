@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from planner.batching import Item, Lane
 from planner.eviction import Resident
+from planner.lanes import Item, Lane
 from variants.errors import RuntimeFailed
 from variants.types import ReplicaState
 from workers.frames import Chunk, Layout

@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.batching import Item, Lane, Schedule, Verdict, learned, relaxed
+from planner.batching import Schedule, Verdict
+from planner.lanes import Item, Lane, learned, relaxed
 from planner.types import LatencyTable
 
 FLAT = LatencyTable([(1, 10.0), (8, 10.0)])
@@ -203,9 +204,11 @@ def test_forecasts_between_two_batches_are_bounded() -> None:
     assert admit(schedule, near, 100.0) == [True]
 
 
-tables = st.lists(st.integers(1, 40), min_size=1, max_size=4).map(
+linear = st.integers(5, 15).map(lambda ms: LatencyTable([(1, ms), (8, 8.0 * ms)]))
+steps = st.lists(st.integers(1, 40), min_size=1, max_size=4).map(
     lambda steps: LatencyTable([(2**i, float(sum(steps[: i + 1]))) for i in range(len(steps))])
 )
+tables = linear | steps
 arrivals = st.lists(
     st.tuples(
         st.integers(0, 30),  # ms after the one before
