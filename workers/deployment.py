@@ -5,14 +5,17 @@ pass through it: they arrive on the worker's own socket (``workers.channel``).
 """
 
 import asyncio
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ray import serve
+from ray.util import get_node_ip_address
 
 from workers.host import WorkerHost
 from workers.types import WorkerConfig
 
+EVERYWHERE = ("tcp:0.0.0.0", "tcp:[::]")
+"""Stands for the address that Ray knows the replica's machine by."""
 DRAIN_S = 20.0
 """How long a worker that must leave may take to finish what it has admitted."""
 
@@ -44,6 +47,9 @@ class WorkerReplica:
         settings = WorkerConfig(**config)
         if settings.listen == "unix":
             bind_replica_to_loopback()
+        elif settings.listen in EVERYWHERE:
+            # Gateways on other machines need an address that leads to this one.
+            settings = replace(settings, listen=f"tcp:{get_node_ip_address()}")
         unique = serve.get_replica_context().replica_id.unique_id
         self._id = f"{settings.device_kind}-{unique}"
         self._host = WorkerHost(settings, self._id)

@@ -30,9 +30,11 @@ NEAREST = Alternative(
 
 
 def tree(base: type[ModellessError] = ModellessError) -> Iterator[type[ModellessError]]:
-    yield base
-    for error in base.__subclasses__():
-        yield from tree(error)
+    """The errors that travel; the command line has one of its own that does not."""
+    if base.__module__ == errors.__name__:
+        yield base
+        for error in base.__subclasses__():
+            yield from tree(error)
 
 
 def make(kind: type[ModellessError]) -> ModellessError:

@@ -197,9 +197,11 @@ def test_the_worker_application_is_what_the_settings_say() -> None:
 
 
 def test_a_gateway_is_ready_when_it_says_so() -> None:
-    probe = pods()["gateway"]["readinessProbe"]["httpGet"]
+    [shell, _, script] = pods()["gateway"]["readinessProbe"]["exec"]["command"]
 
-    assert probe == {"path": "/v2/health/ready", "port": "http"}
+    assert shell == "sh"
+    assert script.endswith(" http://127.0.0.1:$MODELLESS_PORT/v2/health/ready")
+    assert environment("gateway")["MODELLESS_PORT"] == "8000"
     assert {"containerPort": 8000, "name": "http"} in pods()["gateway"]["ports"]
 
 
