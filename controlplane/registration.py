@@ -54,12 +54,14 @@ def register(
     progress: Callable[[Progress], None] = lambda _: None,
     *,
     limits: RegistrationLimits | None = None,
+    scratch: Path | None = None,
 ) -> RegistrationResult:
     """Add a model's versions to a task, with measured variants.
 
     Each version is whole or absent. Those of a folder are all measured before the first is written,
     and written in ascending order. Whatever ends this early, an interrupt included, the artifacts
-    that it had stored and that nothing in the catalog uses are removed again.
+    that it had stored and that nothing in the catalog uses are removed again. ``scratch`` is where
+    the temporary folder is made, with room for a few copies of the model; else the system decides.
 
     Raises:
         InvalidArtifact: the model or the rows are refused.
@@ -82,7 +84,7 @@ def register(
     preparation = Preparation(request, kinds, meter.tell, limits)
     task = next((task for task in snapshot.tasks if task.name == task_name), None)
     prepared: list[Prepared] = []
-    with tempfile.TemporaryDirectory(prefix="modelless-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="modelless-", dir=scratch) as work:
         for file in new:
             version = ModelVersion(
                 task=task_name,
@@ -92,7 +94,7 @@ def register(
                 source=digests[file],
                 created_at=now(),
             )
-            folder = Path(scratch) / version.label
+            folder = Path(work) / version.label
             folder.mkdir()
             prepared.append(preparation.prepare(version, file.path, task, folder))
             task = prepared[-1].registration.task

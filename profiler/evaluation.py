@@ -97,7 +97,8 @@ def split_for_calibration(rows: LabelledRows, path: Path) -> tuple[LabelledRows,
         )
     order = np.random.default_rng(0).permutation(len(rows))
     count = min(CALIBRATION_ROWS, int(len(rows) * CALIBRATION_SHARE))
-    return rows.take(np.sort(order[:count])), rows.take(np.sort(order[count:]))
+    unlabelled = LabelledRows(inputs=rows.inputs, labels=None)
+    return unlabelled.take(np.sort(order[:count])), rows.take(np.sort(order[count:]))
 
 
 def _read_arrays(path: Path, max_mib: float) -> dict[str, NDArray[Any]]:

@@ -12,6 +12,8 @@ from variants.errors import VariantNotBuilt
 from variants.types import Precision
 
 CALIBRATION_BATCH = 16
+CALIBRATION_ROWS = 128
+"""At most so many are run, evenly spread over what is given: ranges hardly grow after that."""
 QUANTISED = (
     "Conv",
     "ConvTranspose",
@@ -88,5 +90,7 @@ class _Batches:
     @staticmethod
     def _cut(rows: Rows) -> Iterator[dict[str, Any]]:
         count = min(len(array) for array in rows.values())
-        for start in range(0, count, CALIBRATION_BATCH):
-            yield {name: array[start : start + CALIBRATION_BATCH] for name, array in rows.items()}
+        step = -(-count // CALIBRATION_ROWS)
+        spread = {name: array[:count:step] for name, array in rows.items()}
+        for start in range(0, -(-count // step), CALIBRATION_BATCH):
+            yield {name: array[start : start + CALIBRATION_BATCH] for name, array in spread.items()}

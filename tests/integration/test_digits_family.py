@@ -1,0 +1,74 @@
+"""The example family, really trained and registered: what it claims is so."""
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from controlplane.examples import ensure_digits
+from controlplane.registration import Progress
+from controlplane.settings import load_settings
+from tests.zoo_cache import digits_folder
+from variants.memory import MemoryCatalog
+from variants.store import FileArtifactStore
+from variants.types import Precision, TensorSpec
+from variants.zoo import digits
+
+
+@pytest.mark.integration
+def test_the_family_spreads_in_accuracy_and_cost(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    (state / "zoo").mkdir(parents=True)
+    (state / "zoo" / "digits").symlink_to(digits_folder())
+    settings = load_settings(state_dir=state, cores=1)
+    catalog, store = MemoryCatalog(), FileArtifactStore(settings.artifacts_dir)
+    told: list[Progress] = []
+
+    ensure_digits(settings, catalog, store, told.append)
+
+    snapshot = catalog.snapshot()
+    (task,) = snapshot.tasks
+    assert task.inputs == (TensorSpec(name="pixels", dtype="float32", shape=(64,)),)
+    assert task.outputs == (TensorSpec(name="scores", dtype="float32", shape=(10,)),)
+    assert task.labels == tuple("0123456789")
+    fp32 = {v.model: v for v in snapshot.variants if v.precision is Precision.FP32}
+    assert set(fp32) == set(digits.MODELS)
+    accuracies = [fp32[model].accuracy for model in digits.MODELS]  # type: ignore[index]
+    assert 0.85 <= accuracies[0] <= 0.93
+    assert accuracies[-1] >= 0.99
+    assert {v.accuracy_rows for v in snapshot.variants} == {digits.EVALUATION_ROWS}
+    # A factor of 100 is what is promised; more than 1,000 is usual, so that a busy machine passes.
+    latency = {p.variant: p.points[0].p50_ms for p in snapshot.profiles}
+    cheapest, dearest = fp32[digits.MODELS[0]], fp32[digits.MODELS[-1]]  # type: ignore[index]
+    assert latency[dearest.name] >= 100 * latency[cheapest.name]
+    assert [one.done for one in told] == sorted(one.done for one in told)
+    assert "torch" not in sys.modules
+
+    revision = catalog.revision()
+    assert ensure_digits(settings, catalog, store) == ()
+    assert catalog.revision() == revision
+
+
+@pytest.mark.integration
+def test_what_a_variant_claims_is_its_true_rate(tmp_path: Path) -> None:
+    """Counted here without the code that registration counts with."""
+    import onnxruntime as ort
+
+    folder = digits_folder()
+    with np.load(folder / "evaluation.npz") as data:
+        pixels, labels = data["pixels"], data["labels"]
+    with np.load(folder / "calibration.npz") as data:
+        calibration = {row.tobytes() for row in data["pixels"]}
+    assert not calibration & {row.tobytes() for row in pixels}
+    rates = []
+    for model in digits.MODELS:
+        session = ort.InferenceSession(str(folder / model / "1" / "model.onnx"))
+        (scores,) = session.run(["scores"], {"pixels": pixels})
+        assert np.allclose(scores.sum(1), 1, atol=1e-4)
+        single = session.run(["scores"], {"pixels": pixels[:1]})[0]
+        assert np.allclose(single, scores[:1], atol=1e-4)
+        rates.append(float((scores.argmax(1) == labels).mean()))
+    # Another processor sums in another order: two rows of 540 may fall the other way.
+    assert all(dearer >= cheaper - 2 / 540 for cheaper, dearer in pairwise(rates))

@@ -1,0 +1,33 @@
+"""A child process that does what a foreign model may do; started by the sandbox's tests."""
+
+import json
+import os
+import sys
+import time
+
+
+def main() -> None:
+    for line in sys.stdin:
+        method = json.loads(line)["method"]
+        if method == "crash":
+            os.abort()
+        elif method == "hang":
+            time.sleep(600)
+        elif method == "leave":
+            os._exit(3)
+        elif method == "babble":
+            print("Segmentation fault (not really)", flush=True)
+        elif method == "flood":
+            while True:
+                os.write(1, b"x" * 65_536)
+        elif method == "list":
+            print(json.dumps({"result": [1]}), flush=True)
+        elif method == "environment":
+            print(json.dumps({"result": {"names": sorted(os.environ)}}), flush=True)
+        elif method == "work":
+            print(json.dumps({"progress": "half"}), flush=True)
+            print(json.dumps({"result": {"answer": 42}}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
