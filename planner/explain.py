@@ -91,6 +91,9 @@ def asked(query: Query) -> str:
 
 
 def ms(value: float) -> str:
+    """One decimal, or two significant digits below a millisecond."""
+    if 0 < value < 1:
+        return f"{value:.2g} ms"
     return f"{_trimmed(value, 1)} ms"
 
 

@@ -85,12 +85,6 @@ def refuse(
     findings = [inspect(candidate) for candidate in candidates]
     reasons = _reasons(view, findings, query)
     wanted = explain.asked(query)
-    if left_ms <= 0.0:
-        return Refusal(
-            code=RefusalCode.DEADLINE_EXCEEDED,
-            message=f"The deadline of {explain.ms(query.latency_ms)} has passed already.",
-            reasons=reasons,
-        )
     if not kinds:
         return Refusal(
             code=RefusalCode.COLD,
@@ -105,6 +99,12 @@ def refuse(
             message=f"No variant of {view.task.name!r} can meet the SLO ({wanted}).",
             reasons=reasons,
             alternatives=_alternatives(findings, query, snapshot.transport_ms),
+        )
+    if left_ms <= 0.0:
+        return Refusal(
+            code=RefusalCode.DEADLINE_EXCEEDED,
+            message=f"The deadline of {explain.ms(query.latency_ms)} has passed already.",
+            reasons=reasons,
         )
     has_queue = any(finding.obstacle is Obstacle.QUEUE for finding in feasible)
     is_loaded = any(finding.candidate.ready for finding in feasible)
