@@ -30,6 +30,10 @@ from workers.types import LoadSpec
 PER_THREAD_MIB = 80
 """Address space, not memory: a thread's stack and its own allocation arena."""
 
+OUT_OF_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
+"""How ONNX Runtime says it."""
+TOO_MUCH_MEMORY = "it needs more memory than a trial may take"
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 
@@ -137,9 +141,10 @@ def answer(request: Mapping[str, Any], announce: Announce) -> dict[str, Any]:
     except InvalidArtifact as error:
         return {"error": error.message}
     except ModellessError as error:
-        return {"error": error.message.splitlines()[0][:500]}
+        line = error.message.splitlines()[0][:500]
+        return {"error": TOO_MUCH_MEMORY if any(s in line for s in OUT_OF_MEMORY) else line}
     except MemoryError:
-        return {"error": "it needs more memory than it may take"}
+        return {"error": TOO_MUCH_MEMORY}
     except Exception as error:
         return {"error": f"it failed unexpectedly: {type(error).__name__}: {error}"[:500]}
 

@@ -196,7 +196,7 @@ def _endless(folder: Path) -> Changes:
     return onnx(folder, models.endless()) | {"limits": replace(QUICK, trial_s=3.0)}
 
 
-@case("wrong-v1-onnx-fp32: ")
+@case("wrong-v1-onnx-fp32: it needs more memory than a trial may take")
 def _greedy(folder: Path) -> Changes:
     return onnx(folder, models.greedy(4_000))
 
