@@ -351,8 +351,8 @@ class Gateway:
         task.add_done_callback(self._tasks.discard)
 
 
-def bind(settings: Settings) -> socket.socket:
-    """A listening socket for the gateway.
+def bind(settings: Settings, *, alone: bool = False) -> socket.socket:
+    """A listening socket for the gateway; with ``alone``, one that shares with no other gateway.
 
     Raises:
         OSError: the address is taken or is not ours.
@@ -361,7 +361,7 @@ def bind(settings: Settings) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if settings.gateways > 1:
+        if settings.gateways > 1 and not alone:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind((settings.host, settings.port))
         listening.listen(2048)

@@ -46,6 +46,7 @@ class Supervisor:
         self._stop = threading.Event()
         self._interrupts = 0
         self._lock: IO[str] | None = None
+        self._said = ""
         self._pids: set[tuple[int, float]] = set()
 
     # -- start ----------------------------------------------------------------------------------
@@ -59,28 +60,32 @@ class Supervisor:
         """
         settings = self._settings
         prepare(settings)
-        lock = (settings.run_dir / "up.lock").open("a+")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = _take(settings.run_dir / "up.lock")
         except OSError as error:
-            lock.close()
+            raise InvalidInput(
+                f"{settings.run_dir} cannot be locked: {error.strerror}; set MODELLESS_STATE_DIR"
+            ) from error
+        if lock is None:
             owner = read_state(settings)
             where = f" at {owner['url']}" if owner else ""
             pid = f" (process {owner['pid']})" if owner else ""
-            raise Conflict(
-                f"modelless is already running{where}{pid}; `modelless down` stops it"
-            ) from error
+            raise Conflict(f"modelless is already running{where}{pid}; `modelless down` stops it")
         self._lock = lock
         left = clear_leftovers(settings)
         if left:
             self._say(f"ended {left} processes that an earlier, killed run had left")
         try:
-            bind(settings).close()
+            bind(settings, alone=True).close()
         except OSError as error:
+            self._release()
             raise Conflict(
                 f"{settings.host}:{settings.port} cannot be used: {error.strerror};"
                 " choose another port with --port or MODELLESS_PORT"
             ) from error
+        # From here on `modelless down` has to find us, also while examples are being made.
+        write_state(settings, os.getpid(), self._pids)
+        signal.signal(signal.SIGTERM, _interrupted)
 
     def start(self) -> None:
         """Start the live state, Ray and the applications; return when queries are answered.
@@ -89,7 +94,6 @@ class Supervisor:
             ClusterUnavailable: something did not start; the sentence says what.
         """
         settings = self._settings
-        write_state(settings, os.getpid(), self._pids)
         if not settings.redis_url:
             with self._step("Live state") as done:
                 self._valkey = EmbeddedValkey(settings.run_dir)
@@ -161,12 +165,24 @@ class Supervisor:
         while not self._stop.wait(WATCH_S):
             self._remember()
             if self._valkey is not None and not self._valkey.alive():
-                self._say("the embedded Valkey died; it is started again, nothing is lost")
-                self._valkey.start()
-            if raylets and not any(process.is_running() for process in raylets):
+                self._restart_valkey(self._valkey)
+            if raylets and not any(is_alive(process) for process in raylets):
                 raise ClusterUnavailable(
                     f"Ray has died; its logs are in {logs_dir(self._settings)}"
                 )
+
+    def _restart_valkey(self, valkey: EmbeddedValkey) -> None:
+        """Start it again; queries go on without it, so a failure is told and tried again."""
+        try:
+            valkey.start()
+        except ClusterUnavailable as error:
+            if error.message != self._said:
+                self._say(f"{error.message}; queries go on without it, starting it is tried again")
+            self._said = error.message
+        else:
+            self._remember()
+            self._said = ""
+            self._say("the embedded Valkey died; it was started again, nothing is lost")
 
     def _raylets(self) -> list[psutil.Process]:
         if self._settings.ray_address:
@@ -200,6 +216,10 @@ class Supervisor:
         if self._valkey is not None:
             self._valkey.stop()
         self._kill_rest()
+        self._release()
+
+    def _release(self) -> None:
+        """Give the state directory free."""
         if self._lock is not None:
             state_path(self._settings).unlink(missing_ok=True)
             self._lock.close()
@@ -207,9 +227,13 @@ class Supervisor:
 
     def _remember(self) -> None:
         """Note all processes below this one, so that none can be forgotten."""
-        known = {(process.pid, process.create_time()) for process in descendants()}
+        known: set[tuple[int, float]] = set()
+        for process in descendants():
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                known.add((process.pid, process.create_time()))
         if not known <= self._pids:
-            self._pids |= known
+            # Those that lost their parent are no descendants any more, and still ours to end.
+            self._pids = known | {(pid, at) for pid, at in self._pids if psutil.pid_exists(pid)}
             write_state(self._settings, os.getpid(), self._pids)
 
     def _kill_rest(self) -> None:
@@ -275,10 +299,30 @@ def write_state(settings: Settings, pid: int, processes: set[tuple[int, float]])
 def read_state(settings: Settings) -> dict[str, object] | None:
     """What the running ``modelless up`` wrote, if there is any."""
     try:
-        state: dict[str, object] = orjson.loads(state_path(settings).read_bytes())
+        state = orjson.loads(state_path(settings).read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return None
-    return state
+    known = isinstance(state, dict) and {"pid", "url", "processes"} <= state.keys()
+    return state if known else None
+
+
+def _take(path: Path, patience_s: float = 0.3) -> IO[str] | None:
+    """The lock file, held; None when another process keeps it.
+
+    `modelless status` takes it for a moment to look, and must not make a start fail.
+    """
+    lock = path.open("a+")
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                lock.close()
+                return None
+            time.sleep(0.02)
+        else:
+            return lock
 
 
 def running(settings: Settings) -> dict[str, object] | None:
@@ -318,7 +362,7 @@ def end_processes(processes: set[tuple[int, float]], *, wait_s: float) -> int:
     for pid, created in processes:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
-            if abs(process.create_time() - created) < 0.5 and process.status() != "zombie":
+            if abs(process.create_time() - created) < 0.5 and is_alive(process):
                 found.append(process)
     for process in found:
         with contextlib.suppress(psutil.Error):
@@ -329,6 +373,19 @@ def end_processes(processes: set[tuple[int, float]], *, wait_s: float) -> int:
             process.kill()
     psutil.wait_procs(alive, timeout=2)
     return len(found)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it runs still; one that ended and was not waited for does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _interrupted(_signal: int, _frame: object) -> None:
+    """Before anything else handles it, SIGTERM ends the start-up as Ctrl-C does."""
+    raise KeyboardInterrupt
 
 
 def _name(process: psutil.Process) -> str:

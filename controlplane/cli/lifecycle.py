@@ -1,6 +1,8 @@
 """``modelless up``, ``down`` and ``status``."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -63,7 +65,8 @@ def down(*, state_dir: StateDir = None) -> None:
         raise NotRunning(f"modelless is not running on {settings.state_dir}")
     pid = int(str(state["pid"]))
     with err.status("Stopping"):
-        os.kill(pid, 15)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+            os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + supervisor.STOP_S + 15
         while supervisor.running(settings) is not None:
             if time.monotonic() > deadline:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from time import monotonic
 from controlplane.cluster import WorkerAddress
 from controlplane.live import LiveState
 from controlplane.loop import ControlLoop
-from controlplane.settings import Settings
+from controlplane.settings import Settings, load_settings
 from controlplane.valkey import EmbeddedValkey
 from tests.controlplane.builders import DIGITS, digest
 from variants.catalog import Catalog
@@ -252,9 +252,9 @@ class Fleet:
             for status in await self.live.worker_status()
         }
 
-    async def until_ready(self, **wanted: list[str]) -> None:
+    async def until_ready(self, **wanted: Sequence[str]) -> None:
         async def reached() -> bool:
-            return await self.ready() == wanted
+            return await self.ready() == {id_: list(names) for id_, names in wanted.items()}
 
         await eventually(reached, f"workers hold {wanted}")
 
@@ -268,8 +268,15 @@ async def fleet(
     folder: Path, *, workers: int = 1, catalog: Catalog | None = None, port: int = 8000
 ) -> AsyncIterator[Fleet]:
     """An installation with nothing registered and no controller; afterwards nothing is left."""
-    settings = Settings(state_dir=folder, cores=1, workers=workers, tick_s=TICK_S, port=port)
-    settings.cores = workers
+    settings = load_settings(
+        state_dir=folder,
+        redis_url=f"unix://{folder / 'run' / 'valkey.sock'}",
+        host="127.0.0.1",
+        port=port,
+        cores=workers,
+        workers=workers,
+        tick_s=TICK_S,
+    )
     settings.run_dir.mkdir(mode=0o700)
     ensure_secret(settings.secret_path)
     valkey = EmbeddedValkey(settings.run_dir)
