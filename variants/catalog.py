@@ -10,6 +10,7 @@ from typing import Protocol
 
 from variants.types import (
     CatalogSnapshot,
+    DeviceKind,
     DeviceKindName,
     Event,
     ModelName,
@@ -61,10 +62,13 @@ class Catalog(Protocol):
             NotFound: there is no such version.
         """
 
-    def put_profiles(self, profiles: tuple[Profile, ...]) -> None:
+    def put_profiles(
+        self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()
+    ) -> None:
         """Add profiles, each replacing one of the same variant and device kind.
 
-        Advances the revision, unless there are none.
+        The device kinds are added or replaced with them. Advances the revision, unless there are
+        no profiles; then nothing is written.
 
         Raises:
             InvalidInput: one has no points or points out of order. Nothing was written then.

@@ -8,6 +8,7 @@ from variants.catalog import EVENTS_KEPT, TICKS_KEPT, ordered
 from variants.errors import NotFound, StaleEpoch
 from variants.types import (
     CatalogSnapshot,
+    DeviceKind,
     DeviceKindName,
     Event,
     ModelName,
@@ -21,6 +22,7 @@ from variants.types import (
 from variants.validation import (
     check_conflicts,
     check_event,
+    check_device_kind,
     check_inventory,
     check_plan,
     check_profile,
@@ -95,15 +97,19 @@ class MemoryCatalog:
                 raise NotFound(f"task {task!r} has no version {model}-v{version}")
             self._snapshot = replace(old, revision=old.revision + 1, versions=versions)
 
-    def put_profiles(self, profiles: tuple[Profile, ...]) -> None:
+    def put_profiles(
+        self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()
+    ) -> None:
         if not profiles:
             return
         for profile in profiles:
             check_profile(profile)
+        for kind in device_kinds:
+            check_device_kind(kind)
         with self._writing:
             old = self._snapshot
             variants = {variant.key for variant in old.variants}
-            kinds = {kind.name for kind in old.device_kinds}
+            kinds = {kind.name: kind for kind in (*old.device_kinds, *device_kinds)}
             for profile in profiles:
                 if (profile.task, profile.variant) not in variants:
                     raise NotFound(f"task {profile.task!r} has no variant {profile.variant!r}")
@@ -111,7 +117,12 @@ class MemoryCatalog:
                     raise NotFound(f"there is no device kind {profile.device_kind!r}")
             merged = {(p.task, p.variant, p.device_kind): p for p in (*old.profiles, *profiles)}
             self._snapshot = ordered(
-                replace(old, revision=old.revision + 1, profiles=tuple(merged.values()))
+                replace(
+                    old,
+                    revision=old.revision + 1,
+                    profiles=tuple(merged.values()),
+                    device_kinds=tuple(kinds.values()),
+                )
             )
 
     def inventory(self) -> dict[DeviceKindName, int]:

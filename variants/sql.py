@@ -47,6 +47,7 @@ from variants.types import (
 from variants.validation import (
     check_conflicts,
     check_event,
+    check_device_kind,
     check_inventory,
     check_plan,
     check_profile,
@@ -174,14 +175,20 @@ class SqlCatalog:
             if not found:
                 raise NotFound(f"task {task!r} has no version {model}-v{version}")
 
-    def put_profiles(self, profiles: tuple[Profile, ...]) -> None:
+    def put_profiles(
+        self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()
+    ) -> None:
         if not profiles:
             return
         for profile in profiles:
             check_profile(profile)
+        for kind in device_kinds:
+            check_device_kind(kind)
         newest = {(p.task, p.variant, p.device_kind): p for p in profiles}
         with self._transaction(self._writer) as connection:
             _advance(connection, "revision")
+            for kind in device_kinds:
+                _put_device_kind(connection, kind)
             for profile in newest.values():
                 _check_known(connection, profile)
                 _delete_profile(connection, profile)

@@ -316,6 +316,17 @@ def test_profiles_are_added_and_replaced(catalog: Catalog) -> None:
     assert catalog.revision() == 2
 
 
+def test_profiles_bring_a_new_device_kind_along(catalog: Catalog) -> None:
+    catalog.register(registration())
+    known = catalog.snapshot()
+    (variant_known, *_) = known.variants
+    new = kind(name="cpu-7")
+    added = replace(known.profiles[0], device_kind=new.name, variant=variant_known.name)
+    catalog.put_profiles((added,), (new,))
+    assert new in catalog.snapshot().device_kinds
+    assert added in catalog.snapshot().profiles
+
+
 def test_no_profiles_change_nothing(catalog: Catalog) -> None:
     catalog.put_profiles(())
     assert catalog.revision() == 0
