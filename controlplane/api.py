@@ -15,6 +15,7 @@ from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 
 from controlplane import frontier
 from controlplane.api_errors import ERRORS, RequestIds, add_error_handlers
+from controlplane.inventory import inventory_routes
 from controlplane.operations import Operations, Registrations
 from controlplane.pages import index_page
 from controlplane.schemas import (
@@ -155,6 +156,7 @@ def build_api(context: ApiContext) -> FastAPI:
     add_error_handlers(api)
     api.include_router(_catalog_routes(context))
     api.include_router(_running_routes(context))
+    api.include_router(inventory_routes(context))
     api.include_router(_registration_routes(context, registrations))
     page, headers = index_page()
 

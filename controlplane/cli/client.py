@@ -58,9 +58,16 @@ class Client:
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON that answers a JSON body."""
+        return self._send("POST", path, body)
+
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The JSON that answers a JSON body put at a path."""
+        return self._send("PUT", path, body)
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
         content = orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
         return self._request(
-            "POST", path, content=content, headers={"Content-Type": "application/json"}
+            method, path, content=content, headers={"Content-Type": "application/json"}
         )
 
     def _request(self, method: str, path: str, **arguments: Any) -> Any:

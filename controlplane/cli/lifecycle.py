@@ -9,17 +9,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from controlplane.cli.client import UrlOption, connect
 from controlplane.cli.outcome import NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import percent, table
 from controlplane.settings import Settings, load_settings
 from variants.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from controlplane.registration_types import Progress
 
 err = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
@@ -134,7 +136,8 @@ def _run(settings: Settings, example: str | None) -> None:
             done(_catalog_words(settings, len(known.variants), len(known.tasks)))
         if example:
             _make_example(settings)
-            known = catalog.snapshot()
+        _profile_missing(settings)
+        known = catalog.snapshot()
         catalog.close()
         keeper.start()
         answering = {
@@ -158,44 +161,75 @@ def _run(settings: Settings, example: str | None) -> None:
 def _make_example(settings: Settings) -> None:
     """Train and register the digits family, once."""
     from controlplane.examples import ensure_digits
-    from controlplane.registration import Progress as Step
     from variants.sql import open_catalog
     from variants.store import FileArtifactStore
 
     catalog = open_catalog(settings.catalog_url)
     try:
-        with Progress(
-            TextColumn("  "),
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            TimeElapsedColumn(),
-            console=err,
-            transient=True,
-            disable=not err.is_terminal,
-        ) as bar:
-            row = bar.add_task("Example models", total=None)
-            last = [""]
-
-            def show(step: Step) -> None:
-                bar.update(
-                    row, description=step.message, completed=step.done, total=step.total or None
-                )
-                what = step.message.partition(":")[0]
-                if not err.is_terminal and what != last[0] and step.step in ("train", "measure"):
-                    last[0] = what
-                    err.print(f"    {what}")
-
-            began = time.monotonic()
-            store = FileArtifactStore(settings.artifacts_dir)
-            ensure_digits(settings, catalog, store, show)
-        spent_s = time.monotonic() - began
+        began = time.monotonic()
+        store = FileArtifactStore(settings.artifacts_dir)
+        with _progress("Example models") as show:
+            made = ensure_digits(settings, catalog, store, show)
         known = catalog.snapshot()
-        with _step("Example", spent_s) as done:
+        with _step("Example", time.monotonic() - began) as done:
             count = sum(v.task == "digits" for v in known.variants)
-            done(f"task digits: {count} variants, trained and measured on this machine")
+            how = "trained and measured on this machine" if made else "as registered before"
+            done(f"task digits: {count} variants, {how}")
     finally:
         catalog.close()
+
+
+def _profile_missing(settings: Settings) -> None:
+    """Measure what has no profile on the device kind that this machine is sliced into now."""
+    from controlplane.machine import machine_kinds
+    from controlplane.profiling import profile_missing, unprofiled
+    from variants.sql import open_catalog
+    from variants.store import FileArtifactStore
+
+    catalog = open_catalog(settings.catalog_url)
+    try:
+        kinds = machine_kinds(settings)
+        if not unprofiled(catalog.snapshot(), kinds):
+            return
+        began = time.monotonic()
+        store = FileArtifactStore(settings.artifacts_dir)
+        with _progress("Profiles") as show:
+            measured, failures = profile_missing(catalog, store, kinds, show)
+        with _step("Profiles", time.monotonic() - began) as done:
+            done(f"{measured} variants measured on {settings.device_kind}, which is new")
+        for failure in failures:
+            err.print(f"    [yellow]{failure}[/]", soft_wrap=True)
+    finally:
+        catalog.close()
+
+
+@contextmanager
+def _progress(title: str) -> "Iterator[Callable[[Progress], None]]":
+    """A bar on a terminal; elsewhere a line per model that is trained or measured."""
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    said = [""]
+    with Bar(
+        TextColumn(" "),
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    ) as bar:
+        row = bar.add_task(title, total=None)
+
+        def show(step: "Progress") -> None:
+            bar.update(row, description=step.message, completed=step.done, total=step.total or None)
+            what = step.message.partition(":")[0]
+            if not err.is_terminal and what != said[0] and step.step in ("train", "measure"):
+                said[0] = what
+                err.print(f"    {what}")
+
+        yield show
 
 
 def _detach(settings: Settings, example: str | None) -> None:

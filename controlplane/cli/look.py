@@ -1,10 +1,9 @@
-"""Looking at what there is: ``tasks``, ``models``, ``variants``, ``workers``, ``plan``, ``events``.
+"""Looking at what there is: ``tasks``, ``models``, ``variants``, ``plan``, ``events``.
 
 Each is a group with ``list`` and, where one thing has a name, ``get``. ``-o json`` and ``-o yaml``
 print what the control API sends, unchanged: a list for ``list``, an object for ``get``.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -13,7 +12,6 @@ import typer
 from controlplane.cli.client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import clock, details, mib, ms, percent, table, tensor, usd
-from variants.errors import NotFound
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
 TaskOption = Annotated[str | None, typer.Option("--task", help="Only of this task.")]
@@ -27,7 +25,6 @@ def _group(help: str) -> typer.Typer:
 tasks = _group("What can be asked for.")
 models = _group("Models and their versions.")
 variants = _group("Variants: accuracy, latency, price and memory.")
-workers = _group("Workers and what they have loaded.")
 plan = _group("The plan and its reasons.")
 events = _group("What happened.")
 
@@ -100,30 +97,6 @@ def get_variant(
         row = client.get(at("v1", "variants", task, variant))
         profiles = client.get("/v1/profiles", task=task, variant=variant)["profiles"]
     emit({**row, "profiles": profiles}, output, lambda: _variant_details(row, profiles))
-
-
-@workers.command("list")
-def list_workers(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
-    """All workers."""
-    with connect(url) as client:
-        rows = client.get("/v1/workers")["workers"]
-    emit(rows, output, lambda: _worker_table(rows))
-
-
-@workers.command("get")
-def get_worker(
-    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Name of a worker.")],
-    url: UrlOption = "",
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """One worker and the variants on it."""
-    with connect(url) as client:
-        rows = client.get("/v1/workers")["workers"]
-    row = next((row for row in rows if row["worker"] == worker), None)
-    if row is None:
-        known = ", ".join(row["worker"] for row in rows) or "none"
-        raise NotFound(f"there is no worker {worker!r}; there are: {known}")
-    emit(row, output, lambda: _replica_table(row))
 
 
 @plan.command("get")
@@ -286,47 +259,6 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
             for point in profile["points"]
         ),
         empty="It has no profile.",
-    )
-
-
-def _worker_table(rows: list[Row]) -> None:
-    table(
-        ["WORKER", "DEVICE", "STATE", ">BUSY", ">MIB", ">OF", ">READY", ">OTHER"],
-        (
-            [
-                row["worker"],
-                row["device_kind"],
-                "draining" if row["draining"] else "serving",
-                f"{100 * row['busy_ratio']:.0f} %",
-                mib(row["reserved_mib"]),
-                mib(row["memory_mib"]),
-                str(Counter(one["state"] for one in row["replicas"])["ready"]),
-                str(sum(one["state"] != "ready" for one in row["replicas"])),
-            ]
-            for row in rows
-        ),
-        empty="No worker has reported yet.",
-    )
-
-
-def _replica_table(row: Row) -> None:
-    _worker_table([row])
-    print()
-    table(
-        ["TASK", "VARIANT", "STATE", ">MIB", ">QUEUED", ">IDLE S", "MESSAGE"],
-        (
-            [
-                one["task"],
-                one["variant"],
-                one["state"],
-                mib(one["memory_mib"]),
-                str(one["queued"]),
-                f"{one['idle_s']:.0f}",
-                one["message"],
-            ]
-            for one in row["replicas"]
-        ),
-        empty="It has nothing loaded.",
     )
 
 

@@ -66,8 +66,8 @@ COMMANDS = {
         ),
         Entry(
             name="workers",
-            target="controlplane.cli.look:workers",
-            help="Workers and what they have loaded.",
+            target="controlplane.cli.workers:workers",
+            help="Workers: what they have loaded, and how many there are.",
         ),
         Entry(name="plan", target="controlplane.cli.look:plan", help="The plan and its reasons."),
         Entry(name="events", target="controlplane.cli.look:events", help="What happened."),

@@ -1,6 +1,7 @@
 """Every looking, asking and changing command against a real gateway on a free port."""
 
 import json
+import os
 import socket
 import threading
 import time
@@ -24,7 +25,7 @@ from tests.controlplane.builders import DictLive, digits_catalog, register, work
 from variants.errors import Alternative, Cold, ModellessError, SloInfeasible
 from variants.memory import MemoryCatalog
 from variants.store import FileArtifactStore
-from variants.types import Event, Stage
+from variants.types import DeviceKindName, Event, Stage
 
 ANSWER = {
     "variant": "mlp-v1-onnx-int8",
@@ -245,6 +246,39 @@ def test_a_command_that_is_none_is_exit_code_2(shell: Shell, arguments: tuple[st
 
 def test_a_typing_error_gets_a_suggestion(shell: Shell) -> None:
     assert "Did you mean 'tasks'" in shell("taks").err
+
+
+# -- workers ------------------------------------------------------------------------------------
+
+
+def test_scaling_says_what_is_wanted_and_what_runs(gateway: Gateway, shell: Shell) -> None:
+    scaled = shell("workers", "scale", "cpu-4", "3", url=gateway.url)
+    again = shell("workers", "scale", "cpu-4", "1", "-o", "json", url=gateway.url)
+
+    assert scaled == Ended(0, "cpu-4: 3 wanted, 1 running\n", "")
+    assert again.json() == {"device_kind": "cpu-4", "wanted": 1, "running": 1}
+    assert gateway.catalog.inventory() == {DeviceKindName("cpu-4"): 1}
+
+
+def test_workers_are_listed_with_what_is_missing(gateway: Gateway, shell: Shell) -> None:
+    for kind, count in ((f"cpu-{len(os.sched_getaffinity(0))}", 0), ("cpu-4", 1), ("x-1", 0)):
+        gateway.catalog.set_inventory(DeviceKindName(kind), count)
+    gateway.catalog.set_inventory(DeviceKindName("cpu-4"), 1)
+    met = shell("workers", "list", url=gateway.url).out
+    gateway.catalog.set_inventory(DeviceKindName("cpu-4"), 3)
+    gateway.catalog.set_inventory(DeviceKindName("x-1"), 1)
+
+    lines = shell("workers", "list", url=gateway.url).out.splitlines()
+
+    assert "wanted" not in met
+    assert lines[-1] == "cpu-4: 3 wanted, 1 running; x-1: 1 wanted, 0 running"
+
+
+def test_scaling_an_unknown_kind_is_exit_code_1(gateway: Gateway, shell: Shell) -> None:
+    ended = shell("workers", "scale", "gpu", "1", url=gateway.url)
+
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("error: there is no device kind 'gpu'; there are: cpu-")
 
 
 # -- stages -------------------------------------------------------------------------------------
