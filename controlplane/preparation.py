@@ -6,13 +6,13 @@ folder that is given.
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from controlplane.profiling import profile_variant
 from controlplane.registration_types import (
     Prepared,
     RegistrationLimits,
@@ -21,8 +21,7 @@ from controlplane.registration_types import (
 )
 from profiler.accuracy import METRICS
 from profiler.child import tensor_specs
-from profiler.evaluation import LABELS, LabelledRows, read_rows, split_for_calibration
-from profiler.host import fingerprint
+from profiler.evaluation import LabelledRows, read_rows, split_for_calibration
 from profiler.sandbox import Sandbox, SandboxLimits
 from variants.builders import BUILDERS, make_builder, variant_name
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
@@ -30,7 +29,6 @@ from variants.onnx_check import OnnxInfo, check_file, check_signature, describe
 from variants.types import (
     DeviceKind,
     Digest,
-    LatencyPoint,
     ModelVersion,
     Profile,
     Registration,
@@ -193,35 +191,19 @@ class Preparation:
         for kind in self._kinds:
             message = f"measuring {variant.name} on {kind.name}"
             self._step("measure", message, True)
-            # One process each: what one variant leaves in memory must not be another's.
-            with Sandbox(self._sandbox_limits, threads=kind.cores) as sandbox:
-                found = sandbox.call(
-                    "profile",
-                    {
-                        "spec": _load_spec(variant, task, built.path),
-                        "threads": kind.cores,
-                        "limits": asdict(self._limits.measure),
-                        "data": str(data),
-                        "labels": LABELS if not profiles else "",
-                        "metric": task.metric,
-                    },
-                    subject=variant.name,
-                    announce=self._teller("measure", message),
-                )
-            if not profiles:
-                variant = replace(variant, accuracy=found["accuracy"], accuracy_rows=rows)
-            profiles.append(
-                Profile(
-                    task=task.name,
-                    variant=variant.name,
-                    device_kind=kind.name,
-                    points=tuple(LatencyPoint(**point) for point in found["points"]),
-                    memory_mib=found["memory_mib"],
-                    load_s=found["load_s"],
-                    host=fingerprint("onnxruntime"),
-                    measured_at=now(),
-                )
+            profile, accuracy = profile_variant(
+                variant,
+                task,
+                built.path,
+                kind,
+                data,
+                self._limits,
+                labelled=not profiles,
+                announce=self._teller("measure", message),
             )
+            if accuracy is not None:
+                variant = replace(variant, accuracy=accuracy, accuracy_rows=rows)
+            profiles.append(profile)
         return variant, profiles
 
     def _teller(self, step: str, message: str) -> Callable[[str], None]:
@@ -278,20 +260,6 @@ def _info(values: dict[str, Any]) -> OnnxInfo:
     )
 
 
-def _load_spec(variant: Variant, task: Task, path: Path) -> dict[str, Any]:
-    """What ``profiler.child.load_spec`` reads."""
-    return {
-        "task": task.name,
-        "variant": variant.name,
-        "runtime": variant.runtime,
-        "artifact": variant.artifact,
-        "path": str(path),
-        "inputs": [asdict(spec) for spec in task.inputs],
-        "outputs": [asdict(spec) for spec in task.outputs],
-        "options": list(variant.options.items()),
-    }
-
-
 def _rows_not_in(evaluation: LabelledRows, calibration: LabelledRows) -> LabelledRows:
     """The calibration rows that are no evaluation rows; data sets often repeat themselves."""
 
@@ -318,8 +286,3 @@ def _copy(source: Path, target: Path) -> Digest:
             digest.update(piece)
             writer.write(piece)
     return Digest(digest.hexdigest())
-
-
-def now() -> str:
-    """This moment in UTC, as the catalog writes it."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

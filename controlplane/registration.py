@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from controlplane.preparation import Preparation, digest_of, now, steps_per_version
+from controlplane.preparation import Preparation, digest_of, steps_per_version
+from controlplane.profiling import now
 from controlplane.registration_types import (
     Prepared,
     Progress,

@@ -22,6 +22,8 @@ from variants.errors import InvalidInput
 
 if TYPE_CHECKING:
     from controlplane.registration_types import Progress
+    from variants.artifacts import ArtifactStore
+    from variants.catalog import Catalog
 
 err = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
@@ -124,6 +126,7 @@ def _run(settings: Settings, example: str | None) -> None:
     from controlplane import supervisor
     from controlplane.supervisor import Supervisor
     from variants.sql import open_catalog
+    from variants.store import FileArtifactStore
 
     began = time.monotonic()
     keeper = Supervisor(settings, _step, lambda text: err.print(f"  [yellow]![/] {text}"))
@@ -134,9 +137,10 @@ def _run(settings: Settings, example: str | None) -> None:
             catalog = open_catalog(settings.catalog_url)
             known = catalog.snapshot()
             done(_catalog_words(settings, len(known.variants), len(known.tasks)))
+        store = FileArtifactStore(settings.artifacts_dir)
         if example:
-            _make_example(settings)
-        _profile_missing(settings)
+            _make_example(settings, catalog, store)
+        _profile_missing(settings, catalog, store)
         known = catalog.snapshot()
         catalog.close()
         keeper.start()
@@ -158,49 +162,34 @@ def _run(settings: Settings, example: str | None) -> None:
         err.print(f"Stopped in {time.monotonic() - began:.1f} s; nothing is left running")
 
 
-def _make_example(settings: Settings) -> None:
+def _make_example(settings: Settings, catalog: "Catalog", store: "ArtifactStore") -> None:
     """Train and register the digits family, once."""
     from controlplane.examples import ensure_digits
-    from variants.sql import open_catalog
-    from variants.store import FileArtifactStore
 
-    catalog = open_catalog(settings.catalog_url)
-    try:
-        began = time.monotonic()
-        store = FileArtifactStore(settings.artifacts_dir)
-        with _progress("Example models") as show:
-            made = ensure_digits(settings, catalog, store, show)
-        known = catalog.snapshot()
-        with _step("Example", time.monotonic() - began) as done:
-            count = sum(v.task == "digits" for v in known.variants)
-            how = "trained and measured on this machine" if made else "as registered before"
-            done(f"task digits: {count} variants, {how}")
-    finally:
-        catalog.close()
+    began = time.monotonic()
+    with _progress("Example models") as show:
+        made = ensure_digits(settings, catalog, store, show)
+    with _step("Example", time.monotonic() - began) as done:
+        count = sum(variant.task == "digits" for variant in catalog.snapshot().variants)
+        how = "trained and measured on this machine" if made else "as registered before"
+        done(f"task digits: {count} variants, {how}")
 
 
-def _profile_missing(settings: Settings) -> None:
+def _profile_missing(settings: Settings, catalog: "Catalog", store: "ArtifactStore") -> None:
     """Measure what has no profile on the device kind that this machine is sliced into now."""
     from controlplane.machine import machine_kinds
     from controlplane.profiling import profile_missing, unprofiled
-    from variants.sql import open_catalog
-    from variants.store import FileArtifactStore
 
-    catalog = open_catalog(settings.catalog_url)
-    try:
-        kinds = machine_kinds(settings)
-        if not unprofiled(catalog.snapshot(), kinds):
-            return
-        began = time.monotonic()
-        store = FileArtifactStore(settings.artifacts_dir)
-        with _progress("Profiles") as show:
-            measured, failures = profile_missing(catalog, store, kinds, show)
-        with _step("Profiles", time.monotonic() - began) as done:
-            done(f"{measured} variants measured on {settings.device_kind}, which is new")
-        for failure in failures:
-            err.print(f"    [yellow]{failure}[/]", soft_wrap=True)
-    finally:
-        catalog.close()
+    kinds = machine_kinds(settings)
+    if not unprofiled(catalog.snapshot(), kinds):
+        return
+    began = time.monotonic()
+    with _progress("Profiles") as show:
+        measured, failures = profile_missing(catalog, store, kinds, show)
+    with _step("Profiles", time.monotonic() - began) as done:
+        done(f"{measured} variants measured on {settings.device_kind}, which is new")
+    for failure in failures:
+        err.print(f"    [yellow]{failure}[/]", soft_wrap=True)
 
 
 @contextmanager
