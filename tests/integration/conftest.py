@@ -1,28 +1,19 @@
 """Deployments that several end-to-end tests share; the family is trained and measured once."""
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration.deployment import Deployment, deployed, short_directory
+from tests.zoo_cache import digits_folder
 
 
 @pytest.fixture(scope="session")
-def family() -> Iterator[Path]:
+def family() -> Path:
     """The digits family, trained: the folder where an installation keeps it."""
-    with short_directory() as home:
-        out = home / "digits"
-        subprocess.run(
-            [sys.executable, "-m", "variants.zoo.digits", "--out", str(out)],
-            check=True,
-            timeout=300,
-            stdout=subprocess.DEVNULL,
-        )
-        yield out
+    return digits_folder()
 
 
 @pytest.fixture(scope="session")

@@ -166,7 +166,8 @@ def deployed(
 def _wait_until_ready(deployment: Deployment) -> None:
     ready = deployment.state_dir / "run" / "ready"
     deadline = time.monotonic() + START_S
-    while not ready.exists():
+    mine = str(deployment.process.pid)
+    while not (ready.exists() and ready.read_text() == mine):
         assert deployment.process.poll() is None, deployment.log
         assert time.monotonic() < deadline, deployment.log
         time.sleep(0.1)
