@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 from redis import Redis
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from variants.errors import ClusterUnavailable
 
@@ -22,8 +24,9 @@ class EmbeddedValkey:
     ``redis-server``).
     """
 
-    def __init__(self, run_dir: Path, *, binary: str = "") -> None:
+    def __init__(self, run_dir: Path, *, binary: str = "", patience_s: float = 5.0) -> None:
         self._binary = binary
+        self._patience_s = patience_s
         self.socket = run_dir / "valkey.sock"
         self._log = run_dir / "valkey.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -77,14 +80,14 @@ class EmbeddedValkey:
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
-        """End it and wait; a second call does nothing."""
+        """End it and wait, for ``patience_s`` before it is killed; a second call does nothing."""
         process, self._process = self._process, None
         if process is None:
             return
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(5)
+                process.wait(self._patience_s)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -93,7 +96,8 @@ class EmbeddedValkey:
     def _wait_until_it_answers(self) -> None:
         assert self._process is not None
         deadline = time.monotonic() + START_S
-        with Redis(unix_socket_path=str(self.socket)) as client:
+        never = Retry(NoBackoff(), 0)
+        with Redis(unix_socket_path=str(self.socket), socket_timeout=1, retry=never) as client:
             while time.monotonic() < deadline:
                 if self._process.poll() is not None:
                     break

@@ -1,0 +1,203 @@
+"""The live state over the embedded Valkey and over a real ``redis-server``."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from redis import Redis
+from redis import asyncio as aioredis
+
+from controlplane.live import GATEWAY_TTL_S, OPERATION_TTL_S, LiveState
+from controlplane.valkey import EmbeddedValkey
+from tests.controlplane.fleet import eventually
+from variants.errors import StateUnavailable
+
+W1 = {"id": "w1", "address": "unix:/w1", "device_kind": "cpu-1"}
+W2 = {"id": "w2", "address": "unix:/w2", "device_kind": "cpu-1"}
+
+
+@pytest.fixture(scope="module")
+def valkey_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    server = EmbeddedValkey(tmp_path_factory.mktemp("live"))
+    server.start()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture(params=["valkey", "redis"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A server without keys."""
+    fixture = {"valkey": "valkey_url", "redis": "redis_server_url"}[request.param]
+    found: str = request.getfixturevalue(fixture)
+    with Redis.from_url(found) as client:
+        client.flushall()
+        yield found
+        client.flushall()
+
+
+@pytest.fixture
+async def live(url: str) -> AsyncIterator[LiveState]:
+    state = LiveState(url, timeout_s=1.0)
+    yield state
+    await state.close()
+
+
+async def test_it_answers(live: LiveState) -> None:
+    await live.ping()
+
+
+async def test_an_empty_one_knows_nothing(live: LiveState) -> None:
+    assert await live.workers() is None
+    assert await live.worker_status() == []
+    assert await live.gateways() == {}
+    assert await live.operation("o1") is None
+
+
+async def test_the_directory_of_workers(live: LiveState) -> None:
+    assert await live.put_workers(1, [W1])
+    assert await live.workers() == {"epoch": 1, "workers": [W1]}
+    assert await live.put_workers(2, [W1, W2])
+    assert await live.workers() == {"epoch": 2, "workers": [W1, W2]}
+
+
+async def test_an_older_epoch_is_ignored_unless_forced(live: LiveState) -> None:
+    await live.put_workers(10, [W1])
+    assert not await live.put_workers(9, [W2])
+    assert await live.workers() == {"epoch": 10, "workers": [W1]}
+    assert await live.put_workers(9, [W2], force=True)
+    assert await live.workers() == {"epoch": 9, "workers": [W2]}
+
+
+async def test_of_two_that_write_at_once_the_newer_stays(url: str) -> None:
+    states = [LiveState(url) for _ in range(8)]
+    for _ in range(20):
+        await asyncio.gather(*(s.put_workers(n, [W1]) for n, s in enumerate(states, 1)))
+        assert await states[0].workers() == {"epoch": 8, "workers": [W1]}
+        await states[0].put_workers(0, [], force=True)
+    await asyncio.gather(*(state.close() for state in states))
+
+
+async def test_status_of_the_workers(live: LiveState) -> None:
+    await live.put_worker_status([{"worker": "w1", "draining": False}])
+    assert await live.worker_status() == [{"worker": "w1", "draining": False}]
+
+
+async def test_gateways_report_and_expire(live: LiveState, url: str) -> None:
+    await live.put_gateway("g1", {"demand": {"a": 1}})
+    await live.put_gateway("g2", {"demand": {}})
+    await live.put_gateway("g1", {"demand": {"a": 2}})
+    assert await live.gateways() == {"g1": {"demand": {"a": 2}}, "g2": {"demand": {}}}
+    async with aioredis.Redis.from_url(url) as client:
+        assert 0 < await client.ttl("modelless:gateway:g1") <= GATEWAY_TTL_S
+        await client.pexpire("modelless:gateway:g1", 1)
+        await asyncio.sleep(0.05)
+        assert await live.gateways() == {"g2": {"demand": {}}}
+        assert await client.smembers("modelless:gateways") == {b"g2"}
+
+
+async def test_operations_expire_after_a_day(live: LiveState, url: str) -> None:
+    await live.put_operation("o1", {"state": "running"})
+    assert await live.operation("o1") == {"state": "running"}
+    async with aioredis.Redis.from_url(url) as client:
+        assert 0 < await client.ttl("modelless:operation:o1") <= OPERATION_TTL_S
+
+
+async def test_whoever_waits_hears_of_changes(live: LiveState) -> None:
+    heard: list[str] = []
+    changes = live.changes()
+
+    async def listen() -> None:
+        async for what in changes:
+            heard.append(what)
+
+    listening = asyncio.create_task(listen())
+    while not heard:
+        await live.notify("catalog")
+        await asyncio.sleep(0.01)
+    heard.clear()
+    await live.put_workers(1, [W1])
+    await live.put_workers(1, [W1])  # nothing new: nobody is woken
+    await live.put_workers(1, [W2])
+    await live.notify("plan")
+    await eventually(lambda: "plan" in heard)
+    assert [what for what in heard if what != "catalog"] == ["workers", "workers", "plan"]
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+
+
+@pytest.mark.parametrize("value", [b"{", b"[]", b"7"])
+async def test_what_somebody_else_wrote_is_refused(live: LiveState, url: str, value: bytes) -> None:
+    async with aioredis.Redis.from_url(url) as client:
+        await client.set("modelless:workers", value)
+    with pytest.raises(StateUnavailable):
+        await live.workers()
+    assert await live.put_workers(1, [W1])
+    assert await live.workers() == {"epoch": 1, "workers": [W1]}
+
+
+async def call_each(live: LiveState) -> list[str]:
+    """What every method raises; empty where it raised nothing."""
+    calls = (
+        live.ping(),
+        live.put_workers(1, []),
+        live.workers(),
+        live.put_worker_status([]),
+        live.worker_status(),
+        live.put_gateway("g1", {}),
+        live.gateways(),
+        live.put_operation("o1", {}),
+        live.operation("o1"),
+        live.notify("plan"),
+        anext(live.changes()),
+    )
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    return [type(result).__name__ for result in results if isinstance(result, Exception)]
+
+
+async def test_a_killed_server_is_told_at_once_and_used_again_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    server = EmbeddedValkey(tmp_path)
+    server.start()
+    live = LiveState(server.url, timeout_s=1.0)
+    await live.put_workers(1, [W1])
+    listening = asyncio.ensure_future(anext(live.changes()))
+    await asyncio.sleep(0.05)
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGKILL)
+    with pytest.raises(StateUnavailable):
+        await asyncio.wait_for(listening, 5)
+    began_s = monotonic()
+    assert await call_each(live) == ["StateUnavailable"] * 11
+    assert monotonic() - began_s < 5
+
+    server.start()
+    assert await live.workers() is None
+    assert await live.put_workers(1, [W1])
+    listening = asyncio.ensure_future(anext(live.changes()))
+    while not listening.done():
+        await live.notify("plan")
+        await asyncio.sleep(0.01)
+    assert await listening == "plan"
+    await live.close()
+    server.stop()
+
+
+async def test_a_server_that_hangs_is_given_up_in_bounded_time(tmp_path: Path) -> None:
+    server = EmbeddedValkey(tmp_path)
+    server.start()
+    live = LiveState(server.url, timeout_s=0.3)
+    await live.ping()
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        assert await asyncio.wait_for(call_each(live), 5) == ["StateUnavailable"] * 11
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    await live.ping()
+    await live.close()
+    server.stop()
