@@ -2,17 +2,20 @@
 
 A gateway on loopback is still reachable from any web page in the user's browser, through a name
 that resolves to 127.0.0.1. So the Host must be one of ours, and an Origin, which only browsers
-send, must be the gateway's own.
+send, must be the gateway's own: the host and port of the request itself, or a name that the
+settings allow.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hmac import compare_digest
-from ipaddress import ip_address
 
 from controlplane.settings import Settings
 from variants.errors import Forbidden, InvalidInput, ModellessError, Unauthenticated
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+OPEN = frozenset({"/", "/docs", "/v2/health/live", "/v2/health/ready"})
+"""What a GET may read without the token: pages that hold no data, and whether we are alive."""
 
 
 class Access:
@@ -21,23 +24,18 @@ class Access:
     def __init__(self, settings: Settings) -> None:
         self.token = settings.api_token.encode() or None
         extra = [host.strip() for host in settings.allowed_hosts.split(",") if host.strip()]
-        names = {*LOOPBACK, *extra}
-        if not _loopback(settings.host):
-            names.add(settings.host)
+        own = f"[{settings.host}]" if ":" in settings.host else settings.host
         self._any = "*" in extra or settings.host in ("0.0.0.0", "::")  # noqa: S104
         # A name without a port is allowed on any port: it came through a forwarder or a proxy.
-        self._names = frozenset(name.encode().lower() for name in names)
+        self._extra = frozenset(name.encode().lower() for name in extra)
+        self._names = self._extra | {name.encode().lower() for name in (*LOOPBACK, own)}
         self._seen: set[bytes] = set()
 
     def host_allowed(self, value: bytes) -> bool:
         """Whether a Host header names this gateway."""
         if self._any or value in self._seen:
             return True
-        name = value.lower()
-        head, colon, port = name.rpartition(b":")
-        if colon and port.isdigit():
-            name = head
-        if name not in self._names:
+        if not _among(value, self._names):
             return False
         if len(self._seen) < 100:
             self._seen.add(value)
@@ -45,29 +43,35 @@ class Access:
 
     def origin_allowed(self, value: bytes, host: bytes) -> bool:
         """Whether an Origin header is of a page that this gateway served under this Host."""
-        scheme, _, origin = value.partition(b"://")
+        scheme, _, origin = value.lower().partition(b"://")
         if scheme not in (b"http", b"https"):
             return False
-        return origin == host or (not self._any and self.host_allowed(origin))
+        # A forwarder may have put another Host in place of the name that the browser knows.
+        return origin == host.lower() or _among(origin, self._extra)
 
-    def check(self, headers: Iterable[tuple[bytes, bytes]]) -> ModellessError | None:
-        """What is wrong with a request's Host, Origin or token, if anything."""
-        host = origin = token = b""
-        for name, value in headers:
-            if name == b"host":
-                host = value
-            elif name == b"origin":
-                origin = value
-            elif name == b"authorization":
-                token = value
+    def check(
+        self, headers: Iterable[tuple[bytes, bytes]], *, open: bool = False
+    ) -> ModellessError | None:
+        """What is wrong with a request's Host, Origin or token, if anything.
+
+        ``open``: it asks for one of ``OPEN``, so that no token is needed.
+        """
+        return self.permit(dict(headers), open=open)
+
+    def permit(self, fields: Mapping[bytes, bytes], *, open: bool = False) -> ModellessError | None:
+        """As ``check``, with the headers by their names in lower case."""
+        host = fields.get(b"host")
         if not host:
             return InvalidInput("the Host header is missing")
         if not self.host_allowed(host):
             return self._wrong_host(host)
+        origin = fields.get(b"origin")
         if origin and not self.origin_allowed(origin, host):
             shown = origin[:80].decode("latin-1")
             return Forbidden(f"pages of {shown!r} may not call this gateway")
-        if self.token is not None and not self.token_matches(token):
+        if self.token is None or open:
+            return None
+        if not self.token_matches(fields.get(b"authorization", b"")):
             return Unauthenticated("an Authorization header with 'Bearer TOKEN' is required")
         return None
 
@@ -85,8 +89,10 @@ class Access:
         return Forbidden(f"Host {shown!r} is not served here; see MODELLESS_ALLOWED_HOSTS")
 
 
-def _loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _among(value: bytes, names: frozenset[bytes]) -> bool:
+    """Whether a host, with or without its port, is one of the names."""
+    value = value.lower()
+    if value in names:
+        return True
+    name, colon, port = value.rpartition(b":")
+    return bool(colon) and port.isdigit() and name in names

@@ -1,16 +1,17 @@
-"""The HTTP front: uvicorn's protocol, with a short way in for the inference route.
+"""The HTTP front: uvicorn's protocol, with a short way in for the inference routes.
 
 A request for ``POST /v1/query`` or ``POST /v2/models/.../infer`` is read and answered right here,
 without an ASGI scope, a task or an application around it; everything else goes the ordinary way to
-FastAPI. Keep-alive, pipelining, limits and shutdown work the same on both ways, and answers leave
-a connection in the order of its requests.
+FastAPI, and so does a query that comes while its connection still owes an answer: it waits there
+for its turn, so that every answer is written the moment it is made, in the order of the requests.
 """
 
 import asyncio
-from collections import deque
+import logging
 from typing import Any
 from urllib.parse import unquote
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -21,46 +22,38 @@ from controlplane.access import Access
 from controlplane.path import QueryPath, monotonic_ms
 from variants.errors import InvalidInput, ModellessError, PayloadTooLarge
 
+log = logging.getLogger(__name__)
+
 V1 = b"/v1/query"
 V2 = b"/v2/models/"
 INFER = b"/infer"
-MAX_PIPELINED = 64
-MAX_HEADERS = 100
+MAX_HEAD = 65_536
+"""Bytes of request line and headers, beyond the first piece that arrives."""
+LINGER_S = 5.0
+"""How long a refused body is still taken off the wire. Closing at once would reset the connection,
+and the client would see that instead of the answer."""
+_UPGRADE = frozenset({b"upgrade", b"connection", b"http2-settings"})
 
 
 class Exchange:
-    """One request of the inference route and its answer."""
+    """One query on a connection: what has come of it, and its answer."""
 
-    __slots__ = (
-        "answer", "body", "content_length", "error", "front", "headers", "keep_alive",
-        "received_ms", "target",
-    )  # fmt: skip
+    __slots__ = ("body", "fields", "front", "keep_alive", "received_ms", "target")
 
     def __init__(
-        self,
-        front: "Front",
-        target: bytes,
-        headers: list[tuple[bytes, bytes]],
-        received_ms: float,
+        self, front: "Front", target: bytes, fields: dict[bytes, bytes], received_ms: float
     ) -> None:
         self.front = front
         self.target = target
-        self.headers = headers
+        self.fields = fields
         self.received_ms = received_ms
         self.body: bytes | bytearray = b""
-        self.answer: bytes | None = None
-        self.error: ModellessError | None = None
         self.keep_alive = True
 
     def respond(self, status: int, body: bytes, headers: bytes) -> None:
-        """Write the answer, or keep it until earlier ones on the connection have gone."""
-        head = b"%scontent-type: application/json\r\ncontent-length: %d\r\n%s%s\r\n" % (
-            STATUS_LINE[status],
-            len(body),
-            headers,
-            b"" if self.keep_alive else b"connection: close\r\n",
-        )
-        self.front.answered(self, head + body)
+        """Write the answer, unless the client has gone."""
+        if self.front.exchange is self:
+            self.front.answer(self, status, body, headers)
 
 
 class Front(HttpToolsProtocol):
@@ -72,218 +65,316 @@ class Front(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.exchange: Exchange | None = None
-        self.waiting: deque[Exchange] = deque()
-        self.arrived_ms = 0.0
-        self.last_ms = 0.0
-        self.closing = False
         self.cycle: RequestResponseCycle | None = None  # type: ignore[assignment]
-        self._arm_keep_alive()
+        self.exchange: Exchange | None = None
+        """The query that is being read or answered."""
+        self.reading = False
+        """Its body has not come in full."""
+        self.in_head = False
+        self.head_bytes = 0
+        self.upgrading = False
+        self.deaf = False
+        """Whatever else comes is thrown away: the connection ends with the answer."""
+        self.closing = False
+        self.arrived_ms = self.began_ms = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.arrived_ms = monotonic_ms()
+        self._watch_idle(self.timeout_keep_alive)
 
     # -- bytes in -------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        if self.deaf:
+            return
         self.arrived_ms = monotonic_ms()
-        super().data_received(data)
+        if self.in_head:
+            self.head_bytes += len(data)
+            if self.head_bytes > MAX_HEAD:
+                self._malformed(f"its headers are larger than {MAX_HEAD} bytes")
+                return
+        self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._decline_upgrade(data[upgrade.args[0] :])
+            except httptools.HttpParserError as error:
+                cause = error.__context__
+                if cause is None or isinstance(cause, httptools.HttpParserError):
+                    self._malformed(str(cause or error))
+                else:  # a mistake of ours, in one of the methods below
+                    log.error("reading a request failed", exc_info=cause)
+                    self.transport.close()
+                return
+            else:
+                return
 
     def on_message_begin(self) -> None:
-        self.exchange = None
+        # No scope yet: only the ordinary way needs one.
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
         self.began_ms = self.arrived_ms
-        super().on_message_begin()
+        self.in_head = True
+        self.head_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.in_head:  # and not in a trailer
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        if self.parser.get_method() == b"POST" and self._is_inference():
-            self._begin()
+        self.in_head = False
+        if self.deaf:
+            return
+        if self.parser.should_upgrade():
+            self.upgrading = True
+            return
+        target = self.url
+        if b"?" in target:
+            target = target.partition(b"?")[0]
+        if (
+            (target == V1 or (target.startswith(V2) and target.endswith(INFER)))
+            and self.parser.get_method() == b"POST"
+            and self.exchange is None
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.expect_100_continue
+        ):
+            self._begin(target)
         else:
-            super().on_headers_complete()
+            self._go_the_ordinary_way()
 
     def on_body(self, body: bytes) -> None:
+        if not self.reading:
+            if not self.deaf:
+                super().on_body(body)
+            return
         exchange = self.exchange
-        if exchange is None:
-            super().on_body(body)
-        elif exchange.error is None:
-            if not exchange.body:
-                exchange.body = body
-            else:
-                if isinstance(exchange.body, bytes):
-                    exchange.body = bytearray(exchange.body)
-                exchange.body += body
-            if len(exchange.body) > self.max_body:
-                exchange.body = b""
-                exchange.error = self._too_large()
-                self._refuse(exchange)
+        assert exchange is not None
+        if not exchange.body:
+            exchange.body = body
+        else:
+            if isinstance(exchange.body, bytes):
+                exchange.body = bytearray(exchange.body)
+            exchange.body += body
+        if len(exchange.body) > self.max_body:
+            self._refuse(exchange, self._too_large())
 
     def on_message_complete(self) -> None:
-        exchange = self.exchange
-        if exchange is None:
+        if self.reading:
+            self.reading = False
+            exchange = self.exchange
+            assert exchange is not None
+            if exchange.target == V1:
+                self.path.handle_v1(exchange.body, exchange.received_ms, exchange.respond)
+            else:
+                self._infer(exchange)
+        elif not self.deaf and not self.upgrading:
             super().on_message_complete()
-            return
-        self.exchange = None
-        if exchange.error is not None:
-            return
-        if exchange.target == V1:
-            self.path.handle_v1(exchange.body, exchange.received_ms, exchange.respond)
+
+    def _begin(self, target: bytes) -> None:
+        """Take a query whose headers are complete."""
+        fields = dict(self.headers)
+        exchange = self.exchange = Exchange(self, target, fields, self.began_ms)
+        exchange.keep_alive = self.parser.should_keep_alive()
+        error = self._check(fields)
+        if error is None:
+            self.reading = True
         else:
-            self._infer(exchange)
+            self._refuse(exchange, error)
 
-    def _is_inference(self) -> bool:
-        """Whether this request can take the short way.
-
-        One that waits behind an ordinary request on the same connection cannot: it goes to the same
-        query path through FastAPI, which keeps the order.
-        """
-        url = self.url.partition(b"?")[0] if b"?" in self.url else self.url
-        if url != V1 and not (url.startswith(V2) and url.endswith(INFER)):
-            return False
-        cycle = self.cycle
-        return (
-            (cycle is None or cycle.response_complete)
-            and not self.pipeline
-            and not self.expect_100_continue
-            and not self.parser.should_upgrade()
-        )
-
-    def _begin(self) -> None:
-        """Take a request whose headers are complete."""
-        url = self.url.partition(b"?")[0]
-        exchange = self.exchange = Exchange(self, url, self.headers, self.began_ms)
-        exchange.keep_alive = (
-            self.parser.should_keep_alive() and self.parser.get_http_version() != "1.0"
-        )
-        self.waiting.append(exchange)
-        if len(self.waiting) > MAX_PIPELINED:
-            self.flow.pause_reading()
-        exchange.error = self._check(self.headers)
-        if exchange.error is not None:
-            self._refuse(exchange)
-
-    def _check(self, headers: list[tuple[bytes, bytes]]) -> ModellessError | None:
+    def _check(self, fields: dict[bytes, bytes]) -> ModellessError | None:
         """What is wrong with the headers of a query, if anything."""
-        for name, value in headers:
-            if name == b"content-length":
-                if int(value) > self.max_body:
-                    return self._too_large()
-            elif name == b"content-encoding" and value != b"identity":
-                return InvalidInput("a compressed body is not supported")
-        return self.access.check(headers)
+        if int(fields.get(b"content-length", 0)) > self.max_body:
+            return self._too_large()
+        if fields.get(b"content-encoding", b"identity").lower() != b"identity":
+            return InvalidInput("a compressed body is not supported")
+        return self.access.permit(fields)
 
     def _infer(self, exchange: Exchange) -> None:
         """``/v2/models/{task}/infer`` or ``/v2/models/{task}/versions/{variant}/infer``."""
         parts = exchange.target.decode("latin-1").split("/")
-        if len(parts) == 5:
-            task, pinned = unquote(parts[3]), None
-        elif len(parts) == 7 and parts[4] == "versions":
-            task, pinned = unquote(parts[3]), unquote(parts[5])
-        else:
+        pinned: str | None = None
+        if len(parts) == 7 and parts[4] == "versions":
+            pinned = unquote(parts[5])
+        elif len(parts) != 5:
             self.path.fail(InvalidInput("not an inference route"), exchange.respond)
             return
-        json_length: int | None = None
-        for name, value in exchange.headers:
-            if name == b"inference-header-content-length":
-                if not value.isdigit():
-                    error = InvalidInput("Inference-Header-Content-Length must be a number")
-                    self.path.fail(error, exchange.respond)
-                    return
-                json_length = int(value)
         self.path.handle_v2(
-            task, pinned, exchange.body, json_length, exchange.received_ms, exchange.respond
+            unquote(parts[3]),
+            pinned,
+            exchange.body,
+            exchange.fields.get(b"inference-header-content-length"),
+            exchange.received_ms,
+            exchange.respond,
         )
 
     def _too_large(self) -> PayloadTooLarge:
         return PayloadTooLarge(f"the body is larger than {self.max_body / 2**20:g} MiB")
 
-    def _refuse(self, exchange: Exchange) -> None:
-        """Answer before the body is read; the connection is closed, so it need not be."""
+    def _refuse(self, exchange: Exchange, error: ModellessError) -> None:
+        """Answer before the body has come in full, and end the connection."""
         exchange.keep_alive = False
-        assert exchange.error is not None
-        self.path.fail(exchange.error, exchange.respond)
+        self.deaf = True
+        self.reading = False
+        self.path.fail(error, exchange.respond)
 
-    # -- bytes out ------------------------------------------------------------------------------
+    def _malformed(self, reason: str) -> None:
+        """Answer what is no HTTP, after whatever is still to be answered before it."""
+        error = InvalidInput(f"the HTTP request is malformed: {reason}")
+        cycle = self.cycle
+        if self.reading and self.exchange is not None:
+            self._refuse(self.exchange, error)
+        elif cycle is not None and not cycle.response_complete:
+            self.deaf = True
+            cycle.keep_alive = False
+            if cycle.more_body:  # it would be waited for
+                self.transport.close()
+        elif self.exchange is not None:
+            self.deaf = True
+            self.exchange.keep_alive = False
+        elif not self.deaf:
+            self.exchange = Exchange(self, b"", {}, self.began_ms)
+            self._refuse(self.exchange, error)
 
-    def answered(self, exchange: Exchange, answer: bytes) -> None:
-        waiting = self.waiting
-        if waiting and waiting[0] is exchange and len(waiting) == 1:
-            waiting.popleft()
-            self._write(exchange, answer)
-        else:
-            exchange.answer = answer
-            while waiting and waiting[0].answer is not None:
-                first = waiting.popleft()
-                assert first.answer is not None
-                self._write(first, first.answer)
-        if not waiting:
-            self._after_answers()
+    def _decline_upgrade(self, rest: bytes) -> bytes:
+        """What to read as if no other protocol had been offered, which HTTP leaves to the server.
 
-    def _write(self, exchange: Exchange, answer: bytes) -> None:
-        transport = self.transport
-        if transport.is_closing():
-            return
-        transport.write(answer)
-        self.server_state.total_requests += 1
-        if not exchange.keep_alive or self.closing:
-            transport.close()
+        The parser stops at such a request and forgets its body. Clients that offer HTTP/2 with
+        every request (Java's does) would never get an answer, so it is read once more without the
+        offer.
+        """
+        self.upgrading = False
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self._malformed("CONNECT is not possible here")
+            return b""
+        head = [method, b" ", self.url, b" HTTP/1.1\r\n"]
+        for name, value in self.headers:
+            if name not in _UPGRADE:
+                head += [name, b": ", value, b"\r\n"]
+            elif name == b"connection" and b"close" in value.lower():
+                head.append(b"connection: close\r\n")
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.arrived_ms = self.began_ms
+        return b"".join([*head, b"\r\n", rest])
 
-    def _after_answers(self) -> None:
-        if self.transport.is_closing():
-            return
-        if self.flow.read_paused:
-            self.flow.resume_reading()
-        if self.pipeline:
-            cycle, app = self.pipeline.pop()
-            super()._start_asgi_task(cycle, app)
-        else:
-            self._arm_keep_alive()
+    # -- the ordinary way -----------------------------------------------------------------------
+
+    def _go_the_ordinary_way(self) -> None:
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
+        self.scope["state"]["received_ms"] = self.began_ms
+        super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """An ordinary request waits for the queries before it on the same connection."""
-        if self.waiting:
+        """Start an ordinary request, once the query before it on the connection is answered."""
+        if self.exchange is not None:
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, app))
         else:
             super()._start_asgi_task(cycle, app)
 
-    # -- idle connections -----------------------------------------------------------------------
+    def on_response_complete(self) -> None:
+        """An ordinary request was answered."""
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self._next()
 
-    def _arm_keep_alive(self) -> None:
-        """One timer per connection that re-arms itself, instead of one per request."""
-        self.last_ms = self.arrived_ms
-        if self.timeout_keep_alive_task is None:
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
+    # -- bytes out ------------------------------------------------------------------------------
+
+    def answer(self, exchange: Exchange, status: int, body: bytes, headers: bytes) -> None:
+        """Write the answer of the query in ``exchange``."""
+        self.exchange = None
+        transport = self.transport
+        if transport.is_closing():
+            return
+        last = not exchange.keep_alive or (self.closing and not self.pipeline)
+        transport.write(
+            b"%s%scontent-length: %d\r\n%s\r\n%s"
+            % (
+                STATUS_LINE[status],
+                headers,
+                len(body),
+                b"connection: close\r\n" if last else b"",
+                body,
             )
+        )
+        self.server_state.total_requests += 1
+        if not last:
+            self._next()
+        elif self.deaf and transport.can_write_eof():
+            transport.write_eof()
+            self.loop.call_later(LINGER_S, transport.close)
+        else:
+            transport.close()
+
+    def _next(self) -> None:
+        """Go on with what waits on this connection."""
+        flow = self.flow
+        if flow.read_paused and not flow.write_paused:
+            flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            super()._start_asgi_task(cycle, app)
+
+    def pause_writing(self) -> None:
+        """A client that does not read its answers is not asked for more questions."""
+        super().pause_writing()
+        self.flow.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.pipeline:
+            self.flow.resume_reading()
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _watch_idle(self, after_s: float) -> None:
+        """One timer per connection that re-arms itself, instead of one per request."""
+        self.timeout_keep_alive_task = self.loop.call_later(
+            after_s, self.timeout_keep_alive_handler
+        )
 
     def _unset_keepalive_if_required(self) -> None:
-        """Called by uvicorn for each chunk of data; the timer looks for itself."""
+        """Called by uvicorn where it would cancel its timer; ours looks for itself."""
 
     def timeout_keep_alive_handler(self) -> None:
-        self.timeout_keep_alive_task = None
         if self.transport.is_closing():
             return
+        now_ms = monotonic_ms()
         # A query whose body has not come in full is idle, too: a client may not hold it for ever.
-        unanswered = len(self.waiting) - (self.exchange is not None)
-        busy = unanswered or (self.cycle is not None and not self.cycle.response_complete)
-        idle_s = (monotonic_ms() - self.arrived_ms) / 1000
-        left_s = self.timeout_keep_alive - idle_s
-        if busy or left_s > 0:
-            self.timeout_keep_alive_task = self.loop.call_later(
-                max(left_s, 1.0), self.timeout_keep_alive_handler
-            )
+        unanswered = self.exchange is not None and not self.reading
+        if unanswered or (self.cycle is not None and not self.cycle.response_complete):
+            self.arrived_ms = now_ms
+        left_s = self.timeout_keep_alive - (now_ms - self.arrived_ms) / 1000
+        if left_s > 0:
+            self._watch_idle(left_s)
         else:
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.waiting.clear()
+        self.exchange = None
+        self.reading = False
         timer, self.timeout_keep_alive_task = self.timeout_keep_alive_task, None
         if timer is not None:
             timer.cancel()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Close when the queries in flight on this connection are answered."""
-        if self.waiting:
-            self.closing = True
-        else:
+        """Close when what is in flight on this connection is answered."""
+        if self.exchange is None:
             super().shutdown()
+            return
+        self.closing = True
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
 
 
 def front_factory(path: QueryPath, access: Access, max_body: int) -> type[asyncio.Protocol]:

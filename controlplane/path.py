@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from itertools import chain
 from random import getrandbits
 from secrets import token_hex
 from typing import Protocol
@@ -41,15 +42,17 @@ log = logging.getLogger(__name__)
 
 RETURN_MS = 0.2
 """Kept back from what a worker may use: the reply's way home and its encoding."""
-GRACE_MS = 200.0
-"""How long past its deadline a query is held before the guard answers it (the contract: 250)."""
+GRACE_MS = 180.0
+"""How long past its deadline a best-effort query may be answered (the contract: 250, of which the
+guard may take two of its periods)."""
 GUARD_MS = 20.0
 """Period of the guard that answers what nobody answered."""
 MAX_IN_FLIGHT = 50_000
+JSON = b"content-type: application/json\r\n"
 MAX_CLASSES = 10_000
 
 Respond = Callable[[int, bytes, bytes], None]
-"""Status, body, and further header lines (each ending in CRLF), to the client's socket."""
+"""Status, body, and header lines (each ending in CRLF) but the length, to the client's socket."""
 
 _RETRY = frozenset(
     {
@@ -111,14 +114,17 @@ class QueryPath:
         task: str,
         pinned: str | None,
         body: bytes | bytearray,
-        json_length: int | None,
+        json_header: bytes | None,
         received_ms: float,
         respond: Respond,
     ) -> None:
-        """Answer a ``POST /v2/models/{task}[/versions/{variant}]/infer``."""
+        """Answer a ``POST /v2/models/{task}[/versions/{variant}]/infer``.
+
+        ``json_header`` is the header ``Inference-Header-Content-Length``.
+        """
         try:
             draw = getrandbits(32)
-            asked = parse_v2(body, task, pinned, self.tasks, received_ms, draw, json_length)
+            asked = parse_v2(body, task, pinned, self.tasks, received_ms, draw, json_header)
             self.start(asked, respond)
         except Exception as error:
             self.fail(error, respond)
@@ -126,9 +132,11 @@ class QueryPath:
     def start(self, asked: Asked, respond: Respond) -> None:
         """Take responsibility for a query: ``respond`` is called exactly once from now on."""
         counters = self.counters
-        if counters.in_flight >= MAX_IN_FLIGHT:
-            raise Overloaded(f"{MAX_IN_FLIGHT} queries are in flight through this gateway")
         query = asked.query
+        if counters.in_flight >= MAX_IN_FLIGHT:
+            full = Overloaded(f"{MAX_IN_FLIGHT} queries are in flight through this gateway")
+            self.fail(full, respond, query.task)
+            return
         counters.in_flight += 1
         flight = InFlight(self, asked, respond)
         self._guard(flight)
@@ -136,7 +144,10 @@ class QueryPath:
         demand = self.demand
         if key in demand or len(demand) < MAX_CLASSES:
             demand[key] = demand.get(key, 0) + query.rows
-        flight.dispatch(query)
+        try:
+            flight.dispatch(query)
+        except Exception as error:
+            flight.fail(error)
 
     def fail(self, error: Exception, respond: Respond, task: str = "") -> None:
         """Answer with an error; one that is not ours is logged and shown as an id only."""
@@ -145,7 +156,8 @@ class QueryPath:
             log.error("request %s failed", request_id, exc_info=error)
         code = error.code if isinstance(error, ModellessError) else "INTERNAL"
         self.counters.task(task).failed(code)
-        respond(status_of(error), orjson.dumps(error_body(error, request_id)), header_lines(error))
+        body = orjson.dumps(error_body(error, request_id))
+        respond(status_of(error), body, JSON + header_lines(error))
 
     def take_demand(self) -> dict[tuple[TaskName, float, float | None], int]:
         taken, self.demand = self.demand, {}
@@ -178,13 +190,18 @@ class QueryPath:
         bucket = self._wheel.get(flight.slot)
         if bucket is not None:
             bucket.discard(flight)
+            if not bucket:  # a deadline may be an hour away, and there are many moments in an hour
+                del self._wheel[flight.slot]
 
     def _sweep(self) -> None:
         now_slot = int(self.clock_ms() / GUARD_MS)
-        for slot in [slot for slot in self._wheel if slot <= now_slot]:
-            for flight in self._wheel.pop(slot):
-                flight.expire()
+        due = [self._wheel.pop(slot) for slot in list(self._wheel) if slot <= now_slot]
         self._guard_handle = self._later(GUARD_MS / 1000, self._sweep) if self._wheel else None
+        for flight in chain.from_iterable(due):
+            try:
+                flight.expire()
+            except Exception:
+                log.exception("the guard could not answer a query")
 
     def _later(self, seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(seconds, call)
@@ -194,7 +211,7 @@ class InFlight:
     """One query between its first byte and its answer."""
 
     __slots__ = (
-        "asked", "candidate", "done", "lost", "path", "respond", "slot", "tries", "worker",
+        "asked", "candidate", "done", "path", "refused", "respond", "slot", "tries", "worker",
     )  # fmt: skip
 
     def __init__(self, path: QueryPath, asked: Asked, respond: Respond) -> None:
@@ -202,10 +219,12 @@ class InFlight:
         self.asked = asked
         self.respond = respond
         query = asked.query
-        self.slot = int((query.received_ms + query.latency_ms + GRACE_MS) / GUARD_MS) + 1
+        grace_ms = GRACE_MS if query.best_effort else 0.0
+        self.slot = int((query.received_ms + query.latency_ms + grace_ms) / GUARD_MS) + 1
         self.done = False
         self.tries = 0
-        self.lost = False
+        self.refused = _OK
+        """Why the first worker did not answer."""
         self.candidate: Candidate | None = None
         self.worker: WorkerView | None = None
 
@@ -215,7 +234,7 @@ class InFlight:
         now_ms = path.clock_ms()
         found = select(path.snapshot, query, now_ms)
         if isinstance(found, Refusal):
-            self._refused(found, query)
+            self._turned_down(found)
             return
         self.tries += 1
         if found.cold:
@@ -248,22 +267,23 @@ class InFlight:
         )
 
     def _replied(self, reply: Reply) -> None:
+        code = reply.code
+        worker = self.worker
+        assert worker is not None
+        now_ms = self.path.clock_ms()
+        if code is not ReplyCode.LOST:
+            worker.busy_until_ms = now_ms + reply.backlog_us / 1000
         if self.done:
             return
         try:
-            worker = self.worker
-            assert worker is not None
-            code = reply.code
             if code is _OK:
-                now_ms = self.path.clock_ms()
-                worker.busy_until_ms = now_ms + reply.backlog_us / 1000
                 self._answer(reply, now_ms)
             elif code in _RETRY:
                 self._again(code, reply.message)
             else:
-                self._fail(_worker_error(code, reply.message, self.asked.query))
+                self.fail(_worker_error(code, reply.message, self.asked.query))
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
     def _answer(self, reply: Reply, now_ms: float) -> None:
         asked = self.asked
@@ -274,7 +294,7 @@ class InFlight:
         elapsed_ms = now_ms - query.received_ms
         in_time = elapsed_ms <= query.latency_ms
         if not in_time and not query.best_effort:
-            self._fail(_expired(query))
+            self.fail(_expired(query))
             return
         price = candidate.usd_per_hour * reply.run_us / (3_600_000.0 * reply.batch_size)
         met = (
@@ -293,14 +313,16 @@ class InFlight:
             price,
             met,
         )
-        headers = b""
-        if asked.v2 is None:
-            body = encode_v1(asked.task, reply.outputs, used)
-        else:
-            body, json_length = encode_v2(asked, asked.v2, reply.outputs, used)
-            if json_length is not None:
-                headers = b"inference-header-content-length: %d\r\n" % json_length
+        body, headers = _encode(asked, reply, used)
         path = self.path
+        # Encoding large outputs takes time, too.
+        elapsed_ms = path.clock_ms() - query.received_ms
+        if in_time and elapsed_ms > query.latency_ms:
+            if not query.best_effort:
+                self.fail(_expired(query))
+                return
+            met = False
+            body, headers = _encode(asked, reply, used._replace(slo_met=False))
         self.done = True
         path.counters.in_flight -= 1
         path.counters.task(query.task).answered(
@@ -316,25 +338,29 @@ class InFlight:
 
     def _again(self, code: ReplyCode, message: str) -> None:
         """Try once more elsewhere, or answer with what the worker said."""
-        self.lost = self.lost or code is ReplyCode.LOST
         query = self.asked.query
         worker = self.worker
         assert worker is not None
         if self.tries >= 2:
-            self._fail(_worker_error(code, message, query))
+            self.fail(_worker_error(code, message, query))
             return
+        self.refused = code
         self.path.counters.retried(code.name.lower())
         self.dispatch(query._replace(avoid=worker.id))
 
-    def _refused(self, refusal: Refusal, query: Query) -> None:
-        if self.lost:
-            self._fail(ReplicaLost("the worker was lost and no other could answer in time"))
+    def _turned_down(self, refusal: Refusal) -> None:
+        """Selection found nobody; after a first try, that there is nobody else is no news."""
+        if self.refused is ReplyCode.LOST:
+            self.fail(ReplicaLost("the worker was lost and no other could answer in time"))
             return
         if refusal.load is not None:
             candidate, worker = refusal.load
             # Started for the queries to come; this one is answered at once.
             _ignore_outcome(self.path.load(candidate, worker.id))
-        self._fail(refusal_error(refusal))
+        elif self.refused is not _OK and refusal.code is RefusalCode.OVERLOADED:
+            self.fail(_worker_error(self.refused, "", self.asked.query))
+            return
+        self.fail(refusal_error(refusal))
 
     def _load_first(self, choice: Choice, query: Query) -> None:
         loading = self.path.load(choice.candidate, choice.worker.id)
@@ -345,24 +371,25 @@ class InFlight:
                 return
             try:
                 if outcome.cancelled():
-                    self._fail(ReplicaLost("the load was given up"))
+                    self.fail(ReplicaLost("the load was given up"))
                 elif error is None:
                     self._send(choice.candidate, choice.worker, query, self.path.clock_ms())
                 elif isinstance(error, Conflict | Overloaded | ReplicaLost):
                     self.worker = choice.worker
                     self._again(ReplyCode.COLD, str(error))
                 else:
-                    self._fail(error if isinstance(error, Exception) else Internal(str(error)))
+                    self.fail(error if isinstance(error, Exception) else Internal(str(error)))
             except Exception as unexpected:
-                self._fail(unexpected)
+                self.fail(unexpected)
 
         loading.add_done_callback(loaded)
 
     def expire(self) -> None:
         """The guard's answer, when nobody else gave one."""
-        self._fail(_expired(self.asked.query))
+        self.fail(_expired(self.asked.query))
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """Answer with an error, unless there was an answer."""
         if self.done:
             return
         self.done = True
@@ -375,6 +402,17 @@ class InFlight:
         self.respond = _answered
         self.path.unguard(self)
         return respond
+
+
+def _encode(asked: Asked, reply: Reply, used: Used) -> tuple[bytes, bytes]:
+    """The body of an answer and its header lines."""
+    if asked.v2 is None:
+        return encode_v1(asked.task, reply.outputs, used), JSON
+    body, json_length = encode_v2(asked, asked.v2, reply.outputs, used)
+    if json_length is None:
+        return body, JSON
+    lines = b"content-type: application/octet-stream\r\ninference-header-content-length: %d\r\n"
+    return body, lines % json_length
 
 
 def _answered(_status: int, _body: bytes, _headers: bytes) -> None:

@@ -6,8 +6,11 @@ exactly what was wrong.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +23,9 @@ from workers.runtime import Tensor
 
 MAX_LATENCY_MS = 3_600_000.0
 MAX_ROWS = 4096
+MAX_NAME = 128
+SHOWN = 80
+"""Characters of a wrong value that an error repeats."""
 
 V2_DTYPES = {
     "BOOL": "bool", "UINT8": "uint8", "INT8": "int8", "INT16": "int16", "INT32": "int32",
@@ -88,20 +94,15 @@ def parse_v1(
     task = _task(document.get("task"), tasks)
     if "inputs" not in document:
         raise InvalidInput("'inputs' is missing: a list of rows")
-    tensors = _rows(document["inputs"], task.inputs)
+    tensors = _rows(document["inputs"], task.inputs, _may_hold_booleans(body))
     latency_ms, accuracy, cost, prefer = _slo(document.get("slo"), task)
+    best_effort = _flag(document.get("best_effort", False), "best_effort")
+    variant = _pin(document.get("variant"))
+    # By position, because that takes half the time.
     query = Query(
-        task=task.name,
-        rows=len(tensors[0]),
-        received_ms=received_ms,
-        latency_ms=latency_ms,
-        accuracy=accuracy,
-        cost=cost,
-        prefer=prefer,
-        best_effort=_flag(document.get("best_effort", False), "best_effort"),
-        variant=_pin(document.get("variant")),
-        draw=draw,
-    )
+        task.name, len(tensors[0]), received_ms, latency_ms, accuracy, cost, prefer, best_effort,
+        variant, draw,
+    )  # fmt: skip
     return Asked(task, query, tensors)
 
 
@@ -130,12 +131,12 @@ def parse_v2(
     tasks: Mapping[TaskName, Task],
     received_ms: float,
     draw: int,
-    json_length: int | None = None,
+    json_header: bytes | None = None,
 ) -> Asked:
     """Read the body of ``POST /v2/models/{task}[/versions/{variant}]/infer``.
 
-    ``json_length`` is the header ``Inference-Header-Content-Length``: what follows it are the raw
-    bytes of the inputs that name a ``binary_data_size``, in their order.
+    ``json_header`` is the header ``Inference-Header-Content-Length``, the length of the JSON: what
+    follows are the raw bytes of the inputs that name a ``binary_data_size``, in their order.
 
     Raises:
         InvalidInput: the body breaks the protocol or does not fit the task's signature.
@@ -143,17 +144,14 @@ def parse_v2(
     """
     task = _task(task_name, tasks)
     raw = memoryview(b"")
-    if json_length is not None:
-        if not 0 < json_length <= len(body):
-            raise InvalidInput(
-                f"Inference-Header-Content-Length is {json_length}, the body has {len(body)} bytes"
-            )
+    if json_header is not None:
+        json_length = _json_length(json_header, len(body))
         raw = memoryview(body)[json_length:]
         body = body[:json_length]
     document = _json(body)
     if not isinstance(document, dict) or not isinstance(document.get("inputs"), list):
         raise InvalidInput("the body must be a JSON object with a list 'inputs'")
-    tensors = _v2_inputs(document["inputs"], task.inputs, raw)
+    tensors = _v2_inputs(document["inputs"], task.inputs, raw, _may_hold_booleans(body))
     parameters = _parameters(document, "parameters")
     id_ = document.get("id")
     if id_ is not None and not isinstance(id_, str):
@@ -178,8 +176,9 @@ def _v2_query(
     latency_ms = task.slo.latency_ms
     if (slo_ms := get("latency_slo_ms")) is not None:
         latency_ms = latency_bound(slo_ms, "latency_slo_ms")
-    if (timeout := get("timeout")) is not None and timeout != 0:
-        timeout_ms = latency_bound(_number(timeout, "timeout") / 1000, "timeout")
+    timeout_us = _number(get("timeout", 0), "timeout")
+    if timeout_us:  # 0 is the protocol's "none"
+        timeout_ms = latency_bound(timeout_us / 1000, "timeout / 1000")
         latency_ms = min(latency_ms, timeout_ms) if slo_ms is not None else timeout_ms
     accuracy, cost, prefer = get("min_accuracy"), get("max_cost_usd_per_1k"), get("prefer")
     return Query(
@@ -198,49 +197,78 @@ def _v2_query(
     )
 
 
-def _v2_inputs(inputs: Sequence[Any], specs: Sequence[TensorSpec], raw: memoryview) -> list[Tensor]:
+def _json_length(header: bytes, body_length: int) -> int:
+    if not header.isdigit() or len(header) > 15:
+        raise InvalidInput("Inference-Header-Content-Length must be a number")
+    length = int(header)
+    if not 0 < length <= body_length:
+        raise InvalidInput(
+            f"Inference-Header-Content-Length is {length}, the body has {body_length} bytes"
+        )
+    return length
+
+
+def _v2_inputs(
+    inputs: Sequence[Any], specs: Sequence[TensorSpec], raw: memoryview, booleans: bool
+) -> list[Tensor]:
     found: dict[str, Tensor] = {}
     by_name = {spec.name: spec for spec in specs}
-    offset = 0
     for entry in inputs:
         if not isinstance(entry, dict):
             raise InvalidInput("each of 'inputs' must be an object")
         name = entry.get("name")
         spec = by_name.get(name) if isinstance(name, str) else None
-        if spec is None or name in found:
+        if spec is None:
             expected = ", ".join(by_name)
-            what = "appears twice" if name in found else "is not an input of the task"
-            raise InvalidInput(f"input {name!r} {what}; expected: {expected}")
+            raise InvalidInput(
+                f"input {_shown(name)} is not an input of the task; expected: {expected}"
+            )
+        if spec.name in found:
+            raise InvalidInput(f"input {spec.name!r} appears twice")
         dtype = V2_NAMES[spec.dtype]
         if entry.get("datatype") != dtype:
             raise InvalidInput(
-                f"input {name!r} must have datatype {dtype}, not {entry.get('datatype')!r}"
+                f"input {name!r} must have datatype {dtype}, not {_shown(entry.get('datatype'))}"
             )
         shape = _v2_shape(entry.get("shape"), spec)
         size = _parameters(entry, f"parameters of input {name!r}").get("binary_data_size")
         if size is not None:
-            expected_size = math.prod(shape) * np.dtype(spec.dtype).itemsize
-            if size != expected_size or offset + expected_size > len(raw):
-                raise InvalidInput(
-                    f"input {name!r} needs {expected_size} raw bytes, binary_data_size is {size!r}"
-                    f" and {len(raw) - offset} bytes are left"
-                )
-            array: Tensor = np.frombuffer(
-                raw[offset : offset + expected_size], dtype=spec.dtype
-            ).reshape(shape)
-            offset += expected_size
-            found[spec.name] = _finite(array, spec)
+            found[spec.name], raw = _v2_binary(raw, size, shape, spec)
         else:
-            flat = _array(entry.get("data"), spec).reshape(-1)
-            if flat.size != math.prod(shape):
-                raise InvalidInput(
-                    f"input {name!r} has {flat.size} values, its shape {list(shape)} needs"
-                    f" {math.prod(shape)}"
-                )
-            found[spec.name] = flat.reshape(shape)
-    if offset != len(raw):
-        raise InvalidInput(f"{len(raw) - offset} bytes follow the last input")
+            found[spec.name] = _v2_listed(entry.get("data"), shape, spec, booleans)
+    if len(raw):
+        raise InvalidInput(f"{len(raw)} bytes follow the last input")
     return _same_rows(found, specs)
+
+
+def _v2_binary(
+    raw: memoryview, size: Any, shape: tuple[int, ...], spec: TensorSpec
+) -> tuple[Tensor, memoryview]:
+    """A tensor from the front of the raw bytes, and what is left of them."""
+    expected = math.prod(shape) * np.dtype(spec.dtype).itemsize
+    if size != expected or expected > len(raw):
+        raise InvalidInput(
+            f"input {spec.name!r} needs {expected} raw bytes, binary_data_size is {_shown(size)}"
+            f" and {len(raw)} bytes are left"
+        )
+    array: Tensor = np.frombuffer(raw[:expected], dtype=spec.dtype).reshape(shape)
+    if spec.dtype == "bool" and array.view(np.uint8).max(initial=0) > 1:
+        raise InvalidInput(f"input {spec.name!r} has booleans other than 0 and 1")
+    return _finite(array, spec), raw[expected:]
+
+
+def _v2_listed(data: Any, shape: tuple[int, ...], spec: TensorSpec, booleans: bool) -> Tensor:
+    """A tensor from its values, flat or nested."""
+    count = math.prod(shape)
+    packed = None if booleans else _packed([data], (count,), spec.dtype)
+    if packed is not None:
+        return packed.reshape(shape)
+    flat = _array(data, spec, booleans).reshape(-1)
+    if flat.size != count:
+        raise InvalidInput(
+            f"input {spec.name!r} has {flat.size} values, its shape {list(shape)} needs {count}"
+        )
+    return flat.reshape(shape)
 
 
 def _v2_shape(shape: Any, spec: TensorSpec) -> tuple[int, ...]:
@@ -252,8 +280,7 @@ def _v2_shape(shape: Any, spec: TensorSpec) -> tuple[int, ...]:
         or shape[0] < 1
     ):
         raise InvalidInput(
-            f"input {spec.name!r} must have shape [rows, {', '.join(map(str, spec.shape))}],"
-            f" not {shape!r}"
+            f"input {spec.name!r} must have shape {_shape(spec)}, not {_shown(shape)}"
         )
     if shape[0] > MAX_ROWS:
         raise InvalidInput(f"input {spec.name!r} has {shape[0]} rows; at most {MAX_ROWS} are taken")
@@ -275,7 +302,9 @@ def _v2_outputs(
     for entry in outputs:
         name = entry.get("name") if isinstance(entry, dict) else None
         if name not in known or name in names:
-            raise InvalidInput(f"output {name!r} is not an output of the task, or named twice")
+            raise InvalidInput(
+                f"output {_shown(name)} is not an output of the task, or named twice"
+            )
         names.append(name)
         own = _parameters(entry, f"parameters of output {name!r}")
         if own.get("classification"):
@@ -308,38 +337,69 @@ def _task(name: Any, tasks: Mapping[TaskName, Task]) -> Task:
     return task
 
 
-def _rows(inputs: Any, specs: Sequence[TensorSpec]) -> list[Tensor]:
+def _rows(inputs: Any, specs: Sequence[TensorSpec], booleans: bool) -> list[Tensor]:
     """Tensors from ``inputs``: a list of rows, or name to rows where a task has several inputs."""
     if len(specs) == 1 and not isinstance(inputs, dict):
-        return [_checked_rows(inputs, specs[0])]
+        return [_checked_rows(inputs, specs[0], booleans)]
     names = [spec.name for spec in specs]
     if not isinstance(inputs, dict) or inputs.keys() != set(names):
         raise InvalidInput(f"'inputs' must be an object with rows for each of: {', '.join(names)}")
-    found = {spec.name: _checked_rows(inputs[spec.name], spec) for spec in specs}
+    found = {spec.name: _checked_rows(inputs[spec.name], spec, booleans) for spec in specs}
     return _same_rows(found, specs)
 
 
-def _checked_rows(rows: Any, spec: TensorSpec) -> Tensor:
+def _checked_rows(rows: Any, spec: TensorSpec, booleans: bool) -> Tensor:
     if not isinstance(rows, list) or not rows:
         raise InvalidInput(f"input {spec.name!r} must be a list of at least one row")
-    if len(rows) > MAX_ROWS and spec.shape:
-        raise InvalidInput(
-            f"input {spec.name!r} has {len(rows)} rows; at most {MAX_ROWS} are taken"
-        )
-    array = _array(rows, spec)
+    if not booleans and len(rows) <= MAX_ROWS:
+        packed = _packed(rows, spec.shape, spec.dtype)
+        if packed is not None:
+            return packed
+    array = _array(rows, spec, booleans)
     if array.shape[1:] != spec.shape:
-        got = list(array.shape)
-        hint = ""
-        if array.shape == spec.shape:
-            hint = "; put a single row in a list of its own"
+        hint = "; put a single row in a list of its own" if array.shape == spec.shape else ""
         raise InvalidInput(
-            f"input {spec.name!r} must have shape [rows, {', '.join(map(str, spec.shape))}],"
-            f" not {got}{hint}"
+            f"input {spec.name!r} must have shape {_shape(spec)}, not {list(array.shape)}{hint}"
+        )
+    if len(array) > MAX_ROWS:
+        raise InvalidInput(
+            f"input {spec.name!r} has {len(array)} rows; at most {MAX_ROWS} are taken"
         )
     return array
 
 
-def _array(data: Any, spec: TensorSpec) -> Tensor:
+@lru_cache(maxsize=1024)
+def _packer(width: int, dtype: str) -> Callable[..., bytes] | None:
+    """What writes a row of so many numbers, where there is a shortcut."""
+    code = {"float32": "f", "float64": "d"}.get(dtype)
+    return struct.Struct(f"<{width}{code}").pack if code else None
+
+
+def _packed(rows: list[Any], shape: tuple[int, ...], dtype: str) -> Tensor | None:
+    """Rows of numbers as a tensor, five times as fast as numpy makes it.
+
+    ``None`` where that is not possible or something is wrong: the long way finds out what. Text,
+    nulls, nested lists, another length and numbers too large for the type are all refused by
+    ``pack``; only booleans pass for numbers, so there must not be any.
+    """
+    if len(shape) != 1:
+        return None
+    pack = _packer(shape[0], dtype)
+    if pack is None:
+        return None
+    try:
+        data = pack(*rows[0]) if len(rows) == 1 else b"".join([pack(*row) for row in rows])
+    except (struct.error, OverflowError, TypeError):
+        return None
+    return np.ndarray((len(rows), *shape), dtype, data)
+
+
+def _may_hold_booleans(body: bytes | bytearray) -> bool:
+    # One character is found much faster than four, and few bodies have one of these two.
+    return (b"r" in body and b"true" in body) or (b"f" in body and b"false" in body)
+
+
+def _array(data: Any, spec: TensorSpec, booleans: bool) -> Tensor:
     """Numbers from nested JSON lists, in the input's type."""
     if not isinstance(data, list):
         raise InvalidInput(f"input {spec.name!r} must be a list of numbers")
@@ -354,12 +414,14 @@ def _array(data: Any, spec: TensorSpec) -> Tensor:
     elif wanted.kind == "b":
         fits = kind == "b"
     else:
-        fits = kind in "iu"
+        fits = kind in "iu" or not array.size
+    if fits and booleans and wanted.kind != "b" and _holds_boolean(data):
+        fits, kind = False, "b"
     if not fits:
         what = {"U": "text", "O": "null or mixed values", "b": "booleans", "f": "fractions"}
-        raise InvalidInput(
-            f"input {spec.name!r} must hold {spec.dtype} numbers, not {what.get(kind, kind)}"
-        )
+        expected = "booleans" if wanted.kind == "b" else f"{spec.dtype} numbers"
+        got = what.get(kind, "numbers")
+        raise InvalidInput(f"input {spec.name!r} must hold {expected}, not {got}")
     if wanted.kind in "iu" and array.size:
         limits = np.iinfo(wanted)
         if array.min() < limits.min or array.max() > limits.max:
@@ -370,12 +432,16 @@ def _array(data: Any, spec: TensorSpec) -> Tensor:
     return _finite(array, spec)
 
 
+def _holds_boolean(data: list[Any]) -> bool:
+    """Whether nested lists that numpy took for one array hold a boolean among numbers."""
+    while data and isinstance(data[0], list):
+        data = list(chain.from_iterable(data))
+    return any(type(value) is bool for value in data)
+
+
 def _finite(array: Tensor, spec: TensorSpec) -> Tensor:
-    if array.dtype.kind == "f":
-        flat = array.reshape(-1)
-        # One dot product finds nearly all bad values at once; it may overflow on large good ones.
-        if not math.isfinite(np.dot(flat, flat)) and not np.isfinite(array).all():
-            raise InvalidInput(f"input {spec.name!r} has NaN or infinite values")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise InvalidInput(f"input {spec.name!r} has NaN, infinite or too large values")
     return array
 
 
@@ -450,12 +516,24 @@ def _pin(value: Any) -> VariantName | None:
         return None
     if not isinstance(value, str):
         raise InvalidInput("'variant' must be the name of a variant")
+    if len(value) > MAX_NAME:
+        raise InvalidInput(f"no variant has a name of {len(value)} characters")
     return VariantName(value)
 
 
 def _unknown(what: str, given: Any, known: frozenset[str]) -> str:
-    extra = ", ".join(sorted(str(name)[:40] for name in set(given) - known))
+    extra = ", ".join(sorted(str(name)[:40] for name in set(given) - known)[:5])
     return f"unknown {what}: {extra}; known are: {', '.join(sorted(known))}"
+
+
+def _shape(spec: TensorSpec) -> str:
+    return f"[{', '.join(['rows', *map(str, spec.shape)])}]"
+
+
+def _shown(value: Any) -> str:
+    """A wrong value as an error repeats it."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 # -- writing ------------------------------------------------------------------------------------
@@ -463,16 +541,32 @@ def _unknown(what: str, given: Any, known: frozenset[str]) -> str:
 
 def encode_v1(task: Task, outputs: Sequence[Tensor], used: Used) -> bytes:
     """The body of a reply to ``/v1/query``."""
-    reply: dict[str, Any] = used._asdict()
-    if len(outputs) == 1:
-        reply["outputs"] = outputs[0]
-    else:
-        reply["outputs"] = dict(zip((s.name for s in task.outputs), outputs, strict=True))
-    if task.labels:
-        best = outputs[0].argmax(axis=1)
-        reply["labels"] = [task.labels[i] for i in best.tolist()]
-        reply["scores"] = outputs[0][np.arange(len(best)), best]
+    first = outputs[0]
+    reply = _used(used)
+    reply["outputs"] = (
+        first
+        if len(outputs) == 1
+        else dict(zip((spec.name for spec in task.outputs), outputs, strict=True))
+    )
+    labels = task.labels
+    if labels:
+        if first.size == len(labels):  # one row, as nearly always
+            best = int(first.argmax())
+            reply["labels"] = (labels[best],)
+            reply["scores"] = first.reshape(-1)[best : best + 1]
+        else:
+            scores = first.reshape(len(first), -1)
+            reply["labels"] = [labels[index] for index in scores.argmax(axis=1).tolist()]
+            reply["scores"] = scores.max(axis=1)
     return orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _used(used: Used) -> dict[str, Any]:
+    """``used._asdict()`` at a fraction of its time."""
+    return dict(zip(_USED, used, strict=True))
+
+
+_USED = Used._fields
 
 
 def encode_v2(
@@ -499,7 +593,7 @@ def encode_v2(
         "model_name": asked.task.name,
         "model_version": used.variant if request.pinned else used.model_version,
         "outputs": listed,
-        "parameters": used._asdict(),
+        "parameters": _used(used),
     }
     if request.id is not None:
         reply["id"] = request.id

@@ -8,12 +8,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from controlplane.access import Access
+from controlplane.access import OPEN, Access
 from controlplane.api import ApiContext, build_api
+from controlplane.api_bodies import INFER, QUERY
+from controlplane.api_errors import RequestIds
 from controlplane.http_errors import error_body, error_headers, status_of
 from controlplane.live import LiveState
 from controlplane.metrics import GatewayCollector
@@ -76,11 +78,12 @@ class Guarded:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            error = self.access.check(scope["headers"])
+            is_open = scope["method"] == "GET" and scope["path"] in OPEN
+            error = self.access.check(scope["headers"], open=is_open)
             if error is None and scope["path"].startswith("/v2/"):
                 error = self._body(scope)
             if error is not None:
-                await _answer(error)(scope, receive, send)
+                await RequestIds(_refusal(error))(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
@@ -91,13 +94,15 @@ class Guarded:
         return None
 
 
-def _answer(error: ModellessError) -> Response:
-    return Response(
-        orjson.dumps(error_body(error, "")),
-        status_of(error),
-        error_headers(error),
-        "application/json",
-    )
+def _refusal(error: ModellessError) -> AsgiApp:
+    """An application that answers with an error, under the request id of its scope."""
+
+    async def refuse(scope: Message, receive: Receive, send: Send) -> None:
+        body = error_body(error, scope["state"]["request_id"])
+        response = JSONResponse(body, status_of(error), error_headers(error))
+        await response(scope, receive, send)
+
+    return refuse
 
 
 def build_surface(
@@ -121,7 +126,12 @@ def add_metrics_route(api: FastAPI, collector: GatewayCollector) -> None:
     registry = CollectorRegistry()
     registry.register(collector)
 
-    @api.get("/metrics", tags=["running"], summary="Metrics for Prometheus")
+    @api.get(
+        "/metrics",
+        tags=["running"],
+        summary="Metrics for Prometheus",
+        response_class=PlainTextResponse,
+    )
     async def metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
@@ -137,7 +147,7 @@ def add_query_routes(api: FastAPI, gateway: "Gateway", max_body: int) -> None:
             if not answered.done():
                 lines = headers.decode("latin-1").splitlines()
                 fields = dict(line.split(": ", 1) for line in lines)
-                answered.set_result(Response(body, status, fields, "application/json"))
+                answered.set_result(Response(body, status, fields))
 
         start(respond)
         return await answered
@@ -150,65 +160,39 @@ def add_query_routes(api: FastAPI, gateway: "Gateway", max_body: int) -> None:
                 raise PayloadTooLarge(f"the body is larger than {max_body / 2**20:g} MiB")
         return bytes(body)
 
-    @api.post("/v1/query", tags=["queries"], summary="Ask a task", openapi_extra=QUERY_BODY)
+    def received_ms(request: Request) -> float:
+        """When its first byte came: it may have waited behind another one since."""
+        return float(getattr(request.state, "received_ms", None) or monotonic_ms())
+
+    @api.post("/v1/query", tags=["queries"], summary="Ask a task", openapi_extra=QUERY)
     async def query(request: Request) -> Response:
         """Name a task and what you need; the reply says which variant answered, and how."""
-        received_ms = monotonic_ms()
+        began_ms = received_ms(request)
         body = await read(request)
-        return await ask(lambda respond: path.handle_v1(body, received_ms, respond))
+        return await ask(lambda respond: path.handle_v1(body, began_ms, respond))
 
     async def infer(request: Request, task: str, variant: str | None) -> Response:
-        received_ms = monotonic_ms()
+        began_ms = received_ms(request)
         body = await read(request)
-        length = request.headers.get("inference-header-content-length", "")
-        json_length = int(length) if length.isdigit() else None
+        header = request.headers.get("inference-header-content-length")
+        length = None if header is None else header.encode("latin-1")
         return await ask(
-            lambda respond: path.handle_v2(task, variant, body, json_length, received_ms, respond)
+            lambda respond: path.handle_v2(task, variant, body, length, began_ms, respond)
         )
 
-    @api.post("/v2/models/{task}/infer", tags=["queries"], summary="Infer (v2)")
+    @api.post(
+        "/v2/models/{task}/infer", tags=["queries"], summary="Infer (v2)", openapi_extra=INFER
+    )
     async def infer_task(request: Request, task: str) -> Response:
         """Open Inference Protocol: the model name is the task."""
         return await infer(request, task, None)
 
     @api.post(
-        "/v2/models/{task}/versions/{variant}/infer", tags=["queries"], summary="Infer, pinned (v2)"
+        "/v2/models/{task}/versions/{variant}/infer",
+        tags=["queries"],
+        summary="Infer, pinned (v2)",
+        openapi_extra=INFER,
     )
     async def infer_variant(request: Request, task: str, variant: str) -> Response:
         """Open Inference Protocol: the version pins a variant."""
         return await infer(request, task, variant)
-
-
-QUERY_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["task", "inputs"],
-                    "additionalProperties": False,
-                    "properties": {
-                        "task": {"type": "string", "example": "digits"},
-                        "slo": {
-                            "type": "object",
-                            "additionalProperties": False,
-                            "properties": {
-                                "latency_ms": {"type": "number", "exclusiveMinimum": 0},
-                                "accuracy": {"type": "number", "minimum": 0, "maximum": 1},
-                                "cost": {"type": "number", "minimum": 0},
-                                "prefer": {"enum": ["cost", "accuracy", "latency"]},
-                            },
-                        },
-                        "inputs": {
-                            "description": "A list of rows, or an object name to rows.",
-                            "oneOf": [{"type": "array"}, {"type": "object"}],
-                        },
-                        "best_effort": {"type": "boolean", "default": False},
-                        "variant": {"type": "string", "description": "Pin this variant."},
-                    },
-                }
-            }
-        },
-    }
-}
