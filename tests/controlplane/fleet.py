@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from controlplane.cluster import WorkerAddress
 from controlplane.live import LiveState
@@ -17,6 +18,7 @@ from controlplane.settings import Settings, load_settings
 from controlplane.valkey import EmbeddedValkey
 from tests.controlplane.builders import DIGITS, digest
 from variants.catalog import Catalog
+from variants.errors import StateUnavailable
 from variants.memory import MemoryCatalog
 from variants.store import FileArtifactStore
 from variants.types import (
@@ -105,6 +107,24 @@ def register_echo(
         )
     )
     return name
+
+
+class FailingCatalog:
+    """A catalog whose every method raises while ``away``."""
+
+    def __init__(self, catalog: MemoryCatalog) -> None:
+        self.catalog = catalog
+        self.away = False
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.catalog, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            if self.away and name != "close":
+                raise StateUnavailable("the catalog is away")
+            return method(*arguments, **named)
+
+        return call
 
 
 @dataclass(slots=True)

@@ -5,35 +5,16 @@ import logging
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.controlplane.fleet import KIND, Fleet, eventually, fleet
-from variants.errors import StaleEpoch, StateUnavailable
+from tests.controlplane.fleet import KIND, FailingCatalog, Fleet, eventually, fleet
+from variants.errors import StaleEpoch
 from variants.memory import MemoryCatalog
 from variants.sql import open_catalog
 from variants.types import DeviceKindName
 
 A, B = "a-v1-echo-fp32", "b-v1-echo-fp32"
-
-
-class FailingCatalog:
-    """A catalog whose every method raises while ``away``."""
-
-    def __init__(self, catalog: MemoryCatalog) -> None:
-        self.catalog = catalog
-        self.away = False
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.catalog, name)
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            if self.away:
-                raise StateUnavailable("the catalog is away")
-            return method(*arguments, **named)
-
-        return call
 
 
 async def test_everything_registered_is_loaded(tmp_path: Path) -> None:
