@@ -8,14 +8,18 @@ predicted, that **no admitted query becomes late**:
   decides the variant, its batch grows while it stays in time for the head) and ``alone`` (every
   query by itself). Each is memoryless: what follows its first batch is again the same schedule of
   the rest. So once one of them is in time, following it stays in time.
-* *Admission.* A query enters if a forecast of the queue with it is in time for everyone.
-* *Batch.* The head decides the variant; the largest batch after which a forecast of the rest is in
-  time for everyone runs now. Nothing waits to fill a batch.
+* *Agenda.* A forecast that was in time is kept as an ``Agenda`` and changed query by query, which
+  takes the square root of the queue's length instead of all of it. Why it proves that everybody is
+  in time, and why real batches keep it true, is said there.
+* *Admission.* A query enters if the agenda or a forecast of the queue with it is in time for
+  everyone.
+* *Batch.* The head decides the variant; the largest batch after which the agenda or a forecast of
+  the rest is in time for everyone runs now. Nothing waits to fill a batch.
 
-Usually slack is ample and both decisions take constant time: when all work together, from now,
-ends before the earliest deadline, no order can make anyone late. Forecasts are computed only when
-slack is short, and between two batches only for a bounded number of steps; beyond it a query is
-refused, which is always safe.
+There are three tiers. Usually slack is ample and both decisions take constant time: when all work
+together, from now, ends before the earliest deadline, no order can make anyone late. When slack is
+short, the agenda decides. Where it says no and the queue is short, forecasts look once more, for a
+bounded number of steps between two batches; beyond it a query is refused, which is always safe.
 
 *Fairness.* Each task has a planned share of the time. A task is above it when its part of the busy
 time of the last seconds, queued work included, exceeds the share; time that no plan names is split
@@ -26,12 +30,14 @@ So when the backlog grows, it is refused first and the other half stays free for
 All times are milliseconds on one clock of the caller's choosing.
 """
 
+from bisect import insort
 from collections.abc import Sequence
 from enum import StrEnum
 from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
+from planner.agenda import ROUNDING_MS, Agenda, Entry
 from planner.lanes import Item, Lane, Tenant
 from planner.types import LatencyTable
 
@@ -42,10 +48,11 @@ GREEDY_BUDGET = 0.5
 ACTIVE_MS = 2_000.0
 """A task counts as active for this long after a query of it arrived."""
 FORECAST_STEPS = 4_096
-"""Queries that forecasts for admission look at between two batches."""
+"""Queries that forecasts look at between two batches, and again when one is formed."""
 EXACT_QUEUE = 128
-"""Up to this many waiting queries every batch size is tried; above, each time half of the last."""
-ROUNDING_MS = 1e-6
+"""Up to this many waiting queries, forecasts look again at what the agenda denies."""
+REMAKE = 128
+"""An agenda lives for at least so many queries before a denial has it made anew."""
 
 
 class Verdict(StrEnum):
@@ -67,65 +74,88 @@ class Batch(NamedTuple):
     predicted_ms: float
 
 
-_Entry = tuple[float, int, Item]
+Runs = list[tuple[Lane, list[Entry]]]
+"""Batches in the order in which they would run."""
 
 
-def merged_in_time(
-    order: Sequence[_Entry], start_ms: float, fresh: Item | None = None, limit_ms: float = inf
-) -> bool:
-    """Whether all are in time when batches grow as far as the deadline of their head allows.
+def merged(
+    order: Sequence[Entry],
+    start_ms: float,
+    fresh: Item | None = None,
+    limit_ms: float = inf,
+    *,
+    strict: bool = True,
+) -> Runs | None:
+    """The batches when each grows as far as the deadline of its head allows; ``None`` if late.
 
-    ``order`` ascends by deadline. ``fresh`` has to be done by ``limit_ms`` as well.
+    ``order`` ascends by deadline. ``fresh`` has to be done by ``limit_ms`` as well. Batches do not
+    grow in a lane that gains nothing by it. If not ``strict``, lateness does not matter: a batch
+    whose head is late is as large as it can be.
     """
-    queues: dict[Lane, list[Item]] = {}
-    for _, _, item in order:
-        queues.setdefault(item.lane, []).append(item)
+    queues: dict[Lane, list[Entry]] = {}
+    for entry in order:
+        queues.setdefault(entry[2].lane, []).append(entry)
     taken = dict.fromkeys(queues, 0)
     met = dict.fromkeys(queues, 0)
+    runs: Runs = []
     for deadline_ms, _, head in order:
         lane = head.lane
+        first = met[lane]
         met[lane] += 1
-        first = taken[lane]
-        if met[lane] <= first:
+        if first < taken[lane]:
             continue
         queue, ms, correction, rows = queues[lane], lane.ms, lane.correction, head.rows
         done_ms = start_ms + ms[rows] * correction
+        reach_ms = deadline_ms
         if done_ms > deadline_ms + ROUNDING_MS:
-            return False
+            if strict:
+                return None
+            reach_ms = inf
         last = first + 1
-        while last < len(queue):
-            more = rows + queue[last].rows
+        while lane.gains and last < len(queue):
+            more = rows + queue[last][2].rows
             if more > lane.max_batch:
                 break
             later_ms = start_ms + ms[more] * correction
-            if later_ms > deadline_ms:
+            if later_ms > reach_ms:
                 break
             rows, done_ms = more, later_ms
             last += 1
-        if done_ms > limit_ms and fresh in queue[first:last]:
-            return False
+        entries = queue[first:last]
+        if done_ms > limit_ms and any(entry[2] is fresh for entry in entries):
+            return None
+        runs.append((lane, entries))
         start_ms = done_ms
         taken[lane] = last
-    return True
+    return runs
 
 
-def alone_in_time(
-    order: Sequence[_Entry], start_ms: float, fresh: Item | None = None, limit_ms: float = inf
-) -> bool:
-    """Whether all are in time when every query runs by itself, in the given order."""
+def alone(
+    order: Sequence[Entry], start_ms: float, fresh: Item | None = None, limit_ms: float = inf
+) -> Runs | None:
+    """Every query by itself, in the given order; ``None`` if one is late."""
     for deadline_ms, _, item in order:
         lane = item.lane
         start_ms += lane.ms[item.rows] * lane.correction
         if start_ms > deadline_ms + ROUNDING_MS or (item is fresh and start_ms > limit_ms):
-            return False
-    return True
+            return None
+    return [(entry[2].lane, [entry]) for entry in order]
+
+
+def forecast(
+    order: Sequence[Entry], start_ms: float, fresh: Item | None = None, limit_ms: float = inf
+) -> Runs | None:
+    """Batches that are in time, if one of the two ways finds them. Takes O(n)."""
+    runs = merged(order, start_ms, fresh, limit_ms)
+    return alone(order, start_ms, fresh, limit_ms) if runs is None else runs
 
 
 class Schedule:
     """The queue of one slice and the two decisions about it. Deterministic; knows no clock."""
 
-    def __init__(self, max_queue: int = MAX_QUEUE) -> None:
+    def __init__(self, max_queue: int = MAX_QUEUE, exact_queue: int = EXACT_QUEUE) -> None:
         self.max_queue = max_queue
+        self._exact_queue = exact_queue
         self.busy_until_ms = 0.0
         """When the running batch is predicted to be done; in the past when none runs."""
         self.count = 0
@@ -138,6 +168,8 @@ class Schedule:
         self._earliest_ms = inf
         self._latest_ms = -inf
         self._steps = FORECAST_STEPS
+        self._agenda: Agenda | None = None
+        """Holds all that waits, while slack is short."""
 
     def add_lane(self, task: str, table: LatencyTable, share: float = 0.0) -> Lane:
         """A lane for a variant that was loaded."""
@@ -151,6 +183,7 @@ class Schedule:
         """Take out all that waits in a lane, earliest deadline first."""
         items = [entry[2] for entry in sorted(lane.queue)]
         lane.queue.clear()
+        self._leave(lane, len(items))
         self._resize(lane, -len(items), -lane.rows)
         return items
 
@@ -165,6 +198,8 @@ class Schedule:
         self._floor_ms -= lane.rows * lane.unit_ms * lane.correction
         if table.max_batch >= max((entry[2].rows for entry in lane.queue), default=1):
             lane.set_table(table)
+            if self._agenda is not None:
+                self._agenda.recost(lane, anew=True)
         self._floor_ms += lane.rows * lane.unit_ms * lane.correction
         lane.tenant.share = share
         self._resize(lane, 0, 0)
@@ -173,6 +208,8 @@ class Schedule:
         """Set the factor observed / predicted of a lane."""
         self._floor_ms += lane.rows * lane.unit_ms * (correction - lane.correction)
         lane.correction = correction
+        if self._agenda is not None:
+            self._agenda.recost(lane)
         if lane.rows:
             self._resize(lane, 0, 0)
 
@@ -195,32 +232,56 @@ class Schedule:
         done_ms = start_ms + self.work_ms + added_ms
         ample = done_ms <= min(deadline_ms, self._earliest_ms)
         modest_ms = now_ms + GREEDY_BUDGET * (deadline_ms - now_ms)
+        entry = (deadline_ms, self._order, item)
+        proved = False
         if not ample or done_ms > modest_ms:
             greedy = len(self._tenants) > 1 and self._over_share(lane.tenant, now_ms)
-            if (greedy or not ample) and not self._forecast(
-                item, start_ms, modest_ms if greedy else deadline_ms
-            ):
-                return Verdict.OVER_SHARE if greedy else Verdict.WOULD_BE_LATE
-        self._push(item, added_ms)
+            if greedy or not ample:
+                if not self._fits(entry, start_ms, modest_ms if greedy else deadline_ms):
+                    return Verdict.OVER_SHARE if greedy else Verdict.WOULD_BE_LATE
+                proved = True
+        if not proved and self._agenda is not None and not self._agenda.insert(entry, start_ms):
+            self._agenda = None  # ample slack is proof enough
+        self._push(entry, added_ms)
         return Verdict.ADMITTED
 
-    def _forecast(self, item: Item, start_ms: float, limit_ms: float) -> bool:
-        """Whether everybody is in time with the query in the queue and it by ``limit_ms``."""
+    def _fits(self, entry: Entry, start_ms: float, limit_ms: float) -> bool:
+        """Whether everybody is in time with a query in the queue and it by ``limit_ms``.
+
+        If so, the agenda holds it.
+        """
+        deadline_ms, _, item = entry
         lane, rows = item.lane, item.rows
         if start_ms + lane.ms[rows] * lane.correction > limit_ms:
             return False
         floor_ms = self._floor_ms + rows * lane.unit_ms * lane.correction
-        if item.deadline_ms >= self._latest_ms and start_ms + floor_ms > item.deadline_ms:
+        if deadline_ms >= self._latest_ms and start_ms + floor_ms > deadline_ms:
             return False  # all of the queue has to be done before it, however it is batched
-        if self._steps < self.count:
-            return False
+        short = self.count <= self._exact_queue and self._steps >= self.count
+        agenda = self._agenda
+        if agenda is None and not short:
+            agenda = self._agenda = self._foreseen(self._ordered(), start_ms)
+        if agenda is not None:
+            if agenda.insert(entry, start_ms, limit_ms):
+                return True
+            # Changed as often as it is long, it has half-full batches: making it anew is paid for.
+            if not short and agenda.added <= max(self.count, REMAKE):
+                return False
+            agenda.added = 0
         self._steps -= self.count + 1
         order = self._ordered()
-        order.append((item.deadline_ms, self._order, item))
-        order.sort()
-        return merged_in_time(order, start_ms, item, limit_ms) or alone_in_time(
-            order, start_ms, item, limit_ms
-        )
+        insort(order, entry)
+        runs = forecast(order, start_ms, item, limit_ms)
+        if runs is None:
+            return False
+        self._agenda = Agenda(runs)
+        return True
+
+    @staticmethod
+    def _foreseen(order: Sequence[Entry], start_ms: float) -> Agenda:
+        """A new agenda; late if no forecast is in time."""
+        runs = forecast(order, start_ms)
+        return Agenda(runs or merged(order, start_ms, strict=False) or ())
 
     def _over_share(self, tenant: Tenant, now_ms: float) -> bool:
         active = [t for t in self._tenants.values() if now_ms - t.seen_ms <= ACTIVE_MS]
@@ -250,6 +311,7 @@ class Schedule:
                 late.append(item)
                 count, rows = count + 1, rows + item.rows
             if count:
+                self._leave(lane, count)
                 self._resize(lane, -count, -rows)
         return late
 
@@ -272,6 +334,10 @@ class Schedule:
                 rows -= entry[2].rows
             del entries[count:]
             batch_ms = lane.ms[rows] * lane.correction
+        elif self._agenda is not None:
+            self._agenda.take(lane, count)
+            if ample and not self._agenda.in_time(now_ms + batch_ms):
+                self._agenda = None  # ample slack is proof enough
         self._resize(lane, -count, -rows)
         self.busy_until_ms = now_ms + batch_ms
         return Batch(lane, [entry[2] for entry in entries], rows, batch_ms)
@@ -283,7 +349,7 @@ class Schedule:
         tenant.stamp_ms = now_ms
         self.busy_until_ms = now_ms
 
-    def _candidates(self, lane: Lane, now_ms: float) -> tuple[list[_Entry], int]:
+    def _candidates(self, lane: Lane, now_ms: float) -> tuple[list[Entry], int]:
         """Pop as many as fit the largest batch and are done before the head's deadline.
 
         If even the head alone is late, the batch is as large as it can be: that catches up fastest.
@@ -302,36 +368,57 @@ class Schedule:
             rows = more
         return entries, rows
 
-    def _largest_safe(self, lane: Lane, entries: list[_Entry], now_ms: float) -> int:
-        """How many of the candidates can run now so that a forecast of the rest is in time.
+    def _largest_safe(self, lane: Lane, entries: list[Entry], now_ms: float) -> int:
+        """How many of the candidates can run now so that the rest is in time.
 
-        All of them when it is late in any case.
+        At least what the agenda runs first. When somebody is late in any case: all of them if that
+        catches up.
         """
-        rest = self._ordered()
+        if self._agenda is None:
+            self._agenda = self._foreseen(sorted(self._ordered() + entries), now_ms)
+        agenda, steps = self._agenda, FORECAST_STEPS
+        first = agenda.first_count(lane)
         count = len(entries)
         while count:
             rows = sum(entry[2].rows for entry in entries[:count])
             done_ms = now_ms + lane.ms[rows] * lane.correction
-            order = sorted(rest + entries[count:])
-            if merged_in_time(order, done_ms) or alone_in_time(order, done_ms):
+            change = agenda.take(lane, count)
+            if agenda.in_time(done_ms):
                 return count
-            count = count - 1 if self.count <= EXACT_QUEUE else count // 2
-        return len(entries)
+            agenda.undo(change)
+            short = self.count <= self._exact_queue and steps >= self.count
+            if short:
+                steps -= self.count
+                runs = forecast(sorted(self._ordered() + entries[count:]), done_ms)
+                if runs is not None:
+                    self._agenda = Agenda(runs)
+                    return count
+            smaller = count - 1 if short else count // 2
+            count = smaller if count <= first else max(smaller, first)
+        count = len(entries) if lane.gains else first
+        agenda.take(lane, count)
+        return count
 
     # -- book-keeping -----------------------------------------------------------------------------
 
-    def _ordered(self) -> list[_Entry]:
-        order: list[_Entry] = []
+    def _leave(self, lane: Lane, count: int) -> None:
+        """The earliest queries left a lane without running."""
+        if self._agenda is not None and count:
+            self._agenda.take(lane, count)
+
+    def _ordered(self) -> list[Entry]:
+        order: list[Entry] = []
         for lane in self._active:
             order += lane.queue
         order.sort()
         return order
 
-    def _push(self, item: Item, added_ms: float) -> None:
-        lane, deadline_ms = item.lane, item.deadline_ms
+    def _push(self, entry: Entry, added_ms: float) -> None:
+        deadline_ms, _, item = entry
+        lane = item.lane
         if not lane.queue:
             self._active.append(lane)
-        heappush(lane.queue, (deadline_ms, self._order, item))
+        heappush(lane.queue, entry)
         self._order += 1
         lane.rows += item.rows
         lane.work_ms += added_ms
@@ -349,6 +436,7 @@ class Schedule:
             self.work_ms = self._floor_ms = lane.work_ms = 0.0
             self._earliest_ms, self._latest_ms = inf, -inf
             self._active.clear()
+            self._agenda = None
             return
         self._floor_ms += rows * lane.unit_ms * lane.correction
         work_ms = lane.bound_ms(len(lane.queue), lane.rows)

@@ -1,5 +1,6 @@
 """Lanes: the waiting queries of each loaded variant, what they take, and whose they are."""
 
+from itertools import pairwise
 from math import exp, inf
 
 from planner.types import LatencyTable
@@ -39,7 +40,8 @@ class Lane:
     """The waiting queries of one loaded variant."""
 
     __slots__ = (
-        "correction", "max_batch", "ms", "queue", "rows", "task", "tenant", "unit_ms", "work_ms",
+        "correction", "gains", "max_batch", "ms", "queue", "rows", "task", "tenant", "unit_ms",
+        "work_ms",
     )  # fmt: skip
 
     def __init__(self, task: str, tenant: Tenant, table: LatencyTable) -> None:
@@ -60,9 +62,14 @@ class Lane:
         return cls(task, Tenant(), table)
 
     def set_table(self, table: LatencyTable) -> None:
+        """Take over a table. ``gains`` says whether a row can be cheaper in a larger batch."""
         self.ms = table.ms
         self.max_batch = table.max_batch
-        self.unit_ms = min(ms / b for b, ms in enumerate(table.ms) if b)
+        each_ms = [ms / rows for rows, ms in enumerate(table.ms) if rows]
+        self.unit_ms = min(each_ms)
+        # If a row costs no less in a larger batch, two batches never cost more than one of both:
+        # ms[a] <= a / (a + b) * ms[a + b], and the same for b.
+        self.gains = any(more < less * (1 - 1e-9) for less, more in pairwise(each_ms))
 
     def latency_ms(self, rows: int) -> float:
         """Predicted latency of a batch."""

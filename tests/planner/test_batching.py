@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.batching import Schedule, Verdict
+from planner.batching import EXACT_QUEUE, Schedule, Verdict
 from planner.lanes import Item, Lane, learned, relaxed
 from planner.types import LatencyTable
 
@@ -193,15 +193,23 @@ def test_a_pessimistic_correction_is_forgotten_while_nothing_is_observed() -> No
     assert relaxed(0.5, 5_000.0) == 0.5
 
 
-def test_forecasts_between_two_batches_are_bounded() -> None:
-    """With 1,000 far deadlines waiting, near ones need forecasts: after four it refuses."""
+def test_a_long_queue_with_far_deadlines_keeps_no_near_one_out() -> None:
+    """1,000 far ones take until 1,000 ms of 2,000: near ones enter until 100 ms are full."""
     schedule = Schedule()
     far = schedule.add_lane("a", LatencyTable([(1, 1.0)]))
     near = schedule.add_lane("a", LatencyTable([(1, 1.0)]))
     assert all(admit(schedule, far, *[2_000.0] * 1_000))
-    assert admit(schedule, near, *[100.0] * 6) == [True] * 4 + [False] * 2
-    schedule.next_batch(0.0)
-    assert admit(schedule, near, 100.0) == [True]
+    assert admit(schedule, near, *[100.0] * 101) == [True] * 100 + [False]
+    assert [done_ms for done_ms, _ in run_all(schedule)] == [float(n) for n in range(1, 1_101)]
+
+
+def test_a_long_queue_is_filled_to_the_last_place() -> None:
+    """As many as fit before their deadline enter, whatever the order in which they come."""
+    schedule = Schedule()
+    lane = schedule.add_lane("a", LatencyTable([(1, 1.0)]))
+    deadlines_ms = [float(n * 7 % 1_000 + 1) for n in range(1_000)]
+    assert admit(schedule, lane, *deadlines_ms) == [True] * 1_000
+    assert admit(schedule, lane, 1_000.0, 500.0, 1_001.0) == [False, False, True]
 
 
 linear = st.integers(5, 15).map(lambda ms: LatencyTable([(1, ms), (8, 8.0 * ms)]))
@@ -221,12 +229,12 @@ arrivals = st.lists(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(tables, min_size=3, max_size=3), arrivals)
+@given(st.lists(tables, min_size=3, max_size=3), arrivals, st.sampled_from((0, 4, EXACT_QUEUE)))
 def test_with_exact_latencies_no_admitted_query_is_late(
-    found: list[LatencyTable], queries: list[tuple[int, int, int, int]]
+    found: list[LatencyTable], queries: list[tuple[int, int, int, int]], exact_queue: int
 ) -> None:
     """Also: no batch exceeds its table, its queries are the earliest of its lane, none is lost."""
-    schedule = Schedule()
+    schedule = Schedule(exact_queue=exact_queue)
     lanes = [schedule.add_lane(f"task-{i % 2}", table, 0.5) for i, table in enumerate(found)]
     waiting: list[Item] = []
     answered: list[Item] = []

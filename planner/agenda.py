@@ -1,0 +1,342 @@
+"""The agenda: batches that would run one after the other with everybody in time.
+
+It is the proof behind admission when slack is short and the queue is long. Nobody has to follow it;
+it only has to exist. Three things hold for it:
+
+* Batches are in the order of their heads' deadlines, and each is done by its head's deadline, hence
+  by the deadline of everybody in it.
+* The batches of a lane are consecutive pieces of its queue, earliest deadline first. So the first
+  batch holds the most urgent query of all and is a prefix of its lane's queue.
+* A batch costs what the lane's table says of its rows: nothing is assumed of later merging.
+
+*Why a proof stays one.* Running the first batch leaves the others, which begin when it is done: the
+rest of an agenda in time is an agenda in time. A query enters only if the agenda with it is in time
+again. A batch that takes more than the first entry runs only if what it leaves is in time from its
+end. So real batching departs from the agenda only to something verified, and while latencies are
+as predicted nobody admitted is late.
+
+The order is kept in blocks of a few dozen batches. Each block knows how long it takes and its least
+slack, counted from its own begin; so "is everybody in time from here on" costs the square root of
+the number of batches, in C loops, and a change costs one block.
+"""
+
+from bisect import bisect, bisect_left, insort
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from math import inf
+from operator import sub
+
+from planner.lanes import Item, Lane
+
+Entry = tuple[float, int, Item]
+"""Deadline in ms, order of arrival, query: sorts earliest deadline first."""
+
+BLOCK = 48
+"""Batches in a block when it is cut in two; of the order of the root of the longest queue."""
+HOPS = 8
+"""Full batches that a new query may shift by one before a new batch is opened behind them."""
+HEADROOM = 1.02
+"""A lane whose correction rises is costed with so much more, so that small rises cost nothing."""
+STALE = 1.05
+"""A lane whose correction fell by so much is costed anew."""
+ROUNDING_MS = 1e-6
+
+Change = tuple[list["Foreseen"], list["Foreseen"]]
+"""Batches that left and batches that took their place."""
+
+
+class Foreseen:
+    """A batch of the agenda: neighbours in the queue of one lane."""
+
+    __slots__ = ("cost_ms", "entries", "lane", "rows")
+
+    def __init__(self, lane: Lane, entries: list[Entry], factor: float) -> None:
+        self.lane = lane
+        self.entries = entries
+        self.rows = entries[0][2].rows if len(entries) == 1 else sum(e[2].rows for e in entries)
+        self.cost_ms = lane.ms[self.rows] * factor
+
+
+class _Block:
+    """Neighbouring batches; four lists side by side, so that sums run in C."""
+
+    __slots__ = ("batches", "costs", "heads", "limits")
+
+    def __init__(self, batches: list[Foreseen]) -> None:
+        self.batches = batches
+        self.heads = [batch.entries[0] for batch in batches]
+        self.limits = [head[0] for head in self.heads]
+        self.costs = [batch.cost_ms for batch in batches]
+
+
+class _Row:
+    """The batches of one lane, in order."""
+
+    __slots__ = ("batches", "factor", "heads")
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        """The correction that the costs count with; never below the lane's own."""
+        self.batches: list[Foreseen] = []
+        self.heads: list[Entry] = []
+
+
+class Agenda:
+    """Batches in the order of their heads' deadlines, with their slack."""
+
+    def __init__(self, batches: Iterable[tuple[Lane, list[Entry]]]) -> None:
+        """Take batches over; those of a lane are consecutive pieces of its queue."""
+        self.added = 0
+        """Queries that entered one by one since the agenda was made."""
+        self._rows: dict[Lane, _Row] = {}
+        ordered = sorted(
+            (Foreseen(lane, entries, lane.correction) for lane, entries in batches), key=_head
+        )
+        for batch in ordered:
+            row = self._row(batch.lane)
+            row.batches.append(batch)
+            row.heads.append(batch.entries[0])
+        self._blocks = [
+            _Block(ordered[at : at + BLOCK // 2]) for at in range(0, len(ordered), BLOCK // 2)
+        ]
+        self._firsts: list[Entry] = [block.heads[0] for block in self._blocks]
+        self._totals = [0.0] * len(self._blocks)
+        self._slacks = [inf] * len(self._blocks)
+        for at in range(len(self._blocks)):
+            self._refresh(at)
+
+    # -- questions --------------------------------------------------------------------------------
+
+    def in_time(self, start_ms: float, since: Entry | None = None) -> bool:
+        """Whether all batches are done by their deadlines, or those from an entry's block on."""
+        return self._slack_ms(start_ms, 0 if since is None else self._block_of(since)) >= (
+            -ROUNDING_MS
+        )
+
+    def first_count(self, lane: Lane) -> int:
+        """How many queries the first batch of a lane has."""
+        return len(self._rows[lane].batches[0].entries)
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def insert(self, entry: Entry, start_ms: float, limit_ms: float = inf) -> bool:
+        """Take a query in if everybody is in time with it, and it by ``limit_ms`` as well.
+
+        Where batches pay, it joins its neighbours: then it costs only what it adds to their batch.
+        If that makes somebody late, or nothing is gained by batches, it gets a place by its own
+        deadline and delays only those behind.
+        """
+        lane = entry[2].lane
+        row = self._row(lane)
+        at = bisect(row.heads, entry) - 1
+        ways = (_joined, _apart) if lane.gains else (_apart,)
+        for way in ways:
+            pieces = way(row, at, entry)
+            if pieces is None:
+                continue
+            count, cut = pieces
+            begin = max(at, 0)
+            olds = row.batches[begin : begin + count]
+            news = [Foreseen(lane, entries, row.factor) for entries in cut]
+            if self._fits(olds, news, entry, start_ms, limit_ms):
+                self.added += 1
+                return True
+        return False
+
+    def take(self, lane: Lane, count: int) -> Change:
+        """Take out the earliest queries of a lane; ``undo`` takes it back."""
+        row = self._rows[lane]
+        olds: list[Foreseen] = []
+        news: list[Foreseen] = []
+        for batch in row.batches:
+            if not count:
+                break
+            olds.append(batch)
+            if len(batch.entries) > count:
+                news.append(Foreseen(lane, batch.entries[count:], row.factor))
+                break
+            count -= len(batch.entries)
+        self._swap(olds, news)
+        return olds, news
+
+    def undo(self, change: Change) -> None:
+        olds, news = change
+        self._swap(news, olds)
+
+    def recost(self, lane: Lane, *, anew: bool = False) -> None:
+        """Follow a lane's correction, or with ``anew`` its table."""
+        row = self._row(lane)
+        risen = lane.correction > row.factor
+        if not (anew or risen or lane.correction * STALE < row.factor):
+            return
+        row.factor = lane.correction * (HEADROOM if risen else 1.0)
+        for batch in row.batches:
+            batch.cost_ms = lane.ms[batch.rows] * row.factor
+        for at, block in enumerate(self._blocks):
+            block.costs = [batch.cost_ms for batch in block.batches]
+            self._refresh(at)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _row(self, lane: Lane) -> _Row:
+        row = self._rows.get(lane)
+        if row is None:
+            row = self._rows[lane] = _Row(lane.correction)
+        return row
+
+    def _fits(
+        self, olds: list[Foreseen], news: list[Foreseen], entry: Entry, start_ms: float,
+        limit_ms: float,
+    ) -> bool:  # fmt: skip
+        """Exchange batches if everybody is in time then; leave all as it was otherwise."""
+        first = min(olds[0].entries[0], news[0].entries[0]) if olds else news[0].entries[0]
+        last = max(olds[-1].entries[0], news[-1].entries[0]) if olds else news[-1].entries[0]
+        more_ms = sum(b.cost_ms for b in news) - sum(b.cost_ms for b in olds)
+        # Whoever is behind all of the change is delayed by exactly what it adds.
+        beyond = self._block_of(last) + 1
+        if self._slack_ms(start_ms, beyond) < more_ms - ROUNDING_MS:
+            return False
+        self._swap(olds, news)
+        if self.in_time(start_ms, first) and (
+            limit_ms >= entry[0] or self._done_ms(entry, news, start_ms) <= limit_ms
+        ):
+            return True
+        self._swap(news, olds)
+        return False
+
+    def _done_ms(self, entry: Entry, among: list[Foreseen], start_ms: float) -> float:
+        """When the batch with an entry is done."""
+        batch = next(b for b in among if entry in b.entries)
+        at = self._block_of(batch.entries[0])
+        block = self._blocks[at]
+        upto = bisect(block.heads, batch.entries[0])
+        return start_ms + sum(self._totals[:at]) + sum(block.costs[:upto])
+
+    def _slack_ms(self, start_ms: float, since: int) -> float:
+        """The least slack in the blocks from one on."""
+        totals = self._totals
+        if since >= len(totals):
+            return inf
+        begin_ms = start_ms + sum(totals[:since])
+        begins = accumulate(totals[since:], initial=begin_ms)
+        return float(min(map(sub, self._slacks[since:], begins)))
+
+    def _block_of(self, entry: Entry) -> int:
+        return max(bisect(self._firsts, entry) - 1, 0)
+
+    def _swap(self, olds: Sequence[Foreseen], news: Sequence[Foreseen]) -> None:
+        if len(olds) == len(news) == 1 and olds[0].entries[0] is news[0].entries[0]:
+            self._replace(olds[0], news[0])
+            return
+        for batch in olds:
+            self._remove(batch)
+        for batch in news:
+            self._add(batch)
+
+    def _replace(self, old: Foreseen, new: Foreseen) -> None:
+        """Put a batch in the place of one with the same head."""
+        head = new.entries[0]
+        row = self._rows[new.lane]
+        row.batches[bisect_left(row.heads, head)] = new
+        at = self._block_of(head)
+        block = self._blocks[at]
+        index = bisect_left(block.heads, head)
+        block.batches[index] = new
+        block.costs[index] = new.cost_ms
+        self._refresh(at)
+
+    def _add(self, batch: Foreseen) -> None:
+        head = batch.entries[0]
+        row = self._rows[batch.lane]
+        at = bisect(row.heads, head)
+        row.heads.insert(at, head)
+        row.batches.insert(at, batch)
+        if not self._blocks:
+            self._blocks.append(_Block([batch]))
+            self._firsts.append(head)
+            self._totals.append(0.0)
+            self._slacks.append(0.0)
+            self._refresh(0)
+            return
+        at = self._block_of(head)
+        block = self._blocks[at]
+        index = bisect(block.heads, head)
+        block.heads.insert(index, head)
+        block.limits.insert(index, head[0])
+        block.costs.insert(index, batch.cost_ms)
+        block.batches.insert(index, batch)
+        if len(block.heads) > BLOCK:
+            half = _Block(block.batches[BLOCK // 2 :])
+            for column in (block.heads, block.limits, block.costs, block.batches):
+                del column[BLOCK // 2 :]
+            self._blocks.insert(at + 1, half)
+            self._firsts.insert(at + 1, half.heads[0])
+            self._totals.insert(at + 1, 0.0)
+            self._slacks.insert(at + 1, 0.0)
+            self._refresh(at + 1)
+        self._refresh(at)
+
+    def _remove(self, batch: Foreseen) -> None:
+        head = batch.entries[0]
+        row = self._rows[batch.lane]
+        at = bisect_left(row.heads, head)
+        del row.heads[at], row.batches[at]
+        at = self._block_of(head)
+        block = self._blocks[at]
+        index = bisect_left(block.heads, head)
+        del block.heads[index], block.limits[index], block.costs[index], block.batches[index]
+        if block.heads:
+            self._refresh(at)
+        else:
+            del self._blocks[at], self._firsts[at], self._totals[at], self._slacks[at]
+
+    def _refresh(self, at: int) -> None:
+        block = self._blocks[at]
+        self._firsts[at] = block.heads[0]
+        self._totals[at] = sum(block.costs)
+        self._slacks[at] = min(map(sub, block.limits, accumulate(block.costs)))
+
+
+Cut = tuple[int, list[list[Entry]]]
+"""How many batches of the lane are replaced, and by what."""
+
+
+def _joined(row: _Row, at: int, entry: Entry) -> Cut | None:
+    """Into the batch of its neighbours. A full one passes its last on to the next, and so on."""
+    largest = entry[2].lane.max_batch
+    begin = max(at, 0)
+    carried = [entry]
+    cut: list[list[Entry]] = []
+    for batch in row.batches[begin : begin + HOPS]:
+        entries = batch.entries.copy()
+        for each in carried:
+            insort(entries, each)
+        rows = batch.rows + sum(each[2].rows for each in carried)
+        keep = len(entries)
+        while rows > largest:
+            keep -= 1
+            rows -= entries[keep][2].rows
+        carried = entries[keep:]
+        cut.append(entries[:keep])
+        if not carried:
+            return len(cut), cut
+    if sum(each[2].rows for each in carried) > largest:
+        return None
+    return len(cut), [*cut, carried]
+
+
+def _apart(row: _Row, at: int, entry: Entry) -> Cut | None:
+    """At the place of its own deadline: a batch that spans it is cut there."""
+    if at < 0 or entry > row.batches[at].entries[-1]:
+        return 0, [[entry]]
+    batch = row.batches[at]
+    middle = bisect(batch.entries, entry)
+    before, behind = batch.entries[:middle], batch.entries[middle:]
+    lane = entry[2].lane
+    if lane.gains and entry[2].rows + sum(e[2].rows for e in behind) <= lane.max_batch:
+        return 1, [before, [entry, *behind]]
+    return 1, [before, [entry], behind]
+
+
+def _head(batch: Foreseen) -> Entry:
+    return batch.entries[0]
