@@ -14,10 +14,11 @@ from typing import Annotated, Any, Protocol
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 
 from controlplane import frontier
+from controlplane.api_bodies import REGISTRATION_FORM
 from controlplane.api_errors import ERRORS, RequestIds, add_error_handlers
 from controlplane.inventory import inventory_routes
 from controlplane.operations import Operations, Registrations
-from controlplane.pages import index_page
+from controlplane.pages import PAGES, read_page
 from controlplane.schemas import (
     DeviceSchema,
     EventSchema,
@@ -144,10 +145,18 @@ def build_api(context: ApiContext) -> FastAPI:
         description=DESCRIPTION,
         version="1",
         lifespan=lifespan,
+        # FastAPI's own pages load their scripts from another host.
+        docs_url=None,
+        redoc_url=None,
         openapi_tags=[
+            {"name": "queries", "description": "Asking a task."},
             {"name": "catalog", "description": "Tasks, models, variants and their profiles."},
             {"name": "running", "description": "Workers, the plan and why it is so."},
             {"name": "registration", "description": "Adding models and moving their versions."},
+            {
+                "name": "protocol v2",
+                "description": "Health and metadata of the Open Inference Protocol.",
+            },
         ],
         responses=ERRORS,
     )
@@ -158,13 +167,17 @@ def build_api(context: ApiContext) -> FastAPI:
     api.include_router(_running_routes(context))
     api.include_router(inventory_routes(context))
     api.include_router(_registration_routes(context, registrations))
-    page, headers = index_page()
-
-    @api.get("/", include_in_schema=False)
-    async def index() -> Response:
-        return Response(page, media_type="text/html", headers=headers)
-
+    for path, name in PAGES.items():
+        _add_page(api, path, name)
     return api
+
+
+def _add_page(api: FastAPI, path: str, name: str) -> None:
+    page, headers = read_page(name)
+
+    @api.get(path, include_in_schema=False)
+    async def show() -> Response:
+        return Response(page, media_type="text/html", headers=headers)
 
 
 def _catalog_routes(context: ApiContext) -> APIRouter:
@@ -267,7 +280,7 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
         summary="Register a model version",
         description="Checks the model, makes its variants, measures them and adds all to the "
         "catalog, or nothing. Poll the operation that it answers with.",
-        openapi_extra={"requestBody": _REGISTRATION_FORM},
+        openapi_extra={"requestBody": REGISTRATION_FORM},
         response_model_exclude_unset=True,
     )
     async def register(request: Request, response: Response) -> OperationSchema:
@@ -319,49 +332,3 @@ def _size(store: ArtifactStore, version: VersionSchema) -> int | None:
         return store.path(version.source).stat().st_size  # type: ignore[arg-type]
     except (ModellessError, OSError):
         return None
-
-
-_REGISTRATION_FORM = {
-    "required": True,
-    "content": {
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "required": ["task", "name", "model", "evaluation"],
-                "properties": {
-                    "task": {
-                        "type": "string",
-                        "description": "The task; made when it is new.",
-                        "example": "digits",
-                    },
-                    "name": {
-                        "type": "string",
-                        "description": "The model's name; a new version when it is known.",
-                        "example": "cnn-small",
-                    },
-                    "labels": {
-                        "type": "string",
-                        "description": "Class names of a new task, separated by commas.",
-                    },
-                    "stage": {"type": "string", "enum": ["candidate", "canary", "live"]},
-                    "metric": {"type": "string", "description": "How accuracy is counted."},
-                    "latency_ms": {"type": "number", "description": "Default of a new task."},
-                    "accuracy": {"type": "number", "description": "Default of a new task."},
-                    "cost": {"type": "number", "description": "Default of a new task."},
-                    "prefer": {"type": "string", "enum": ["cost", "accuracy", "latency"]},
-                    "model": {"type": "string", "format": "binary", "description": "ONNX file."},
-                    "evaluation": {
-                        "type": "string",
-                        "format": "binary",
-                        "description": "Labelled rows (.npz) to measure accuracy on.",
-                    },
-                    "calibration": {
-                        "type": "string",
-                        "format": "binary",
-                        "description": "Rows (.npz) to calibrate int8 on.",
-                    },
-                },
-            }
-        }
-    },
-}

@@ -1,18 +1,21 @@
-"""The page at ``/``: one self-contained file that reads the control API."""
+"""The pages at ``/`` and ``/docs``: self-contained files that read the control API."""
 
 import base64
 import hashlib
 import re
 from importlib.resources import files
 
+PAGES = {"/": "index.html", "/docs": "docs.html"}
+"""Where each page stands."""
 
-def index_page() -> tuple[bytes, dict[str, str]]:
-    """The page and its headers.
+
+def read_page(name: str) -> tuple[bytes, dict[str, str]]:
+    """A page and its headers.
 
     The content policy names the page's own script and style by hash: no other script can run in
     it, and it can reach nothing but the server that it came from.
     """
-    page = files(__name__).joinpath("index.html").read_text(encoding="utf-8")
+    page = files(__name__).joinpath(name).read_text(encoding="utf-8")
     script = " ".join(_hashes(page, "script"))
     style = " ".join(_hashes(page, "style"))
     policy = (
