@@ -7,13 +7,12 @@ import signal
 import struct
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controlplane.valkey import EmbeddedValkey
 from tests.controlplane.serving import (
     DOUBLE,
     FAST,
@@ -27,17 +26,6 @@ from tests.controlplane.serving import (
     until,
 )  # fmt: skip
 from variants.types import WorkerId
-
-
-@pytest.fixture(scope="module")
-def live_url() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        valkey = EmbeddedValkey(Path(folder))
-        valkey.start()
-        try:
-            yield valkey.url
-        finally:
-            valkey.stop()
 
 
 @pytest.fixture

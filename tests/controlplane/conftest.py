@@ -1,0 +1,22 @@
+"""Fixtures that tests of the control plane share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from controlplane.valkey import EmbeddedValkey
+
+
+@pytest.fixture(scope="session")
+def live_url() -> Iterator[str]:
+    """An embedded Valkey, started once."""
+    # A socket's path may hold 107 bytes, too few for a test's own folder.
+    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        valkey = EmbeddedValkey(Path(folder))
+        valkey.start()
+        try:
+            yield valkey.url
+        finally:
+            valkey.stop()
