@@ -117,14 +117,13 @@ class Front(HttpToolsProtocol):
         # No scope yet: only the ordinary way needs one.
         self.url = b""
         self.headers = []
-        self.expect_100_continue = False
         self.began_ms = self.arrived_ms
         self.in_head = True
         self.head_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.in_head:  # and not in a trailer
-            super().on_header(name, value)
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self.in_head = False
@@ -141,11 +140,12 @@ class Front(HttpToolsProtocol):
             and self.parser.get_method() == b"POST"
             and self.exchange is None
             and (self.cycle is None or self.cycle.response_complete)
-            and not self.expect_100_continue
         ):
-            self._begin(target)
-        else:
-            self._go_the_ordinary_way()
+            fields = dict(self.headers)
+            if b"expect" not in fields:
+                self._begin(target, fields)
+                return
+        self._go_the_ordinary_way()
 
     def on_body(self, body: bytes) -> None:
         if not self.reading:
@@ -175,9 +175,8 @@ class Front(HttpToolsProtocol):
         elif not self.deaf and not self.upgrading:
             super().on_message_complete()
 
-    def _begin(self, target: bytes) -> None:
+    def _begin(self, target: bytes, fields: dict[bytes, bytes]) -> None:
         """Take a query whose headers are complete."""
-        fields = dict(self.headers)
         exchange = self.exchange = Exchange(self, target, fields, self.began_ms)
         exchange.keep_alive = self.parser.should_keep_alive()
         error = self._check(fields)
@@ -266,10 +265,11 @@ class Front(HttpToolsProtocol):
     # -- the ordinary way -----------------------------------------------------------------------
 
     def _go_the_ordinary_way(self) -> None:
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        url, headers = self.url, self.headers
         super().on_message_begin()
-        self.url, self.expect_100_continue = url, expects
-        self.headers += headers
+        self.url = url
+        for name, value in headers:
+            super().on_header(name, value)
         self.scope["state"]["received_ms"] = self.began_ms
         super().on_headers_complete()
 

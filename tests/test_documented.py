@@ -1,4 +1,4 @@
-"""docs/reference.md names every setting, command, option, exit and error code, and no other."""
+"""docs/reference.md names every setting, command, option, code and metric, and no other."""
 
 import re
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from controlplane.api import ApiContext, build_api
 from controlplane.cli import outcome
 from controlplane.cli.main import COMMANDS, app
 from controlplane.http_errors import STATUS
+from controlplane.metrics import Counters, GatewayCollector
 from controlplane.settings import Settings, load_settings
 from tests.controlplane.builders import DictLive
 from variants.errors import ModellessError
@@ -139,3 +140,17 @@ def test_every_path_of_the_control_api_is_documented(tmp_path: Path) -> None:
     paths = {path.replace("{version}", "{n}") for path in build_api(context).openapi()["paths"]}
 
     assert paths == set(re.findall(r"`(/v1/[^`]*)`", section("Control API")))
+
+
+def test_every_metric_is_documented_with_its_labels() -> None:
+    """The collector's own docstring is held to what it exports by tests/controlplane."""
+    families: list[Any] = list(GatewayCollector(Counters(), lambda: (), lambda: 0).collect())
+    exported = {
+        f"{family.name}_total" if family.type == "counter" else family.name: family._labelnames
+        for family in families
+    }
+    documented = {
+        name: tuple(re.findall(r"`(\w+)`", cells[0])) for name, cells in rows("Metrics").items()
+    }
+
+    assert documented == exported

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from controlplane.path import QueryPath, monotonic_ms
+from planner.types import Candidate
 from tests.controlplane.serving import (
     DOUBLE,
     FAST,
@@ -95,6 +97,17 @@ async def test_nothing_is_answered_past_its_deadline(served: Served) -> None:
     assert (await served.ask(query(7, variant=LATE, slo={"latency_ms": 2_000}))).status == 200
 
 
+async def test_a_worker_that_hangs_is_not_waited_for(served: Served) -> None:
+    child = await served.process("w1", FAST)
+    os.kill(child.pid, signal.SIGSTOP)
+    for best_effort in (False, True):
+        answer = await served.ask(query(slo={"latency_ms": 50}, best_effort=best_effort))
+        assert answer.error == (504, "DEADLINE_EXCEEDED", "not answered within 50 ms")
+    assert served.in_flight == 0
+    os.kill(child.pid, signal.SIGCONT)
+    assert (await served.ask(query(6))).json["outputs"] == [[6, 0, 0, 0]]
+
+
 async def test_best_effort_answers_late_and_says_so(served: Served) -> None:
     await served.worker("w1", LATE)
     asked = query(7, variant=LATE, slo={"latency_ms": 60}, best_effort=True)
@@ -166,6 +179,23 @@ async def test_a_cold_variant_says_when_to_come_back(served: Served) -> None:
     link = served.gateway.links[WorkerId("w1")]
     await until(lambda: link.ready)
     assert (await served.ask(query(4, variant=FAST, slo={"latency_ms": 50}))).status == 200
+
+
+async def test_a_mistake_while_choosing_is_one_answer(served: Served) -> None:
+    """The guard must not come with a second one."""
+
+    def broken(candidate: Candidate, worker: WorkerId) -> "asyncio.Future[None]":
+        raise RuntimeError(f"cannot load {candidate.variant} on {worker}")
+
+    await served.worker("w1")
+    path = served.gateway.path
+    alone = QueryPath(loader=broken)
+    alone.snapshot, alone.tasks = path.snapshot, path.tasks
+    statuses: list[int] = []
+    body = json.dumps(query(slo={"latency_ms": 400})).encode()
+    alone.handle_v1(body, monotonic_ms(), lambda status, *_: statuses.append(status))
+    assert (statuses, alone.counters.in_flight, alone._wheel) == ([500], 0, {})
+    assert alone.counters.task("letters").errors == {"INTERNAL": 1}
 
 
 async def test_without_workers_it_is_cold(served: Served) -> None:
