@@ -53,7 +53,7 @@ class Foreseen:
     def __init__(self, lane: Lane, entries: list[Entry], factor: float) -> None:
         self.lane = lane
         self.entries = entries
-        self.rows = entries[0][2].rows if len(entries) == 1 else sum(e[2].rows for e in entries)
+        self.rows = sum([entry[2].rows for entry in entries])
         self.cost_ms = lane.ms[self.rows] * factor
 
 
@@ -119,8 +119,12 @@ class Agenda:
 
     # -- changes ----------------------------------------------------------------------------------
 
-    def insert(self, entry: Entry, start_ms: float, limit_ms: float = inf) -> bool:
+    def insert(
+        self, entry: Entry, start_ms: float, limit_ms: float = inf, room_ms: float = 0.0
+    ) -> bool:
         """Take a query in if everybody is in time with it, and it by ``limit_ms`` as well.
+
+        A batch that is opened for it has to keep ``room_ms`` of slack, to grow.
 
         Where batches pay, it joins its neighbours: then it costs only what it adds to their batch.
         If that makes somebody late, or nothing is gained by batches, it gets a place by its own
@@ -138,7 +142,13 @@ class Agenda:
             begin = max(at, 0)
             olds = row.batches[begin : begin + count]
             news = [Foreseen(lane, entries, row.factor) for entries in cut]
-            if self._fits(olds, news, entry, start_ms, limit_ms):
+            bounds: list[tuple[Foreseen, float]] = []
+            if limit_ms < entry[0]:
+                bounds.append((next(b for b in news if entry in b.entries), limit_ms))
+            if room_ms > 0.0 and len(news) > len(olds):
+                opened = news[min(len(olds), len(news) - 1)]
+                bounds.append((opened, opened.entries[0][0] - room_ms))
+            if self._fits(olds, news, start_ms, bounds):
                 self.added += 1
                 return True
         return False
@@ -185,10 +195,13 @@ class Agenda:
         return row
 
     def _fits(
-        self, olds: list[Foreseen], news: list[Foreseen], entry: Entry, start_ms: float,
-        limit_ms: float,
+        self, olds: list[Foreseen], news: list[Foreseen], start_ms: float,
+        bounds: list[tuple[Foreseen, float]],
     ) -> bool:  # fmt: skip
-        """Exchange batches if everybody is in time then; leave all as it was otherwise."""
+        """Exchange batches if everybody is in time then; leave all as it was otherwise.
+
+        ``bounds`` are new batches and when they have to be done beyond that.
+        """
         first = min(olds[0].entries[0], news[0].entries[0]) if olds else news[0].entries[0]
         last = max(olds[-1].entries[0], news[-1].entries[0]) if olds else news[-1].entries[0]
         more_ms = sum(b.cost_ms for b in news) - sum(b.cost_ms for b in olds)
@@ -197,16 +210,15 @@ class Agenda:
         if self._slack_ms(start_ms, beyond) < more_ms - ROUNDING_MS:
             return False
         self._swap(olds, news)
-        if self.in_time(start_ms, first) and (
-            limit_ms >= entry[0] or self._done_ms(entry, news, start_ms) <= limit_ms
+        if self.in_time(start_ms, first) and all(
+            self._done_ms(batch, start_ms) <= limit_ms for batch, limit_ms in bounds
         ):
             return True
         self._swap(news, olds)
         return False
 
-    def _done_ms(self, entry: Entry, among: list[Foreseen], start_ms: float) -> float:
-        """When the batch with an entry is done."""
-        batch = next(b for b in among if entry in b.entries)
+    def _done_ms(self, batch: Foreseen, start_ms: float) -> float:
+        """When a batch is done."""
         at = self._block_of(batch.entries[0])
         block = self._blocks[at]
         upto = bisect(block.heads, batch.entries[0])
@@ -225,25 +237,53 @@ class Agenda:
         return max(bisect(self._firsts, entry) - 1, 0)
 
     def _swap(self, olds: Sequence[Foreseen], news: Sequence[Foreseen]) -> None:
-        if len(olds) == len(news) == 1 and olds[0].entries[0] is news[0].entries[0]:
-            self._replace(olds[0], news[0])
-            return
-        for batch in olds:
+        """Exchange batches of one lane; those that keep their place in the order do so cheaply."""
+        dirty: set[int] = set()
+        kept = 0
+        for old, new in zip(olds, news, strict=False):
+            at = self._replaced(old, new)
+            if at < 0:
+                break
+            dirty.add(at)
+            kept += 1
+        for at in dirty:
+            self._refresh(at)
+        for batch in olds[kept:]:
             self._remove(batch)
-        for batch in news:
+        for batch in news[kept:]:
             self._add(batch)
 
-    def _replace(self, old: Foreseen, new: Foreseen) -> None:
-        """Put a batch in the place of one with the same head."""
-        head = new.entries[0]
-        row = self._rows[new.lane]
-        row.batches[bisect_left(row.heads, head)] = new
-        at = self._block_of(head)
+    def _replaced(self, old: Foreseen, new: Foreseen) -> int:
+        """Put a batch in the place of another; its block, or -1 if the order does not allow it."""
+        was, head = old.entries[0], new.entries[0]
+        at = self._block_of(was)
         block = self._blocks[at]
-        index = bisect_left(block.heads, head)
+        heads = block.heads
+        index = bisect_left(heads, was)
+        if head is not was:
+            if head < was:
+                before = heads[index - 1] if index else None
+                if before is None and at:
+                    before = self._blocks[at - 1].heads[-1]
+                if before is not None and before > head:
+                    return -1
+            else:
+                behind = heads[index + 1] if index + 1 < len(heads) else None
+                if behind is None and at + 1 < len(self._firsts):
+                    behind = self._firsts[at + 1]
+                if behind is not None and behind < head:
+                    return -1
+            heads[index] = head
+            block.limits[index] = head[0]
+            if not index:
+                self._firsts[at] = head
+        row = self._rows[new.lane]
+        place = bisect_left(row.heads, was)
+        row.heads[place] = head
+        row.batches[place] = new
         block.batches[index] = new
         block.costs[index] = new.cost_ms
-        self._refresh(at)
+        return at
 
     def _add(self, batch: Foreseen) -> None:
         head = batch.entries[0]

@@ -45,6 +45,8 @@ MAX_QUEUE = 8_192
 """Queries that one worker holds at most."""
 GREEDY_BUDGET = 0.5
 """Part of its budget that a query may use whose task is above its share."""
+GROWTH_BUDGET = 0.5
+"""Part of a query's budget that a batch opened for it may be planned to take, once it has grown."""
 ACTIVE_MS = 2_000.0
 """A task counts as active for this long after a query of it arrived."""
 FORECAST_STEPS = 4_096
@@ -62,6 +64,7 @@ class Verdict(StrEnum):
     TOO_MANY_ROWS = "it has more rows than the largest batch"
     QUEUE_FULL = "the queue is full"
     WOULD_BE_LATE = "it, or an admitted query, would be late"
+    NO_ROOM = "no batch that it could share would be in time"
     OVER_SHARE = "its task is above its share and the backlog uses half of its budget"
 
 
@@ -83,12 +86,14 @@ def merged(
     start_ms: float,
     fresh: Item | None = None,
     limit_ms: float = inf,
+    open_ms: float = inf,
     *,
     strict: bool = True,
 ) -> Runs | None:
     """The batches when each grows as far as the deadline of its head allows; ``None`` if late.
 
-    ``order`` ascends by deadline. ``fresh`` has to be done by ``limit_ms`` as well. Batches do not
+    ``order`` ascends by deadline. ``fresh`` has to be done by ``limit_ms`` as well, and by
+    ``open_ms`` if it is alone in its batch. Batches do not
     grow in a lane that gains nothing by it. If not ``strict``, lateness does not matter: a batch
     whose head is late is as large as it can be.
     """
@@ -124,6 +129,8 @@ def merged(
         entries = queue[first:last]
         if done_ms > limit_ms and any(entry[2] is fresh for entry in entries):
             return None
+        if head is fresh and last - first == 1 and done_ms > open_ms:
+            return None
         runs.append((lane, entries))
         start_ms = done_ms
         taken[lane] = last
@@ -143,11 +150,15 @@ def alone(
 
 
 def forecast(
-    order: Sequence[Entry], start_ms: float, fresh: Item | None = None, limit_ms: float = inf
+    order: Sequence[Entry],
+    start_ms: float,
+    fresh: Item | None = None,
+    limit_ms: float = inf,
+    open_ms: float = inf,
 ) -> Runs | None:
     """Batches that are in time, if one of the two ways finds them. Takes O(n)."""
-    runs = merged(order, start_ms, fresh, limit_ms)
-    return alone(order, start_ms, fresh, limit_ms) if runs is None else runs
+    runs = merged(order, start_ms, fresh, limit_ms, open_ms)
+    return alone(order, start_ms, fresh, min(limit_ms, open_ms)) if runs is None else runs
 
 
 class Schedule:
@@ -237,15 +248,36 @@ class Schedule:
         if not ample or done_ms > modest_ms:
             greedy = len(self._tenants) > 1 and self._over_share(lane.tenant, now_ms)
             if greedy or not ample:
-                if not self._fits(entry, start_ms, modest_ms if greedy else deadline_ms):
-                    return Verdict.OVER_SHARE if greedy else Verdict.WOULD_BE_LATE
+                limit_ms = modest_ms if greedy else deadline_ms
+                room_ms = self._room_ms(item, now_ms)
+                if not self._fits(entry, start_ms, limit_ms, room_ms):
+                    if greedy:
+                        return Verdict.OVER_SHARE
+                    return Verdict.NO_ROOM if room_ms else Verdict.WOULD_BE_LATE
                 proved = True
         if not proved and self._agenda is not None and not self._agenda.insert(entry, start_ms):
             self._agenda = None  # ample slack is proof enough
         self._push(entry, added_ms)
         return Verdict.ADMITTED
 
-    def _fits(self, entry: Entry, start_ms: float, limit_ms: float) -> bool:
+    def _room_ms(self, item: Item, now_ms: float) -> float:
+        """Slack that a batch opened for a query has to keep, so that others can join it.
+
+        Without it, a queue at its limit admits one query whenever there is time for one more batch
+        of one, and that batch can never grow: a device that needs large batches is kept busy with
+        single rows for good. The growth of every lane that waits comes out of the same slack.
+        Whoever finds nobody of its lane waiting is let in all the same.
+        """
+        lane = item.lane
+        if not (lane.gains and lane.queue):
+            return 0.0
+        own_ms = lane.ms[item.rows] * lane.correction
+        full_ms = sum(
+            each.ms[each.max_batch] * each.correction for each in self._active if each.gains
+        )
+        return max(0.0, min(full_ms, GROWTH_BUDGET * (item.deadline_ms - now_ms)) - own_ms)
+
+    def _fits(self, entry: Entry, start_ms: float, limit_ms: float, room_ms: float) -> bool:
         """Whether everybody is in time with a query in the queue and it by ``limit_ms``.
 
         If so, the agenda holds it.
@@ -262,7 +294,7 @@ class Schedule:
         if agenda is None and not short:
             agenda = self._agenda = self._foreseen(self._ordered(), start_ms)
         if agenda is not None:
-            if agenda.insert(entry, start_ms, limit_ms):
+            if agenda.insert(entry, start_ms, limit_ms, room_ms):
                 return True
             # Changed as often as it is long, it has half-full batches: making it anew is paid for.
             if not short and agenda.added <= max(self.count, REMAKE):
@@ -271,7 +303,7 @@ class Schedule:
         self._steps -= self.count + 1
         order = self._ordered()
         insort(order, entry)
-        runs = forecast(order, start_ms, item, limit_ms)
+        runs = forecast(order, start_ms, item, limit_ms, deadline_ms - room_ms)
         if runs is None:
             return False
         self._agenda = Agenda(runs)
