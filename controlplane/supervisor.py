@@ -9,6 +9,7 @@ import fcntl
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -100,6 +101,8 @@ class Supervisor:
                 self._valkey.start()
                 self._remember()
                 done("embedded Valkey on a private socket")
+        # A thread of Ray's prints what happens to its processes, in many words, on standard output.
+        sys.stdout = (settings.run_dir / "ray.log").open("w", buffering=1)
         with self._step("Ray") as done:
             self._ray = True
             start_ray(settings)
@@ -264,12 +267,17 @@ def prepare(settings: Settings) -> None:
             f"the state directory {settings.state_dir} cannot be used: {error.strerror};"
             " set MODELLESS_STATE_DIR"
         ) from error
-    longest = len(str(settings.run_dir / "w-cpu-256-xxxxxxxx.sock"))
-    if longest > 107:
+    excess = path_excess(settings)
+    if excess > 0:
         raise InvalidInput(
-            f"the state directory's path is {longest - 107} characters too long for Unix sockets;"
+            f"the state directory's path is {excess} characters too long for Unix sockets;"
             " set MODELLESS_STATE_DIR to a shorter one"
         )
+
+
+def path_excess(settings: Settings) -> int:
+    """By how many characters the state directory's path is too long for Unix sockets in it."""
+    return len(str(settings.run_dir / "w-cpu-256-xxxxxxxx.sock")) - 107
 
 
 def base_url(settings: Settings) -> str:

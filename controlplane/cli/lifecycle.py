@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from variants.catalog import Catalog
 
 err = Console(stderr=True, highlight=False)
-out = Console(highlight=False)
+out = Console(file=sys.stdout, highlight=False)
 
 Port = Annotated[int | None, typer.Option(help="Port of the gateway; default 8000.")]
 Host = Annotated[str | None, typer.Option(help="Address of the gateway; default loopback.")]
@@ -46,7 +46,7 @@ def up(
     state_dir: StateDir = None,
 ) -> None:
     """Start gateway, control loop and workers on this machine."""
-    settings = _settings(port=port, host=host, workers=workers, state_dir=state_dir)
+    settings = read_settings(port=port, host=host, workers=workers, state_dir=state_dir)
     if example not in (None, "digits"):
         raise InvalidInput(f"there is no example {example!r}; there is: digits")
     if detach:
@@ -59,7 +59,7 @@ def down(*, state_dir: StateDir = None) -> None:
     """Stop what runs on this state directory; queries in flight are answered first."""
     from controlplane import supervisor
 
-    settings = _settings(state_dir=state_dir)
+    settings = read_settings(state_dir=state_dir)
     state = supervisor.running(settings)
     if state is None:
         left = supervisor.clear_leftovers(settings)
@@ -289,7 +289,7 @@ def _step(title: str, spent_s: float = 0.0) -> Iterator[Callable[[str], None]]:
     err.print(f"  [green]✓[/] {title:<11} {' '.join(said)}  [dim]{spent:.1f} s[/]", soft_wrap=True)
 
 
-def _settings(**given: object) -> Settings:
+def read_settings(**given: object) -> Settings:
     """Settings with what the command line says; it goes into the environment for the replicas."""
     for name, value in given.items():
         if value is not None:

@@ -31,6 +31,11 @@ COMMANDS = {
             target="controlplane.cli.lifecycle:status",
             help="Say what is running.",
         ),
+        Entry(
+            name="doctor",
+            target="controlplane.cli.doctor:doctor",
+            help="Check that everything can run here.",
+        ),
     ),
     "Ask": (
         Entry(

@@ -14,10 +14,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) 
     from rich.table import Table
     from rich.text import Text
 
-    console = _console()
+    screen = console()
     rows = list(rows)
     if not rows:
-        console.print(empty, markup=False)
+        screen.print(empty, markup=False)
         return
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
     for column in columns:
@@ -25,7 +25,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) 
         grid.add_column(column.removeprefix(">"), justify=justify, overflow="fold")
     for row in rows:
         grid.add_row(*(Text(printable(cell)) for cell in row))
-    console.print(grid)
+    screen.print(grid)
 
 
 def details(pairs: Sequence[tuple[str, str]]) -> None:
@@ -38,15 +38,15 @@ def details(pairs: Sequence[tuple[str, str]]) -> None:
     grid.add_column(overflow="fold")
     for name, value in pairs:
         grid.add_row(name, Text(printable(value)))
-    _console().print(grid)
+    console().print(grid)
 
 
-def _console() -> "Console":
+def console() -> "Console":
     """A terminal's width is kept; a pipe gets whole rows."""
     from rich.console import Console
 
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=1_000)
+    here = Console(highlight=False)
+    return here if here.is_terminal else Console(highlight=False, width=1_000)
 
 
 def printable(text: str) -> str:

@@ -50,6 +50,28 @@ def upgrade(url: str) -> None:
         engine.dispose()
 
 
+def schema_versions(url: str) -> tuple[str | None, str]:
+    """Which version the tables of a database are at (None: it has none), and the newest one.
+
+    Changes nothing, and makes no SQLite file.
+
+    Raises:
+        InvalidInput: the URL is of another kind of database.
+        StateUnavailable: the database cannot be reached or read.
+    """
+    engine = make_engine(url)
+    config = Config()
+    config.set_main_option("script_location", "variants:migrations")
+    newest = ScriptDirectory.from_config(config).get_current_head() or ""
+    try:
+        if engine.dialect.name == "sqlite" and not Path(str(engine.url.database)).exists():
+            return None, newest
+        with failures_explained(engine.url), engine.connect() as connection:
+            return MigrationContext.configure(connection).get_current_revision(), newest
+    finally:
+        engine.dispose()
+
+
 def configuration(connection: Connection) -> Config:
     """Alembic's configuration for a connection of ours."""
     config = Config(attributes={"connection": connection})
