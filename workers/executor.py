@@ -13,12 +13,9 @@ from math import exp
 from queue import SimpleQueue
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from planner.batching import Batch, Schedule, Verdict
 from planner.lanes import Item, learned, relaxed
-from variants.errors import Internal, RuntimeFailed
+from variants.errors import Internal
 from variants.types import ReplicaState
 from workers.frames import (
     HEADER,
@@ -31,8 +28,8 @@ from workers.frames import (
     signature_of,
 )
 from workers.quarantine import CrashLedger
-from workers.replicas import REFUSALS, Job, Replica, Responder, assemble
-from workers.runtime import Tensor
+from workers.replicas import REFUSALS, Job, Replica, Responder
+from workers.running import Group, run_batch
 from workers.types import ReplyCode
 
 log = logging.getLogger(__name__)
@@ -52,17 +49,6 @@ JOIN_S = 2.0
 """How long stopping waits for the running batch."""
 BUSY_S = 5.0
 """Time constant of the busy ratio."""
-
-
-class Group(NamedTuple):
-    """Queries that ran together, and what came of it."""
-
-    jobs: list[Job]
-    rows: int
-    outputs: list[Tensor]
-    error: str = ""
-    bad: NDArray[np.bool_] | None = None
-    """Rows with a number that is not finite, if there are any."""
 
 
 class Outcome(NamedTuple):
@@ -260,14 +246,18 @@ class Executor:
     def _serve(self) -> None:
         """Run batches in the dedicated thread."""
         while (task := self._batches.get()) is not None:
-            outcome = self._execute(*task)
+            try:
+                outcome = self._execute(*task)
+            except Exception as error:  # the ledger's disk is full: this thread has to live on
+                log.exception("running a batch")
+                outcome = _failed(*task, f"the worker failed: {type(error).__name__}: {error}")
             try:
                 self._loop.call_soon_threadsafe(self._finish, outcome)
             except RuntimeError:  # the loop was closed in the meantime
                 return
 
     def _execute(self, batch: Batch, began_ms: float) -> Outcome:
-        """Run a batch; if it fails, each of its queries once by itself. In either thread."""
+        """Run a batch. In either thread."""
         jobs: list[Job] = batch.items  # type: ignore[assignment]
         replica = jobs[0].replica
         ledger = self._ledger
@@ -275,11 +265,8 @@ class Executor:
             ledger.suspect(replica.key, replica.spec.task, replica.spec.variant)
         ledger.enter(replica.key)
         begin_ms = now_ms()
-        groups = [_run(replica, jobs, batch.rows)]
+        groups = run_batch(replica, jobs, batch.rows, now_ms)
         end_ms = now_ms()
-        if groups[0].error and len(jobs) > 1:
-            groups = [_run(replica, [job], job.rows) for job in jobs]
-            end_ms = now_ms()
         ledger.leave()
         if not replica.proven:
             ledger.clear(replica.key)
@@ -308,7 +295,8 @@ class Executor:
         else:
             replica.failures += 1
             log.warning("a batch of %s failed: %s", replica.name, groups[0].error)
-            if replica.failures >= FAILURES and replica.state is not ReplicaState.QUARANTINED:
+            # One that is being unloaded is closed by whoever unloads it.
+            if replica.failures >= FAILURES and replica.state is ReplicaState.READY:
                 self._quarantine(replica, groups[0].error)
         if self.schedule.count and not self._stepping:
             self._stepping = True
@@ -323,8 +311,8 @@ class Executor:
         passed_ms = done_ms - self._busy_at_ms
         self._busy_ms = self._busy_ms * exp(-passed_ms / (BUSY_S * 1000)) + outcome.took_ms
         self._busy_at_ms = done_ms
-        if len(outcome.groups) > 1 or outcome.predicted_ms <= 0.0:
-            return
+        if len(outcome.groups) > 1 or outcome.groups[0].error or outcome.predicted_ms <= 0.0:
+            return  # failing takes another time than running
         ratio = outcome.took_ms / outcome.predicted_ms * lane.correction
         replica.relaxed_ms = done_ms
         self.schedule.correct(lane, learned(lane.correction, ratio))
@@ -398,39 +386,12 @@ class Executor:
             self._quiet.set_result(None)
 
 
-def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
-    """Run queries as one batch."""
-    runtime = replica.runtime
-    if runtime is None:
-        return Group(jobs, rows, [], f"{replica.name} is not loaded")
-    try:
-        outputs = runtime.run(assemble(jobs, rows))
-    except RuntimeFailed as failure:
-        return Group(jobs, rows, [], failure.message)
-    except Exception as error:  # a back end may raise anything; the executor has to live on
-        log.exception("%s raised", replica.name)
-        return Group(jobs, rows, [], f"{replica.name} failed: {type(error).__name__}: {error}")
-    wants = replica.outputs
-    if len(outputs) != len(wants) or any(
-        tensor.shape != (rows, *shape) or tensor.dtype != dtype
-        for tensor, (dtype, shape) in zip(outputs, wants, strict=False)
-    ):
-        shapes = [(str(tensor.dtype), tensor.shape) for tensor in outputs]
-        return Group(jobs, rows, [], f"{replica.name} gave {shapes} for {rows} rows")
-    return Group(jobs, rows, outputs, "", _broken_rows(outputs))
-
-
-def _broken_rows(outputs: list[Tensor]) -> NDArray[np.bool_] | None:
-    """Which rows hold a number that is not finite; ``None`` when no row does."""
-    bad: NDArray[np.bool_] | None = None
-    for tensor in outputs:
-        if tensor.dtype.kind != "f":
-            continue
-        finite = np.isfinite(tensor)
-        if not finite.all():
-            wrong = np.logical_not(finite.reshape(len(tensor), -1).all(axis=1))
-            bad = wrong if bad is None else np.logical_or(bad, wrong)
-    return bad
+def _failed(batch: Batch, began_ms: float, error: str) -> Outcome:
+    """The outcome of a batch that could not be run."""
+    jobs: list[Job] = batch.items  # type: ignore[assignment]
+    took_ms = now_ms() - began_ms
+    groups = [Group(jobs, batch.rows, [], error)]
+    return Outcome(jobs[0].replica, began_ms, batch.predicted_ms, took_ms, took_ms, groups)
 
 
 def _send(responder: Responder, size: int, chunks: list[Chunk]) -> None:

@@ -199,6 +199,34 @@ async def test_two_failed_batches_in_a_row_put_a_variant_into_quarantine(
         assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
 
 
+async def test_a_variant_that_fails_while_it_is_unloaded_is_just_unloaded(
+    worker: WorkerConfig,
+) -> None:
+    failing = replace(SLOW, options=(("fail_value", "13"),), latency=((1, 30.0),))
+    async with running(worker) as (host, connection):
+        await connection.load(SLOW, 5.0)
+        other = named(failing, "failing")
+        await connection.load(other, 5.0)
+        busy = asyncio.create_task(ask(connection, SLOW, row(1)))
+        asked = asyncio.create_task(ask_all(connection, other, [13] * 3))
+        await asyncio.sleep(0.01)
+        await connection.unload("task", "failing", 5.0)
+        assert [reply.code for reply in await asked] == [ReplyCode.FAILED] * 3
+        assert (await busy).code is ReplyCode.OK
+        assert [status.variant for status in host.status().replicas] == ["v"]
+        await asyncio.sleep(0.01)
+        host.check()
+
+
+async def test_batches_that_fail_teach_nothing_about_latency(worker: WorkerConfig) -> None:
+    spec = replace(SLOW, options=(("fail_value", "13"), ("latency_ms", "30")))
+    async with running(worker) as (_, connection):
+        await connection.load(spec, 5.0)
+        for value in (13, 1) * 4:
+            await ask(connection, spec, row(value))
+        assert (await ask(connection, spec, row(1), budget_ms=29)).code is ReplyCode.OVERLOADED
+
+
 async def test_a_variant_that_is_not_loaded_is_cold(worker: WorkerConfig) -> None:
     async with running(worker) as (_, connection):
         assert (await ask(connection, SLOW, row(1))).code is ReplyCode.COLD
