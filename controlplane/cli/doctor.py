@@ -1,26 +1,23 @@
 """``modelless doctor``: whether everything can run here, and what to do where it cannot."""
 
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from controlplane.cli.lifecycle import StateDir, read_settings
 from controlplane.cli.outcome import DONE, REFUSED, Output, OutputOption, emit
 from controlplane.doctor import Finding, examine
 
 
 def doctor(
     *,
-    state_dir: Annotated[Path | None, typer.Option(help="Where everything is kept.")] = None,
+    state_dir: StateDir = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Check that everything can run here: packages, state, port, services, memory.
 
     Starts and changes nothing. Ends with 1 when there is a problem.
     """
-    from controlplane.cli.lifecycle import read_settings
-
     settings = read_settings(state_dir=state_dir)
     found: list[Finding] = []
     for finding in examine(settings):

@@ -3,6 +3,7 @@
 The root's help comes from the table alone, so ``modelless --help`` imports no command at all.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -24,6 +25,41 @@ class Entry:
     target: str
     """``module:attribute``; the attribute is a function, or a Typer application for a group."""
     help: str
+
+
+class PlainCommand(TyperCommand):
+    """A command whose help says each thing once: no types beside names, no ranges beside words."""
+
+    def collect_usage_pieces(self, ctx: "Context") -> list[str]:
+        arguments = [one for one in self.params if one.param_type_name == "argument"]
+        names = [_argument_name(one) for one in arguments]
+        shown = [
+            name if one.required else f"[{name}]"
+            for one, name in zip(arguments, names, strict=True)
+        ]
+        return ["[OPTIONS]", *shown]
+
+    def format_options(self, ctx: "Context", formatter: "HelpFormatter") -> None:
+        arguments, options = [], []
+        for one in self.get_params(ctx):
+            record = one.get_help_record(ctx)
+            if one.param_type_name == "argument":
+                arguments.append((_argument_name(one), getattr(one, "help", "") or ""))
+            elif record is not None:
+                options.append((record[0], RANGE.sub("", record[1])))
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl(arguments)
+        with formatter.section("Options"):
+            formatter.write_dl(options)
+
+
+RANGE = re.compile(r"  \[[^;\]]*\bx[<>]=[^;\]]*\]|; [^;\]]*\bx[<>]=[^;\]]*")
+"""``[x>=0]`` by itself, or ``; x>=0`` behind a default."""
+
+
+def _argument_name(argument: Any) -> str:
+    return str(argument.metavar or argument.name.upper())
 
 
 class LazyGroup(TyperGroup):
@@ -62,10 +98,12 @@ def load(entry: Entry) -> "Command":
     found = getattr(import_module(module), attribute)
     command: Command
     if isinstance(found, typer.Typer):
+        for one in found.registered_commands:
+            one.cls = PlainCommand
         command = get_group(found)
     else:
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        alone.command(name=entry.name)(found)
+        alone.command(name=entry.name, cls=PlainCommand)(found)
         command = get_command(alone)
     command.name = entry.name
     return command

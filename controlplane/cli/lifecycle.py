@@ -28,16 +28,28 @@ if TYPE_CHECKING:
 err = Console(stderr=True, highlight=False)
 out = Console(file=sys.stdout, highlight=False)
 
-Port = Annotated[int | None, typer.Option(help="Port of the gateway; default 8000.")]
-Host = Annotated[str | None, typer.Option(help="Address of the gateway; default loopback.")]
-StateDir = Annotated[Path | None, typer.Option(help="Where everything is kept.")]
-Workers = Annotated[int | None, typer.Option(help="Workers to split the cores into.")]
+Port = Annotated[
+    int | None,
+    typer.Option(metavar="PORT", help="Port of the gateway; else MODELLESS_PORT or 8000."),
+]
+Host = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Address to listen on; else only this machine's own."),
+]
+StateDir = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Where everything is kept; else ~/.modelless."),
+]
+Workers = Annotated[
+    int | None, typer.Option(metavar="N", help="Workers to split the cores into; else 1.")
+]
 
 
 def up(
     *,
     example: Annotated[
-        str | None, typer.Option(help="Make and register an example family first: digits.")
+        str | None,
+        typer.Option(metavar="NAME", help="Make and register example models first: digits."),
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
     port: Port = None,

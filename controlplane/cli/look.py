@@ -14,7 +14,9 @@ from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import clock, details, mib, ms, percent, table, tensor, usd
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
-TaskOption = Annotated[str | None, typer.Option("--task", help="Only of this task.")]
+TaskOption = Annotated[
+    str | None, typer.Option("--task", metavar="TASK", help="Only of this task.")
+]
 Row = Mapping[str, Any]
 
 
@@ -70,11 +72,13 @@ def get_model(
 
 @variants.command("list")
 def list_variants(
-    task: Annotated[str | None, typer.Argument(metavar="TASK", help="Else all tasks.")] = None,
+    task: Annotated[
+        str | None, typer.Argument(metavar="TASK", help="Name of a task; else all tasks.")
+    ] = None,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Variants, the fastest first; ``*`` marks the frontier of accuracy and latency."""
+    """Variants, fastest first; `*` marks those that no other one beats."""
     with connect(url) as client:
         names = [task] if task else [row["name"] for row in client.get("/v1/tasks")["tasks"]]
         rows = [
@@ -109,7 +113,9 @@ def get_plan(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
 
 @plan.command("list")
 def list_ticks(
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1_000, metavar="N", help="At most so many.")
+    ] = 20,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -121,8 +127,13 @@ def list_ticks(
 
 @events.command("list")
 def list_events(
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many.")] = 50,
-    after: Annotated[int, typer.Option(min=0, help="Only those with a higher number.")] = 0,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1_000, metavar="N", help="At most so many.")
+    ] = 50,
+    after: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", show_default=False, help="Only newer than this number."),
+    ] = 0,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:

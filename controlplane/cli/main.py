@@ -84,6 +84,8 @@ app = typer.Typer(
     name="modelless",
     cls=lazy_group(COMMANDS),
     help="Ask for a task, not a model.",
+    epilog="`modelless up --example digits` makes models to begin with; `modelless COMMAND --help` "
+    "explains a command.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

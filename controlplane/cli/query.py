@@ -20,13 +20,16 @@ Spec = Mapping[str, Any]
 def query(
     task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
     latency_ms: Annotated[
-        float | None, typer.Option("--latency-ms", min=0, help="Deadline, end to end.")
+        float | None,
+        typer.Option("--latency-ms", metavar="MS", min=0, help="Deadline, end to end."),
     ] = None,
     accuracy: Annotated[
-        float | None, typer.Option("--accuracy", min=0, max=1, help="Floor, 0 to 1.")
+        float | None,
+        typer.Option("--accuracy", min=0, max=1, metavar="SHARE", help="Floor, from 0 to 1."),
     ] = None,
     cost: Annotated[
-        float | None, typer.Option("--cost", min=0, help="Ceiling, USD per 1,000 queries.")
+        float | None,
+        typer.Option("--cost", min=0, metavar="USD", help="Ceiling, USD per 1,000 queries."),
     ] = None,
     prefer: Annotated[
         Prefer | None, typer.Option("--prefer", help="What to optimise among what fits.")
@@ -35,14 +38,16 @@ def query(
         bool, typer.Option("--best-effort", help="Answer with the nearest when nothing fits.")
     ] = False,
     variant: Annotated[
-        str | None, typer.Option("--variant", help="Ask this variant and no other.")
+        str | None,
+        typer.Option("--variant", metavar="VARIANT", help="Ask this variant and no other."),
     ] = None,
     input: Annotated[
         str | None,
         typer.Option("--input", "-i", metavar="FILE", help="Rows as .json or .npz; - reads JSON."),
     ] = None,
     row: Annotated[
-        int | None, typer.Option("--row", help="Only this row of the file, counted from 0.")
+        int | None,
+        typer.Option("--row", metavar="N", help="Only this row of the file, counted from 0."),
     ] = None,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
@@ -50,6 +55,9 @@ def query(
     """Ask for a task: the system picks the variant, the worker and the batch.
 
     Without --input it asks with a row of zeros, which shows the path but means nothing.
+
+    \b
+    modelless query digits --latency-ms 50 --accuracy 0.97 --input rows.json
     """
     slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
     body: dict[str, Any] = {"task": task}

@@ -37,43 +37,66 @@ class ProgressStyle(StrEnum):
 
 def register(
     path: Annotated[
-        Path, typer.Argument(help="An ONNX file, or a folder MODEL/VERSION/FILE.onnx.")
+        Path,
+        typer.Argument(metavar="PATH", help="An ONNX file, or a folder MODEL/VERSION/FILE.onnx."),
     ],
-    task: Annotated[str, typer.Option("--task", "-t", help="The task that the model answers.")],
+    task: Annotated[
+        str, typer.Option("--task", "-t", metavar="TASK", help="The task that the model answers.")
+    ],
     evaluation: Annotated[
         Path,
         typer.Option(
             "--eval",
             "--evaluation",
+            metavar="FILE",
             help="Labelled rows (.npz): an array for each input, and integer 'labels'.",
         ),
     ],
     calibration: Annotated[
         Path | None,
-        typer.Option(help="Rows to quantise with (.npz); else some of the evaluation rows."),
+        typer.Option(
+            metavar="FILE", help="Rows to quantise with (.npz); else some of the evaluation rows."
+        ),
     ] = None,
     labels: Annotated[
         str | None,
-        typer.Option(help="Names of the classes: 'cat,dog', or @FILE with one on each line."),
+        typer.Option(
+            metavar="NAMES", help="Names of the classes: 'cat,dog', or @FILE with one on each line."
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", "--name", help="Else the file's or folder's name.")
+        str | None,
+        typer.Option(
+            "--model",
+            "--name",
+            metavar="NAME",
+            help="Name of the model; else the file's or folder's name.",
+        ),
     ] = None,
-    metric: Annotated[str | None, typer.Option(help="How accuracy is counted.")] = None,
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How accuracy is counted; else top1.")
+    ] = None,
     latency_ms: Annotated[
-        float | None, typer.Option(help="A new task's default deadline.", min=0.001)
+        float | None, typer.Option(metavar="MS", help="A new task's default deadline.", min=0.001)
     ] = None,
     accuracy: Annotated[
-        float | None, typer.Option(help="A new task's default floor.", min=0, max=1)
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="A new task's default floor, from 0 to 1.", min=0, max=1
+        ),
     ] = None,
     cost: Annotated[
-        float | None, typer.Option(help="A new task's default ceiling, USD per 1,000.", min=0)
+        float | None,
+        typer.Option(metavar="USD", help="A new task's default ceiling per 1,000 queries.", min=0),
     ] = None,
     prefer: Annotated[
         Prefer | None, typer.Option(help="What a new task optimises by default.")
     ] = None,
     stage: Annotated[
-        Stage | None, typer.Option(help="Else live for a first version, canary for later ones.")
+        Stage | None,
+        typer.Option(
+            help="Stage of the version; else live for a first one, canary for later ones."
+        ),
     ] = None,
     output: OutputOption = Output.TABLE,
     progress: Annotated[
@@ -83,6 +106,9 @@ def register(
     """Add a model: check it, build its variants, measure them, and write the catalog.
 
     Nothing is left behind when this fails or is interrupted.
+
+    \b
+    modelless register cnn.onnx --task digits --eval test.npz
     """
     from controlplane.machine import machine_kinds
     from controlplane.registration import RegistrationLimits, RegistrationRequest

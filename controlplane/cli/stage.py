@@ -17,7 +17,8 @@ def promote(
     task: TaskArgument,
     model: ModelArgument,
     version: Annotated[
-        int | None, typer.Argument(metavar="VERSION", min=1, help="Else the newest one.")
+        int | None,
+        typer.Argument(metavar="VERSION", min=1, help="Number of a version; else the newest."),
     ] = None,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
@@ -29,7 +30,7 @@ def promote(
 def retire(
     task: TaskArgument,
     model: ModelArgument,
-    version: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Its number.")],
+    version: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Number of a version.")],
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -48,11 +48,14 @@ def get_worker(
 @workers.command("scale")
 def scale(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="A device kind, such as cpu-4.")],
-    count: Annotated[int, typer.Argument(metavar="COUNT", min=0, help="0 ends them all.")],
+    count: Annotated[
+        int,
+        typer.Argument(metavar="COUNT", min=0, help="How many there shall be; 0 ends them all."),
+    ],
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Ask for a number of workers of a device kind; they come and go one by one.
+    """Ask for a number of workers of a device kind.
 
     The number is kept and wins over MODELLESS_WORKERS. Workers that the machines have no room for
     stay pending.

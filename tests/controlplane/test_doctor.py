@@ -18,6 +18,7 @@ from controlplane.cli import main as cli
 from controlplane.doctor import Check, Finding, fine, problem
 from controlplane.settings import Settings, load_settings
 from controlplane.supervisor import prepare, write_state
+from tests.services import drop_database, fresh_database, postgres_server, redis_server
 from variants.sql import open_catalog
 
 
@@ -214,6 +215,28 @@ def test_a_file_that_is_no_database_is_a_problem(settings: Settings, state_dir: 
     [finding] = doctor.database(settings)
 
     assert not finding.ok
+
+
+def test_a_real_redis_answers(state_dir: Path) -> None:
+    with redis_server() as url:
+        [finding] = doctor.live_state(load_settings(state_dir=state_dir, redis_url=url))
+
+    assert (finding.ok, finding.message.endswith(" answers")) == (True, True)
+
+
+def test_a_real_postgresql_has_tables_once_they_are_made(state_dir: Path) -> None:
+    with postgres_server() as server:
+        url = fresh_database(server)
+        settings = load_settings(state_dir=state_dir, database_url=url)
+        empty = found(doctor.database, settings)
+        open_catalog(url).close()
+        full = found(doctor.database, settings)
+        drop_database(server, url)
+
+    assert empty == [fine("database", "PostgreSQL, without tables; `modelless up` makes them")]
+    assert [(one.ok, one.message.startswith("PostgreSQL, tables at 0")) for one in full] == [
+        (True, True)
+    ]
 
 
 # -- the machine --------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ import uvicorn
 import yaml
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from typer.main import get_command
 
 from controlplane.api import ApiContext, build_api
 from controlplane.cli import main as cli
@@ -443,6 +445,27 @@ def test_help_names_every_command_on_a_line_of_its_own(shell: Shell) -> None:
         for entry in entries:
             assert any(line.split() == [entry.name, *entry.help.split()] for line in lines), entry
     assert max(map(len, lines)) <= 80
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """What one types for every command and every group."""
+    yield path
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from leaves(command.get_command(None, name), (*path, name))
+
+
+@pytest.mark.parametrize("path", list(leaves(get_command(cli.app))), ids=" ".join)
+def test_a_help_says_things_once_and_in_full(shell: Shell, path: tuple[str, ...]) -> None:
+    ended = shell(*path, "--help")
+
+    assert ended.code == 0
+    assert ended.out.startswith(f"Usage: {' '.join(('modelless', *path))} [OPTIONS]")
+    assert "-h, --help" in ended.out
+    ugly = re.findall(
+        r"<(?:str|int|float|path|bool)\b.*?>|\{\w+\}|x[<>]=|``|\w\.\.\.$", ended.out, re.M
+    )
+    assert ugly == []
+    assert max(map(len, ended.out.splitlines())) <= 80
 
 
 def test_help_imports_no_command() -> None:
