@@ -49,9 +49,7 @@ class Settings(BaseSettings):
     tick_s: float = Field(1.0, ge=0.05, le=60, description="Period of the control loop.")
     max_body_mib: float = Field(16, gt=0, le=1024, description="Largest request body.")
     max_model_mib: float = Field(2048, gt=0, description="Largest model file in a registration.")
-    api_token: str = Field(
-        "", description="Bearer token that every request must carry; empty: none."
-    )
+    api_token: str = Field("", description="Bearer token that requests must carry; empty: none.")
     allowed_hosts: str = Field(
         "", description="Extra Host names to accept, separated by commas; '*' accepts any."
     )
