@@ -159,10 +159,12 @@ class Gateway:
             self._server.should_exit = True
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(self._serving, 15)
-        under_way = [*self._tasks, *self._loads.values()]
-        for task in under_way:
-            task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        under_way: set[asyncio.Future[None]] = {*self._tasks, *self._loads.values()}
+        while under_way:
+            for task in under_way:
+                task.cancel()
+            # Again, should a library have lost the cancellation: the Redis client does.
+            _, under_way = await asyncio.wait(under_way, timeout=1)
         for id_ in tuple(self.links):
             self._drop(id_)
         await self.live.close()

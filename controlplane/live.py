@@ -16,7 +16,7 @@ Keys, all below ``modelless:``
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any
 
 import orjson
@@ -153,12 +153,24 @@ class LiveState:
         value = await self._call(self._redis.get(PREFIX + key))
         return _decode(value) if value is not None else None
 
-    async def _call(self, reply: Any) -> Any:
+    async def _call(self, reply: Awaitable[Any]) -> Any:
+        """The reply, within ``timeout_s``. The client's own task bears our cancellation.
+
+        Awaited directly, the client loses a cancellation now and then, and whoever was cancelled
+        would go on for ever.
+        """
+        call = asyncio.ensure_future(reply)
+        # Looked at, so that an error after we gave up is not reported as forgotten.
+        call.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await reply
+            done, _ = await asyncio.wait((call,), timeout=self._timeout_s)
+            if not done:
+                raise _unavailable(TimeoutError(f"no reply within {self._timeout_s:g} s"))
+            return call.result()
         except (TimeoutError, RedisError, OSError) as error:
             raise _unavailable(error) from error
+        finally:
+            call.cancel()
 
 
 def _decode(value: bytes) -> dict[str, Any]:
@@ -177,5 +189,5 @@ def _decode(value: bytes) -> dict[str, Any]:
 
 
 def _unavailable(error: BaseException) -> StateUnavailable:
-    said = str(error) or "no reply in time"
+    said = str(error) or type(error).__name__
     return StateUnavailable(f"the live state (Redis or Valkey) does not answer: {said}")

@@ -229,8 +229,10 @@ class Controller:
         self.task = asyncio.create_task(self.loop.run())
 
     async def stop(self) -> None:
+        """Cancel it, once; it has to end."""
         self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
+        _, alive = await asyncio.wait([self.task], timeout=10)
+        assert not alive, self.task.get_stack()
 
 
 @dataclass
@@ -315,8 +317,10 @@ async def fleet(
     try:
         yield made
     finally:
-        for controller in made.controllers:
-            await controller.stop()
-        await cluster.close()
-        await made.live.close()
-        valkey.stop()
+        try:
+            for controller in made.controllers:
+                await controller.stop()
+        finally:
+            await cluster.close()
+            await made.live.close()
+            valkey.stop()

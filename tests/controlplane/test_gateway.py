@@ -214,7 +214,7 @@ async def test_loads_on_demand_are_joined_and_a_broken_one_is_not_repeated(
         broken = candidate(of, "broken-v1-echo-fp32")
         with pytest.raises(RuntimeFailed, match="has a wrong option"):
             await of.load(broken, w1)
-        with pytest.raises(Overloaded, match="could not be loaded: .* has a wrong option"):
+        with pytest.raises(Overloaded, match=r"could not be loaded: .* has a wrong option"):
             await of.load(broken, w1)
         with pytest.raises(ReplicaLost, match="w9 is gone"):
             await of.load(broken, WorkerId("w9"))
