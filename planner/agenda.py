@@ -22,7 +22,7 @@ the number of batches, in C loops, and a change costs one block.
 
 from bisect import bisect, bisect_left, insort
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from math import inf
 from operator import sub
 
@@ -108,10 +108,28 @@ class Agenda:
     # -- questions --------------------------------------------------------------------------------
 
     def in_time(self, start_ms: float, since: Entry | None = None) -> bool:
-        """Whether all batches are done by their deadlines, or those from an entry's block on."""
-        return self._slack_ms(start_ms, 0 if since is None else self._block_of(since)) >= (
-            -ROUNDING_MS
+        """Whether all batches are done by their deadlines, or those from an entry on."""
+        if since is None:
+            return self._slack_ms(start_ms, 0) >= -ROUNDING_MS
+        at = self._block_of(since)
+        if self._slack_ms(start_ms, at + 1) < -ROUNDING_MS:
+            return False
+        begin_ms = start_ms + sum(self._totals[:at])
+        if self._slacks[at] - begin_ms >= -ROUNDING_MS:
+            return True
+        block = self._blocks[at]  # somebody in it is late: is it somebody before the entry?
+        done_ms = accumulate(block.costs, initial=begin_ms)
+        late = (
+            e
+            for e, d in zip(block.heads, islice(done_ms, 1, None), strict=True)
+            if d > e[0] + ROUNDING_MS
         )
+        return all(head < since for head in late)
+
+    def batches(self, lane: Lane) -> list[list[Entry]]:
+        """The batches of a lane, in order."""
+        row = self._rows.get(lane)
+        return [batch.entries for batch in row.batches] if row is not None else []
 
     def first_count(self, lane: Lane) -> int:
         """How many queries the first batch of a lane has."""

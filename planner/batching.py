@@ -4,13 +4,11 @@ One ``Schedule`` belongs to one slice, which runs one batch at a time. It keeps 
 of every loaded variant earliest deadline first and guarantees, as long as latencies are as
 predicted, that **no admitted query becomes late**:
 
-* *Forecast.* Two schedules are thought through, both earliest deadline first: ``merged`` (the head
-  decides the variant, its batch grows while it stays in time for the head) and ``alone`` (every
-  query by itself). Each is memoryless: what follows its first batch is again the same schedule of
-  the rest. So once one of them is in time, following it stays in time.
-* *Agenda.* A forecast that was in time is kept as an ``Agenda`` and changed query by query, which
-  takes the square root of the queue's length instead of all of it. Why it proves that everybody is
-  in time, and why real batches keep it true, is said there.
+* *Forecast.* A queue is thought through to its end (``planner.foresight``): the batches that would
+  run, with everybody in time.
+* *Agenda.* A forecast is kept as an ``Agenda`` and changed query by query, which takes the square
+  root of the queue's length instead of all of it. Why it proves that everybody is in time, and why
+  real batches keep it true, is said there.
 * *Admission.* A query enters if the agenda or a forecast of the queue with it is in time for
   everyone.
 * *Batch.* The head decides the variant; the largest batch after which the agenda or a forecast of
@@ -38,6 +36,7 @@ from math import inf
 from typing import NamedTuple
 
 from planner.agenda import ROUNDING_MS, Agenda, Entry
+from planner.foresight import forecast, merged
 from planner.lanes import Item, Lane, Tenant
 from planner.types import LatencyTable
 
@@ -75,90 +74,6 @@ class Batch(NamedTuple):
     items: list[Item]
     rows: int
     predicted_ms: float
-
-
-Runs = list[tuple[Lane, list[Entry]]]
-"""Batches in the order in which they would run."""
-
-
-def merged(
-    order: Sequence[Entry],
-    start_ms: float,
-    fresh: Item | None = None,
-    limit_ms: float = inf,
-    open_ms: float = inf,
-    *,
-    strict: bool = True,
-) -> Runs | None:
-    """The batches when each grows as far as the deadline of its head allows; ``None`` if late.
-
-    ``order`` ascends by deadline. ``fresh`` has to be done by ``limit_ms`` as well, and by
-    ``open_ms`` if it is alone in its batch. Batches do not
-    grow in a lane that gains nothing by it. If not ``strict``, lateness does not matter: a batch
-    whose head is late is as large as it can be.
-    """
-    queues: dict[Lane, list[Entry]] = {}
-    for entry in order:
-        queues.setdefault(entry[2].lane, []).append(entry)
-    taken = dict.fromkeys(queues, 0)
-    met = dict.fromkeys(queues, 0)
-    runs: Runs = []
-    for deadline_ms, _, head in order:
-        lane = head.lane
-        first = met[lane]
-        met[lane] += 1
-        if first < taken[lane]:
-            continue
-        queue, ms, correction, rows = queues[lane], lane.ms, lane.correction, head.rows
-        done_ms = start_ms + ms[rows] * correction
-        reach_ms = deadline_ms
-        if done_ms > deadline_ms + ROUNDING_MS:
-            if strict:
-                return None
-            reach_ms = inf
-        last = first + 1
-        while lane.gains and last < len(queue):
-            more = rows + queue[last][2].rows
-            if more > lane.max_batch:
-                break
-            later_ms = start_ms + ms[more] * correction
-            if later_ms > reach_ms:
-                break
-            rows, done_ms = more, later_ms
-            last += 1
-        entries = queue[first:last]
-        if done_ms > limit_ms and any(entry[2] is fresh for entry in entries):
-            return None
-        if head is fresh and last - first == 1 and done_ms > open_ms:
-            return None
-        runs.append((lane, entries))
-        start_ms = done_ms
-        taken[lane] = last
-    return runs
-
-
-def alone(
-    order: Sequence[Entry], start_ms: float, fresh: Item | None = None, limit_ms: float = inf
-) -> Runs | None:
-    """Every query by itself, in the given order; ``None`` if one is late."""
-    for deadline_ms, _, item in order:
-        lane = item.lane
-        start_ms += lane.ms[item.rows] * lane.correction
-        if start_ms > deadline_ms + ROUNDING_MS or (item is fresh and start_ms > limit_ms):
-            return None
-    return [(entry[2].lane, [entry]) for entry in order]
-
-
-def forecast(
-    order: Sequence[Entry],
-    start_ms: float,
-    fresh: Item | None = None,
-    limit_ms: float = inf,
-    open_ms: float = inf,
-) -> Runs | None:
-    """Batches that are in time, if one of the two ways finds them. Takes O(n)."""
-    runs = merged(order, start_ms, fresh, limit_ms, open_ms)
-    return alone(order, start_ms, fresh, min(limit_ms, open_ms)) if runs is None else runs
 
 
 class Schedule:
@@ -296,6 +211,8 @@ class Schedule:
         if agenda is not None:
             if agenda.insert(entry, start_ms, limit_ms, room_ms):
                 return True
+            if not any(each.gains for each in (lane, *self._active)):
+                return False  # everybody alone, earliest deadline first: no order does better
             # Changed as often as it is long, it has half-full batches: making it anew is paid for.
             if not short and agenda.added <= max(self.count, REMAKE):
                 return False

@@ -212,6 +212,28 @@ def test_a_long_queue_is_filled_to_the_last_place() -> None:
     assert admit(schedule, lane, 1_000.0, 500.0, 1_001.0) == [False, False, True]
 
 
+def test_overload_does_not_keep_batches_small() -> None:
+    """Twice what full batches of 64 serve: batches stay nearly full.
+
+    If a query were admitted whenever there is time for one more batch of one, the queue would fill
+    with batches that have no slack to grow.
+    """
+    schedule = Schedule()
+    lane = schedule.add_lane("a", LatencyTable([(1, 4.0), (64, 16.0)]))
+    free_ms = 0.0
+    rows: list[int] = []
+    for n in range(4_000):
+        now_ms = n / 8
+        while schedule.count and free_ms <= now_ms:
+            batch = schedule.next_batch(free_ms)
+            assert batch is not None
+            free_ms += batch.predicted_ms
+            rows.append(batch.rows)
+        free_ms = max(free_ms, now_ms)
+        schedule.admit(item(lane, now_ms + 80.0), now_ms)
+    assert min(rows[4:]) >= 56
+
+
 linear = st.integers(5, 15).map(lambda ms: LatencyTable([(1, ms), (8, 8.0 * ms)]))
 steps = st.lists(st.integers(1, 40), min_size=1, max_size=4).map(
     lambda steps: LatencyTable([(2**i, float(sum(steps[: i + 1]))) for i in range(len(steps))])

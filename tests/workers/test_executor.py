@@ -224,7 +224,7 @@ async def test_batches_that_fail_teach_nothing_about_latency(worker: WorkerConfi
         await connection.load(spec, 5.0)
         for value in (13, 1) * 4:
             await ask(connection, spec, row(value))
-        assert (await ask(connection, spec, row(1), budget_ms=29)).code is ReplyCode.OVERLOADED
+        assert (await ask(connection, spec, row(1), budget_ms=29.9)).code is ReplyCode.OVERLOADED
 
 
 async def test_a_variant_that_is_not_loaded_is_cold(worker: WorkerConfig) -> None:
