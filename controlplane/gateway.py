@@ -325,8 +325,10 @@ class Gateway:
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but no longer than until something is announced."""
+        # Not wait_for: it loses a cancellation that comes together with the event (Python 3.11).
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
         self._wake.clear()
 
     async def _forever(self, work: Callable[[], Awaitable[None]]) -> None:

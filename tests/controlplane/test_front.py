@@ -89,9 +89,10 @@ async def test_time_in_line_counts(served: Served) -> None:
 
 async def test_time_in_line_makes_a_best_effort_late(served: Served) -> None:
     client = await served.client()
-    client.send(slow(1) + post(query(2, slo={"latency_ms": 100}, best_effort=True)))
+    client.send(slow(1) + post(query(2, slo={"latency_ms": 140}, best_effort=True)))
     assert (await client.answer()).json["slo_met"] is True
-    assert (await client.answer()).json["slo_met"] is False
+    answer = await client.answer()
+    assert answer.status == 504 or answer.json["slo_met"] is False
 
 
 async def test_many_pipelined_requests_with_a_reader_that_comes_late(served: Served) -> None:
