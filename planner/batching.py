@@ -211,7 +211,7 @@ class Schedule:
         if agenda is not None:
             if agenda.insert(entry, start_ms, limit_ms, room_ms):
                 return True
-            if not any(each.gains for each in (lane, *self._active)):
+            if not (lane.gains or self._some_gain()):
                 return False  # everybody alone, earliest deadline first: no order does better
             # Changed as often as it is long, it has half-full batches: making it anew is paid for.
             if not short and agenda.added <= max(self.count, REMAKE):
@@ -225,6 +225,10 @@ class Schedule:
             return False
         self._agenda = Agenda(runs)
         return True
+
+    def _some_gain(self) -> bool:
+        """Whether batches pay for anybody who waits, so that a forecast may know better."""
+        return any(lane.gains for lane in self._active)
 
     @staticmethod
     def _foreseen(order: Sequence[Entry], start_ms: float) -> Agenda:
@@ -336,7 +340,7 @@ class Schedule:
                 return count
             agenda.undo(change)
             short = self.count <= self._exact_queue and steps >= self.count
-            if short:
+            if short and (lane.gains or self._some_gain()):
                 steps -= self.count
                 runs = forecast(sorted(self._ordered() + entries[count:]), done_ms)
                 if runs is not None:

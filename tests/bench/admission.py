@@ -1,13 +1,14 @@
 """What admission lets in, what it costs, and whether anybody admitted is late.
 
 Run with ``python -m tests.bench.admission`` from the repository's root. One slice runs in virtual
-time with exact latencies; queries arrive as a Poisson process with a fixed seed. So all columns but
-the times are the same on every machine. Times are CPU time of this thread, the garbage collector
-off. A query's budget counts from its arrival to the end of its batch.
+time: first with exact latencies, then with latencies that vary and a correction that learns.
+Queries arrive as a Poisson process with a fixed seed, so all columns but the times are the same on
+every machine. Times are CPU time of this thread, the garbage collector off. A query's budget counts
+from its arrival to the end of its batch.
 
-* admitted: share of all queries that were let in; late: admitted ones that were late (must be 0).
-* at most: no schedule of any kind serves a larger share. Rows cost at least the table's cheapest
-  row, so what has arrived by any moment bounds what is served by the latest deadline.
+* admitted: share of all queries that were let in; late: admitted ones that were late (0 if exact).
+* at most: no schedule of any kind serves a larger share while latencies are exact: even in the
+  cheapest batches, no more rows fit before the last deadline.
 * goodput: queries in time per second of virtual time.
 * admit: µs per decision; batch: µs per batch formed.
 """
@@ -20,8 +21,8 @@ from dataclasses import dataclass
 from statistics import quantiles
 from time import thread_time_ns
 
-from planner.batching import Schedule, Verdict
-from planner.lanes import Item
+from planner.batching import Batch, Schedule, Verdict
+from planner.lanes import Item, learned
 from planner.types import LatencyTable
 
 NONE = LatencyTable([(1, 1.0), (8, 8.0)])
@@ -29,6 +30,8 @@ NONE = LatencyTable([(1, 1.0), (8, 8.0)])
 GPU = LatencyTable([(1, 4.25), (64, 20.0)])
 """4 ms a batch and 0.25 ms a row: 3,200 rows/s in batches of 64, 235 one by one."""
 QUERIES = 20_000
+SIGMA = 0.1
+"""Of the logarithm of the factor by which a batch's time varies, in the second table."""
 
 
 def one_deadline(rng: random.Random) -> float:
@@ -86,8 +89,8 @@ class Outcome:
     batch_us: list[float]
 
 
-def play(load: Load) -> Outcome:
-    """Run a load in virtual time."""
+def play(load: Load, sigma: float = 0.0) -> Outcome:
+    """Run a load in virtual time; batches take a log-normal factor of what the table says."""
     rng = random.Random(20261120)
     schedule = Schedule()
     lanes = [schedule.add_lane("task", load.table) for _ in range(load.variants)]
@@ -95,32 +98,51 @@ def play(load: Load) -> Outcome:
     admit_us: list[float] = []
     batch_us: list[float] = []
     admitted = late = 0
-    now_ms = free_ms = last_ms = 0.0
+    now_ms = began_ms = free_ms = last_ms = 0.0
+    running: Batch | None = None
+
+    def end() -> None:
+        """End the running batch at ``free_ms``."""
+        nonlocal running, late
+        assert running is not None
+        lane, took_ms = running.lane, free_ms - began_ms
+        schedule.finished(lane, free_ms, took_ms)
+        late += sum(1 for item in running.items if item.deadline_ms < free_ms - 1e-6)
+        if sigma:
+            ratio = took_ms / running.predicted_ms * lane.correction
+            schedule.correct(lane, learned(lane.correction, ratio))
+        running = None
 
     def dispatch(until_ms: float) -> None:
-        nonlocal free_ms, late
-        while schedule.count and free_ms < until_ms:
-            began = thread_time_ns()
-            late += len(schedule.pop_expired(free_ms))
-            batch = schedule.next_batch(free_ms)
-            batch_us.append((thread_time_ns() - began) / 1000)
-            if batch is None:
+        """Run what begins before a moment."""
+        nonlocal free_ms, late, began_ms, running
+        while True:
+            if running is not None:
+                if free_ms > until_ms:
+                    return
+                end()
+            if not schedule.count or free_ms >= until_ms:
                 return
-            free_ms += batch.predicted_ms
-            late += sum(1 for item in batch.items if item.deadline_ms < free_ms - 1e-6)
-            if free_ms <= until_ms:
-                schedule.finished(batch.lane, free_ms, batch.predicted_ms)
+            started = thread_time_ns()
+            late += len(schedule.pop_expired(free_ms))
+            running = schedule.next_batch(free_ms)
+            batch_us.append((thread_time_ns() - started) / 1000)
+            if running is not None:
+                factor = rng.lognormvariate(0.0, sigma) if sigma else 1.0
+                began_ms = free_ms
+                free_ms += running.predicted_ms / running.lane.correction * factor
 
     for _ in range(load.queries):
         now_ms += rng.expovariate(1.0 / gap_ms)
         dispatch(now_ms)
-        free_ms = max(free_ms, now_ms)
+        if running is None:
+            free_ms = max(free_ms, now_ms)
         deadline_ms = now_ms + load.budget_ms(rng)
         last_ms = max(last_ms, deadline_ms)
         item = Item(rng.choice(lanes), deadline_ms, 1)
-        began = thread_time_ns()
+        started = thread_time_ns()
         verdict = schedule.admit(item, now_ms)
-        admit_us.append((thread_time_ns() - began) / 1000)
+        admit_us.append((thread_time_ns() - started) / 1000)
         admitted += verdict is Verdict.ADMITTED
     dispatch(float("inf"))
     return Outcome(
@@ -140,20 +162,20 @@ def main() -> None:
     gc.disable()
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
     print(f"{QUERIES:,} queries each\n")
+    report(0.0)
+    print(f"\nLatencies vary: log-normal, sigma {SIGMA:g}\n")
+    report(SIGMA)
+
+
+def report(sigma: float) -> None:
+    """One table."""
     columns = (
-        "admitted",
-        "at most",
-        "late",
-        "goodput/s",
-        "admit µs p50",
-        "p99",
-        "batch µs p50",
-        "p99",
-    )
+        "admitted", "at most", "late", "goodput/s", "admit µs p50", "p99", "batch µs p50", "p99",
+    )  # fmt: skip
     print("| load | " + " | ".join(columns) + " |")
     print("|---|" + "--:|" * len(columns))
     for load in LOADS:
-        found = play(load)
+        found = play(load, sigma)
         admit, batch = percentiles(found.admit_us), percentiles(found.batch_us)
         at_most = min(1.0, found.last_ms / load.per_row_ms / load.queries)
         goodput = (found.admitted - found.late) / found.end_ms * 1000
