@@ -248,7 +248,7 @@ class Executor:
         while (task := self._batches.get()) is not None:
             try:
                 outcome = self._execute(*task)
-            except Exception as error:  # the ledger's disk is full: this thread has to live on
+            except Exception as error:  # whatever it is, this thread has to live on
                 log.exception("running a batch")
                 outcome = _failed(*task, f"the worker failed: {type(error).__name__}: {error}")
             try:
@@ -262,7 +262,10 @@ class Executor:
         replica = jobs[0].replica
         ledger = self._ledger
         if not replica.proven:
-            ledger.suspect(replica.key, replica.spec.task, replica.spec.variant)
+            try:
+                ledger.suspect(replica.key, replica.spec.task, replica.spec.variant)
+            except OSError:  # a full disk costs the evidence, not the answers
+                log.exception("the crash ledger cannot be written")
         ledger.enter(replica.key)
         begin_ms = now_ms()
         groups = run_batch(replica, jobs, batch.rows, now_ms)

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 import pytest
@@ -225,6 +226,17 @@ async def test_batches_that_fail_teach_nothing_about_latency(worker: WorkerConfi
         for value in (13, 1) * 4:
             await ask(connection, spec, row(value))
         assert (await ask(connection, spec, row(1), budget_ms=29.9)).code is ReplyCode.OVERLOADED
+
+
+async def test_a_crash_ledger_that_cannot_be_written_costs_no_answer(
+    worker: WorkerConfig, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "ledger"
+    async with running(replace(worker, quarantine_dir=str(ledger))) as (host, connection):
+        await connection.load(echo_spec(), 5.0)
+        rmtree(ledger)
+        assert (await ask(connection, echo_spec(), row(1))).code is ReplyCode.OK
+        host.check()
 
 
 async def test_a_variant_that_is_not_loaded_is_cold(worker: WorkerConfig) -> None:
