@@ -145,6 +145,7 @@ def build_api(context: ApiContext) -> FastAPI:
         description=DESCRIPTION,
         version="1",
         lifespan=lifespan,
+        strict_content_type=False,
         # FastAPI's own pages load their scripts from another host.
         docs_url=None,
         redoc_url=None,

@@ -67,6 +67,7 @@ def worker(args: Mapping[str, Any]) -> serve.Application:
         run_dir=str(settings.run_dir),
         secret_path=str(settings.secret_path),
         listen=str(args.get("listen", settings.listen_channel)),
+        max_frame_mib=settings.max_frame_mib,
         quarantine_dir=str(settings.state_dir / "quarantine"),
     )
     return worker_app(

@@ -2,9 +2,7 @@
 
 import logging
 import os
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,30 +135,8 @@ def stop_ray() -> None:
     from ray import serve
 
     if ray.is_initialized():
-        # Serve kills its controller while a call to it is open, and Ray says so on the terminal.
-        with _silence():
-            serve.shutdown()
-            ray.shutdown()
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Send what this process prints, also from threads and native code, nowhere for a while."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = os.dup(1), os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for number, descriptor in zip((1, 2), kept, strict=True):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
-        os.close(nowhere)
+        serve.shutdown()
+        ray.shutdown()
 
 
 class ServeCluster:
@@ -212,7 +188,7 @@ class ServeCluster:
             controller = _get_global_client()._controller
             details = await controller.get_serve_instance_details.remote()
         except RayError as error:
-            raise ClusterUnavailable(f"Ray Serve does not answer: {error}") from error
+            raise ClusterUnavailable(f"Ray Serve does not answer: {_last_line(error)}") from error
         found: dict[str, int] = {}
         for kind in kinds:
             application = details["applications"].get(WORKER_APP + kind)
@@ -237,4 +213,12 @@ class ServeCluster:
             controller = _get_global_client()._controller
             await controller.update_deployment_replicas.remote(deployment, count)
         except RayError as error:
-            raise ClusterUnavailable(f"{kind} cannot be scaled to {count}: {error}") from error
+            raise ClusterUnavailable(
+                f"{kind} cannot be scaled to {count}: {_last_line(error)}"
+            ) from error
+
+
+def _last_line(error: Exception) -> str:
+    """What happened, without the remote traceback that Ray puts before it."""
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__

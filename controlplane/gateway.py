@@ -277,7 +277,11 @@ class Gateway:
 
         try:
             connection = await WorkerConnection.open(
-                worker["address"], self._secret, on_status=on_status, on_lost=on_lost
+                worker["address"],
+                self._secret,
+                on_status=on_status,
+                on_lost=on_lost,
+                max_frame_mib=self.settings.max_frame_mib,
             )
         except ModellessError as error:
             # Normal for a moment after a worker died: the directory is a tick old.

@@ -191,8 +191,10 @@ class ControlLoop:
     async def _pause(self, seconds: float) -> None:
         """Wait, but hardly when a worker is lost: gateways learn of its successor from us."""
         await asyncio.sleep(SHORTEST_PAUSE_S)
+        # Not wait_for: it loses a cancellation that comes together with the event (Python 3.11).
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), max(seconds - SHORTEST_PAUSE_S, 0))
+            async with asyncio.timeout(max(seconds - SHORTEST_PAUSE_S, 0)):
+                await self._wake.wait()
         self._wake.clear()
 
     # -- troubles -------------------------------------------------------------------------------

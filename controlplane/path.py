@@ -211,8 +211,17 @@ class InFlight:
     """One query between its first byte and its answer."""
 
     __slots__ = (
-        "asked", "candidate", "done", "path", "refused", "respond", "slot", "tries", "worker",
-    )  # fmt: skip
+        "asked",
+        "candidate",
+        "done",
+        "path",
+        "refused",
+        "respond",
+        "slot",
+        "tries",
+        "why",
+        "worker",
+    )
 
     def __init__(self, path: QueryPath, asked: Asked, respond: Respond) -> None:
         self.path = path
@@ -224,6 +233,7 @@ class InFlight:
         self.done = False
         self.tries = 0
         self.refused = _OK
+        self.why = ""
         """Why the first worker did not answer."""
         self.candidate: Candidate | None = None
         self.worker: WorkerView | None = None
@@ -344,7 +354,7 @@ class InFlight:
         if self.tries >= 2:
             self.fail(_worker_error(code, message, query))
             return
-        self.refused = code
+        self.refused, self.why = code, message
         self.path.counters.retried(code.name.lower())
         self.dispatch(query._replace(avoid=worker.id))
 
@@ -358,7 +368,7 @@ class InFlight:
             # Started for the queries to come; this one is answered at once.
             _ignore_outcome(self.path.load(candidate, worker.id))
         elif self.refused is not _OK and refusal.code is RefusalCode.OVERLOADED:
-            self.fail(_worker_error(self.refused, "", self.asked.query))
+            self.fail(_worker_error(self.refused, self.why, self.asked.query))
             return
         self.fail(refusal_error(refusal))
 

@@ -4,6 +4,7 @@ Each field is set by ``MODELLESS_<NAME>`` in the environment, or by the same nam
 ``settings.env`` in the state directory; the environment wins.
 """
 
+import math
 import os
 from functools import cached_property
 from pathlib import Path
@@ -81,6 +82,14 @@ class Settings(BaseSettings):
             return self.url
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def max_frame_mib(self) -> int:
+        """Largest frame on the tensor channel: no body that was taken may break a connection.
+
+        A number takes at least two bytes in JSON and at most eight as a tensor.
+        """
+        return max(64, math.ceil(4 * self.max_body_mib) + 1)
 
     @property
     def artifacts_dir(self) -> Path:

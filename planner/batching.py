@@ -120,14 +120,17 @@ class Schedule:
             self._tenants.pop(lane.task, None)
 
     def replan(self, lane: Lane, table: LatencyTable, share: float) -> None:
-        """Take over a new latency table and share; what waits stays admitted if it still fits."""
+        """Take over a new latency table and share; what waits stays admitted if it still fits.
+
+        A share of 0 says that nothing was planned, and keeps the task's share as it is.
+        """
         self._floor_ms -= lane.rows * lane.unit_ms * lane.correction
         if table.max_batch >= max((entry[2].rows for entry in lane.queue), default=1):
             lane.set_table(table)
             if self._agenda is not None:
                 self._agenda.recost(lane, anew=True)
         self._floor_ms += lane.rows * lane.unit_ms * lane.correction
-        lane.tenant.share = share
+        lane.tenant.share = share or lane.tenant.share
         self._resize(lane, 0, 0)
 
     def correct(self, lane: Lane, correction: float) -> None:

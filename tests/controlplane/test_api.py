@@ -517,7 +517,9 @@ async def test_a_page_names_no_other_host(api: httpx.AsyncClient, path: str) -> 
 
     # The name of a namespace is no address: nothing is fetched from it.
     found = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w[\w./-]*", page)) - {SVG_NAMESPACE}
-    fetched = re.findall(r"(?:src|srcset|action)=|<link[^>]* href=\"(?!data:)|@import|\burl\(", page)
+    fetched = re.findall(
+        r"(?:src|srcset|action)=|<link[^>]* href=\"(?!data:)|@import|\burl\(", page
+    )
 
     assert (found, fetched) == (set(), [])
 

@@ -1,0 +1,76 @@
+"""Variants that are not loaded: loaded on demand, or the client is told when to come back."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.deployment import Answer, Deployment, deployed
+from tests.integration.digits import live
+from variants.sql import open_catalog
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def cold(state: Path) -> Iterator[Deployment]:
+    """One worker with room for the most accurate variant, but not for all others beside it."""
+    with closing(open_catalog(f"sqlite:///{state / 'catalog.db'}")) as catalog:
+        known = catalog.snapshot()
+    sizes = {profile.variant: profile.memory_mib for profile in known.profiles}
+    best = max(variant.accuracy for variant in known.variants)
+    room = min(sizes[v.name] for v in known.variants if v.accuracy == best) * 1.02
+    with deployed(state, worker_memory_mib=room) as running:
+        yield running
+
+
+def test_a_floor_that_only_a_cold_variant_meets_is_cold_and_then_warm(cold: Deployment) -> None:
+    variants = {v["name"]: v for v in live(cold)}
+    (worker,) = cold.workers()
+    floor = max(v["accuracy"] for v in variants.values())
+    able = {name: v for name, v in variants.items() if v["accuracy"] >= floor}
+    assert not able.keys() & cold.ready(worker)
+
+    # Long enough for the answer, not for the load before it.
+    fastest = min(v["p95_ms"] for v in able.values())
+    first = cold.query([[0.0] * 64], slo={"accuracy": floor, "latency_ms": fastest * 1.3 + 2})
+    assert (first.status, first.body["code"]) == (503, "COLD")
+    assert first.body["retryable"] is True
+    assert int(first.headers["retry-after"]) >= 1
+
+    second = cold.until(
+        lambda: answered(cold, slo={"accuracy": floor, "latency_ms": 5000}), "warm", 30
+    )
+    assert second.status == 200
+    assert second.body["variant"] in able
+    assert second.body["slo_met"] is True
+
+
+def test_a_cold_variant_is_loaded_and_answers_when_the_deadline_allows(cold: Deployment) -> None:
+    (worker,) = cold.workers()
+    fits = {v["name"] for v in live(cold) if v["memory_mib"] <= worker["memory_mib"]}
+    missing = sorted(fits - cold.ready(worker))
+    assert missing
+    for name in missing[:3]:
+        # What was loaded a moment ago may stay for some seconds: until then the answer is COLD.
+        answer = cold.until(
+            lambda name=name: answered(cold, variant=name, slo={"latency_ms": 10_000}), name, 30
+        )
+        assert answer.body["variant"] == name
+        assert answer.body["slo_met"] is True
+        (worker,) = cold.workers()
+        assert worker["reserved_mib"] <= worker["memory_mib"]
+
+
+def answered(deployment: Deployment, **fields: Any) -> Answer | None:
+    """The answer, or nothing when the client is asked to come back; it waits as it is told."""
+    answer = deployment.query([[0.0] * 64], **fields)
+    if answer.status == 200:
+        return answer
+    if answer.body["code"] != "COLD":
+        raise ValueError(answer)
+    time.sleep(int(answer.headers["retry-after"]))
+    return None
