@@ -21,8 +21,8 @@ from variants.types import (
 )
 from variants.validation import (
     check_conflicts,
-    check_event,
     check_device_kind,
+    check_event,
     check_inventory,
     check_plan,
     check_profile,
