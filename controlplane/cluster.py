@@ -38,6 +38,8 @@ def ray_environment(settings: Settings) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_SERVE_LOG_TO_STDERR": "0",
         "RAY_DEDUP_LOGS": "0",
+        # Ray runs its workers at nice 15; these answer queries.
+        "RAY_worker_niceness": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
     if not settings.ray_address:

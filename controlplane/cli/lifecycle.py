@@ -258,7 +258,8 @@ def _detach(settings: Settings, example: str | None) -> None:
                 err.print(log.read_text(errors="replace").strip())
                 raise typer.Exit(child.returncode or 1)
             time.sleep(0.1)
-    err.print(log.read_text(errors="replace").strip().replace("Ctrl-C", "`modelless down`"))
+    told = log.read_text(errors="replace").strip().replace("Ctrl-C", "`modelless down`")
+    err.print(told, markup=False, soft_wrap=True)
 
 
 def _hello(url: str, seconds: float, any_variant: bool) -> None:
