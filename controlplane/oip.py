@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
-from controlplane.query import V2_NAMES
+from controlplane.replies import V2_NAMES
 from variants.errors import NotFound, TaskNotFound
 from variants.types import Stage, Task, TaskName, TensorSpec
 

@@ -18,7 +18,8 @@ import orjson
 
 from controlplane.http_errors import error_body, error_headers, status_of
 from controlplane.metrics import Counters
-from controlplane.query import Asked, Used, encode_v1, encode_v2, parse_v1, parse_v2
+from controlplane.query import Asked, parse_v1, parse_v2
+from controlplane.replies import Used, encode_v1, encode_v2
 from planner.selection import select
 from planner.types import Candidate, Choice, Query, Refusal, RefusalCode, Snapshot, WorkerView
 from variants.errors import (
@@ -418,7 +419,7 @@ def _encode(asked: Asked, reply: Reply, used: Used) -> tuple[bytes, bytes]:
     """The body of an answer and its header lines."""
     if asked.v2 is None:
         return encode_v1(asked.task, reply.outputs, used), JSON
-    body, json_length = encode_v2(asked, asked.v2, reply.outputs, used)
+    body, json_length = encode_v2(asked.task, asked.v2, reply.outputs, used)
     if json_length is None:
         return body, JSON
     lines = b"content-type: application/octet-stream\r\ninference-header-content-length: %d\r\n"

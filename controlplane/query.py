@@ -1,4 +1,4 @@
-"""Bytes to a query, and a reply to bytes: the two dialects of the inference route.
+"""Bytes to a query: the two dialects of the inference route.
 
 ``/v1/query`` is for people, ``/v2/models/.../infer`` is the Open Inference Protocol. Both are
 parsed by hand rather than by a schema library: this runs once per query, and the checks below say
@@ -6,32 +6,31 @@ exactly what was wrong.
 """
 
 import math
-import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
+from controlplane.replies import V2_NAMES, V2Request
+from controlplane.rows import (
+    MAX_ROWS,
+    finite,
+    may_hold_booleans,
+    numbers,
+    packed,
+    read_rows,
+    same_rows,
+    shape_words,
+    shown,
+)
 from planner.types import Query
 from variants.errors import InvalidInput, TaskNotFound
 from variants.types import NAME, Prefer, Task, TaskName, TensorSpec, VariantName
 from workers.runtime import Tensor
 
 MAX_LATENCY_MS = 3_600_000.0
-MAX_ROWS = 4096
 MAX_NAME = 128
-SHOWN = 80
-"""Characters of a wrong value that an error repeats."""
-
-V2_DTYPES = {
-    "BOOL": "bool", "UINT8": "uint8", "INT8": "int8", "INT16": "int16", "INT32": "int32",
-    "INT64": "int64", "FP16": "float16", "FP32": "float32", "FP64": "float64",
-}  # fmt: skip
-V2_NAMES = {dtype: name for name, dtype in V2_DTYPES.items()}
 
 _V1_FIELDS = frozenset({"task", "slo", "inputs", "best_effort", "variant"})
 _SLO_FIELDS = frozenset({"latency_ms", "accuracy", "cost", "prefer"})
@@ -46,35 +45,6 @@ class Asked(NamedTuple):
     tensors: list[Tensor]
     v2: "V2Request | None" = None
     """How to answer, when it was asked over the Open Inference Protocol."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class V2Request:
-    """What a v2 reply repeats from its request."""
-
-    id: str | None
-    outputs: tuple[str, ...] | None
-    """Names of the outputs asked for; ``None`` asks for all."""
-    binary: frozenset[str]
-    """Outputs to send as raw bytes behind the JSON."""
-    pinned: str | None
-
-
-class Used(NamedTuple):
-    """What a reply says about how it was made; the contract fixes names and order."""
-
-    variant: str
-    model_version: str
-    worker: str
-    batch_size: int
-    queue_ms: float
-    run_ms: float
-    accuracy: float
-    cost_usd_per_1k: float
-    slo_met: bool
-
-
-# -- reading ------------------------------------------------------------------------------------
 
 
 def parse_v1(
@@ -94,7 +64,7 @@ def parse_v1(
     task = _task(document.get("task"), tasks)
     if "inputs" not in document:
         raise InvalidInput("'inputs' is missing: a list of rows")
-    tensors = _rows(document["inputs"], task.inputs, _may_hold_booleans(body))
+    tensors = read_rows(document["inputs"], task.inputs, may_hold_booleans(body))
     latency_ms, accuracy, cost, prefer = _slo(document.get("slo"), task)
     best_effort = _flag(document.get("best_effort", False), "best_effort")
     variant = _pin(document.get("variant"))
@@ -151,7 +121,7 @@ def parse_v2(
     document = _json(body)
     if not isinstance(document, dict) or not isinstance(document.get("inputs"), list):
         raise InvalidInput("the body must be a JSON object with a list 'inputs'")
-    tensors = _v2_inputs(document["inputs"], task.inputs, raw, _may_hold_booleans(body))
+    tensors = _v2_inputs(document["inputs"], task.inputs, raw, may_hold_booleans(body))
     parameters = _parameters(document, "parameters")
     id_ = document.get("id")
     if id_ is not None and not isinstance(id_, str):
@@ -221,16 +191,16 @@ def _v2_inputs(
         if spec is None:
             expected = ", ".join(by_name)
             raise InvalidInput(
-                f"input {_shown(name)} is not an input of the task; expected: {expected}"
+                f"input {shown(name)} is not an input of the task; expected: {expected}"
             )
         if spec.name in found:
             raise InvalidInput(f"input {spec.name!r} appears twice")
         dtype = V2_NAMES[spec.dtype]
         if entry.get("datatype") != dtype:
             raise InvalidInput(
-                f"input {name!r} must have datatype {dtype}, not {_shown(entry.get('datatype'))}"
+                f"input {name!r} must have datatype {dtype}, not {shown(entry.get('datatype'))}"
             )
-        shape = _v2_shape(entry.get("shape"), spec)
+        shape = _v2shape_words(entry.get("shape"), spec)
         size = _parameters(entry, f"parameters of input {name!r}").get("binary_data_size")
         if size is not None:
             found[spec.name], raw = _v2_binary(raw, size, shape, spec)
@@ -238,7 +208,7 @@ def _v2_inputs(
             found[spec.name] = _v2_listed(entry.get("data"), shape, spec, booleans)
     if len(raw):
         raise InvalidInput(f"{len(raw)} bytes follow the last input")
-    return _same_rows(found, specs)
+    return same_rows(found, specs)
 
 
 def _v2_binary(
@@ -248,22 +218,22 @@ def _v2_binary(
     expected = math.prod(shape) * np.dtype(spec.dtype).itemsize
     if size != expected or expected > len(raw):
         raise InvalidInput(
-            f"input {spec.name!r} needs {expected} raw bytes, binary_data_size is {_shown(size)}"
+            f"input {spec.name!r} needs {expected} raw bytes, binary_data_size is {shown(size)}"
             f" and {len(raw)} bytes are left"
         )
     array: Tensor = np.frombuffer(raw[:expected], dtype=spec.dtype).reshape(shape)
     if spec.dtype == "bool" and array.view(np.uint8).max(initial=0) > 1:
         raise InvalidInput(f"input {spec.name!r} has booleans other than 0 and 1")
-    return _finite(array, spec), raw[expected:]
+    return finite(array, spec), raw[expected:]
 
 
 def _v2_listed(data: Any, shape: tuple[int, ...], spec: TensorSpec, booleans: bool) -> Tensor:
     """A tensor from its values, flat or nested."""
     count = math.prod(shape)
-    packed = None if booleans else _packed([data], (count,), spec.dtype)
-    if packed is not None:
-        return packed.reshape(shape)
-    flat = _array(data, spec, booleans).reshape(-1)
+    direct = None if booleans else packed([data], (count,), spec.dtype)
+    if direct is not None:
+        return direct.reshape(shape)
+    flat = numbers(data, spec, booleans).reshape(-1)
     if flat.size != count:
         raise InvalidInput(
             f"input {spec.name!r} has {flat.size} values, its shape {list(shape)} needs {count}"
@@ -271,7 +241,7 @@ def _v2_listed(data: Any, shape: tuple[int, ...], spec: TensorSpec, booleans: bo
     return flat.reshape(shape)
 
 
-def _v2_shape(shape: Any, spec: TensorSpec) -> tuple[int, ...]:
+def _v2shape_words(shape: Any, spec: TensorSpec) -> tuple[int, ...]:
     if (
         not isinstance(shape, list)
         or not all(type(n) is int for n in shape)
@@ -280,7 +250,7 @@ def _v2_shape(shape: Any, spec: TensorSpec) -> tuple[int, ...]:
         or shape[0] < 1
     ):
         raise InvalidInput(
-            f"input {spec.name!r} must have shape {_shape(spec)}, not {_shown(shape)}"
+            f"input {spec.name!r} must have shape {shape_words(spec)}, not {shown(shape)}"
         )
     if shape[0] > MAX_ROWS:
         raise InvalidInput(f"input {spec.name!r} has {shape[0]} rows; at most {MAX_ROWS} are taken")
@@ -302,9 +272,7 @@ def _v2_outputs(
     for entry in outputs:
         name = entry.get("name") if isinstance(entry, dict) else None
         if name not in known or name in names:
-            raise InvalidInput(
-                f"output {_shown(name)} is not an output of the task, or named twice"
-            )
+            raise InvalidInput(f"output {shown(name)} is not an output of the task, or named twice")
         names.append(name)
         own = _parameters(entry, f"parameters of output {name!r}")
         if own.get("classification"):
@@ -312,9 +280,6 @@ def _v2_outputs(
         if _flag(own.get("binary_data", default), "binary_data"):
             binary.add(name)
     return tuple(names), frozenset(binary)
-
-
-# -- reading: pieces ----------------------------------------------------------------------------
 
 
 def _json(body: bytes | bytearray) -> Any:
@@ -335,124 +300,6 @@ def _task(name: Any, tasks: Mapping[TaskName, Task]) -> Task:
         known = ", ".join(sorted(tasks)[:5]) or "none is registered"
         raise TaskNotFound(f"there is no task {shown!r}; there are: {known}")
     return task
-
-
-def _rows(inputs: Any, specs: Sequence[TensorSpec], booleans: bool) -> list[Tensor]:
-    """Tensors from ``inputs``: a list of rows, or name to rows where a task has several inputs."""
-    if len(specs) == 1 and not isinstance(inputs, dict):
-        return [_checked_rows(inputs, specs[0], booleans)]
-    names = [spec.name for spec in specs]
-    if not isinstance(inputs, dict) or inputs.keys() != set(names):
-        raise InvalidInput(f"'inputs' must be an object with rows for each of: {', '.join(names)}")
-    found = {spec.name: _checked_rows(inputs[spec.name], spec, booleans) for spec in specs}
-    return _same_rows(found, specs)
-
-
-def _checked_rows(rows: Any, spec: TensorSpec, booleans: bool) -> Tensor:
-    if not isinstance(rows, list) or not rows:
-        raise InvalidInput(f"input {spec.name!r} must be a list of at least one row")
-    if not booleans and len(rows) <= MAX_ROWS:
-        packed = _packed(rows, spec.shape, spec.dtype)
-        if packed is not None:
-            return packed
-    array = _array(rows, spec, booleans)
-    if array.shape[1:] != spec.shape:
-        hint = "; put a single row in a list of its own" if array.shape == spec.shape else ""
-        raise InvalidInput(
-            f"input {spec.name!r} must have shape {_shape(spec)}, not {list(array.shape)}{hint}"
-        )
-    if len(array) > MAX_ROWS:
-        raise InvalidInput(
-            f"input {spec.name!r} has {len(array)} rows; at most {MAX_ROWS} are taken"
-        )
-    return array
-
-
-@lru_cache(maxsize=1024)
-def _packer(width: int, dtype: str) -> Callable[..., bytes] | None:
-    """What writes a row of so many numbers, where there is a shortcut."""
-    code = {"float32": "f", "float64": "d"}.get(dtype)
-    return struct.Struct(f"<{width}{code}").pack if code else None
-
-
-def _packed(rows: list[Any], shape: tuple[int, ...], dtype: str) -> Tensor | None:
-    """Rows of numbers as a tensor, five times as fast as numpy makes it.
-
-    ``None`` where that is not possible or something is wrong: the long way finds out what. Text,
-    nulls, nested lists, another length and numbers too large for the type are all refused by
-    ``pack``; only booleans pass for numbers, so there must not be any.
-    """
-    if len(shape) != 1:
-        return None
-    pack = _packer(shape[0], dtype)
-    if pack is None:
-        return None
-    try:
-        data = pack(*rows[0]) if len(rows) == 1 else b"".join([pack(*row) for row in rows])
-    except (struct.error, OverflowError, TypeError):
-        return None
-    return np.ndarray((len(rows), *shape), dtype, data)
-
-
-def _may_hold_booleans(body: bytes | bytearray) -> bool:
-    # One character is found much faster than four, and few bodies have one of these two.
-    return (b"r" in body and b"true" in body) or (b"f" in body and b"false" in body)
-
-
-def _array(data: Any, spec: TensorSpec, booleans: bool) -> Tensor:
-    """Numbers from nested JSON lists, in the input's type."""
-    if not isinstance(data, list):
-        raise InvalidInput(f"input {spec.name!r} must be a list of numbers")
-    try:
-        array: Tensor = np.array(data)
-    except (ValueError, OverflowError) as error:
-        raise InvalidInput(f"input {spec.name!r} has rows of different lengths") from error
-    wanted = np.dtype(spec.dtype)
-    kind = array.dtype.kind
-    if wanted.kind == "f":
-        fits = kind in "fiu"
-    elif wanted.kind == "b":
-        fits = kind == "b"
-    else:
-        fits = kind in "iu" or not array.size
-    if fits and booleans and wanted.kind != "b" and _holds_boolean(data):
-        fits, kind = False, "b"
-    if not fits:
-        what = {"U": "text", "O": "null or mixed values", "b": "booleans", "f": "fractions"}
-        expected = "booleans" if wanted.kind == "b" else f"{spec.dtype} numbers"
-        got = what.get(kind, "numbers")
-        raise InvalidInput(f"input {spec.name!r} must hold {expected}, not {got}")
-    if wanted.kind in "iu" and array.size:
-        limits = np.iinfo(wanted)
-        if array.min() < limits.min or array.max() > limits.max:
-            raise InvalidInput(f"input {spec.name!r} has values outside {spec.dtype}")
-    if array.dtype != wanted:
-        with np.errstate(over="ignore"):
-            array = array.astype(wanted)
-    return _finite(array, spec)
-
-
-def _holds_boolean(data: list[Any]) -> bool:
-    """Whether nested lists that numpy took for one array hold a boolean among numbers."""
-    while data and isinstance(data[0], list):
-        data = list(chain.from_iterable(data))
-    return any(type(value) is bool for value in data)
-
-
-def _finite(array: Tensor, spec: TensorSpec) -> Tensor:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise InvalidInput(f"input {spec.name!r} has NaN, infinite or too large values")
-    return array
-
-
-def _same_rows(found: Mapping[str, Tensor], specs: Sequence[TensorSpec]) -> list[Tensor]:
-    missing = [spec.name for spec in specs if spec.name not in found]
-    if missing:
-        raise InvalidInput(f"input {missing[0]!r} is missing")
-    tensors = [found[spec.name] for spec in specs]
-    if len({len(tensor) for tensor in tensors}) > 1:
-        raise InvalidInput("all inputs must have the same number of rows")
-    return tensors
 
 
 def _parameters(document: Mapping[str, Any], what: str) -> Mapping[str, Any]:
@@ -524,80 +371,3 @@ def _pin(value: Any) -> VariantName | None:
 def _unknown(what: str, given: Any, known: frozenset[str]) -> str:
     extra = ", ".join(sorted(str(name)[:40] for name in set(given) - known)[:5])
     return f"unknown {what}: {extra}; known are: {', '.join(sorted(known))}"
-
-
-def _shape(spec: TensorSpec) -> str:
-    return f"[{', '.join(['rows', *map(str, spec.shape)])}]"
-
-
-def _shown(value: Any) -> str:
-    """A wrong value as an error repeats it."""
-    text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-
-
-# -- writing ------------------------------------------------------------------------------------
-
-
-def encode_v1(task: Task, outputs: Sequence[Tensor], used: Used) -> bytes:
-    """The body of a reply to ``/v1/query``."""
-    first = outputs[0]
-    reply = _used(used)
-    reply["outputs"] = (
-        first
-        if len(outputs) == 1
-        else dict(zip((spec.name for spec in task.outputs), outputs, strict=True))
-    )
-    labels = task.labels
-    if labels:
-        if first.size == len(labels):  # one row, as nearly always
-            best = int(first.argmax())
-            reply["labels"] = (labels[best],)
-            reply["scores"] = first.reshape(-1)[best : best + 1]
-        else:
-            scores = first.reshape(len(first), -1)
-            reply["labels"] = [labels[index] for index in scores.argmax(axis=1).tolist()]
-            reply["scores"] = scores.max(axis=1)
-    return orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def _used(used: Used) -> dict[str, Any]:
-    """``used._asdict()`` in half its time."""
-    return dict(zip(_USED, used, strict=True))
-
-
-_USED = Used._fields
-
-
-def encode_v2(
-    asked: Asked, request: V2Request, outputs: Sequence[Tensor], used: Used
-) -> tuple[bytes, int | None]:
-    """The body of a v2 reply, and the length of its JSON where raw bytes follow it."""
-    listed: list[dict[str, Any]] = []
-    raw: list[bytes] = []
-    for spec, tensor in zip(asked.task.outputs, outputs, strict=True):
-        if request.outputs is not None and spec.name not in request.outputs:
-            continue
-        entry: dict[str, Any] = {
-            "name": spec.name,
-            "datatype": V2_NAMES[spec.dtype],
-            "shape": list(tensor.shape),
-        }
-        if spec.name in request.binary:
-            raw.append(tensor.tobytes())
-            entry["parameters"] = {"binary_data_size": len(raw[-1])}
-        else:
-            entry["data"] = np.ascontiguousarray(tensor).reshape(-1)
-        listed.append(entry)
-    reply: dict[str, Any] = {
-        "model_name": asked.task.name,
-        "model_version": used.variant if request.pinned else used.model_version,
-        "outputs": listed,
-        "parameters": _used(used),
-    }
-    if request.id is not None:
-        reply["id"] = request.id
-    document = orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)
-    if not raw:
-        return document, None
-    return b"".join([document, *raw]), len(document)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.query import Asked, Used, encode_v1, encode_v2, parse_v1, parse_v2
+from controlplane.query import Asked, parse_v1, parse_v2
+from controlplane.replies import Used, encode_v1, encode_v2
 from planner.types import Query
 from variants.errors import InvalidInput, TaskNotFound
 from variants.types import Prefer, Slo, Task, TaskName, TensorSpec, VariantName
@@ -561,7 +562,7 @@ def test_raw_bytes_make_the_round_trip(
     asked = parse_v2(body, "two", None, TASKS, 0.0, 0, b"%d" % len(text))
     assert [tensor.tobytes() for tensor in asked.tensors] == [one.tobytes() for one in sent]
     assert asked.v2 is not None
-    reply, length = encode_v2(asked, asked.v2, [sent[0]], USED)
+    reply, length = encode_v2(asked.task, asked.v2, [sent[0]], USED)
     assert length is not None
     (output,) = json.loads(reply[:length])["outputs"]
     assert output == {
@@ -623,7 +624,7 @@ def test_a_v1_reply_of_several_outputs_names_them() -> None:
 def test_a_v2_reply() -> None:
     asked = v2({"inputs": [entry()], "id": "7"})
     assert asked.v2 is not None
-    body, length = encode_v2(asked, asked.v2, [scores([1, 2])], USED)
+    body, length = encode_v2(asked.task, asked.v2, [scores([1, 2])], USED)
     assert length is None
     assert json.loads(body) == {
         "model_name": "pair",
@@ -637,7 +638,7 @@ def test_a_v2_reply() -> None:
 def test_a_pinned_v2_reply_repeats_the_pin_as_its_version() -> None:
     asked = v2({"inputs": [entry()]}, pinned="v")
     assert asked.v2 is not None
-    body, _ = encode_v2(asked, asked.v2, [scores([1, 2])], USED)
+    body, _ = encode_v2(asked.task, asked.v2, [scores([1, 2])], USED)
     assert json.loads(body)["model_version"] == "v"
 
 
@@ -647,7 +648,7 @@ def test_only_the_outputs_asked_for_are_sent() -> None:
     body = json.dumps({"inputs": [entry()], "outputs": outputs}).encode()
     asked = parse_v2(body, "t", None, {two.name: two}, 0.0, 0)
     assert asked.v2 is not None
-    reply, length = encode_v2(asked, asked.v2, [scores([1, 2]), np.array([[3]])], USED)
+    reply, length = encode_v2(asked.task, asked.v2, [scores([1, 2]), np.array([[3]])], USED)
     assert length is not None
     assert [one["name"] for one in json.loads(reply[:length])["outputs"]] == ["z"]
     assert reply[length:] == np.array([[3]]).tobytes()
