@@ -50,6 +50,8 @@ class House:
         self.model = models.write(folder / "tiny.onnx")
         self.rows = models.write_rows(folder / "rows.npz")
         self.told: list[Progress] = []
+        # Services that other tests of this run have started are not this one's.
+        self.others = children()
 
     def register(self, **changes: Any) -> RegistrationResult:
         limits = changes.pop("limits", QUICK)
@@ -73,7 +75,14 @@ class House:
         assert self.catalog.snapshot().versions == ()
         assert list(self.store.digests()) == []
         assert list(self.scratch.iterdir()) == []
-        assert psutil.Process().children(recursive=True) == []
+        self.assert_nothing_runs()
+
+    def assert_nothing_runs(self) -> None:
+        assert children() - self.others == set()
+
+
+def children() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
 
 
 @pytest.fixture
@@ -113,7 +122,7 @@ def test_what_the_catalog_names_is_in_the_store_and_nothing_else_is(house: House
         v.size_bytes for v in snapshot.variants
     ]
     assert list(house.scratch.iterdir()) == []
-    assert psutil.Process().children(recursive=True) == []
+    house.assert_nothing_runs()
 
 
 def test_progress_only_grows_and_ends_complete(house: House) -> None:
