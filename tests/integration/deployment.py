@@ -130,7 +130,7 @@ def environment(state_dir: Path, port: int, **settings: object) -> dict[str, str
 
 @contextmanager
 def deployed(
-    state_dir: Path, *, arguments: Sequence[str] = (), **settings: object
+    state_dir: Path, *, arguments: Sequence[str] = (), start_s: float = START_S, **settings: object
 ) -> Iterator[Deployment]:
     """Start ``modelless up`` on a state directory; afterwards nothing of it may be left."""
     port = free_port()
@@ -147,7 +147,7 @@ def deployed(
     deployment = Deployment(process, state_dir, port)
     started: list[psutil.Process] = []
     try:
-        _wait_until_ready(deployment)
+        _wait_until_ready(deployment, start_s)
         yield deployment
         if process.poll() is None:
             started = deployment.processes()
@@ -163,9 +163,9 @@ def deployed(
             process.wait()
 
 
-def _wait_until_ready(deployment: Deployment) -> None:
+def _wait_until_ready(deployment: Deployment, start_s: float) -> None:
     ready = deployment.state_dir / "run" / "ready"
-    deadline = time.monotonic() + START_S
+    deadline = time.monotonic() + start_s
     mine = str(deployment.process.pid)
     while not (ready.exists() and ready.read_text() == mine):
         assert deployment.process.poll() is None, deployment.log
