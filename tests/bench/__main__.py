@@ -23,13 +23,14 @@ TITLES = {
     "start": "Later starts, catalog filled",
     "select": "Choosing a variant",
     "latency": "One query in flight, one row, default SLO",
-    "breakdown": "Where it goes, each by itself",
+    "shares": "Where it goes, mean",
+    "breakdown": "Parts of it, each by itself",
     "saturation": f"{serve.IN_FLIGHT} queries in flight, one row, smallest variant",
     "goodput": f"Poisson arrivals, {serve.OPEN_CONNECTIONS} connections, answered within "
     f"{serve.WITHIN_MS:g} ms of being due",
     "memory": "Memory, after all of the above",
 }
-SERVING = ("select", "latency", "breakdown", "saturation", "goodput", "memory")
+SERVING = ("select", "latency", "shares", "breakdown", "saturation", "goodput", "memory")
 """Sections that are measured on one running deployment, in this order."""
 
 
@@ -83,6 +84,7 @@ def serving(report: Report, wanted: Sequence[str], state: Path, effort: serve.Ef
         measured: dict[str, Callable[[], list[Figure]]] = {
             "select": lambda: choices(settings, effort.runs),
             "latency": lambda: serve.latency(running, effort),
+            "shares": lambda: serve.shares(running, effort),
             "breakdown": lambda: serve.breakdown(running, effort),
             "saturation": lambda: serve.saturation(running, effort),
             "goodput": lambda: serve.goodput(running, effort),

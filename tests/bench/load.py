@@ -57,8 +57,8 @@ class Outcome:
     cpu_cores: float
     """Processor time of the client per second."""
     ms: dict[str, dict[str, float]]
-    """p50, p90 and p99 of ``total``; with one connection, also of ``run`` and ``queue`` as replies
-    say, and of ``added``, which is the total without ``run``."""
+    """Mean, p50, p90 and p99 of ``total``; with one connection, also of ``run`` and ``queue`` as
+    replies say, and of ``added``, which is the total without ``run``."""
 
     @property
     def qps(self) -> float:
@@ -88,11 +88,12 @@ async def drive(job: Job) -> Outcome:
     return await driver.outcome()
 
 
-def percentiles(samples: Sequence[float]) -> dict[str, float]:
-    """p50, p90 and p99; zeros where there is nothing."""
+def summary(samples: Sequence[float]) -> dict[str, float]:
+    """Mean, p50, p90 and p99; zeros where there is nothing."""
     ordered = sorted(samples) or [0.0]
     count = len(ordered)
-    return {f"p{p}": ordered[min(count - 1, count * p // 100)] for p in (50, 90, 99)}
+    found = {f"p{p}": ordered[min(count - 1, count * p // 100)] for p in (50, 90, 99)}
+    return {"mean": sum(ordered) / count, **found}
 
 
 def requests(job: Job) -> list[bytes]:
@@ -218,14 +219,14 @@ class Driver:
 
     def parts(self) -> dict[str, dict[str, float]]:
         """The whole time, what each reply says of its time at the worker, and the difference."""
-        total = {"total": percentiles(self.took_ms)}
+        total = {"total": summary(self.took_ms)}
         if not self.bodies or self.statuses.keys() != {b"200"}:
             return total
         timed = list(zip(self.took_ms, map(json.loads, self.bodies), strict=True))
         return total | {
-            "run": percentiles([reply["run_ms"] for _, reply in timed]),
-            "queue": percentiles([reply["queue_ms"] for _, reply in timed]),
-            "added": percentiles([ms - reply["run_ms"] for ms, reply in timed]),
+            "run": summary([reply["run_ms"] for _, reply in timed]),
+            "queue": summary([reply["queue_ms"] for _, reply in timed]),
+            "added": summary([ms - reply["run_ms"] for ms, reply in timed]),
         }
 
 

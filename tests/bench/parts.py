@@ -20,7 +20,7 @@ from planner.snapshot import build_snapshot
 from planner.types import Choice, Snapshot, WorkerView
 from tests.bench.channel import Measurement, measure
 from tests.bench.figures import Figure, middle
-from tests.bench.load import Job, percentiles, requests
+from tests.bench.load import Job, requests, summary
 from tests.bench.select import NOW_MS, queries, timed
 from variants.sql import open_catalog
 from variants.types import CatalogSnapshot, DeviceKindName, Prefer, TaskName, WorkerId
@@ -50,7 +50,7 @@ def choices(settings: Settings, rounds: int) -> list[Figure]:
         asked = [query._replace(task=TASK) for query in queries(prefer)]
         with _calm():
             taken = [timed(view, asked) for _ in range(rounds)]
-        each = [percentiles(accepted + refused) for accepted, refused in taken]
+        each = [summary(accepted + refused) for accepted, refused in taken]
         refusals = len(taken[0][1])
         note = f"{len(known.variants)} variants, {refusals} of {len(asked)} queries refused"
         figures += [

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 
 import psutil
+from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane.settings import load_settings
 from tests.bench.figures import Figure, middle
@@ -90,6 +91,45 @@ _PARTS = {
     "queue": "waiting at the worker",
     "added": "added: whole minus runtime",
 }
+
+
+def shares(running: Deployment, effort: Effort) -> list[Figure]:
+    """The mean of one query at a time, divided by what client, gateway and worker saw of it.
+
+    The gateway's clock runs from the first byte that it received to the reply that it wrote.
+    """
+    before = _counted(running)
+    outcome = run(Job(port=running.port, connections=1, seconds=effort.seconds))
+    grown = {name: value - before.get(name, 0) for name, value in _counted(running).items()}
+    answers = grown["modelless_query_seconds_count"]
+    whole, gateway, queue, runtime = (
+        outcome.ms["total"]["mean"] * 1000,
+        *(grown[f"modelless_{name}"] / answers * 1e6 for name in _SECONDS),
+    )
+    return [
+        Figure(name="client, sockets and HTTP, both ways", value=whole - gateway, unit="µs"),
+        Figure(
+            name="gateway, channel both ways, admission",
+            value=gateway - queue - runtime,
+            unit="µs",
+        ),
+        Figure(name="waiting at the worker", value=queue, unit="µs"),
+        Figure(name="in the runtime", value=runtime, unit="µs"),
+        Figure(name="whole query", value=whole, unit="µs"),
+    ]
+
+
+_SECONDS = ("query_seconds_sum", "queue_seconds_total", "run_seconds_total")
+
+
+def _counted(running: Deployment) -> dict[str, float]:
+    """The gateway's metrics by name, over all labels."""
+    answer = running.request("GET", "/metrics")
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(answer.body.decode()):
+        for sample in family.samples:
+            found[sample.name] = found.get(sample.name, 0) + sample.value
+    return found
 
 
 def breakdown(running: Deployment, effort: Effort) -> list[Figure]:
