@@ -49,6 +49,8 @@ class Supervisor:
         self._lock: IO[str] | None = None
         self._said = ""
         self._pids: set[tuple[int, float]] = set()
+        # What this process had started before is somebody else's business.
+        self._others = set(descendants())
 
     # -- start ----------------------------------------------------------------------------------
 
@@ -232,6 +234,8 @@ class Supervisor:
         """Note all processes below this one, so that none can be forgotten."""
         known: set[tuple[int, float]] = set()
         for process in descendants():
+            if process in self._others:
+                continue
             with contextlib.suppress(psutil.Error):  # it has just ended
                 known.add((process.pid, process.create_time()))
         if not known <= self._pids:

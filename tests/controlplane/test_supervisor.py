@@ -217,3 +217,12 @@ def test_sigterm_before_ray_ends_a_start_like_ctrl_c(settings: Settings) -> None
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
     keeper.stop()
+
+
+def test_what_the_process_had_started_before_is_left_alone(
+    settings: Settings, sleeper: subprocess.Popen[bytes]
+) -> None:
+    keeper = Supervisor(settings, plain_step, lambda _: None)
+    keeper.claim()
+    keeper.stop()
+    assert sleeper.poll() is None
