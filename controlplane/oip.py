@@ -12,13 +12,14 @@ from variants.types import Stage, Task, TaskName, TensorSpec
 if TYPE_CHECKING:
     from controlplane.gateway import Gateway
 
-EXTENSIONS = ["binary_tensor_data", "model_repository"]
+EXTENSIONS = ["binary_tensor_data", "model_repository", "statistics"]
 
 
 def add_protocol_routes(api: FastAPI, gateway: "Gateway") -> None:
     """Add the protocol's read-only routes to the application."""
     _health(api, gateway)
     _metadata(api, gateway)
+    _statistics(api, gateway)
 
 
 def _health(api: FastAPI, gateway: "Gateway") -> None:
@@ -77,6 +78,47 @@ def _metadata(api: FastAPI, gateway: "Gateway") -> None:
                     {"name": task.name, "version": variant, "state": state, "reason": reason}
                 )
         return rows
+
+
+def _statistics(api: FastAPI, gateway: "Gateway") -> None:
+    tags: list[Any] = ["protocol v2"]
+
+    @api.get("/v2/models/{task}/stats", tags=tags, summary="Statistics of a task")
+    async def task_statistics(task: str) -> dict[str, Any]:
+        """What this gateway has answered since it started, by variant; times in nanoseconds."""
+        return {"model_stats": _counted(gateway, _task(gateway, task))}
+
+    @api.get(
+        "/v2/models/{task}/versions/{variant}/stats", tags=tags, summary="Statistics of a variant"
+    )
+    async def variant_statistics(task: str, variant: str) -> dict[str, Any]:
+        found = _task(gateway, task)
+        _variant(gateway, found, variant)
+        rows = [row for row in _counted(gateway, found) if row["version"] == variant]
+        return {"model_stats": rows}
+
+
+def _counted(gateway: "Gateway", task: Task) -> list[dict[str, Any]]:
+    counters = gateway.path.counters.tasks.get(task.name)
+    rows = []
+    for variant in _variants(gateway, task):
+        counted = counters.variants.get(variant) if counters else None
+        answered = counted.met + counted.missed if counted else 0
+        queue_ns = counted.queue_us * 1_000 if counted else 0
+        run_ns = counted.run_us * 1_000 if counted else 0
+        rows.append(
+            {
+                "name": task.name,
+                "version": variant,
+                "inference_count": counted.rows if counted else 0,
+                "inference_stats": {
+                    "success": {"count": answered, "ns": queue_ns + run_ns},
+                    "queue": {"count": answered, "ns": queue_ns},
+                    "compute_infer": {"count": answered, "ns": run_ns},
+                },
+            }
+        )
+    return rows
 
 
 def _readiness(name: str, ready: bool) -> JSONResponse:

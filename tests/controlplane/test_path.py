@@ -385,9 +385,26 @@ async def test_v2_health_and_metadata(served: Served) -> None:
     assert (await served.get("/v2")).json["extensions"] == [
         "binary_tensor_data",
         "model_repository",
+        "statistics",
     ]
     assert (await served.get("/v2/models/nope")).error[:2] == (404, "TASK_NOT_FOUND")
     index = (await served.ask(b"{}", path="/v2/repository/index")).json
     assert {row["version"]: row["state"] for row in index} == {
         FAST: "READY", SLOW: "UNAVAILABLE", LATE: "UNAVAILABLE", DOUBLE: "UNAVAILABLE",
     }  # fmt: skip
+
+
+async def test_v2_statistics_count_what_was_answered(served: Served) -> None:
+    await served.worker("w1", FAST)
+    for rows in (1, 2):
+        body = {"task": "letters", "inputs": [[1, 2, 3, 4]] * rows}
+        assert (await served.ask(body)).status == 200
+    stats = (await served.get("/v2/models/letters/stats")).json["model_stats"]
+    found = {row["version"]: row for row in stats}
+    assert found[FAST]["inference_count"] == 3
+    assert found[FAST]["inference_stats"]["success"]["count"] == 2
+    assert found[FAST]["inference_stats"]["compute_infer"]["ns"] > 0
+    assert found[SLOW]["inference_count"] == 0
+    one = (await served.get(f"/v2/models/letters/versions/{FAST}/stats")).json["model_stats"]
+    assert one == [found[FAST]]
+    assert (await served.get("/v2/models/nope/stats")).error[:2] == (404, "TASK_NOT_FOUND")
