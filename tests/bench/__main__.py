@@ -6,6 +6,7 @@ Takes about four minutes, and some more the first time. ``make bench ARGS="--qui
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -39,14 +40,19 @@ class Report:
 
     def __init__(self) -> None:
         self.machine = machine.describe()
-        self.busy_cores: list[float] = []
+        self.others_cores: dict[str, float] = {}
         self.sections: dict[str, list[Figure]] = {}
         print(self.machine)
 
     def look_around(self) -> None:
-        """Say so when others compute; only while nothing of ours runs."""
-        busy = machine.busy_cores()
-        self.busy_cores.append(busy)
+        """Watch for a second whether the machine is idle."""
+        with machine.Others() as others:
+            time.sleep(1)
+        self.note("before", others)
+
+    def note(self, when: str, others: machine.Others) -> None:
+        """Say so if others computed."""
+        busy = self.others_cores[when] = others.cores
         if busy > machine.IDLE_CORES:
             print(
                 f"NOT IDLE: others use {busy:.1f} cores; the numbers are worse than they could be"
@@ -64,15 +70,15 @@ class Report:
             name: [{**asdict(figure), "reached": figure.reached} for figure in figures]
             for name, figures in self.sections.items()
         }
-        found = {"machine": self.machine, "busy_cores": self.busy_cores, "sections": sections}
+        found = {"machine": self.machine, "others_cores": self.others_cores, "sections": sections}
         path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def serving(report: Report, wanted: Sequence[str], state: Path, effort: serve.Effort) -> None:
     """Start as often as asked; the last deployment stays for everything else."""
     starts = []
-    others = effort.runs - 1 if "start" in wanted else 0
-    for _ in range(others):
+    further = effort.runs - 1 if "start" in wanted else 0
+    for _ in range(further):
         with serve.started(state) as (_, took_s):
             starts.append(took_s)
     settings = load_settings(state_dir=state)
@@ -91,7 +97,10 @@ def serving(report: Report, wanted: Sequence[str], state: Path, effort: serve.Ef
         }
         for section, measure in measured.items():
             if section in wanted:
-                report.add(section, measure())
+                with machine.Others() as others:
+                    figures = measure()
+                report.add(section, figures)
+                report.note(section, others)
         loaded = serve.memory(running) if "memory" in wanted else []
     if loaded:
         with deployed(state.parent / "empty") as idle:
@@ -106,13 +115,12 @@ def main() -> None:
     effort = serve.QUICK if arguments.quick else serve.THOROUGH
     report = Report()
     with short_directory() as home:
-        state = copy_filled(home)
         report.look_around()
+        state = copy_filled(home, arguments.fresh)
         if "first" in wanted:
             report.add("first", [serve.first_start(home)])
         if set(wanted) - {"first"}:
             serving(report, wanted, state, effort)
-        report.look_around()
     if arguments.json:
         report.write(arguments.json)
 
@@ -121,6 +129,11 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--only", metavar="NAME,...", help=f"of: {', '.join(TITLES)}")
     parser.add_argument("--first", action="store_true", help="a first start, too; trains models")
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="measure the catalog anew, for when the machine was busy the last time",
+    )
     parser.add_argument("--quick", action="store_true", help="each once and for a second")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     arguments = parser.parse_args()

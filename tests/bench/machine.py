@@ -3,6 +3,7 @@
 import os
 import platform
 import time
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -29,13 +30,34 @@ def describe() -> str:
     )
 
 
-def busy_cores(seconds: float = 1.0) -> float:
-    """Cores in use while this process sleeps; time that a hypervisor took away counts, too."""
-    before, began_s = psutil.cpu_times(), time.monotonic()
-    time.sleep(seconds)
-    after, took_s = psutil.cpu_times(), time.monotonic() - began_s
-    idle_s = after.idle + after.iowait - before.idle - before.iowait
-    return max(0.0, (psutil.cpu_count() or 1) - idle_s / took_s)
+class Others:
+    """What processes that are not ours compute while it is entered.
+
+    Ours are this one and all below it. Time that a hypervisor took away counts as others'.
+    """
+
+    def __init__(self) -> None:
+        self.cores = 0.0
+        self._begin = (0.0, 0.0, 0.0)
+
+    def __enter__(self) -> "Others":
+        self._begin = self._now()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        wall_s, idle_s, ours_s = (
+            now - was for now, was in zip(self._now(), self._begin, strict=True)
+        )
+        self.cores = max(0.0, (psutil.cpu_count() or 1) - (idle_s + ours_s) / wall_s)
+
+    def _now(self) -> tuple[float, float, float]:
+        """Time on the wall, time that cores were idle, processor time of ours, in seconds."""
+        machine = psutil.cpu_times()
+        ours_s = 0.0
+        for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+            with suppress(psutil.Error):  # it has just ended, and counts at its parent's
+                ours_s += sum(process.cpu_times()[:4])
+        return time.monotonic(), machine.idle + machine.iowait, ours_s
 
 
 def _processor() -> str:

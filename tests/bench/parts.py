@@ -4,6 +4,10 @@ Runs in this process, on the catalog that a deployment serves.
 """
 
 import gc
+import os
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -88,6 +92,41 @@ def pieces(settings: Settings) -> list[Figure]:
         _piece("choosing", lambda: select(view, asked.query, NOW_MS)),
         _piece("writing the reply", lambda: encode_v1(asked.task, [scores], used)),
     ]
+
+
+def wake_ups(seconds: float) -> float:
+    """Median µs for one byte to a process on another core and back: two wake-ups and no work.
+
+    An idle core of a virtual machine wakes up slowly, so this is what most of a lone query is.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    ours, theirs = socket.socketpair()
+    echo = subprocess.Popen(
+        [sys.executable, "-c", _ECHO, str(theirs.fileno()), str(cores[-1])],
+        pass_fds=[theirs.fileno()],
+    )
+    theirs.close()
+    times_us = []
+    os.sched_setaffinity(0, cores[:1])
+    with ours:
+        end_s = time.perf_counter() + seconds
+        while time.perf_counter() < end_s:
+            begin_ns = time.perf_counter_ns()
+            ours.send(b"x")
+            ours.recv(1)
+            times_us.append((time.perf_counter_ns() - begin_ns) / 1_000)
+    os.sched_setaffinity(0, cores)
+    echo.wait(10)
+    return median(times_us)
+
+
+_ECHO = """
+import os, socket, sys
+os.sched_setaffinity(0, [int(sys.argv[2])])
+peer = socket.socket(fileno=int(sys.argv[1]))
+while data := peer.recv(1):
+    peer.send(data)
+"""
 
 
 def channel(seconds: float) -> Measurement:

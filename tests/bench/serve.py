@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from controlplane.settings import load_settings
 from tests.bench.figures import Figure, middle
 from tests.bench.load import Job, run
-from tests.bench.parts import channel, pieces
+from tests.bench.parts import channel, pieces, wake_ups
 from tests.integration.deployment import Deployment, deployed
 
 FIRST_START_S = 600.0
@@ -140,16 +140,22 @@ def breakdown(running: Deployment, effort: Effort) -> list[Figure]:
     over_channel = channel(effort.seconds)
     return [
         Figure(
+            name="a byte to another core and back, p50",
+            value=wake_ups(effort.seconds),
+            unit="µs",
+            note="two wake-ups; a query has four",
+        ),
+        Figure(
             name="unknown task, client to answer, p50",
             value=rejected.ms["total"]["p50"] * 1000,
             unit="µs",
-            note="HTTP, reading, an error; no worker",
+            note="HTTP and an error; no worker",
         ),
         Figure(
             name="tensor channel, there and back, p50",
             value=over_channel.p50_ms * 1000,
             unit="µs",
-            note="with admission, the runtime and one row of a tiny model",
+            note="with admission and a tiny model",
         ),
         *pieces(load_settings(state_dir=running.state_dir)),
     ]

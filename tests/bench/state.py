@@ -31,9 +31,12 @@ MADE_BY = (
 """Code that decides what stands in the catalog."""
 
 
-def copy_filled(home: Path) -> Path:
-    """A fresh state directory in ``home`` with the family registered: catalog and artifacts."""
-    kept = _filled()
+def copy_filled(home: Path, fresh: bool = False) -> Path:
+    """A state directory in ``home`` with the family registered: catalog and artifacts.
+
+    ``fresh``: measured now, not taken from an earlier benchmark.
+    """
+    kept = _filled(fresh)
     state = home / "s"
     state.mkdir()
     shutil.copy(kept / "catalog.db", state)
@@ -41,7 +44,7 @@ def copy_filled(home: Path) -> Path:
     return state
 
 
-def _filled() -> Path:
+def _filled(fresh: bool) -> Path:
     """The kept one; made again when the recipe, the schema or anything else behind it changed."""
     family = digits_folder()
     cache = family.parent
@@ -51,7 +54,7 @@ def _filled() -> Path:
         settings = load_settings(state_dir=kept)
         mark = kept / "made-by"
         wanted = _digest(settings)
-        if not (mark.exists() and mark.read_text() == wanted):
+        if fresh or not (mark.exists() and mark.read_text() == wanted):
             shutil.rmtree(kept, ignore_errors=True)
             shutil.copytree(family, kept / "zoo" / digits.FAMILY)
             with closing(open_catalog(settings.catalog_url)) as catalog:
