@@ -27,10 +27,11 @@ def rogue(time_s: float = 30.0) -> Sandbox:
     ],
 )
 def test_misbehaviour_becomes_a_sentence_and_no_process_stays(method: str, sentence: str) -> None:
+    before = set(psutil.Process().children())
     with rogue() as sandbox, pytest.raises(InvalidArtifact) as refusal:
         sandbox.call(method, {}, subject="m")
     assert refusal.value.message == sentence
-    assert psutil.Process().children() == []
+    assert set(psutil.Process().children()) <= before
 
 
 def test_a_child_that_hangs_is_killed_by_its_pid() -> None:
