@@ -143,15 +143,7 @@ def _pick(rows: Any, row: int, source: str) -> Any:
 
 def _from_npz(source: str, specs: Sequence[Spec], row: int) -> dict[str, Any]:
     """One row of each input. Arrays are found by the input's name, a single one by its shape."""
-    import zipfile
-
-    import numpy as np
-
-    try:
-        with np.load(source, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InvalidInput(f"{source} cannot be read as .npz: {error}") from error
+    arrays = _arrays(source)
     rows = {}
     for spec in specs:
         shape = tuple(spec["shape"])
@@ -160,13 +152,38 @@ def _from_npz(source: str, specs: Sequence[Spec], row: int) -> dict[str, Any]:
         if name not in arrays and len(specs) == 1 and len(fitting) == 1:
             name = fitting[0]
         if name not in arrays:
-            raise InvalidInput(
-                f"{source} has no array {name!r}; it has: {', '.join(sorted(arrays))}"
-            )
+            has = ", ".join(sorted(arrays)) or "none of numbers"
+            raise InvalidInput(f"{source} has no array {name!r}; it has: {has}")
         if not 0 <= row < len(arrays[name]):
             raise InvalidInput(f"{source} has no row {row}; it has {len(arrays[name])} rows")
         rows[spec["name"]] = arrays[name][row : row + 1].tolist()
     return rows
+
+
+def _arrays(source: str) -> dict[str, Any]:
+    """The arrays of an ``.npz`` that may hold rows of numbers, by name.
+
+    Raises:
+        InvalidInput: it cannot be read, or is none.
+    """
+    import numpy as np
+
+    try:
+        with Path(source).open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            arrays = {} if isinstance(loaded, np.ndarray) else dict(loaded)
+    except OSError as error:
+        raise InvalidInput(f"{source} cannot be read: {error.strerror or error}") from error
+    except Exception as error:
+        # Damage shows as zlib.error, struct.error, BadZipFile and more, without a common base.
+        raise InvalidInput(f"{source} cannot be read as .npz: {error}") from error
+    if isinstance(loaded, np.ndarray):
+        raise InvalidInput(f"{source} cannot be read as .npz: it is a single array")
+    return {
+        name: array
+        for name, array in arrays.items()
+        if isinstance(array, np.ndarray) and array.ndim and array.dtype.kind in "biuf"
+    }
 
 
 def _show(reply: Mapping[str, Any]) -> None:

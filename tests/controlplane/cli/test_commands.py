@@ -1,5 +1,6 @@
 """Every looking, asking and changing command against a real gateway on a free port."""
 
+import io
 import json
 import os
 import re
@@ -367,6 +368,25 @@ def test_a_single_row_may_stand_without_its_list(
     assert gateway.asked[0]["inputs"] == [[1.0] * 64]
 
 
+def npz(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
+
+
+def npy() -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.zeros((3, 64)))
+    return file.getvalue()
+
+
+def damaged_npz() -> bytes:
+    content = bytearray(npz(pixels=np.zeros((3, 64))))
+    start = content.index(b"pixels.npy") + len(b"pixels.npy") + 20
+    content[start : start + 8] = b"\xff" * 8
+    return bytes(content)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "error"),
     [
@@ -374,8 +394,13 @@ def test_a_single_row_may_stand_without_its_list(
         ("broken.json", b"[1,", (), "broken.json is not JSON: "),
         ("text.json", b'"x"', (), "text.json holds no rows: a list of rows is needed"),
         ("short.json", b"[[1]]", ("--row", "1"), "short.json has no row 1; it has 1 rows"),
-        ("none.npz", None, (), "none.npz cannot be read as .npz: "),
+        ("none.npz", None, (), "none.npz cannot be read: No such file or directory"),
         ("broken.npz", b"PK not really", (), "broken.npz cannot be read as .npz: "),
+        ("npy.npz", npy(), (), "npy.npz cannot be read as .npz: it is a single array"),
+        ("damaged.npz", damaged_npz(), (), "damaged.npz cannot be read as .npz: "),
+        ("text.npz", npz(pixels=["a"]), (), "text.npz has no array 'pixels'; it has: none of"),
+        ("scalar.npz", npz(pixels=1.0), (), "scalar.npz has no array 'pixels'; it has: none of"),
+        ("complex.npz", npz(pixels=[1j]), (), "complex.npz has no array 'pixels'; it has: none"),
     ],
 )
 def test_a_wrong_input_file_is_one_sentence(
