@@ -166,7 +166,8 @@ def secrets(settings: Settings) -> Iterator[Finding]:
 
 def leftovers(settings: Settings) -> Iterator[Finding]:
     """Processes that a killed run has left."""
-    from controlplane.supervisor import is_alive, read_state
+    from controlplane.presence import read_state
+    from controlplane.supervisor import is_alive
 
     if _running(settings) is not None:
         return
@@ -210,7 +211,7 @@ def _nearest(path: Path) -> Path:
 
 def _running(settings: Settings) -> dict[str, object] | None:
     """State of the `modelless up` that has this directory; looking leaves no file behind."""
-    from controlplane.supervisor import running
+    from controlplane.presence import running
 
     return running(settings) if (settings.run_dir / "up.lock").exists() else None
 
@@ -220,7 +221,7 @@ def _running(settings: Settings) -> dict[str, object] | None:
 
 def port(settings: Settings) -> Iterator[Finding]:
     from controlplane.gateway import bind
-    from controlplane.supervisor import base_url
+    from controlplane.presence import base_url
 
     where = f"{settings.host}:{settings.port}"
     ours = _running(settings)

@@ -4,14 +4,18 @@ Each field is set by ``MODELLESS_<NAME>`` in the environment, or by the same nam
 ``settings.env`` in the state directory; the environment wins.
 """
 
+import logging
 import math
 import os
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from variants.errors import InvalidInput
 
 
 def _default_state_dir() -> Path:
@@ -29,7 +33,9 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address the gateway listens on.")
     port: int = Field(8000, ge=1, le=65535, description="Port the gateway listens on.")
     url: str = Field(
-        "", description="Where the command line finds the gateway; empty: host and port."
+        "",
+        description="Where the command line finds the gateway; "
+        "empty: what runs on the state directory.",
     )
     database_url: str = Field(
         "", description="SQLAlchemy URL of the catalog; empty: SQLite in the state directory."
@@ -58,6 +64,33 @@ class Settings(BaseSettings):
         "unix", description="Tensor channel: 'unix' on one machine, 'tcp:HOST' across machines."
     )
     log_level: str = Field("INFO", description="Least level that is logged.")
+
+    # What only a replica would stumble over is refused here, before anything is started.
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis(cls, url: str) -> str:
+        if url:
+            parts = urlsplit(url)
+            _ = parts.port  # raises when it is no number
+            if parts.scheme not in ("redis", "rediss", "unix"):
+                raise ValueError("it must start with redis://, rediss:// or unix://")
+        return url
+
+    @field_validator("listen_channel")
+    @classmethod
+    def _channel(cls, where: str) -> str:
+        if where != "unix" and not (where.startswith("tcp:") and where[4:]):
+            raise ValueError("it must be 'unix' or 'tcp:HOST'")
+        return where
+
+    @field_validator("log_level")
+    @classmethod
+    def _level(cls, level: str) -> str:
+        known = logging.getLevelNamesMapping()
+        if level.upper() not in known:
+            raise ValueError(f"it must be one of {', '.join(known)}")
+        return level.upper()
 
     @classmethod
     def settings_customise_sources(
@@ -131,8 +164,23 @@ class Settings(BaseSettings):
 
 
 def load_settings(**overrides: object) -> Settings:
-    """Settings from overrides, then the environment, then the state directory's file."""
+    """Settings from overrides, then the environment, then the state directory's file.
+
+    Raises:
+        InvalidInput: a setting is wrong, or the file cannot be read; the sentence names it.
+    """
     state_dir = Path(str(overrides.get("state_dir") or _default_state_dir())).expanduser()
+    # Replicas have another working directory than the command that started them.
     overrides = {name: value for name, value in overrides.items() if value is not None}
-    overrides["state_dir"] = state_dir
-    return Settings(_env_file=state_dir / "settings.env", **overrides)  # type: ignore[call-arg, arg-type]
+    overrides["state_dir"] = state_dir = state_dir.absolute()
+    file = state_dir / "settings.env"
+    try:
+        return Settings(_env_file=file, **overrides)  # type: ignore[call-arg, arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]).upper().removeprefix("MODELLESS_")
+        message = first["msg"].removeprefix("Value error, ")
+        raise InvalidInput(f"setting MODELLESS_{name}: {message}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InvalidInput(f"{file} cannot be read: {reason}") from error

@@ -4,11 +4,11 @@ One process owns them all. It holds a lock in the state directory while it lives
 processes that it started, and leaves none behind; a successor ends what a killed one left.
 """
 
+import asyncio
 import contextlib
 import fcntl
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -17,11 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-import orjson
 import psutil
 
 from controlplane.cluster import deploy, ray_dir, start_ray, stop_ray
 from controlplane.gateway import bind
+from controlplane.live import LiveState
+from controlplane.presence import base_url, read_state, state_path, write_state
 from controlplane.settings import Settings
 from controlplane.valkey import EmbeddedValkey
 from variants.errors import ClusterUnavailable, Conflict, InvalidInput
@@ -95,10 +96,15 @@ class Supervisor:
 
         Raises:
             ClusterUnavailable: something did not start; the sentence says what.
+            StateUnavailable: the live state that the settings name does not answer.
         """
         settings = self._settings
-        if not settings.redis_url:
-            with self._step("Live state") as done:
+        with self._step("Live state") as done:
+            if settings.redis_url:
+                # Later it may go and come; at the start nobody would learn where the workers are.
+                asyncio.run(_reach(settings.redis_url))
+                done("the one that MODELLESS_REDIS_URL names")
+            else:
                 self._valkey = EmbeddedValkey(settings.run_dir)
                 self._valkey.start()
                 self._remember()
@@ -284,38 +290,8 @@ def path_excess(settings: Settings) -> int:
     return len(str(settings.run_dir / "w-cpu-256-xxxxxxxx.sock")) - 107
 
 
-def base_url(settings: Settings) -> str:
-    host = settings.host
-    if host in ("0.0.0.0", "::"):  # noqa: S104
-        host = "127.0.0.1"
-    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
-
-
 def logs_dir(settings: Settings) -> Path:
     return ray_dir(settings) / "session_latest" / "logs"
-
-
-def state_path(settings: Settings) -> Path:
-    return settings.run_dir / "up.json"
-
-
-def write_state(settings: Settings, pid: int, processes: set[tuple[int, float]]) -> None:
-    """Write down who runs here and what it started, atomically."""
-    state = {"pid": pid, "url": base_url(settings), "processes": sorted(processes)}
-    path = state_path(settings)
-    fresh = path.with_suffix(".new")
-    fresh.write_bytes(orjson.dumps(state))
-    fresh.replace(path)
-
-
-def read_state(settings: Settings) -> dict[str, object] | None:
-    """What the running ``modelless up`` wrote, if there is any."""
-    try:
-        state = orjson.loads(state_path(settings).read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    known = isinstance(state, dict) and {"pid", "url", "processes"} <= state.keys()
-    return state if known else None
 
 
 def _take(path: Path, patience_s: float = 0.3) -> IO[str] | None:
@@ -335,18 +311,6 @@ def _take(path: Path, patience_s: float = 0.3) -> IO[str] | None:
             time.sleep(0.02)
         else:
             return lock
-
-
-def running(settings: Settings) -> dict[str, object] | None:
-    """State of a live ``modelless up`` on this state directory, or None."""
-    try:
-        with (settings.run_dir / "up.lock").open("a+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return read_state(settings)
-    except OSError:
-        return None
-    return None
 
 
 def clear_leftovers(settings: Settings) -> int:
@@ -423,8 +387,10 @@ def plain_step(title: str) -> Iterator[Callable[[str], None]]:
     print(f"{title:<12} {' '.join(ended)}  ({time.monotonic() - began:.1f} s)", flush=True)
 
 
-def port_free(host: str, port: int) -> bool:
-    """Whether nothing accepts connections there."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.settimeout(0.5)
-        return probe.connect_ex((host, port)) != 0
+async def _reach(url: str) -> None:
+    """Return when the live state answers."""
+    live = LiveState(url)
+    try:
+        await live.ping()
+    finally:
+        await live.close()

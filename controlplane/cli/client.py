@@ -7,10 +7,10 @@ from urllib.parse import quote
 import httpx
 import orjson
 import typer
-from pydantic import ValidationError
 
 from controlplane.cli.outcome import NotRunning
 from controlplane.http_errors import parse_error
+from controlplane.presence import as_running
 from controlplane.settings import load_settings
 from variants.errors import DeadlineExceeded, InvalidInput, ReplicaLost
 
@@ -106,10 +106,5 @@ def connect(url: str = "") -> Client:
     Raises:
         InvalidInput: a setting or the URL is wrong.
     """
-    try:
-        settings = load_settings()
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0]).upper()
-        raise InvalidInput(f"setting MODELLESS_{name}: {first['msg']}") from error
+    settings = as_running(load_settings())
     return Client(url or settings.gateway_url, token=settings.api_token)

@@ -70,9 +70,10 @@ def up(
 def down(*, state_dir: StateDir = None) -> None:
     """Stop what runs on this state directory; queries in flight are answered first."""
     from controlplane import supervisor
+    from controlplane.presence import running
 
     settings = read_settings(state_dir=state_dir)
-    state = supervisor.running(settings)
+    state = running(settings)
     if state is None:
         left = supervisor.clear_leftovers(settings)
         if left:
@@ -84,7 +85,7 @@ def down(*, state_dir: StateDir = None) -> None:
         with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
             os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + supervisor.STOP_S + 15
-        while supervisor.running(settings) is not None:
+        while running(settings) is not None:
             if time.monotonic() > deadline:
                 err.print(f"process {pid} does not end; kill it with `kill -9 {pid}`")
                 raise typer.Exit(1)
@@ -135,7 +136,7 @@ def _status_table(found: Mapping[str, Any]) -> None:
 
 def _run(settings: Settings, example: str | None) -> None:
     """Start, serve and stop in this process."""
-    from controlplane import supervisor
+    from controlplane.presence import base_url
     from controlplane.supervisor import Supervisor
     from variants.sql import open_catalog
     from variants.store import FileArtifactStore
@@ -161,7 +162,7 @@ def _run(settings: Settings, example: str | None) -> None:
         }
         expected = sum((v.task, v.model, v.version) in answering for v in known.variants)
         keeper.wait_for_variants(expected)
-        _hello(supervisor.base_url(settings), time.monotonic() - began, bool(expected))
+        _hello(base_url(settings), time.monotonic() - began, bool(expected))
         (settings.run_dir / "ready").write_text(str(os.getpid()))
         keeper.watch()
     except KeyboardInterrupt:
@@ -235,15 +236,16 @@ def _progress(title: str) -> "Iterator[Callable[[Progress], None]]":
 
 def _detach(settings: Settings, example: str | None) -> None:
     """Start another process that runs on its own, and wait until it answers."""
-    from controlplane import supervisor
+    from controlplane.presence import running
+    from controlplane.supervisor import prepare
 
-    state = supervisor.running(settings)
+    state = running(settings)
     if state is not None:
         raise InvalidInput(
             f"modelless is already running at {state['url']} (process {state['pid']});"
             " `modelless down` stops it"
         )
-    supervisor.prepare(settings)
+    prepare(settings)
     ready, log = settings.run_dir / "ready", settings.run_dir / "up.log"
     ready.unlink(missing_ok=True)
     command = [sys.executable, "-m", "controlplane.cli.main", "up"]
@@ -308,14 +310,7 @@ def read_settings(**given: object) -> Settings:
         if value is not None:
             text = str(Path(str(value)).expanduser().resolve()) if name == "state_dir" else value
             os.environ[f"MODELLESS_{name.upper()}"] = str(text)
-    from pydantic import ValidationError
-
-    try:
-        settings = load_settings()
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0]).removeprefix("MODELLESS_").upper()
-        raise InvalidInput(f"setting MODELLESS_{name}: {first['msg']}") from error
+    settings = load_settings()
     os.environ["MODELLESS_STATE_DIR"] = str(settings.state_dir)
     return settings
 

@@ -111,6 +111,7 @@ def register(
     modelless register cnn.onnx --task digits --eval test.npz
     """
     from controlplane.machine import machine_kinds
+    from controlplane.presence import as_running
     from controlplane.registration import RegistrationLimits, RegistrationRequest
     from controlplane.registration import register as register_model
     from controlplane.settings import load_settings
@@ -129,7 +130,13 @@ def register(
         stage=stage,
     )
     settings = load_settings()
-    settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise InvalidInput(
+            f"the state directory {settings.state_dir} cannot be made: {error.strerror};"
+            " set MODELLESS_STATE_DIR"
+        ) from error
     began = time.monotonic()
     try:
         with _termination_as_interrupt(), _shown(progress) as show:
@@ -139,7 +146,7 @@ def register(
                     request,
                     catalog,
                     FileArtifactStore(settings.artifacts_dir),
-                    machine_kinds(settings),
+                    machine_kinds(as_running(settings)),
                     show,
                     limits=RegistrationLimits(model_mib=settings.max_model_mib),
                 )

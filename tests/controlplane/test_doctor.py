@@ -16,8 +16,9 @@ import pytest
 from controlplane import doctor
 from controlplane.cli import main as cli
 from controlplane.doctor import Check, Finding, fine, problem
+from controlplane.presence import write_state
 from controlplane.settings import Settings, load_settings
-from controlplane.supervisor import prepare, write_state
+from controlplane.supervisor import prepare
 from tests.services import drop_database, fresh_database, postgres_server, redis_server
 from variants.sql import open_catalog
 

@@ -85,6 +85,28 @@ def test_wrong_input_is_one_sentence_and_exit_code_2(folder: Path, output: str) 
     assert "wrong.onnx: is not an ONNX model" in told
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("MODELLESS_PORT", "eight", "error: setting MODELLESS_PORT: "),
+        ("MODELLESS_STATE_DIR", "/dev/null/state", "error: the state directory /dev/null/state "),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence_and_exit_code_2(
+    folder: Path, name: str, value: str, sentence: str
+) -> None:
+    line, environment = command(
+        folder, str(folder / "tiny.onnx"), "--task", "shapes", "--eval", str(folder / "rows.npz")
+    )
+    done = subprocess.run(
+        line, env=environment | {name: value}, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    (told,) = done.stderr.splitlines()
+    assert told.startswith(sentence)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_no_process_no_row_and_no_file(
     folder: Path, number: signal.Signals

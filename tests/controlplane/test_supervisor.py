@@ -12,21 +12,24 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controlplane.settings import Settings, load_settings
-from controlplane.supervisor import (
-    Supervisor,
+from controlplane.presence import (
+    as_running,
     base_url,
-    clear_leftovers,
-    end_processes,
-    is_alive,
-    plain_step,
-    prepare,
     read_state,
     running,
     state_path,
     write_state,
 )
-from variants.errors import Conflict, InvalidInput
+from controlplane.settings import Settings, load_settings
+from controlplane.supervisor import (
+    Supervisor,
+    clear_leftovers,
+    end_processes,
+    is_alive,
+    plain_step,
+    prepare,
+)
+from variants.errors import Conflict, InvalidInput, StateUnavailable
 
 STUBBORN = (
     "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
@@ -72,10 +75,31 @@ def test_whoever_claims_the_directory_is_found_there(settings: Settings) -> None
     keeper = supervisor(settings)
     keeper.claim()
     state = running(settings)
-    assert state == {"pid": os.getpid(), "url": base_url(settings), "processes": []}
+    assert state == {
+        "pid": os.getpid(),
+        "url": base_url(settings),
+        "cores": 0,
+        "workers": 1,
+        "processes": [],
+    }
     keeper.stop()
     assert running(settings) is None
     assert not state_path(settings).exists()
+
+
+def test_commands_learn_what_the_running_one_was_told(settings: Settings, port: int) -> None:
+    told = settings.model_copy(update={"port": port, "cores": 6, "workers": 3})
+    keeper = supervisor(told)
+    keeper.claim()
+    elsewhere = load_settings(state_dir=settings.state_dir, url="http://other:8000")
+
+    found, other = as_running(load_settings(state_dir=settings.state_dir)), as_running(elsewhere)
+    keeper.stop()
+    after = as_running(load_settings(state_dir=settings.state_dir))
+
+    assert (found.gateway_url, found.device_kind, found.workers) == (base_url(told), "cpu-2", 3)
+    assert other == elsewhere
+    assert (after.url, after.workers) == ("", 1)
 
 
 def test_two_cannot_have_the_same_directory(settings: Settings) -> None:
@@ -217,6 +241,12 @@ def test_sigterm_before_ray_ends_a_start_like_ctrl_c(settings: Settings) -> None
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
     keeper.stop()
+
+
+def test_a_live_state_that_does_not_answer_ends_the_start(settings: Settings, port: int) -> None:
+    settings.redis_url = f"redis://127.0.0.1:{port}/0"
+    with pytest.raises(StateUnavailable, match="does not answer: "):
+        supervisor(settings).start()
 
 
 def test_what_the_process_had_started_before_is_left_alone(

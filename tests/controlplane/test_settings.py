@@ -1,0 +1,57 @@
+"""Settings: where they come from, and one sentence for each that is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from controlplane.settings import load_settings
+from variants.errors import InvalidInput
+
+
+def test_an_override_wins_over_the_environment_and_that_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "settings.env").write_text(
+        "MODELLESS_PORT=8001\nMODELLESS_TICK_S=2\nMODELLESS_WORKERS=3\n"
+    )
+    monkeypatch.setenv("MODELLESS_PORT", "8002")
+    monkeypatch.setenv("MODELLESS_TICK_S", "3")
+
+    settings = load_settings(state_dir=tmp_path, port=8003)
+
+    assert (settings.port, settings.tick_s, settings.workers) == (8003, 3.0, 3)
+
+
+def test_a_relative_state_directory_means_the_same_in_every_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert load_settings(state_dir="state").state_dir == tmp_path / "state"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("MODELLESS_PORT=eight", "setting MODELLESS_PORT: Input should be a valid integer"),
+        ("MODELLESS_PORT=0", "setting MODELLESS_PORT: Input should be greater than or equal to 1"),
+        ("MODELLESS_LOG_LEVEL=LOUD", "setting MODELLESS_LOG_LEVEL: it must be one of CRITICAL, "),
+        ("MODELLESS_LISTEN_CHANNEL=tcp:", "setting MODELLESS_LISTEN_CHANNEL: it must be 'unix' or"),
+        ("MODELLESS_REDIS_URL=localhost", "setting MODELLESS_REDIS_URL: it must start with redis:"),
+        ("MODELLESS_REDIS_URL=redis://h:x", "setting MODELLESS_REDIS_URL: Port could not be cast"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, line: str, sentence: str) -> None:
+    (tmp_path / "settings.env").write_text(line)
+
+    with pytest.raises(InvalidInput) as refused:
+        load_settings(state_dir=tmp_path)
+
+    assert refused.value.message.startswith(sentence)
+
+
+def test_a_settings_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "settings.env").write_bytes(b"MODELLESS_PORT=\xff\n")
+
+    with pytest.raises(InvalidInput, match=r"settings\.env cannot be read: it is not UTF-8$"):
+        load_settings(state_dir=tmp_path)
