@@ -8,7 +8,6 @@ connections what they hold. When catalog or live state are gone, it goes on with
 
 import asyncio
 import contextlib
-import gc
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
@@ -35,6 +34,7 @@ from variants.catalog import Catalog
 from variants.errors import ModellessError, Overloaded, ReplicaLost, StateUnavailable
 from variants.types import CatalogSnapshot, DeviceKindName, ReplicaState, TaskName, WorkerId
 from workers.channel import WorkerConnection
+from workers.host import settle_memory
 from workers.types import WorkerStatus
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class Gateway:
                 await self._serving
                 raise RuntimeError("the HTTP server ended at once")
             await asyncio.sleep(0.005)
-        calm_collector()
+        settle_memory()
 
     async def _serve(self, server: uvicorn.Server, listening: socket.socket) -> None:
         # Signals belong to the process around us, which is a Serve replica.
@@ -378,14 +378,3 @@ def bind(settings: Settings, *, alone: bool = False) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-def calm_collector() -> None:
-    """Take what start-up made out of the garbage collector's sight.
-
-    Full collections over a few hundred thousand long-lived objects are most of the tail of Python
-    servers; queries here make almost no cycles.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
