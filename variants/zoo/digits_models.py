@@ -20,7 +20,7 @@ PIXELS = SIDE * SIDE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How one model is made. Larger models see distorted copies, small ones do not profit."""
+    """How one model is made. Only the larger models see distorted copies of the images."""
 
     name: str
     build: Callable[[], Any]
