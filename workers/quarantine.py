@@ -19,6 +19,7 @@ import fcntl
 import logging
 import mmap
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
@@ -89,21 +90,29 @@ class CrashLedger:
             self._slot[:8] = IDLE
 
     def suspect(self, variant: bytes, task: str, name: str) -> None:
-        """The variant is about to do something it has not done cleanly here yet."""
+        """The variant is about to do something it has not done cleanly here yet.
+
+        A full disk costs the evidence, neither the load nor the answers.
+        """
         if self._folder is None:
             return
         names = self._folder / f"{variant.hex()}.name"
-        body = orjson.dumps({"task": task, "variant": name})
-        if not names.exists():
-            draft = self._folder / f".{self._token}.name"
-            draft.write_bytes(body)
-            draft.rename(names)
-        self._path(f"{variant.hex()}.marker").touch()
+        draft = self._folder / f".{self._token}.draft"
+        try:
+            if not names.exists():
+                draft.write_bytes(orjson.dumps({"task": task, "variant": name}))
+                draft.rename(names)
+            self._path(f"{variant.hex()}.marker").touch()
+        except OSError:
+            log.exception("the crash ledger cannot be written")
 
     def clear(self, variant: bytes) -> None:
         """It went well."""
         if self._folder is not None:
-            self._path(f"{variant.hex()}.marker").unlink(missing_ok=True)
+            try:
+                self._path(f"{variant.hex()}.marker").unlink(missing_ok=True)
+            except OSError:
+                log.exception("the crash ledger cannot be written")
 
     # -- what is known ----------------------------------------------------------------------------
 
@@ -112,8 +121,11 @@ class CrashLedger:
         if self._folder is None:
             return 0
         since = time.time() - WINDOW_S
-        records = self._folder.glob(f"{variant.hex()}.*.crash")
-        return sum(1 for record in records if record.stat().st_mtime >= since)
+        count = 0
+        for record in self._folder.glob(f"{variant.hex()}.*.crash"):
+            with suppress(FileNotFoundError):  # another worker has just pardoned it
+                count += record.stat().st_mtime >= since
+        return count
 
     def is_quarantined(self, variant: bytes) -> bool:
         return self.crashes(variant) >= CRASHES
@@ -122,9 +134,13 @@ class CrashLedger:
         """(task, variant) of all in quarantine, ordered."""
         found = []
         for path in self._folder.glob("*.name") if self._folder else ():
-            if self.is_quarantined(bytes.fromhex(path.stem)):
-                names = orjson.loads(path.read_bytes())
-                found.append((names["task"], names["variant"]))
+            try:
+                if self.is_quarantined(bytes.fromhex(path.stem)):
+                    names = orjson.loads(path.read_bytes())
+                    found.append((str(names["task"]), str(names["variant"])))
+            except (OSError, ValueError, LookupError, TypeError) as error:
+                # What cannot be read must not keep a worker from starting. It stays in quarantine.
+                log.warning("%s in the crash ledger cannot be read: %r", path, error)
         return tuple(sorted(found))
 
     def pardon(self, variant: bytes) -> None:
@@ -159,6 +175,6 @@ class CrashLedger:
         for suspect in sorted(suspects):
             (folder / f"{suspect}.{token}.crash").write_text(text)
             log.warning("a worker crashed on variant %s: %s", suspect, text[:TRACE_LIMIT])
-        for path in folder.glob(f"{token}.*"):
+        for path in (*folder.glob(f"{token}.*"), folder / f".{token}.draft"):
             if path.suffix != ".claimed":
                 path.unlink(missing_ok=True)

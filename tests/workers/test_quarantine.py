@@ -49,6 +49,16 @@ def test_without_a_folder_nothing_is_kept() -> None:
     made.close()
 
 
+@pytest.mark.parametrize("name", [".0123.name", f"{KEY.hex()}.name"], ids=["draft", "whole"])
+def test_a_name_that_was_cut_off_keeps_no_worker_from_starting(tmp_path: Path, name: str) -> None:
+    for crash in ("first", "second"):
+        (tmp_path / f"{KEY.hex()}.{crash}.crash").touch()
+    (tmp_path / name).write_bytes(b"{")
+    made = ledger(tmp_path)
+    assert (made.is_quarantined(KEY), made.quarantined()) == (True, ())
+    made.close()
+
+
 def left(folder: Path) -> list[str]:
     """Files in a folder and below; names in the ledger by their suffix."""
     files = [path for path in folder.rglob("*") if not path.is_dir()]
