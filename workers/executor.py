@@ -18,7 +18,6 @@ from planner.lanes import Item, learned, relaxed
 from variants.errors import Internal
 from variants.types import ReplicaState
 from workers.frames import (
-    HEADER,
     JOIN_LIMIT,
     Chunk,
     Layout,
@@ -47,6 +46,8 @@ STUCK_FACTOR = 50.0
 """A batch is stuck after both 30 s and 50 times its prediction."""
 JOIN_S = 2.0
 """How long stopping waits for the running batch."""
+MAX_FRAME = 64 * 2**20
+"""Bytes of the largest reply: a larger one would break the connection for all others on it."""
 BUSY_S = 5.0
 """Time constant of the busy ratio."""
 
@@ -68,7 +69,9 @@ def now_ms() -> float:
 class Executor:
     """Takes queries for the replicas in ``replicas`` and answers each exactly once."""
 
-    def __init__(self, ledger: CrashLedger, inline_ms: float = INLINE_MS) -> None:
+    def __init__(
+        self, ledger: CrashLedger, inline_ms: float = INLINE_MS, max_frame: int = MAX_FRAME
+    ) -> None:
         self.schedule = Schedule()
         self.replicas: dict[int, Replica] = {}
         self.draining = False
@@ -77,6 +80,7 @@ class Executor:
         self.wake = asyncio.Event()
         self._ledger = ledger
         self._inline_ms = inline_ms
+        self._max_frame = max_frame
         self._loop = asyncio.get_running_loop()
         self._stepping = False
         self._running: Batch | None = None
@@ -95,9 +99,8 @@ class Executor:
         """End the thread once the batch in it is done; refuse whatever still waits."""
         self.draining = True
         for replica in self.replicas.values():
-            for item in [*replica.waiting, *self.schedule.take(replica.lane)]:
+            for item in [*replica.stop_waiting(), *self.schedule.take(replica.lane)]:
                 self.refuse(item, ReplyCode.DRAINING)
-            replica.waiting.clear()
         self._batches.put(None)
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, JOIN_S)
@@ -196,20 +199,18 @@ class Executor:
         if done_ms > job.deadline_ms or len(replica.waiting) >= MAX_WAITING:
             self._refuse(job.responder, job.request_id, ReplyCode.COLD, "it is still loading")
             return
-        replica.waiting.append(job)
         replica.in_flight += 1
         self._in_flight += 1
-        self._loop.call_later((job.deadline_ms - job.arrived_ms) / 1000, self._give_up, job)
+        left_s = (job.deadline_ms - job.arrived_ms) / 1000
+        replica.waiting[job] = self._loop.call_later(left_s, self._give_up, job)
 
     def _give_up(self, job: Job) -> None:
-        if job in job.replica.waiting:
-            job.replica.waiting.remove(job)
+        if job.replica.waiting.pop(job, None) is not None:
             self.refuse(job, ReplyCode.EXPIRED)
 
     def loaded(self, replica: Replica) -> None:
         """Admit or refuse the queries that waited for the load."""
-        waiting, replica.waiting = replica.waiting, []
-        for job in waiting:
+        for job in replica.stop_waiting():
             verdict = self.schedule.admit(job, now_ms())
             if verdict is not Verdict.ADMITTED:
                 self._release(job)
@@ -262,10 +263,7 @@ class Executor:
         replica = jobs[0].replica
         ledger = self._ledger
         if not replica.proven:
-            try:
-                ledger.suspect(replica.key, replica.spec.task, replica.spec.variant)
-            except OSError:  # a full disk costs the evidence, not the answers
-                log.exception("the crash ledger cannot be written")
+            ledger.suspect(replica.key, replica.spec.task, replica.spec.variant)
         ledger.enter(replica.key)
         begin_ms = now_ms()
         groups = run_batch(replica, jobs, batch.rows, now_ms)
@@ -366,7 +364,13 @@ class Executor:
                 head = reply_head(
                     size, signature_of(parts), job.request_id, rows, queue_us, run_us, backlog_us
                 )
-                _send(job.responder, HEADER + size, [head, *chunks])
+                if len(head) + size > self._max_frame:
+                    message = (
+                        f"its answer of {job.rows} rows has {size} bytes: too many for one reply"
+                    )
+                    self._refuse(job.responder, job.request_id, ReplyCode.INVALID, message)
+                else:
+                    _send(job.responder, len(head) + size, [head, *chunks])
             at = end
 
     def refuse(self, item: Item, code: ReplyCode, message: str = "") -> None:

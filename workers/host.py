@@ -58,7 +58,7 @@ class WorkerHost:
         config = self._config
         secret = read_secret(config.secret_path)
         self._ledger.open()
-        executor = Executor(self._ledger)
+        executor = Executor(self._ledger, max_frame=config.max_frame_mib * 2**20)
         self._loading = Loading(executor, self._ledger, config.memory_mib, config.cores)
         self._loading.list_quarantined()
         self._server = ChannelServer(
@@ -100,9 +100,10 @@ class WorkerHost:
         """The health check.
 
         Raises:
-            Internal: the socket, the executor or a background task is dead or stuck.
+            Internal: the socket, the executor, a load or a background task is dead or stuck.
         """
         self._running().check()
+        self._loading.check()
         self._server.check()
         for task in self._tasks:
             if task.done():

@@ -22,6 +22,10 @@ from workers.types import LoadSpec, ReplicaStatus, ReplyCode, variant_id
 
 log = logging.getLogger(__name__)
 
+STUCK_S = 300.0
+STUCK_FACTOR = 50.0
+"""A load is stuck after both 5 minutes and 50 times what its profile says."""
+
 
 class Loading:
     """Brings variants into the executor's replicas and takes them out again."""
@@ -33,8 +37,10 @@ class Loading:
         memory_mib: float,
         threads: int,
         min_residency_s: float = MIN_RESIDENCY_S,
+        stuck_s: float = STUCK_S,
     ) -> None:
         self._min_residency_s = min_residency_s
+        self._stuck_s = stuck_s
         self.memory_mib = memory_mib
         self.changed = asyncio.Event()
         """Set whenever what is loaded, loading or reserved changed."""
@@ -43,8 +49,19 @@ class Loading:
         self._ledger = ledger
         self._threads = threads
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="load")
+        self._at_work: tuple[Replica, float] | None = None
+        """What the other thread loads, and since when."""
         self._making_room = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def check(self) -> None:
+        """Raise ``Internal`` when a load hangs: all other loads and unloads wait behind it."""
+        if (at_work := self._at_work) is None:
+            return
+        replica, began_s = at_work
+        for_s = time.monotonic() - began_s
+        if for_s > max(self._stuck_s, STUCK_FACTOR * replica.spec.load_s):
+            raise Internal(f"{replica.name} has been loading for {for_s:.0f} s")
 
     @property
     def reserved_mib(self) -> float:
@@ -181,9 +198,12 @@ class Loading:
             raise Overloaded(
                 f"{name} needs {spec.memory_mib:.1f} MiB, {free_mib:.1f} MiB are free here"
             )
-        for key in found:
-            log.info("%s leaves to make room for %s", self._replicas[key].name, name)
-        await asyncio.gather(*(self._unload(self._replicas[key]) for key in found))
+        leaving = [self._replicas[key] for key in found]
+        for replica in leaving:
+            log.info("%s leaves to make room for %s", replica.name, name)
+            # Now, not when the gathered task first runs: until then others might unload it, too.
+            replica.state = ReplicaState.UNLOADING
+        await asyncio.gather(*map(self._unload, leaving))
 
     async def _bring_up(self, replica: Replica, runtime: Runtime) -> None:
         """Load in the other thread, then open the lane; on failure, leave no trace."""
@@ -205,20 +225,21 @@ class Loading:
 
     def _load_now(self, replica: Replica, runtime: Runtime) -> None:
         self._ledger.suspect(replica.key, replica.spec.task, replica.spec.variant)
+        self._at_work = (replica, time.monotonic())
         try:
             runtime.load()
             try:
                 verify(runtime, replica.spec)
-            except RuntimeFailed:
+            except Exception:  # whatever it is: what stays open would keep memory nobody counts
                 runtime.close()
                 raise
         finally:
+            self._at_work = None
             self._ledger.clear(replica.key)
 
     def _drop(self, replica: Replica, error: ModellessError) -> None:
         replica.runtime = None
-        waiting, replica.waiting = replica.waiting, []
-        for job in waiting:
+        for job in replica.stop_waiting():
             self.executor.refuse(job, ReplyCode.COLD, error.message)
         self._forget(replica)
         replica.loaded.set_exception(error)

@@ -79,8 +79,8 @@ class Replica:
         self.popularity = 0.0
         self.relaxed_ms = now_s * 1000
         """When the correction was last brought up to date."""
-        self.waiting: list[Job] = []
-        """Queries that wait until it is loaded."""
+        self.waiting: dict[Job, asyncio.TimerHandle] = {}
+        """Queries that wait until it is loaded, and what refuses them at their deadline."""
         self.accepted: set[Layout] = set()
         self.signatures: dict[int, bytes] = {}
         """Signature of a reply of so many rows, for replicas with one output."""
@@ -108,6 +108,13 @@ class Replica:
                 if dtype == np.bool_ and max(data[base + begin : base + end], default=0) > 1:
                     return False
         return True
+
+    def stop_waiting(self) -> list[Job]:
+        """Take out the queries that wait for the load. Their timers would keep their tensors."""
+        waiting, self.waiting = self.waiting, {}
+        for timer in waiting.values():
+            timer.cancel()
+        return list(waiting)
 
     def used(self, now_s: float) -> None:
         """A batch of it ran."""

@@ -239,6 +239,37 @@ async def test_a_crash_ledger_that_cannot_be_written_costs_no_answer(
         host.check()
 
 
+async def test_a_crash_ledger_that_cannot_be_written_costs_no_load(
+    worker: WorkerConfig, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "ledger"
+    async with running(replace(worker, quarantine_dir=str(ledger))) as (host, connection):
+        rmtree(ledger)
+        await connection.load(echo_spec(), 5.0)
+        assert (await ask(connection, echo_spec(), row(1))).code is ReplyCode.OK
+        host.check()
+
+
+async def test_an_answer_too_large_for_a_frame_breaks_no_connection(tmp_path: Path) -> None:
+    worker = config(tmp_path, max_frame_mib=1)
+    wide = replace(echo_spec(), outputs=(tensor("y", 100_000),))
+    lost: list[str] = []
+    async with running(worker) as (_, connection):
+        await connection.load(wide, 5.0)
+        address = connection.address
+        narrow = await connect(address, worker, max_frame_mib=1, on_lost=lost.append)
+        queries = [[np.zeros((rows, 4), dtype=np.float32)] for rows in (1, 3, 1)]
+        replies = [await ask(narrow, wide, query) for query in queries]
+        assert [reply.code for reply in replies] == [
+            ReplyCode.OK, ReplyCode.INVALID, ReplyCode.OK,
+        ]  # fmt: skip
+        assert replies[1].message == (
+            "its answer of 3 rows has 1200000 bytes: too many for one reply"
+        )
+        assert lost == []
+        narrow.close()
+
+
 async def test_a_variant_that_is_not_loaded_is_cold(worker: WorkerConfig) -> None:
     async with running(worker) as (_, connection):
         assert (await ask(connection, SLOW, row(1))).code is ReplyCode.COLD

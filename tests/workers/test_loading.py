@@ -1,18 +1,22 @@
 """Making room for a load, without a socket."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from weakref import ref
 
 import numpy as np
 import pytest
 
-from tests.workers.builders import echo_spec, row, vid
-from variants.errors import Overloaded
+from tests.workers.builders import echo_spec, row, until, vid
+from variants.errors import Internal, Overloaded, RuntimeFailed
 from variants.types import VariantName
 from workers.executor import Executor
 from workers.frames import HEADER, Chunk, infer_frame, layout_of, unpack_infer, unpack_reply
 from workers.loading import Loading
 from workers.quarantine import CrashLedger
+from workers.runtime import RUNTIMES, Tensor
 from workers.types import LoadSpec, ReplyCode
 
 
@@ -98,3 +102,74 @@ async def test_what_is_larger_than_the_worker_evicts_nobody(loading: Loading) ->
         await loading.load(replace(half("huge"), memory_mib=101.0), make_room=True)
     assert loaded(executor) == {"a"}
     assert np.isclose(loading.reserved_mib, 50.0)
+
+
+async def test_what_is_unloaded_while_it_makes_room_leaves_once(loading: Loading) -> None:
+    await loading.load(replace(half("old"), memory_mib=100.0))
+    await asyncio.gather(loading.load(half("new"), make_room=True), loading.unload("task", "old"))
+    assert loaded(loading.executor) == {"new"}
+
+
+async def test_a_query_that_waited_for_a_load_is_forgotten_once_it_is_answered(
+    loading: Loading,
+) -> None:
+    executor, spec = loading.executor, half("slow", load_s="0.05")
+    load = asyncio.create_task(loading.load(spec))
+    await until(lambda: executor.replicas)
+    answers = ask(executor, spec)
+    await load
+    await executor.quiet()
+    assert answers.codes == [ReplyCode.OK]
+    ask(executor, spec)  # the runtime's thread keeps its last batch
+    await executor.quiet()
+    kept = ref(answers)
+    del answers
+    gc.collect()
+    assert kept() is None
+
+
+def illness(loading: Loading) -> str:
+    try:
+        loading.check()
+    except Internal as error:
+        return error.message
+    return ""
+
+
+async def test_a_load_that_hangs_is_no_good_health() -> None:
+    ledger = CrashLedger("")
+    loading = Loading(Executor(ledger), ledger, 100.0, 1, stuck_s=0.05)
+    slow = replace(half("slow", load_s="0.3"), load_s=0.0)
+    load = asyncio.create_task(loading.load(slow))
+    await until(lambda: illness(loading))
+    assert illness(loading) == "task/slow has been loading for 0 s"
+    await load
+    assert illness(loading) == ""
+    loading.shutdown()
+
+
+class Odd:
+    """A runtime that raises on its first run what no runtime should."""
+
+    open = 0
+
+    def __init__(self, spec: LoadSpec, threads: int) -> None:
+        pass
+
+    def load(self) -> None:
+        Odd.open += 1
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        raise ZeroDivisionError("odd")
+
+    def close(self) -> None:
+        Odd.open -= 1
+
+
+async def test_whatever_a_first_run_raises_the_memory_is_given_back(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RUNTIMES, "odd", f"{__name__}:Odd")
+    with pytest.raises(RuntimeFailed, match="ZeroDivisionError"):
+        await loading.load(replace(half("odd"), runtime="odd"))
+    assert (Odd.open, loading.reserved_mib) == (0, 0.0)
