@@ -42,7 +42,7 @@ class Supervisor:
     def __init__(self, settings: Settings, step: Step, say: Say) -> None:
         self._settings = settings
         self._step = step
-        self._say = say
+        self._show = say
         self._valkey: EmbeddedValkey | None = None
         self._ray = False
         self._stop = threading.Event()
@@ -171,7 +171,7 @@ class Supervisor:
         Raises:
             ClusterUnavailable: Ray has died; nothing can be saved.
         """
-        write_state(self._settings, os.getpid(), self._pids)
+        self._write_down()
         raylets = self._raylets()
         while not self._stop.wait(WATCH_S):
             self._remember()
@@ -247,7 +247,18 @@ class Supervisor:
         if not known <= self._pids:
             # Those that lost their parent are no descendants any more, and still ours to end.
             self._pids = known | {(pid, at) for pid, at in self._pids if psutil.pid_exists(pid)}
+            self._write_down()
+
+    def _write_down(self) -> None:
+        """A disk that is full must neither end what runs nor keep it from being stopped."""
+        try:
             write_state(self._settings, os.getpid(), self._pids)
+        except OSError as error:
+            self._say(f"what runs here cannot be written down: {error.strerror}")
+
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # a log on a full disk, a terminal that is gone
+            self._show(text)
 
     def _kill_rest(self) -> None:
         end_processes(self._pids, wait_s=3.0)

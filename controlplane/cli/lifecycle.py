@@ -168,8 +168,9 @@ def _run(settings: Settings, example: str | None) -> None:
     except KeyboardInterrupt:
         pass
     finally:
-        (settings.run_dir / "ready").unlink(missing_ok=True)
-        err.print("\nStopping: workers finish their queries")
+        with contextlib.suppress(OSError):  # a full disk must not keep anything running
+            (settings.run_dir / "ready").unlink(missing_ok=True)
+            err.print("\nStopping: workers finish their queries")
         began = time.monotonic()
         keeper.stop()
         err.print(f"Stopped in {time.monotonic() - began:.1f} s; nothing is left running")

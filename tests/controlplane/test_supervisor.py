@@ -1,5 +1,6 @@
 """The supervisor's state directory: lock, leftovers, state file. Ray has no part in it."""
 
+import errno
 import os
 import signal
 import socket
@@ -166,6 +167,19 @@ def test_a_pid_that_belongs_to_somebody_else_now_is_left_alone(
     assert clear_leftovers(settings) == 0
     assert sleeper.poll() is None
     assert not state_path(settings).exists()
+
+
+def test_a_full_disk_keeps_nothing_running(settings: Settings) -> None:
+    def unheard(_: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    keeper = Supervisor(settings, plain_step, unheard)
+    keeper.claim()
+    state_path(settings).with_suffix(".new").mkdir()  # the state cannot be written any more
+    with subprocess.Popen(["sleep", "60"]) as started:
+        keeper.stop()
+        assert started.wait(5) in (-signal.SIGTERM, 0)  # 0: psutil collected its status first
+    assert running(settings) is None
 
 
 def test_what_ignores_sigterm_is_killed() -> None:
