@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: up down test check format bench clean help
+.PHONY: up down test lint check format bench clean help
 
 help:             ## what there is
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -18,11 +18,12 @@ down: $(VENV)/.run  ## stop what `modelless up --detach` started
 test: $(VENV)/.dev  ## all tests that this machine has the services for
 	@$(BIN)/pytest $(ARGS)
 
-check: $(VENV)/.dev  ## format, lint, strict types, then all tests
+lint: $(VENV)/.dev  ## format, lint and strict types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/pytest $(ARGS)
+
+check: lint test   ## everything that must hold before a commit
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix .
