@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
+.DEFAULT_GOAL := help
 .PHONY: up down test lint check format bench clean help
 
 help:             ## what there is
-	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
 up: $(VENV)/.run  ## install, make the example models on the first run, serve on 127.0.0.1:8000
 	@$(BIN)/modelless up --example digits $(ARGS)
