@@ -36,6 +36,9 @@ DTYPES = ("float32", "float64", "int64", "int32", "uint8", "bool")
 MAX_WORKERS = 10_000
 """The most workers of one device kind that can be asked for."""
 
+MAX_AXES = 7
+"""Axes of a tensor besides the batch's: the tensor channel carries eight."""
+
 LARGEST = 2**31 - 1
 """The largest version number, batch size or core count that every database can hold."""
 
@@ -246,6 +249,8 @@ def _check_tensor(spec: TensorSpec, where: str) -> None:
         raise InvalidInput(
             f"{where} has type {spec.dtype!r}; it must be one of {', '.join(DTYPES)}"
         )
+    if len(spec.shape) > MAX_AXES:
+        raise InvalidInput(f"{where} has {len(spec.shape)} axes; at most {MAX_AXES} are possible")
     for size in spec.shape:
         _check_count(size, f"a dimension of {where}")
 
@@ -256,7 +261,7 @@ def _check_labels(task: Task, where: str) -> None:
     for label in task.labels:
         _check_text(label, f"a label of {where}")
     output = task.outputs[0]
-    classes = output.shape[-1] if output.shape else 1
+    classes = math.prod(output.shape)
     if len(task.labels) != classes:
         raise InvalidInput(
             f"{where} has {len(task.labels)} labels, but output {output.name!r} "

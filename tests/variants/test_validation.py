@@ -71,6 +71,8 @@ WRONG = [
     (with_task(labels=("a", "b")), "has 2 labels, but output 'scores' has 3 classes"),
     (with_task(labels=("a", "b", "\ud800")), "a label of task 'digits' contains a character"),
     (with_task(outputs=(tensor(shape=()),)), "has 3 labels, but output 'x' has 1 classes"),
+    (with_task(outputs=(tensor(shape=(2, 3)),)), "has 3 labels, but output 'x' has 6 classes"),
+    (with_task(inputs=(tensor(shape=(1,) * 8),)), "has 8 axes; at most 7 are possible"),
     (with_task(slo=Slo(latency_ms=0)), "default latency of task 'digits' is not positive"),
     (with_task(slo=Slo(latency_ms=INF)), "default latency of task 'digits' is not positive"),
     (with_task(slo=Slo(accuracy=1.1)), "default accuracy floor of task 'digits' is not in"),

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from variants.validation import MAX_AXES
 from workers.frames import (
     HEADER,
     FrameRefused,
@@ -17,6 +18,7 @@ from workers.frames import (
     infer_frame,
     layout_of,
     refusal_frame,
+    signature_of,
     small_frame,
     small_payload,
     unpack_infer,
@@ -131,3 +133,8 @@ def test_impossible_lengths_are_refused(data: bytes, violation: Violation) -> No
 def test_any_signature_is_decoded_or_refused(signature: bytes) -> None:
     with suppress(FrameRefused):
         assert layout_of(signature).nbytes % 8 == 0
+
+
+def test_whatever_tensor_may_be_registered_is_carried() -> None:
+    tensor = np.zeros((1,) * (1 + MAX_AXES), dtype=np.float32)
+    assert layout_of(signature_of([tensor])).shapes == [tensor.shape]
