@@ -146,6 +146,8 @@ def build_api(context: ApiContext) -> FastAPI:
         version="1",
         lifespan=lifespan,
         strict_content_type=False,
+        # A redirect has no body, and few clients send theirs again: better a typed 404.
+        redirect_slashes=False,
         # FastAPI's own pages load their scripts from another host.
         docs_url=None,
         redoc_url=None,

@@ -1,8 +1,6 @@
 """Every error of the control API as one typed body, with a request id that the log has too."""
 
 import logging
-import re
-import secrets
 from http import HTTPStatus
 from typing import Any
 
@@ -14,13 +12,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from controlplane.http_errors import STATUS, error_body, error_headers, status_of
+from controlplane.http_errors import STATUS, error_body, error_headers, request_id, status_of
 from controlplane.schemas import ErrorBody
 from variants.errors import InvalidInput, ModellessError, NotFound, PayloadTooLarge
 
 log = logging.getLogger(__name__)
-
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {
@@ -45,27 +41,26 @@ class RequestIds:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
-        scope.setdefault("state", {})["request_id"] = request_id
+        id_ = request_id(Headers(scope=scope).get("x-request-id"))
+        scope.setdefault("state", {})["request_id"] = id_
         started = False
 
         async def send_with_id(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+                MutableHeaders(scope=message)["X-Request-Id"] = id_
             await send(message)
 
         try:
             await self.app(scope, receive, send_with_id)
         except ClientDisconnect:
-            log.info("request %s: the client went away", request_id)
+            log.info("request %s: the client went away", id_)
         except Exception as error:
-            log.exception("request %s failed: %s %s", request_id, scope["method"], scope["path"])
+            log.exception("request %s failed: %s %s", id_, scope["method"], scope["path"])
             if started:
                 raise
-            await JSONResponse(error_body(error, request_id), 500)(scope, receive, send_with_id)
+            await JSONResponse(error_body(error, id_), 500)(scope, receive, send_with_id)
 
 
 def add_error_handlers(api: FastAPI) -> None:

@@ -169,7 +169,12 @@ class Front(HttpToolsProtocol):
             exchange = self.exchange
             assert exchange is not None
             if exchange.target == V1:
-                self.path.handle_v1(exchange.body, exchange.received_ms, exchange.respond)
+                self.path.handle_v1(
+                    exchange.body,
+                    exchange.received_ms,
+                    exchange.respond,
+                    exchange.fields.get(b"x-request-id"),
+                )
             else:
                 self._infer(exchange)
         elif not self.deaf and not self.upgrading:
@@ -200,7 +205,7 @@ class Front(HttpToolsProtocol):
         if len(parts) == 7 and parts[4] == "versions":
             pinned = unquote(parts[5])
         elif len(parts) != 5:
-            self.path.fail(InvalidInput("not an inference route"), exchange.respond)
+            self._fail(exchange, InvalidInput("not an inference route"))
             return
         self.path.handle_v2(
             unquote(parts[3]),
@@ -209,7 +214,12 @@ class Front(HttpToolsProtocol):
             exchange.fields.get(b"inference-header-content-length"),
             exchange.received_ms,
             exchange.respond,
+            exchange.fields.get(b"x-request-id"),
         )
+
+    def _fail(self, exchange: Exchange, error: ModellessError) -> None:
+        given_id = exchange.fields.get(b"x-request-id")
+        self.path.fail(error, exchange.respond, given_id=given_id)
 
     def _too_large(self) -> PayloadTooLarge:
         return PayloadTooLarge(f"the body is larger than {self.max_body / 2**20:g} MiB")
@@ -219,7 +229,7 @@ class Front(HttpToolsProtocol):
         exchange.keep_alive = False
         self.deaf = True
         self.reading = False
-        self.path.fail(error, exchange.respond)
+        self._fail(exchange, error)
 
     def _malformed(self, reason: str) -> None:
         """Answer what is no HTTP, after whatever is still to be answered before it."""

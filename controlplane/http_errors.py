@@ -5,8 +5,10 @@ infeasible SLO also ``reasons`` and ``alternatives``, for a cold variant ``retry
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
+from secrets import token_hex
 from typing import Any
 
 import orjson
@@ -30,6 +32,8 @@ from variants.errors import (
     TaskNotFound,
     Unauthenticated,
 )
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 STATUS: Mapping[str, int] = {
     "INVALID_INPUT": 400,
@@ -96,6 +100,15 @@ def error_body(error: BaseException, request_id: str) -> dict[str, Any]:
     elif isinstance(error, Cold):
         body["retry_after_s"] = error.retry_after_s
     return body
+
+
+def request_id(given: bytes | str | None) -> str:
+    """The id of a request: a caller's own when it is short and plain, so that a trace has one."""
+    if given:
+        text = given.decode("latin-1") if isinstance(given, bytes) else given
+        if _REQUEST_ID.fullmatch(text):
+            return text
+    return token_hex(8)
 
 
 def error_headers(error: BaseException) -> dict[str, str]:

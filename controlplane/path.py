@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import chain
 from random import getrandbits
-from secrets import token_hex
 from typing import Protocol
 
 import orjson
 
-from controlplane.http_errors import error_body, error_headers, status_of
+from controlplane.http_errors import error_body, error_headers, request_id, status_of
 from controlplane.metrics import Counters
 from controlplane.query import Asked, parse_v1, parse_v2
 from controlplane.replies import Used, encode_v1, encode_v2
@@ -36,7 +35,7 @@ from variants.errors import (
     TaskNotFound,
 )
 from variants.types import Task, TaskName, WorkerId
-from workers.channel import Reply, WorkerConnection
+from workers.channel import SILENCE_S, Reply, WorkerConnection
 from workers.types import ReplyCode, variant_id
 
 log = logging.getLogger(__name__)
@@ -102,13 +101,19 @@ class QueryPath:
 
     # -- entry ----------------------------------------------------------------------------------
 
-    def handle_v1(self, body: bytes | bytearray, received_ms: float, respond: Respond) -> None:
-        """Answer a ``POST /v1/query``."""
+    def handle_v1(
+        self,
+        body: bytes | bytearray,
+        received_ms: float,
+        respond: Respond,
+        given_id: bytes | None = None,
+    ) -> None:
+        """Answer a ``POST /v1/query``; ``given_id`` is the caller's ``X-Request-Id``."""
         try:
             asked = parse_v1(body, self.tasks, received_ms, getrandbits(32))
-            self.start(asked, respond)
+            self.start(asked, respond, given_id)
         except Exception as error:
-            self.fail(error, respond)
+            self.fail(error, respond, given_id=given_id)
 
     def handle_v2(
         self,
@@ -118,6 +123,7 @@ class QueryPath:
         json_header: bytes | None,
         received_ms: float,
         respond: Respond,
+        given_id: bytes | None = None,
     ) -> None:
         """Answer a ``POST /v2/models/{task}[/versions/{variant}]/infer``.
 
@@ -126,20 +132,20 @@ class QueryPath:
         try:
             draw = getrandbits(32)
             asked = parse_v2(body, task, pinned, self.tasks, received_ms, draw, json_header)
-            self.start(asked, respond)
+            self.start(asked, respond, given_id)
         except Exception as error:
-            self.fail(error, respond)
+            self.fail(error, respond, given_id=given_id)
 
-    def start(self, asked: Asked, respond: Respond) -> None:
+    def start(self, asked: Asked, respond: Respond, given_id: bytes | None = None) -> None:
         """Take responsibility for a query: ``respond`` is called exactly once from now on."""
         counters = self.counters
         query = asked.query
         if counters.in_flight >= MAX_IN_FLIGHT:
             full = Overloaded(f"{MAX_IN_FLIGHT} queries are in flight through this gateway")
-            self.fail(full, respond, query.task)
+            self.fail(full, respond, query.task, given_id)
             return
         counters.in_flight += 1
-        flight = InFlight(self, asked, respond)
+        flight = InFlight(self, asked, respond, given_id)
         self._guard(flight)
         key = (query.task, query.latency_ms, query.accuracy)
         demand = self.demand
@@ -150,15 +156,22 @@ class QueryPath:
         except Exception as error:
             flight.fail(error)
 
-    def fail(self, error: Exception, respond: Respond, task: str = "") -> None:
+    def fail(
+        self,
+        error: Exception,
+        respond: Respond,
+        task: str = "",
+        given_id: bytes | None = None,
+    ) -> None:
         """Answer with an error; one that is not ours is logged and shown as an id only."""
-        request_id = token_hex(8)
+        id_ = request_id(given_id)
         if not isinstance(error, ModellessError) or isinstance(error, Internal):
-            log.error("request %s failed", request_id, exc_info=error)
+            log.error("request %s failed", id_, exc_info=error)
         code = error.code if isinstance(error, ModellessError) else "INTERNAL"
         self.counters.task(task).failed(code)
-        body = orjson.dumps(error_body(error, request_id))
-        respond(status_of(error), body, JSON + header_lines(error))
+        body = orjson.dumps(error_body(error, id_))
+        headers = b"%sx-request-id: %s\r\n%s" % (JSON, id_.encode(), header_lines(error))
+        respond(status_of(error), body, headers)
 
     def take_demand(self) -> dict[tuple[TaskName, float, float | None], int]:
         taken, self.demand = self.demand, {}
@@ -215,6 +228,7 @@ class InFlight:
         "asked",
         "candidate",
         "done",
+        "given_id",
         "path",
         "refused",
         "respond",
@@ -224,10 +238,13 @@ class InFlight:
         "worker",
     )
 
-    def __init__(self, path: QueryPath, asked: Asked, respond: Respond) -> None:
+    def __init__(
+        self, path: QueryPath, asked: Asked, respond: Respond, given_id: bytes | None
+    ) -> None:
         self.path = path
         self.asked = asked
         self.respond = respond
+        self.given_id = given_id
         query = asked.query
         grace_ms = GRACE_MS if query.best_effort else 0.0
         self.slot = int((query.received_ms + query.latency_ms + grace_ms) / GUARD_MS) + 1
@@ -396,8 +413,18 @@ class InFlight:
         loading.add_done_callback(loaded)
 
     def expire(self) -> None:
-        """The guard's answer, when nobody else gave one."""
-        self.fail(_expired(self.asked.query))
+        """The guard's answer, when nobody else gave one.
+
+        Whoever kept silent is expected to do so as long again, so that the next queries go
+        elsewhere: a worker that hangs is noticed by its connection much later. Its next reply says
+        better.
+        """
+        query, worker = self.asked.query, self.worker
+        if worker is not None:
+            silent_ms = min(query.latency_ms, SILENCE_S * 1000)
+            expected_ms = self.path.clock_ms() + silent_ms
+            worker.busy_until_ms = max(worker.busy_until_ms, expected_ms)
+        self.fail(_expired(query))
 
     def fail(self, error: Exception) -> None:
         """Answer with an error, unless there was an answer."""
@@ -406,7 +433,7 @@ class InFlight:
         self.done = True
         self.path.counters.in_flight -= 1
         task = self.asked.query.task
-        self.path.fail(error, self._release(), task)
+        self.path.fail(error, self._release(), task, self.given_id)
 
     def _release(self) -> Respond:
         respond = self.respond

@@ -292,13 +292,15 @@ def _json(body: bytes | bytearray) -> Any:
 
 
 def _task(name: Any, tasks: Mapping[TaskName, Task]) -> Task:
-    if not isinstance(name, str):
+    if name is None:
         raise InvalidInput("'task' is missing: the name of a task")
+    if not isinstance(name, str):
+        raise InvalidInput(f"'task' must be the name of a task, not {shown(name)}")
     task = tasks.get(TaskName(name))
     if task is None:
-        shown = name if NAME.fullmatch(name) else name[:40]
+        asked = name if NAME.fullmatch(name) else name[:40]
         known = ", ".join(sorted(tasks)[:5]) or "none is registered"
-        raise TaskNotFound(f"there is no task {shown!r}; there are: {known}")
+        raise TaskNotFound(f"there is no task {asked!r}; there are: {known}")
     return task
 
 

@@ -169,15 +169,17 @@ def add_query_routes(api: FastAPI, gateway: "Gateway", max_body: int) -> None:
         """Name a task and what you need; the reply says which variant answered, and how."""
         began_ms = received_ms(request)
         body = await read(request)
-        return await ask(lambda respond: path.handle_v1(body, began_ms, respond))
+        given_id = request.state.request_id.encode()
+        return await ask(lambda respond: path.handle_v1(body, began_ms, respond, given_id))
 
     async def infer(request: Request, task: str, variant: str | None) -> Response:
         began_ms = received_ms(request)
         body = await read(request)
         header = request.headers.get("inference-header-content-length")
         length = None if header is None else header.encode("latin-1")
+        given_id = request.state.request_id.encode()
         return await ask(
-            lambda respond: path.handle_v2(task, variant, body, length, began_ms, respond)
+            lambda respond: path.handle_v2(task, variant, body, length, began_ms, respond, given_id)
         )
 
     @api.post(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -216,6 +217,45 @@ async def test_what_follows_a_query_cannot_take_its_answer(served: Served) -> No
     answer = await client.answer()
     assert (answer.json["outputs"][0][0], answer.headers["connection"]) == (4, "close")
     assert await client.ended() == b""
+
+
+ASK = [("X-Request-Id", "trace-1")]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        post(query(1, task="none"), headers=ASK),
+        post(query(1, variant=None, slo={"accuracy": 1.0}), headers=ASK),
+        post(b"{}", path="/v2/models/letters/infer", headers=ASK),
+        post(query(1, task="none"), headers=[*ASK, ("Expect", "100-continue")]),
+        post(query(1), headers=[*ASK, ("Content-Encoding", "gzip")]),
+    ],
+)
+async def test_an_error_has_the_callers_request_id(served: Served, data: bytes) -> None:
+    client = await served.client()
+    client.send(data)
+    answer = await client.answer()
+    if answer.status == 100:
+        answer = await client.answer()
+    assert answer.status >= 400
+    assert (answer.headers["x-request-id"], answer.json["request_id"]) == ("trace-1", "trace-1")
+
+
+async def test_an_error_has_an_id_of_ours_where_the_callers_is_none(served: Served) -> None:
+    client = await served.client()
+    client.send(post(query(1, task="none"), headers=[("X-Request-Id", 'a"b')]))
+    answer = await client.answer()
+    assert re.fullmatch(r"[0-9a-f]{16}", answer.json["request_id"])
+    assert answer.headers["x-request-id"] == answer.json["request_id"]
+
+
+async def test_a_slash_too_many_is_a_typed_error(served: Served) -> None:
+    client = await served.client()
+    client.send(post(query(1), path="/v1/query/"))
+    assert (await client.answer()).error == (
+        404, "NOT_FOUND", "there is nothing at POST /v1/query/",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])

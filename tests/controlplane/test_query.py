@@ -153,8 +153,8 @@ def test_a_body_that_is_no_query(body: bytes, message: str) -> None:
     ("changes", "message"),
     [
         ({"task": None}, "'task' is missing: the name of a task"),
-        ({"task": 1}, "'task' is missing: the name of a task"),
-        ({"task": ["pair"]}, "'task' is missing: the name of a task"),
+        ({"task": 1}, "'task' must be the name of a task, not 1"),
+        ({"task": ["pair"]}, "'task' must be the name of a task, not ['pair']"),
         (
             {"zz": 1, "aa": 2},
             "unknown field: aa, zz; known are: best_effort, inputs, slo, task, variant",
