@@ -108,6 +108,17 @@ async def test_a_worker_that_hangs_is_not_waited_for(served: Served) -> None:
     assert (await served.ask(query(6))).json["outputs"] == [[6, 0, 0, 0]]
 
 
+async def test_once_a_worker_hangs_the_next_queries_go_elsewhere(served: Served) -> None:
+    child = await served.process("w1", FAST)
+    await served.worker("w2", FAST)
+    os.kill(child.pid, signal.SIGSTOP)
+    crowd = await asyncio.gather(*(served.ask(query(n)) for n in range(20)))
+    assert {answer.status for answer in crowd} == {200, 504}
+    answers = [await served.ask(query(n)) for n in range(10)]
+    assert [answer.json["worker"] for answer in answers] == ["w2"] * 10
+    os.kill(child.pid, signal.SIGCONT)
+
+
 async def test_best_effort_answers_late_and_says_so(served: Served) -> None:
     await served.worker("w1", LATE)
     asked = query(7, variant=LATE, slo={"latency_ms": 140}, best_effort=True)
