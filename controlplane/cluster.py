@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,10 +134,11 @@ def deploy(settings: Settings) -> None:
 
 def stop_ray() -> None:
     """End the Serve applications (workers drain) and leave or stop Ray."""
-    import ray
-    from ray import serve
+    ray = sys.modules.get("ray")
+    # An interrupted import leaves a module without content, or none.
+    if ray is not None and hasattr(ray, "is_initialized") and ray.is_initialized():
+        from ray import serve
 
-    if ray.is_initialized():
         serve.shutdown()
         ray.shutdown()
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -79,6 +80,7 @@ class Supervisor:
         left = clear_leftovers(settings)
         if left:
             self._say(f"ended {left} processes that an earlier, killed run had left")
+        clear_files(settings)
         try:
             bind(settings, alone=True).close()
         except OSError as error:
@@ -125,12 +127,18 @@ class Supervisor:
             done(f"gateway, control loop, {workers} {settings.device_kind}")
 
     def wait_for_variants(self, expected: int) -> None:
-        """Wait until the plan is loaded: all ``expected`` variants, or what memory holds."""
-        if expected == 0:
-            return
-        with self._step("Variants") as done:
-            ready = self._until_loaded(expected)
-            done(f"{ready} of {expected} loaded")
+        """Wait until the plan is loaded: all ``expected`` variants, or what memory holds.
+
+        Raises:
+            ClusterUnavailable: not even one was loaded.
+            KeyboardInterrupt: Ctrl-C, SIGTERM or `modelless down` ended the start.
+        """
+        if expected and not self._stop.is_set():
+            with self._step("Variants") as done:
+                ready = self._until_loaded(expected)
+                done("interrupted" if self._stop.is_set() else f"{ready} of {expected} loaded")
+        if self._stop.is_set():
+            raise KeyboardInterrupt
 
     def _until_loaded(self, expected: int) -> int:
         from httpx import Client, HTTPError
@@ -156,7 +164,7 @@ class Supervisor:
                 if settled >= 30:
                     break
                 time.sleep(0.1)
-        if not ready:
+        if not ready and not self._stop.is_set():
             raise ClusterUnavailable(
                 f"no variant was loaded within {READY_S:.0f} s;"
                 f" the logs are in {logs_dir(self._settings)}"
@@ -334,6 +342,15 @@ def clear_leftovers(settings: Settings) -> int:
     ended = end_processes({(int(pid), float(at)) for pid, at in processes}, wait_s=3.0)
     state_path(settings).unlink(missing_ok=True)
     return ended
+
+
+def clear_files(settings: Settings) -> None:
+    """Remove the sockets of killed workers, and the logs of all Ray sessions but the last."""
+    for socket in settings.run_dir.glob("w-*.sock"):
+        with contextlib.suppress(OSError):
+            socket.unlink()
+    for session in sorted(ray_dir(settings).glob("session_2*"))[:-1]:  # named by date
+        shutil.rmtree(session, ignore_errors=True)
 
 
 def descendants() -> list[psutil.Process]:

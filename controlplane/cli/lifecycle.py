@@ -15,10 +15,10 @@ import typer
 from rich.console import Console
 
 from controlplane.cli.client import UrlOption, connect
-from controlplane.cli.outcome import NotRunning, Output, OutputOption, emit
+from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import percent, table
 from controlplane.settings import Settings, load_settings
-from variants.errors import InvalidInput
+from variants.errors import Conflict, InvalidInput
 
 if TYPE_CHECKING:
     from controlplane.registration_types import Progress
@@ -145,6 +145,7 @@ def _run(settings: Settings, example: str | None) -> None:
     keeper = Supervisor(settings, _step, lambda text: err.print(f"  [yellow]![/] {text}"))
     err.print(f"[bold]modelless[/] {_version()}   [dim]state in {settings.state_dir}[/]\n")
     keeper.claim()
+    serving = False
     try:
         with _step("Catalog") as done:
             catalog = open_catalog(settings.catalog_url)
@@ -164,9 +165,11 @@ def _run(settings: Settings, example: str | None) -> None:
         keeper.wait_for_variants(expected)
         _hello(base_url(settings), time.monotonic() - began, bool(expected))
         (settings.run_dir / "ready").write_text(str(os.getpid()))
+        serving = True
         keeper.watch()
     except KeyboardInterrupt:
-        pass
+        if not serving:
+            raise typer.Exit(INTERRUPTED) from None
     finally:
         with contextlib.suppress(OSError):  # a full disk must not keep anything running
             (settings.run_dir / "ready").unlink(missing_ok=True)
@@ -242,7 +245,7 @@ def _detach(settings: Settings, example: str | None) -> None:
 
     state = running(settings)
     if state is not None:
-        raise InvalidInput(
+        raise Conflict(
             f"modelless is already running at {state['url']} (process {state['pid']});"
             " `modelless down` stops it"
         )

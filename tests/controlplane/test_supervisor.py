@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from controlplane.cluster import ray_dir
 from controlplane.presence import (
     as_running,
     base_url,
@@ -255,6 +257,27 @@ def test_sigterm_before_ray_ends_a_start_like_ctrl_c(settings: Settings) -> None
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
     keeper.stop()
+
+
+def test_an_interrupt_while_waiting_for_variants_is_no_failure(settings: Settings) -> None:
+    keeper = supervisor(settings)
+    keeper._interrupt(signal.SIGINT, None)
+    with pytest.raises(KeyboardInterrupt):
+        keeper.wait_for_variants(3)
+
+
+def test_sockets_of_killed_workers_and_old_logs_are_removed(settings: Settings) -> None:
+    prepare(settings)
+    (settings.run_dir / "w-1.sock").touch()
+    ray = ray_dir(settings)
+    for day in ("2026-01-01", "2026-01-02", "2026-01-03"):
+        (ray / f"session_{day}" / "logs").mkdir(parents=True)
+    keeper = supervisor(settings)
+    keeper.claim()
+    keeper.stop()
+    assert list(settings.run_dir.glob("w-*")) == []
+    assert [path.name for path in ray.iterdir()] == ["session_2026-01-03"]
+    shutil.rmtree(ray)
 
 
 def test_a_live_state_that_does_not_answer_ends_the_start(settings: Settings, port: int) -> None:
