@@ -218,6 +218,11 @@ class Supervisor:
 
     # -- stop -----------------------------------------------------------------------------------
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is anything to stop."""
+        return self._ray or self._valkey is not None
+
     def stop(self) -> None:
         """Stop everything in reverse: workers finish their queries, then the services end."""
         self._stop.set()

@@ -29,8 +29,11 @@ def parse_url(url: str) -> URL:
     """
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
-        raise InvalidInput(f"the catalog's address {url!r} is not a database URL") from error
+    except (ArgumentError, ValueError) as error:  # a port that is no number
+        # Not shown: it may hold a password, and where is unknown.
+        raise InvalidInput(
+            "the catalog's address is not a database URL, such as postgresql://HOST/NAME"
+        ) from error
     backend = parsed.drivername.partition("+")[0]
     if backend == "sqlite" and parsed.database and parsed.database != ":memory:":
         return parsed.set(drivername="sqlite+pysqlite")

@@ -169,14 +169,18 @@ def _run(settings: Settings, example: str | None) -> None:
         keeper.watch()
     except KeyboardInterrupt:
         if not serving:
+            err.print("\nInterrupted")
             raise typer.Exit(INTERRUPTED) from None
     finally:
+        begun = keeper.has_begun
         with contextlib.suppress(OSError):  # a full disk must not keep anything running
             (settings.run_dir / "ready").unlink(missing_ok=True)
-            err.print("\nStopping: workers finish their queries")
+            if begun:
+                err.print("\nStopping: workers finish their queries")
         began = time.monotonic()
         keeper.stop()
-        err.print(f"Stopped in {time.monotonic() - began:.1f} s; nothing is left running")
+        if begun:
+            err.print(f"Stopped in {time.monotonic() - began:.1f} s; nothing is left running")
 
 
 def _make_example(settings: Settings, catalog: "Catalog", store: "ArtifactStore") -> None:

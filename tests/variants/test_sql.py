@@ -237,7 +237,16 @@ def test_memory_is_a_catalog_of_its_own_each_time() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "catalog.db", "sqlite://", "sqlite:///:memory:", "mysql://me:secret@host/db", "redis://x"],
+    [
+        "",
+        "catalog.db",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "mysql://me:secret@host/db",
+        "redis://x",
+        "postgresql://me:secret@host:port/db",
+        "postgresql//me:secret@host/db",
+    ],
 )
 def test_an_address_of_another_kind_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput) as caught:
