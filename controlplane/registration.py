@@ -73,7 +73,10 @@ def register(
     limits = limits or RegistrationLimits()
     task_name = TaskName(request.task)
     if not NAME.fullmatch(task_name):
-        raise InvalidInput(f"{request.task!r} cannot be a task's name")
+        raise InvalidInput(
+            f"{request.task!r} cannot be a task's name: lower-case letters, digits, dots, dashes "
+            "and underscores can"
+        )
     kinds = tuple(kind for kind in device_kinds if kind.gpu is None)
     if not kinds:
         raise InvalidInput("there is no CPU device kind to measure on")
