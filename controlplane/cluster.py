@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,16 +143,26 @@ def stop_ray() -> None:
         ray.shutdown()
 
 
+def worker_handle(kind: str) -> Any:
+    """Serve's handle of the workers of a kind."""
+    from ray import serve
+
+    return serve.get_deployment_handle("worker", WORKER_APP + kind)
+
+
 class ServeCluster:
     """The running cluster as the control loop sees it. Used inside a Serve replica."""
 
-    def __init__(self) -> None:
+    def __init__(self, handle_of: Callable[[str], Any] = worker_handle) -> None:
+        self._handle_of = handle_of
         self._handles: dict[str, Any] = {}
+        self._described: dict[str, list[dict[str, str]]] = {}
 
     async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]:
         """All workers of these kinds that run now; what the cluster reports is the truth.
 
         A replica that has just died is left out: it shows up as missing until Serve replaces it.
+        While one hangs, the answer is what was last known of its kind: the others still run.
 
         Raises:
             ClusterUnavailable: Serve's controller does not answer.
@@ -163,21 +173,23 @@ class ServeCluster:
         return found
 
     async def _describe(self, kind: str) -> list[dict[str, str]]:
-        from ray import serve
         from ray.exceptions import RayActorError
         from ray.serve.exceptions import RayServeException
 
         try:
             handle = self._handles.get(kind)
             if handle is None:
-                handle = serve.get_deployment_handle("worker", WORKER_APP + kind)
-                self._handles[kind] = handle
+                handle = self._handles[kind] = self._handle_of(kind)
             answers = await handle.broadcast("describe").results_async(
                 timeout_s=5, return_exceptions=True
             )
         except (RayActorError, RayServeException, TimeoutError) as error:
+            if isinstance(error, TimeoutError) and kind in self._described:
+                return self._described[kind]
             raise ClusterUnavailable(f"workers of {kind} cannot be listed: {error}") from error
-        return [answer for answer in answers if isinstance(answer, dict) and answer["address"]]
+        found = [answer for answer in answers if isinstance(answer, dict) and answer["address"]]
+        self._described[kind] = found
+        return found
 
     async def targets(self, kinds: Iterable[str]) -> dict[str, int]:
         """How many workers of each kind Serve was last told to run.
