@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controlplane import frontier
 from controlplane.api_bodies import REGISTRATION_FORM
@@ -164,6 +166,7 @@ def build_api(context: ApiContext) -> FastAPI:
         responses=ERRORS,
     )
     api.state.registrations = registrations
+    api.add_middleware(JsonBodies)
     api.add_middleware(RequestIds)
     add_error_handlers(api)
     api.include_router(_catalog_routes(context))
@@ -173,6 +176,24 @@ def build_api(context: ApiContext) -> FastAPI:
     for path, name in PAGES.items():
         _add_page(api, path, name)
     return api
+
+
+class JsonBodies:
+    """ASGI middleware: reads as JSON what ``curl -d`` sends, which calls every body a form.
+
+    Nothing here takes such a form. That a web page could send one changes nothing: its Origin is
+    checked before.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = MutableHeaders(scope=scope)
+            if headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+                headers["content-type"] = "application/json"
+        await self.app(scope, receive, send)
 
 
 def _add_page(api: FastAPI, path: str, name: str) -> None:

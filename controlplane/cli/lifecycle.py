@@ -208,7 +208,7 @@ def _profile_missing(settings: Settings, catalog: "Catalog", store: "ArtifactSto
     with _progress("Profiles") as show:
         measured, failures = profile_missing(catalog, store, kinds, show)
     with _step("Profiles", time.monotonic() - began) as done:
-        done(f"{measured} variants measured on {settings.device_kind}, which is new")
+        done(f"{measured} variants measured on {settings.device_kind}, where they had not been")
     for failure in failures:
         err.print(f"    [yellow]{failure}[/]", soft_wrap=True)
 

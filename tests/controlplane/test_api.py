@@ -326,6 +326,16 @@ async def test_the_slo_report(api: httpx.AsyncClient) -> None:
 # -- stages -------------------------------------------------------------------------------------
 
 
+async def test_a_body_that_curl_calls_a_form_is_read_as_json(api: httpx.AsyncClient) -> None:
+    reply = await api.post(
+        "/v1/models/digits/mlp/versions/1/stage",
+        content=b'{"stage": "retired"}',
+        headers={"Content-Type": "application/x-www-form-urlencoded"},
+    )
+
+    assert (reply.status_code, reply.json()["stage"]) == (200, "retired")
+
+
 async def test_retiring_takes_a_version_out_of_service(
     api: httpx.AsyncClient, catalog: MemoryCatalog
 ) -> None:
