@@ -360,7 +360,7 @@ class Gateway:
 
 
 def bind(settings: Settings, *, alone: bool = False) -> socket.socket:
-    """A listening socket for the gateway; with ``alone``, one that shares with no other gateway.
+    """A listening socket for the gateway; with ``alone``, one that shares the port with nobody.
 
     Raises:
         OSError: the address is taken or is not ours.
@@ -369,7 +369,8 @@ def bind(settings: Settings, *, alone: bool = False) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if settings.gateways > 1 and not alone:
+        if not alone:
+            # Also a single gateway: while one that hangs is being stopped, its successor answers.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind((settings.host, settings.port))
         listening.listen(2048)

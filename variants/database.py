@@ -20,6 +20,14 @@ BUSY_TIMEOUT_S = 30
 
 CONNECT_TIMEOUT_S = 5
 
+SILENCE = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""When a PostgreSQL that was cut off counts as gone: after about ten seconds, in libpq's options."""
+
 
 def parse_url(url: str) -> URL:
     """The URL with its driver named.
@@ -61,7 +69,9 @@ def make_engine(url: str) -> Engine:
         return engine
     try:
         engine = create_engine(
-            parsed, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_TIMEOUT_S}
+            parsed,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": CONNECT_TIMEOUT_S, **SILENCE},
         )
     except ModuleNotFoundError as error:
         raise StateUnavailable(
