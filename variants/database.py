@@ -26,7 +26,7 @@ SILENCE = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-"""When a PostgreSQL that was cut off counts as gone: after about ten seconds, in libpq's options."""
+"""In libpq's options: a PostgreSQL that was cut off counts as gone after about ten seconds."""
 
 
 def parse_url(url: str) -> URL:
