@@ -18,7 +18,8 @@ UrlOption = Annotated[
     str,
     typer.Option("--url", metavar="URL", help="The gateway's address; else MODELLESS_URL."),
 ]
-TIMEOUT_S = 30.0
+TIMEOUT_S = 35.0
+"""Longer than a write may wait for the database, so that the gateway's own reason arrives."""
 
 
 def at(*parts: str) -> str:

@@ -22,9 +22,11 @@ from typer.main import get_command
 
 from controlplane.api import ApiContext, build_api
 from controlplane.cli import main as cli
+from controlplane.cli.client import TIMEOUT_S
 from controlplane.http_errors import error_body, error_headers, status_of
 from controlplane.settings import load_settings
 from tests.controlplane.builders import DictLive, digits_catalog, register, worker
+from variants.database import BUSY_TIMEOUT_S
 from variants.errors import Alternative, Cold, ModellessError, SloInfeasible
 from variants.memory import MemoryCatalog
 from variants.store import FileArtifactStore
@@ -366,6 +368,10 @@ def test_a_single_row_may_stand_without_its_list(
     shell("query", "digits", "-i", str(path), url=gateway.url)
 
     assert gateway.asked[0]["inputs"] == [[1.0] * 64]
+
+
+def test_a_command_waits_longer_than_a_write_for_the_database() -> None:
+    assert TIMEOUT_S > BUSY_TIMEOUT_S
 
 
 def npz(**arrays: Any) -> bytes:
