@@ -13,8 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -409,15 +408,6 @@ def _ray_words(settings: Settings) -> str:
 
     where = settings.ray_address or f"{settings.worker_cores * settings.workers} cores, loopback"
     return f"{version('ray')}, {where}, token authentication"
-
-
-@contextmanager
-def plain_step(title: str) -> Iterator[Callable[[str], None]]:
-    """A step without a terminal: one line when it is done."""
-    began = time.monotonic()
-    ended: list[str] = []
-    yield ended.append
-    print(f"{title:<12} {' '.join(ended)}  ({time.monotonic() - began:.1f} s)", flush=True)
 
 
 async def _reach(url: str) -> None:

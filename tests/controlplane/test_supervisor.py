@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -29,7 +30,6 @@ from controlplane.supervisor import (
     clear_leftovers,
     end_processes,
     is_alive,
-    plain_step,
     prepare,
 )
 from variants.errors import Conflict, InvalidInput, StateUnavailable
@@ -37,6 +37,12 @@ from variants.errors import Conflict, InvalidInput, StateUnavailable
 STUBBORN = (
     "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
 )
+
+
+@contextmanager
+def plain_step(_title: str) -> Iterator[Callable[[str], None]]:
+    """A step that says nothing."""
+    yield lambda _: None
 
 
 @pytest.fixture(autouse=True)
