@@ -1,0 +1,1 @@
+"""Policies that a simulated fleet can run: our own, and those that were published."""

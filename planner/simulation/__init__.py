@@ -1,0 +1,1 @@
+"""The simulator: discrete events over the production functions themselves."""
