@@ -47,6 +47,13 @@ class Queue(Protocol):
         """Take out what runs now; None when nothing should. The slice must be free."""
         ...
 
+    def wake_ms(self, now_ms: float) -> float:
+        """When to ask ``next_batch`` again although nothing happens; infinite when never.
+
+        Only a queue that may hold a batch back while the slice is free answers with a time.
+        """
+        ...
+
     def finished(self, lane: Lane, now_ms: float, busy_ms: float) -> None:
         """Account for a batch that is done; the slice is free again."""
         ...
