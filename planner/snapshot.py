@@ -39,6 +39,7 @@ Workers = tuple[WorkerView, ...]
 _MARGIN = {
     ProfileSource.MEASURED: MEASURED_MARGIN,
     ProfileSource.PREDICTED: PREDICTED_MARGIN,
+    ProfileSource.EXACT: 1.0,
 }
 _NO_WORKERS: tuple[Workers, Workers] = ((), ())
 

@@ -50,10 +50,12 @@ class Precision(StrEnum):
 
 
 class ProfileSource(StrEnum):
-    """Whether a profile was measured on the device kind or predicted by a cost model."""
+    """Whether a profile was measured on the device kind, predicted by a cost model, or given."""
 
     MEASURED = "measured"
     PREDICTED = "predicted"
+    EXACT = "exact"
+    """From a planning file: true by definition, so no margin is added."""
 
 
 class ReplicaState(StrEnum):
