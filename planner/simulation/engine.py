@@ -1,0 +1,465 @@
+"""The simulator's engine: arrivals, batches, loads, ticks, failures, one after the other.
+
+It plays the hardware and the thin shell around it; every decision is the policy's or its queue's.
+
+* A device runs one batch at a time; loads run beside serving and beside each other. Memory is
+  reserved from the start of a load until the variant is gone.
+* A query that waits for a load is offered to the queue when the load is done.
+* When a device fails, its queries are offered to the policy once more, whatever the policy.
+* A device on its way out takes nothing new and is billed until its last query is done.
+
+All times are ms since the beginning.
+"""
+
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from math import inf, isfinite
+from typing import Any
+
+from planner.batching import Batch, Verdict
+from planner.eviction import MIN_RESIDENCY_S
+from planner.lanes import Item
+from planner.policies.policy import Policy
+from planner.problem import Objective
+from planner.simulation.fleet import Fleet, Key, Replica, Ticket, Worker, to_evict, touch
+from planner.simulation.setting import Setting
+from planner.simulation.tally import Tally
+from planner.simulation.trace import Trace
+from planner.types import Action, Choice, Load, Query, Refusal, Scale, Unload
+from variants.types import DeviceKindName, Prefer, ReplicaState, WorkerId
+
+_DRAWS = 65_536
+
+
+class Engine:
+    """One simulation. ``run`` may be called once."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        trace: Trace,
+        fleet: Fleet,
+        policy: Callable[[Fleet], Policy],
+        clock_s: Callable[[], float],
+    ) -> None:
+        import numpy as np
+
+        self._setting = setting
+        self._trace = trace
+        self.fleet = fleet
+        self._clock_s = clock_s
+        self._prefer = Prefer.ACCURACY if setting.objective is Objective.ACCURACY else Prefer.COST
+        self._random = np.random.default_rng(setting.seed)
+        self._draws: list[int] = []
+        last_s = trace.arrival_s[-1] if len(trace) else 0.0
+        self.tally = Tally(last_s)
+        self.all: list[Worker] = []
+        """Every device that was ever billed."""
+        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._order = 0
+        self._now_ms = 0.0
+        self._end_ms = last_s * 1_000
+        self._outstanding = 0
+        """Queries accepted and not done."""
+        self._arrivals_left = len(trace)
+        self._numbers: dict[DeviceKindName, int] = {}
+        self.policy = policy(fleet)
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def run(self, progress: Callable[[float], None] | None = None) -> float:
+        """Simulate to the end and return it, in ms."""
+        self._open()
+        arrivals_ms = [s * 1_000 for s in self._trace.arrival_s]
+        total = len(arrivals_ms)
+        arrive = self._arrive_instantly if self._setting.instant else self._arrive
+        step = max(1, total // 200)
+        index = 0
+        events = self._events
+        while index < total or self._outstanding:
+            arrival_ms = arrivals_ms[index] if index < total else inf
+            if events and events[0][0] <= arrival_ms:
+                self._now_ms, _, act, what = heappop(events)
+                act(*what)
+            elif index < total:
+                self._now_ms = arrival_ms
+                self._arrivals_left -= 1
+                arrive(index)
+                index += 1
+                if progress is not None and index % step == 0:
+                    progress(index / total)
+            else:
+                raise AssertionError("queries are outstanding and nothing will happen any more")
+        self._end_ms = max(self._end_ms, self._now_ms)
+        if progress is not None:
+            progress(1.0)
+        return self._end_ms
+
+    def _at(self, when_ms: float, act: Callable[..., None], *what: Any) -> None:
+        self._order += 1
+        heappush(self._events, (when_ms, self._order, act, what))
+
+    def _open(self) -> None:
+        """What there is at the beginning, and the first of what comes round."""
+        setting = self._setting
+        if setting.instant or setting.objective is Objective.ACCURACY:
+            for kind in setting.kinds:
+                for _ in range(kind.count):
+                    self._usable(self._order_device(kind.name))
+        self._at(self.tally.width_ms, self._look, 0)
+        if setting.instant:
+            return
+        self._at(0.0, self._tick, 0)
+        if setting.failures_every_s:
+            self._at(setting.failures_every_s * 1_000, self._fail)
+
+    def _look(self, index: int) -> None:
+        billed = [w for w in self.all if w.released_ms is None]
+        self.tally.look(index, self.fleet.workers.values(), billed)
+        if index + 1 < len(self.tally.arrived):
+            self._at((index + 2) * self.tally.width_ms, self._look, index + 1)
+
+    def _tick(self, number: int) -> None:
+        began_s = self._clock_s()
+        actions = list(self.policy.tick(self._now_ms / 1_000))
+        self.tally.plans_s.append(self._clock_s() - began_s)
+        for action in actions:
+            self._apply(action)
+        if self._arrivals_left:
+            next_ms = (number + 1) * self.policy.tick_s * 1_000
+            self._at(next_ms, self._tick, number + 1)
+
+    def _apply(self, action: Action) -> None:
+        if isinstance(action, Scale):
+            self._scale(action.device_kind, action.count)
+            return
+        worker = self.fleet.workers.get(action.worker)
+        if worker is None or worker.draining:
+            return
+        key = (action.task, action.variant)
+        if isinstance(action, Load):
+            if key not in worker.replicas:
+                self._load(worker, key)
+        elif isinstance(action, Unload):
+            replica = worker.replicas.get(key)
+            if replica is not None and replica.state is ReplicaState.READY:
+                self._unload(replica)
+
+    # -- queries ----------------------------------------------------------------------------------
+
+    def _query(self, index: int) -> Query:
+        trace = self._trace
+        if not self._draws:
+            self._draws = self._random.integers(0, 2**62, _DRAWS).tolist()
+        floor, ceiling = trace.min_accuracy[index], trace.max_cost[index]
+        return Query(
+            trace.tasks[trace.task[index]],
+            1,
+            trace.arrival_s[index] * 1_000,
+            trace.latency_ms[index],
+            None if floor == -inf else floor,
+            None if ceiling == inf else ceiling,
+            self._prefer,
+            False,
+            None,
+            self._draws.pop(),
+            None,
+        )
+
+    def _arrive(self, index: int) -> None:
+        now_ms = self._now_ms
+        self.tally.came(now_ms)
+        query = self._query(index)
+        began_s = self._clock_s()
+        found = self.policy.choose(query, now_ms)
+        taken = isinstance(found, Choice) and self._hand_over(found, query, index, 1)
+        if not taken and isinstance(found, Choice):
+            taken = self._again(query, found.worker.id, index, now_ms)
+        self.tally.decisions_ns.append(int((self._clock_s() - began_s) * 1e9))
+        if not taken:
+            if isinstance(found, Refusal):
+                self._warm(found)
+            self.tally.rejects(now_ms)
+
+    def _again(self, query: Query, avoid: WorkerId, index: int, now_ms: float) -> bool:
+        """Try once elsewhere."""
+        second = query._replace(avoid=avoid)
+        found = self.policy.again(second, now_ms)
+        return isinstance(found, Choice) and self._hand_over(found, second, index, 2)
+
+    def _warm(self, refusal: Refusal) -> None:
+        """Begin the load that a refusal asks for, so that the next one finds it."""
+        if refusal.load is None:
+            return
+        candidate, view = refusal.load
+        worker = self.fleet.workers.get(view.id)
+        key = (candidate.task, candidate.variant)
+        if worker is not None and not worker.draining and key not in worker.replicas:
+            self._load(worker, key)
+
+    def _hand_over(self, choice: Choice, query: Query, index: int, tries: int) -> bool:
+        """Give a query to a worker; False when it does not take it."""
+        candidate = choice.candidate
+        worker = self.fleet.workers.get(choice.worker.id)
+        if worker is None or worker.draining:
+            return False
+        key = (candidate.task, candidate.variant)
+        replica = worker.replicas.get(key)
+        if replica is None:
+            replica = self._load(worker, key)
+            if replica is None:
+                return False
+        elif replica.state is ReplicaState.UNLOADING:
+            return False
+        arrived_ms = query.received_ms
+        ticket = Ticket(replica, index, arrived_ms, arrived_ms + query.latency_ms)
+        ticket.tries = tries
+        if replica.state is ReplicaState.LOADING:
+            replica.waiting.append(ticket)
+        elif worker.queue.admit(ticket, self._now_ms) is not Verdict.ADMITTED:
+            return False
+        replica.in_flight += 1
+        replica.arrived += 1
+        self._outstanding += 1
+        touch(replica, self._now_ms)
+        if worker.batch is None and worker.queue.count:
+            self._start(worker)
+        else:
+            worker.view.busy_until_ms = self._now_ms + worker.queue.backlog_ms(self._now_ms)
+        return True
+
+    def _arrive_instantly(self, index: int) -> None:
+        """Without time: a query is answered at once by what is loaded, or loaded now."""
+        now_ms = self._now_ms
+        self.tally.came(now_ms)
+        query = self._query(index)._replace(latency_ms=1e15)
+        began_s = self._clock_s()
+        found = self.policy.choose(query, now_ms)
+        replica = None
+        if isinstance(found, Choice):
+            key = (found.candidate.task, found.candidate.variant)
+            worker = self.fleet.workers[found.worker.id]
+            replica = worker.replicas.get(key) or self._load(worker, key)
+        self.tally.decisions_ns.append(int((self._clock_s() - began_s) * 1e9))
+        if replica is None:
+            self.tally.rejects(now_ms)
+            return
+        touch(replica, now_ms)
+        self.tally.answered(now_ms, inf, now_ms, replica.candidate.accuracy)
+
+    # -- batches ----------------------------------------------------------------------------------
+
+    def _start(self, worker: Worker) -> None:
+        """Start the next batch on a device that is free."""
+        now_ms = self._now_ms
+        queue = worker.queue
+        for item in queue.pop_expired(now_ms):
+            self._lose(item)
+        batch = queue.next_batch(now_ms)
+        if batch is None:
+            wake_ms = queue.wake_ms(now_ms) if queue.count else inf
+            if isfinite(wake_ms):
+                self._at(max(wake_ms, now_ms), self._wake, worker)
+        else:
+            table = _replica(batch.items[0]).candidate.table
+            run_ms = table.ms[batch.rows]
+            worker.batch = batch.items
+            worker.batch_ends_ms = now_ms + run_ms
+            self._at(now_ms + run_ms, self._finish, worker, batch, run_ms)
+        worker.view.busy_until_ms = now_ms + queue.backlog_ms(now_ms)
+
+    def _wake(self, worker: Worker) -> None:
+        if worker.batch is None and worker.queue.count and worker.id in self.fleet.workers:
+            self._start(worker)
+
+    def _finish(self, worker: Worker, batch: Batch, run_ms: float) -> None:
+        if worker.batch is not batch.items:
+            return  # the device failed meanwhile
+        now_ms, tally = self._now_ms, self.tally
+        worker.batch = None
+        worker.busy_ms += run_ms
+        tally.ran(now_ms, run_ms)
+        replica = _replica(batch.items[0])
+        accuracy = replica.candidate.accuracy
+        for item in batch.items:
+            assert isinstance(item, Ticket)
+            tally.answered(item.arrived_ms, item.deadline_ms, now_ms, accuracy)
+            replica.done_ms += now_ms - item.arrived_ms
+        count = len(batch.items)
+        replica.done += count
+        replica.in_flight -= count
+        self._outstanding -= count
+        worker.queue.finished(batch.lane, now_ms, run_ms)
+        if replica.state is ReplicaState.UNLOADING and not replica.in_flight:
+            self._gone(replica)
+        if worker.queue.count:
+            self._start(worker)
+        else:
+            worker.view.busy_until_ms = now_ms
+        if worker.draining:
+            self._release_if_idle(worker)
+
+    def _lose(self, item: Item) -> None:
+        """Give up a query that was accepted."""
+        assert isinstance(item, Ticket)
+        item.replica.in_flight -= 1
+        self._outstanding -= 1
+        self.tally.never(item.arrived_ms)
+        if item.replica.state is ReplicaState.UNLOADING and not item.replica.in_flight:
+            self._gone(item.replica)
+
+    # -- loads ------------------------------------------------------------------------------------
+
+    def _load(self, worker: Worker, key: Key) -> Replica | None:
+        """Begin a load, evicting what the rule says; None when there is no room."""
+        candidate = self.fleet.offers[worker.kind.name].get(key)
+        if candidate is None:
+            return None
+        setting, now_ms = self._setting, self._now_ms
+        residency_s = 0.0 if setting.instant else MIN_RESIDENCY_S
+        leave = to_evict(worker, candidate.memory_mib, now_ms, setting.eviction, residency_s)
+        if leave is None:
+            return None
+        for other in leave:
+            self._unload(worker.replicas[other])
+        lane = worker.queue.add_lane(candidate.task, candidate.table)
+        replica = Replica(key, candidate, worker, lane)
+        worker.replicas[key] = replica
+        worker.reserved_mib += candidate.memory_mib
+        worker.view.free_mib = worker.free_mib
+        self.tally.loaded(now_ms, candidate.load_ms / 1_000)
+        if setting.instant:
+            self._ready(replica)
+        else:
+            self._at(now_ms + candidate.load_ms, self._ready, replica)
+        return replica
+
+    def _ready(self, replica: Replica) -> None:
+        worker = replica.worker
+        if worker.replicas.get(replica.key) is not replica:
+            return  # the device failed meanwhile
+        replica.state = ReplicaState.READY
+        replica.loaded_ms = self._now_ms
+        self.policy.changed()
+        waiting, replica.waiting = replica.waiting, []
+        for ticket in waiting:
+            if worker.queue.admit(ticket, self._now_ms) is not Verdict.ADMITTED:
+                replica.in_flight -= 1
+                self._outstanding -= 1
+                self.tally.rejects(ticket.arrived_ms)
+        if worker.batch is None and worker.queue.count:
+            self._start(worker)
+
+    def _unload(self, replica: Replica) -> None:
+        """Take a variant out of routing; it is gone once nothing of it is in flight."""
+        replica.state = ReplicaState.UNLOADING
+        self.tally.evicted(self._now_ms)
+        self.policy.changed()
+        if not replica.in_flight:
+            self._gone(replica)
+
+    def _gone(self, replica: Replica) -> None:
+        worker = replica.worker
+        del worker.replicas[replica.key]
+        worker.queue.remove_lane(replica.lane)
+        worker.reserved_mib -= replica.candidate.memory_mib
+        if not worker.replicas:
+            worker.reserved_mib = 0.0
+        worker.view.free_mib = worker.free_mib
+
+    # -- devices ----------------------------------------------------------------------------------
+
+    def _order_device(self, kind: DeviceKindName) -> Worker:
+        number = self._numbers[kind] = self._numbers.get(kind, 0) + 1
+        worker = Worker(
+            WorkerId(f"{kind}-{number}"), self.fleet.kinds[kind], self.policy.queue(), self._now_ms
+        )
+        self.all.append(worker)
+        self.fleet.ordered[worker.id] = worker
+        return worker
+
+    def _usable(self, worker: Worker) -> None:
+        if self.fleet.ordered.pop(worker.id, None) is not None:
+            self.fleet.workers[worker.id] = worker
+            self.policy.changed()
+
+    def _scale(self, kind: DeviceKindName, count: int) -> None:
+        """Order or release devices; under ``accuracy`` the fleet stays as it is."""
+        if self._setting.objective is not Objective.COST:
+            return
+        have = self.fleet.count(kind)
+        for _ in range(have, min(count, self.fleet.kinds[kind].count)):
+            worker = self._order_device(kind)
+            self._at(self._now_ms + self._setting.provision_s * 1_000, self._usable, worker)
+        for worker in self._leaving(kind, have - count):
+            if worker.id in self.fleet.ordered:
+                del self.fleet.ordered[worker.id]
+                worker.released_ms = self._now_ms
+            else:
+                worker.draining = worker.view.draining = True
+                self._release_if_idle(worker)
+        self.policy.changed()
+
+    def _leaving(self, kind: DeviceKindName, count: int) -> Sequence[Worker]:
+        """Which devices go: the newest on order first, then those with the least loaded."""
+        if count <= 0:
+            return ()
+        fleet = self.fleet
+        ordered = [w for w in reversed(fleet.ordered.values()) if w.kind.name == kind]
+        there = [w for w in fleet.workers.values() if w.kind.name == kind and not w.draining]
+        there.sort(key=lambda w: (_reload_ms(w), w.view.busy_until_ms))
+        return (*ordered, *there)[:count]
+
+    def _release_if_idle(self, worker: Worker) -> None:
+        if any(replica.in_flight for replica in worker.replicas.values()):
+            return
+        worker.released_ms = self._now_ms
+        worker.replicas.clear()
+        del self.fleet.workers[worker.id]
+        self.policy.changed()
+
+    def _fail(self) -> None:
+        """A device, drawn at random, loses all it has; another takes its place."""
+        setting, fleet = self._setting, self.fleet
+        assert setting.failures_every_s is not None
+        if self._arrivals_left:
+            self._at(self._now_ms + setting.failures_every_s * 1_000, self._fail)
+        if not fleet.workers:
+            return
+        names = list(fleet.workers)
+        worker = fleet.workers.pop(names[int(self._random.integers(len(names)))])
+        worker.view.draining = True
+        lost = [ticket for replica in worker.replicas.values() for ticket in replica.waiting]
+        for replica in worker.replicas.values():
+            lost += [t for t in worker.queue.take(replica.lane) if isinstance(t, Ticket)]
+        lost += [t for t in worker.batch or () if isinstance(t, Ticket)]
+        worker.batch = None
+        worker.replicas.clear()
+        self.policy.changed()
+        if setting.objective is Objective.ACCURACY:
+            again = Worker(worker.id, worker.kind, self.policy.queue(), worker.ordered_ms)
+            self.all[self.all.index(worker)] = again
+            again.busy_ms = worker.busy_ms
+            fleet.ordered[again.id] = again
+            self._at(self._now_ms + setting.provision_s * 1_000, self._usable, again)
+        else:
+            worker.released_ms = self._now_ms
+        self._outstanding -= len(lost)
+        for ticket in sorted(lost, key=lambda ticket: ticket.index):
+            self._retry(ticket, worker.id)
+
+    def _retry(self, ticket: Ticket, lost_on: WorkerId) -> None:
+        """Offer a query whose device failed once more; who tried twice already is late for good."""
+        query = self._query(ticket.index)
+        left = ticket.tries < 2 and ticket.deadline_ms > self._now_ms
+        if not (left and self._again(query, lost_on, ticket.index, self._now_ms)):
+            self.tally.never(ticket.arrived_ms)
+
+
+def _replica(item: Item) -> Replica:
+    assert isinstance(item, Ticket)
+    return item.replica
+
+
+def _reload_ms(worker: Worker) -> float:
+    return sum(replica.candidate.load_ms for replica in worker.replicas.values())

@@ -1,0 +1,184 @@
+"""The simulated fleet: devices, what is loaded on them, and what they cost.
+
+All times are ms since the beginning of the simulation.
+"""
+
+from collections.abc import Iterable, Mapping
+from math import exp, inf
+
+from planner.eviction import Resident, victims
+from planner.lanes import Item, Lane
+from planner.problem import Kind
+from planner.queue import Queue
+from planner.types import Candidate, ReplicaReport, WorkerReport, WorkerView
+from variants.types import (
+    DeviceKindName,
+    ReplicaState,
+    TaskName,
+    VariantName,
+    WorkerId,
+)
+
+Key = tuple[TaskName, VariantName]
+
+LEAST_BILLED_MS = 60_000.0
+POPULARITY_S = 60.0
+"""Time constant with which uses are forgotten."""
+
+
+class Ticket(Item):
+    """A query on its way: an item of a queue that knows where it came from."""
+
+    __slots__ = ("arrived_ms", "index", "replica", "tries")
+
+    def __init__(
+        self, replica: "Replica", index: int, arrived_ms: float, deadline_ms: float
+    ) -> None:
+        super().__init__(replica.lane, deadline_ms, 1)
+        self.replica = replica
+        self.index = index
+        """Row of the trace."""
+        self.arrived_ms = arrived_ms
+        self.tries = 1
+
+
+class Replica:
+    """A variant on a device, from the start of its load until it is gone."""
+
+    __slots__ = (
+        "arrived", "candidate", "done", "done_ms", "in_flight", "key", "lane", "last_used_ms",
+        "loaded_ms", "state", "uses", "uses_at_ms", "waiting", "worker",
+    )  # fmt: skip
+
+    def __init__(self, key: Key, candidate: Candidate, worker: "Worker", lane: Lane) -> None:
+        self.key = key
+        self.candidate = candidate
+        self.worker = worker
+        self.lane = lane
+        self.state = ReplicaState.LOADING
+        self.loaded_ms = inf
+        self.last_used_ms = 0.0
+        self.in_flight = 0
+        """Waiting for the load, queued or running."""
+        self.waiting: list[Ticket] = []
+        self.uses = 0.0
+        """Queries, decayed."""
+        self.uses_at_ms = 0.0
+        self.arrived = 0
+        """Queries it was given in all; with the next two, for rules that watch a replica."""
+        self.done = 0
+        self.done_ms = 0.0
+        """Time from arrival to completion of those done, added up."""
+
+
+class Worker:
+    """A device: it runs one batch at a time and holds what its memory allows."""
+
+    __slots__ = (
+        "batch", "batch_ends_ms", "busy_ms", "draining", "id", "kind", "ordered_ms", "queue",
+        "released_ms", "replicas", "reserved_mib", "view",
+    )  # fmt: skip
+
+    def __init__(self, id_: WorkerId, kind: Kind, queue: Queue, ordered_ms: float) -> None:
+        self.id = id_
+        self.kind = kind
+        self.queue = queue
+        self.ordered_ms = ordered_ms
+        self.released_ms: float | None = None
+        self.view = WorkerView(id=id_, device_kind=kind.name, free_mib=kind.memory_mib)
+        self.replicas: dict[Key, Replica] = {}
+        self.reserved_mib = 0.0
+        self.busy_ms = 0.0
+        self.batch: list[Item] | None = None
+        """What runs now."""
+        self.batch_ends_ms = 0.0
+        self.draining = False
+
+    @property
+    def free_mib(self) -> float:
+        return self.kind.memory_mib - self.reserved_mib
+
+    def report(self, now_ms: float) -> WorkerReport:
+        """What a real worker would say of itself."""
+        return WorkerReport(
+            id=self.id,
+            device_kind=self.kind.name,
+            memory_mib=self.kind.memory_mib,
+            reserved_mib=self.reserved_mib,
+            draining=self.draining,
+            replicas=tuple(
+                ReplicaReport(
+                    task=key[0],
+                    variant=key[1],
+                    state=replica.state,
+                    memory_mib=replica.candidate.memory_mib,
+                    in_flight=replica.in_flight,
+                    idle_s=(now_ms - replica.last_used_ms) / 1_000,
+                )
+                for key, replica in self.replicas.items()
+            ),
+        )
+
+
+class Fleet:
+    """All devices that are usable now, and those on order."""
+
+    def __init__(
+        self, offers: Mapping[DeviceKindName, Mapping[Key, Candidate]], kinds: Iterable[Kind]
+    ) -> None:
+        self.offers = offers
+        """What each device kind can hold: the variants that have a profile on it."""
+        self.kinds = {kind.name: kind for kind in kinds}
+        self.workers: dict[WorkerId, Worker] = {}
+        """Usable, in the order they came."""
+        self.ordered: dict[WorkerId, Worker] = {}
+        """Billed and not usable yet."""
+
+    def count(self, kind: DeviceKindName) -> int:
+        """Devices of a kind that are there or on order, and not being released."""
+        found = (*self.workers.values(), *self.ordered.values())
+        return sum(1 for worker in found if worker.kind.name == kind and not worker.draining)
+
+    def reports(self, now_ms: float) -> tuple[WorkerReport, ...]:
+        return tuple(worker.report(now_ms) for worker in self.workers.values())
+
+
+def touch(replica: Replica, now_ms: float) -> None:
+    """Count a use."""
+    replica.uses = popularity(replica, now_ms) * POPULARITY_S + 1.0
+    replica.uses_at_ms = now_ms
+    replica.last_used_ms = now_ms
+
+
+def popularity(replica: Replica, now_ms: float) -> float:
+    """Queries per second, decayed."""
+    idle_s = (now_ms - replica.uses_at_ms) / 1_000
+    return replica.uses / POPULARITY_S * exp(-idle_s / POPULARITY_S)
+
+
+def to_evict(
+    worker: Worker, need_mib: float, now_ms: float, rule: str, min_residency_s: float
+) -> tuple[Key, ...] | None:
+    """What has to leave a worker so that a variant of ``need_mib`` has room, if that is possible.
+
+    What is loading or in use stays.
+    """
+    if need_mib > worker.kind.memory_mib:
+        return None
+    short_mib = need_mib - worker.free_mib
+    if short_mib <= 0.0:
+        return ()
+    residents = [
+        Resident(
+            key=key,
+            memory_mib=replica.candidate.memory_mib,
+            load_s=replica.candidate.load_ms / 1_000,
+            popularity=popularity(replica, now_ms),
+            last_used_s=replica.last_used_ms / 1_000,
+            in_use=replica.in_flight > 0 or replica.state is not ReplicaState.READY,
+            loaded_s=replica.loaded_ms / 1_000,
+        )
+        for key, replica in worker.replicas.items()
+        if replica.state is not ReplicaState.UNLOADING
+    ]
+    return victims(residents, short_mib, now_ms / 1_000, rule, min_residency_s=min_residency_s)

@@ -1,0 +1,140 @@
+"""The tally of a simulation: who was in time, and what each stretch of time looked like."""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from math import ceil
+
+from planner.simulation.fleet import LEAST_BILLED_MS, Worker
+from planner.simulation.results import Interval, Report
+from variants.types import ReplicaState
+
+INTERVALS = 300
+"""At most so many, of whole seconds each."""
+_TOLERANCE_MS = 1e-6
+
+
+class Tally:
+    """Counts outcomes by the interval in which the query arrived."""
+
+    def __init__(self, end_s: float) -> None:
+        self.width_ms = 1_000.0 * max(1, ceil(end_s / INTERVALS))
+        count = int(end_s * 1_000 / self.width_ms) + 1
+        self.arrived = [0] * count
+        self.punctual = [0] * count
+        self.late = [0] * count
+        self.rejected = [0] * count
+        self.accuracy = [0.0] * count
+        self.devices = [0] * count
+        self.capacity_qps = [0.0] * count
+        self.usd_per_hour = [0.0] * count
+        self.busy_ms = [0.0] * count
+        self.loads = [0] * count
+        self.evictions = [0] * count
+        self.load_s_total = 0.0
+        self.decisions_ns = array("q")
+        self.plans_s = array("d")
+
+    def _at(self, ms: float) -> int:
+        return min(int(ms / self.width_ms), len(self.arrived) - 1)
+
+    def came(self, arrived_ms: float) -> None:
+        self.arrived[self._at(arrived_ms)] += 1
+
+    def rejects(self, arrived_ms: float) -> None:
+        self.rejected[self._at(arrived_ms)] += 1
+
+    def never(self, arrived_ms: float) -> None:
+        """Accepted, and given up."""
+        self.late[self._at(arrived_ms)] += 1
+
+    def answered(
+        self, arrived_ms: float, deadline_ms: float, now_ms: float, accuracy: float
+    ) -> None:
+        index = self._at(arrived_ms)
+        if now_ms <= deadline_ms + _TOLERANCE_MS:
+            self.punctual[index] += 1
+            self.accuracy[index] += accuracy
+        else:
+            self.late[index] += 1
+
+    def ran(self, now_ms: float, busy_ms: float) -> None:
+        self.busy_ms[self._at(now_ms)] += busy_ms
+
+    def loaded(self, now_ms: float, load_s: float) -> None:
+        self.loads[self._at(now_ms)] += 1
+        self.load_s_total += load_s
+
+    def evicted(self, now_ms: float) -> None:
+        self.evictions[self._at(now_ms)] += 1
+
+    def look(self, index: int, usable: Iterable[Worker], billed: Iterable[Worker]) -> None:
+        """Note what there is at the end of an interval."""
+        usable = list(usable)
+        self.devices[index] = len(usable)
+        self.capacity_qps[index] = sum(_fastest_qps(worker) for worker in usable)
+        self.usd_per_hour[index] = sum(worker.kind.usd_per_hour for worker in billed)
+
+    def report(self, policy: str, workers: Sequence[Worker], end_ms: float) -> Report:
+        """The outcome, all devices billed until they were released, or to the end."""
+        requests, in_time = sum(self.arrived), sum(self.punctual)
+        late, rejected = sum(self.late), sum(self.rejected)
+        billed_ms = [
+            max(
+                LEAST_BILLED_MS, (end_ms if w.released_ms is None else w.released_ms) - w.ordered_ms
+            )
+            for w in workers
+        ]
+        total_ms = sum(billed_ms)
+        return Report(
+            policy=policy,
+            requests=requests,
+            in_time=in_time,
+            late=late,
+            rejected=rejected,
+            violation_ratio=(late + rejected) / requests if requests else 0.0,
+            effective_accuracy=sum(self.accuracy) / in_time if in_time else 0.0,
+            cost_usd=sum(
+                ms / 3_600_000 * w.kind.usd_per_hour
+                for ms, w in zip(billed_ms, workers, strict=True)
+            ),
+            busy_ratio=sum(self.busy_ms) / total_ms if total_ms else 0.0,
+            loads=sum(self.loads),
+            evictions=sum(self.evictions),
+            load_s_total=self.load_s_total,
+            decision_us_p50=_percentile(self.decisions_ns, 0.50) / 1_000,
+            decision_us_p99=_percentile(self.decisions_ns, 0.99) / 1_000,
+            plan_ms_p50=_percentile(self.plans_s, 0.50) * 1_000,
+            plan_ms_p99=_percentile(self.plans_s, 0.99) * 1_000,
+            timeline=tuple(self._intervals()),
+        )
+
+    def _intervals(self) -> Iterable[Interval]:
+        for index, arrived in enumerate(self.arrived):
+            there_ms = self.devices[index] * self.width_ms
+            in_time = self.punctual[index]
+            yield Interval(
+                start_s=index * self.width_ms / 1_000,
+                arrived=arrived,
+                in_time=in_time,
+                late=self.late[index],
+                rejected=self.rejected[index],
+                accuracy=self.accuracy[index] / in_time if in_time else 0.0,
+                devices=self.devices[index],
+                capacity_qps=self.capacity_qps[index],
+                usd_per_hour=self.usd_per_hour[index],
+                busy_ratio=min(1.0, self.busy_ms[index] / there_ms) if there_ms else 0.0,
+                loads=self.loads[index],
+                evictions=self.evictions[index],
+            )
+
+
+def _fastest_qps(worker: Worker) -> float:
+    """What a device could serve with the fastest variant that it has ready."""
+    ready = (r for r in worker.replicas.values() if r.state is ReplicaState.READY)
+    return max((1_000 / max(r.lane.unit_ms, 1e-6) for r in ready), default=0.0)
+
+
+def _percentile(values: Sequence[float], fraction: float) -> float:
+    if not values:
+        return 0.0
+    return float(sorted(values)[min(len(values) - 1, int(fraction * len(values)))])
