@@ -11,8 +11,8 @@ found nothing:
 3. variants that can be loaded and still answer in time;
 4. under best effort, the nearest ready variant, whatever it misses.
 
-The first pass is the hot path: it allocates nothing but the ``Choice``, and skips whole blocks of
-the frontier at once. What it cannot answer may take longer.
+The first pass is the hot path: it allocates nothing but the ``Choice``, and skips whole shelves and
+blocks of the frontier at once. What it cannot answer may take longer.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,6 +27,7 @@ from planner.types import (
     Query,
     Reason,
     Refusal,
+    Shelf,
     Snapshot,
     WorkerView,
 )
@@ -34,6 +35,9 @@ from variants.types import Prefer, WorkerId
 
 Workers = tuple[WorkerView, ...]
 Pick = Callable[[Workers, int, float, WorkerId | None], WorkerView | None]
+
+_NO_BOUND = (0.0,) * 64
+"""A lower bound of nothing, for any number of rows."""
 
 
 def select(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
@@ -51,7 +55,8 @@ def select(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
         candidates = view.by_variant.get(query.variant, ())
         if not candidates:
             return variant_not_found(view, query.variant)
-        frontier: Sequence[Block] = (Block(inf, 0.0, 0.0, candidates),)
+        block = Block(inf, _NO_BOUND, 0.0, None, candidates)
+        frontier: Sequence[Shelf] = (Shelf(inf, _NO_BOUND, 0.0, None, (block,)),)
         reason = Reason.PINNED
     elif prefer is Prefer.COST:
         frontier, reason = view.cost_frontier, Reason.CHEAPEST_THAT_FITS
@@ -76,7 +81,7 @@ def select(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
 
 
 def _first(
-    frontier: Sequence[Block],
+    frontier: Sequence[Shelf],
     reason: Reason,
     pick: Pick,
     query: Query,
@@ -90,36 +95,52 @@ def _first(
         floor = -inf
     if ceiling is None:
         ceiling = inf
+    doubling = rows.bit_length() - 1
+    if not frontier or doubling >= len(frontier[0].latency_ms):
+        return None
+    # Neighbours often are on the same workers: then their wait is known before they are looked at.
     ready: Workers | None = None
     worker: WorkerView | None = None
     run_left_ms = left_ms
-    for accuracy, latency_ms, price, candidates in frontier:
-        if accuracy < floor or latency_ms > left_ms or price > ceiling:
+    for most, soonest_ms, least, common, blocks in frontier:
+        if (
+            most < floor
+            or least > ceiling
+            or soonest_ms[doubling] > (run_left_ms if common is ready else left_ms)
+        ):
             continue
-        for candidate in candidates:
-            if candidate.accuracy < floor or candidate.price_usd_per_1k > ceiling:
+        for accuracy, latency_ms, price, shared, candidates in blocks:
+            if (
+                accuracy < floor
+                or price > ceiling
+                or latency_ms[doubling] > (run_left_ms if shared is ready else left_ms)
+            ):
                 continue
-            table = candidate.table
-            if rows > table.max_batch:
-                continue
-            batch_ms = table.ms[rows]
-            if batch_ms > left_ms:
-                continue
-            if candidate.ready is not ready:
-                ready = candidate.ready
-                worker = pick(ready, draw, now_ms, avoid)
-                if worker is None:
+            for candidate in candidates:
+                if candidate.accuracy < floor or candidate.price_usd_per_1k > ceiling:
                     continue
-                busy_until_ms = worker.busy_until_ms
-                run_left_ms = left_ms - (busy_until_ms - now_ms if busy_until_ms > now_ms else 0.0)
-            if worker is not None and batch_ms <= run_left_ms:
-                predicted_ms = left_ms - run_left_ms + batch_ms + transport_ms
-                return Choice(candidate, worker, predicted_ms, False, reason, True)
+                table = candidate.table
+                if rows > table.max_batch:
+                    continue
+                batch_ms = table.ms[rows]
+                if batch_ms > left_ms:
+                    continue
+                if candidate.ready is not ready:
+                    ready = candidate.ready
+                    worker = pick(ready, draw, now_ms, avoid)
+                    if worker is None:
+                        run_left_ms = -inf
+                        continue
+                    wait_ms = worker.busy_until_ms - now_ms
+                    run_left_ms = left_ms - wait_ms if wait_ms > 0.0 else left_ms
+                if batch_ms <= run_left_ms and worker is not None:
+                    predicted_ms = left_ms - run_left_ms + batch_ms + transport_ms
+                    return Choice(candidate, worker, predicted_ms, False, reason, True)
     return None
 
 
 def _earliest(
-    frontier: Sequence[Block],
+    frontier: Sequence[Shelf],
     reason: Reason,
     pick: Pick,
     query: Query,
@@ -136,41 +157,60 @@ def _earliest(
         floor = -inf
     if ceiling is None:
         ceiling = inf
+    doubling = rows.bit_length() - 1
+    if not frontier or doubling >= len(frontier[0].latency_ms):
+        return None
+    picked: dict[int, tuple[WorkerView | None, float]] = {}
     ready: Workers | None = None
     worker: WorkerView | None = None
     wait_ms = 0.0
-    best: tuple[Candidate, WorkerView] | None = None
+    best: Candidate | None = None
+    best_worker: WorkerView | None = None
     best_ms = left_ms
-    for accuracy, latency_ms, price, candidates in frontier:
-        if latency_ms > best_ms:
+    for most, soonest_ms, least, common, blocks in frontier:
+        if soonest_ms[0] > best_ms:
             break
-        if accuracy < floor or price > ceiling:
+        if (
+            soonest_ms[doubling] + (wait_ms if common is ready else 0.0) > best_ms
+            or most < floor
+            or least > ceiling
+        ):
             continue
-        for candidate in candidates:
-            if candidate.accuracy < floor or candidate.price_usd_per_1k > ceiling:
+        for accuracy, latency_ms, price, shared, candidates in blocks:
+            known_ms = wait_ms if shared is ready else 0.0
+            if latency_ms[doubling] + known_ms > best_ms:
+                if common is ready and latency_ms[0] + known_ms > best_ms:
+                    break  # all that follow on the shelf wait as long, and none runs faster
                 continue
-            table = candidate.table
-            if rows > table.max_batch:
+            if accuracy < floor or price > ceiling:
                 continue
-            batch_ms = table.ms[rows]
-            if batch_ms > best_ms:
-                continue
-            if candidate.ready is not ready:
-                ready = candidate.ready
-                worker = pick(ready, draw, now_ms, avoid)
-                if worker is not None:
-                    wait_ms = max(0.0, worker.busy_until_ms - now_ms)
-            if worker is None or wait_ms + batch_ms > best_ms:
-                continue
-            if (
-                best is None
-                or wait_ms + batch_ms < best_ms
-                or candidate.price_usd_per_1k < best[0].price_usd_per_1k
-            ):
-                best, best_ms = (candidate, worker), wait_ms + batch_ms
-    if best is None:
+            for candidate in candidates:
+                if candidate.accuracy < floor or candidate.price_usd_per_1k > ceiling:
+                    continue
+                table = candidate.table
+                if rows > table.max_batch:
+                    continue
+                batch_ms = table.ms[rows]
+                if batch_ms > best_ms:
+                    continue
+                if candidate.ready is not ready:
+                    ready = candidate.ready
+                    known = picked.get(id(ready))
+                    if known is None:
+                        worker = pick(ready, draw, now_ms, avoid)
+                        wait_ms = inf if worker is None else max(0.0, worker.busy_until_ms - now_ms)
+                        picked[id(ready)] = worker, wait_ms
+                    else:
+                        worker, wait_ms = known
+                done_ms = wait_ms + batch_ms
+                if done_ms < best_ms or (
+                    done_ms == best_ms
+                    and (best is None or candidate.price_usd_per_1k < best.price_usd_per_1k)
+                ):
+                    best, best_worker, best_ms = candidate, worker, done_ms
+    if best is None or best_worker is None:
         return None
-    return Choice(*best, best_ms + transport_ms, False, reason, True)
+    return Choice(best, best_worker, best_ms + transport_ms, False, reason, True)
 
 
 def _once(pick: Pick) -> Pick:

@@ -34,11 +34,13 @@ class LatencyTable:
     the batch is forbidden; it is made non-decreasing.
     """
 
-    __slots__ = ("max_batch", "ms")
+    __slots__ = ("doubling", "max_batch", "ms")
 
     ms: tuple[float, ...]
     """``ms[b]`` is the latency of a batch of ``b`` rows; ``ms[0]`` equals ``ms[1]``."""
     max_batch: int
+    doubling: tuple[float, ...]
+    """``doubling[k]`` is the latency of a batch of ``2**k`` rows: a lower bound up to the next."""
 
     def __init__(self, points: Sequence[tuple[int, float]]) -> None:
         """Take (batch size, latency in ms) points, ascending by batch size, at least one."""
@@ -50,6 +52,7 @@ class LatencyTable:
             table += [floor + step * rows for rows in range(1, high - low + 1)]
         self.ms = tuple(table)
         self.max_batch = len(table) - 1
+        self.doubling = tuple([table[1 << k] for k in range(self.max_batch.bit_length())])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,10 +97,23 @@ class Block(NamedTuple):
     """
 
     accuracy: float
-    latency_ms: float
-    """Of a batch of one row: a lower bound for every batch."""
+    latency_ms: tuple[float, ...]
+    """``latency_ms[k]`` is a lower bound for batches of ``2**k`` rows and more; infinite where no
+    member takes so many. As long everywhere in a task."""
     price_usd_per_1k: float
+    ready: tuple[WorkerView, ...] | None
+    """The workers that hold every member; None when they differ."""
     candidates: tuple[Candidate, ...]
+
+
+class Shelf(NamedTuple):
+    """Neighbouring blocks with the best that any of them offers: the same one level up."""
+
+    accuracy: float
+    latency_ms: tuple[float, ...]
+    price_usd_per_1k: float
+    ready: tuple[WorkerView, ...] | None
+    blocks: tuple[Block, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +129,11 @@ class TaskView:
     """All candidates, ascending by price, then latency, then name."""
     by_accuracy: tuple[Candidate, ...]
     """Descending by accuracy, then as ``by_cost``."""
-    cost_frontier: tuple[Block, ...]
+    cost_frontier: tuple[Shelf, ...]
     """In the order of ``by_cost``."""
-    accuracy_frontier: tuple[Block, ...]
+    accuracy_frontier: tuple[Shelf, ...]
     """In the order of ``by_accuracy``."""
-    latency_frontier: tuple[Block, ...]
+    latency_frontier: tuple[Shelf, ...]
     """Ascending by latency of one row, then price, then name."""
     by_variant: Mapping[VariantName, tuple[Candidate, ...]]
     """The candidates of each variant, in the order of ``by_cost``: for pinned queries."""
