@@ -16,6 +16,7 @@ _WHY = {
     Reason.EARLIEST_COMPLETION: "the earliest to complete of those that fit the SLO",
     Reason.PINNED: "the query names it, and it fits the SLO",
     Reason.LOADED_ON_DEMAND: "no loaded variant fits the SLO, and this one is loaded in time",
+    Reason.PLANNED: "the plan sends queries of this SLO there, and it fits",
     Reason.BEST_EFFORT: "nothing fits the SLO; of the loaded variants this one misses it least",
 }
 

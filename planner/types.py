@@ -34,16 +34,19 @@ class LatencyTable:
     the batch is forbidden; it is made non-decreasing.
     """
 
-    __slots__ = ("doubling", "max_batch", "ms")
+    __slots__ = ("doubling", "max_batch", "ms", "points")
 
     ms: tuple[float, ...]
     """``ms[b]`` is the latency of a batch of ``b`` rows; ``ms[0]`` equals ``ms[1]``."""
     max_batch: int
+    points: tuple[tuple[int, float], ...]
+    """As given."""
     doubling: tuple[float, ...]
     """``doubling[k]`` is the latency of a batch of ``2**k`` rows: a lower bound up to the next."""
 
     def __init__(self, points: Sequence[tuple[int, float]]) -> None:
         """Take (batch size, latency in ms) points, ascending by batch size, at least one."""
+        self.points = tuple(points)
         table = [points[0][1]] * (points[0][0] + 1)
         for (low, low_ms), (high, high_ms) in pairwise(points):
             floor = max(low_ms, table[-1])
@@ -184,6 +187,7 @@ class Reason(StrEnum):
     PINNED = "pinned"
     LOADED_ON_DEMAND = "loaded_on_demand"
     BEST_EFFORT = "best_effort"
+    PLANNED = "planned"
 
 
 class Choice(NamedTuple):

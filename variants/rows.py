@@ -15,6 +15,7 @@ from variants.types import (
     Prefer,
     Profile,
     ProfileSource,
+    Route,
     Slo,
     Stage,
     Task,
@@ -43,7 +44,7 @@ def variant_row(variant: Variant) -> dict[str, Any]:
 
 def plan_row(plan: Plan) -> dict[str, Any]:
     row = asdict(plan)
-    body = {name: row.pop(name) for name in ("placements", "workers", "explanation")}
+    body = {name: row.pop(name) for name in ("placements", "workers", "explanation", "routes")}
     return row | {"body": body}
 
 
@@ -112,4 +113,5 @@ def read_plan(row: Row[Any]) -> Plan:
         workers=row.body["workers"],
         explanation=tuple(row.body["explanation"]),
         created_at=row.created_at,
+        routes=tuple(Route(**route) for route in row.body.get("routes", ())),
     )

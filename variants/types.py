@@ -226,6 +226,21 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A part of an SLO class of queries that the plan gives to a replica."""
+
+    task: TaskName
+    latency_ms: float
+    accuracy: float | None
+    """Floor of the class."""
+    variant: VariantName
+    worker: WorkerId
+    batch_size: int
+    """That the replica is expected to run at."""
+    qps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A versioned set of placements plus worker counts, with its explanation."""
 
@@ -236,6 +251,8 @@ class Plan:
     workers: Mapping[DeviceKindName, int]
     explanation: tuple[str, ...] = ()
     created_at: str = ""
+    routes: tuple[Route, ...] = ()
+    """How the demand is divided, ordered by task, class, variant and worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
