@@ -12,24 +12,17 @@ l the latency of a batch, every device must keep
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Protocol
 
 from planner.curve import Curve
 from planner.types import Demand
+from planner.types import Objective as Objective
 from variants.types import DeviceKindName, ModelName, TaskName, VariantName
 
 LOAD = 0.8
 """Part of a device's time that may be planned for."""
 OVERHEAD_MS = 2.0
 """Of a query outside of its device: transport, and forming the batch."""
-
-
-class Objective(StrEnum):
-    COST = "cost"
-    """Least price of the opened devices, with all demand served."""
-    ACCURACY = "accuracy"
-    """Most served, then the largest sum of rate x accuracy, then the least cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -231,6 +231,13 @@ class Refusal:
 # -- the control loop ---------------------------------------------------------------------------
 
 
+class Objective(StrEnum):
+    COST = "cost"
+    """Least price of the opened devices, with all demand served."""
+    ACCURACY = "accuracy"
+    """Most served, then the largest sum of rate x accuracy, then the least cost."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaReport:
     """A variant on a worker, as the worker reports it."""
@@ -282,6 +289,15 @@ class Observation:
     plan: Plan | None
     now_s: float
     seed: int = 0
+    objective: Objective = Objective.COST
+    expected: tuple[Demand, ...] | None = None
+    """What to plan for: an upper quantile of the demand over the time that a load takes. None
+    where nobody forecasts; then it is ``demand``."""
+    envelope: tuple[Demand, ...] | None = None
+    """The most that was expected lately, by class: workers go only when even that needs fewer.
+    None where nobody remembers; then it is ``expected``."""
+    elastic: bool = False
+    """Whether the plan decides how many workers there are, ``inventory`` being the most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
