@@ -1,6 +1,9 @@
-"""Placement, greedy: which variants each worker should hold, within its memory.
+"""Placement: which variants each worker should hold, within its memory.
 
-While memory is free, everything stays loaded. When it is short, three rounds fill it:
+First comes what the demand was divided for (``planner.division``), then for each task so placed the
+variant that takes least, so that a worker can give way in accuracy before it refuses. The rest is
+filled greedily: while memory is free, everything stays loaded. When it is short, three rounds fill
+what is left:
 
 1. coverage: for each class of the demand, the most wanted first, the cheapest variant that meets
    it, on one worker; then for each task that has none yet, one that meets its default SLO;
@@ -16,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from planner.demand import meets
-from planner.shares import shares
+from planner.shares import planned_shares, shares
 from planner.types import Candidate, Demand, ReplicaReport, Snapshot, TaskView, WorkerReport
 from variants.types import (
     DeviceKindName,
@@ -24,6 +27,7 @@ from variants.types import (
     ReplicaState,
     TaskName,
     VariantName,
+    WorkerId,
 )
 
 RECENT_S = 300.0
@@ -39,15 +43,22 @@ def place(
     workers: Iterable[WorkerReport],
     demand: Sequence[Demand],
     before: Sequence[Placement] = (),
+    planned: Mapping[WorkerId, Mapping[Key, float]] | None = None,
 ) -> tuple[Placement, ...]:
     """Placements with their shares, ordered by worker; on each, the most valuable first.
 
     The memory of the placements on a worker never exceeds it. Nothing is placed on a worker that
     drains, on a device kind without a profile, or where it is quarantined.
+
+    Args:
+        planned: what each worker is to hold for its part of the demand, with the part of its time
+            that this takes.
     """
     rooms = [_Room.of(report) for report in sorted(workers, key=lambda r: r.id)]
     rooms = [room for room in rooms if not room.report.draining]
     market = _Market.of(snapshot, demand)
+    if planned:
+        return tuple(_around(market, rooms, before, planned))
     kept = [room.emptied() for room in rooms]
     _keep(market, kept, before)
     _fill(market, kept)
@@ -61,6 +72,31 @@ def place(
             room.report.id, room.held, market.demand, before, snapshot.transport_ms
         )
     )
+
+
+def _around(
+    market: "_Market",
+    rooms: Sequence["_Room"],
+    before: Sequence[Placement],
+    planned: Mapping[WorkerId, Mapping[Key, float]],
+) -> Iterable[Placement]:
+    """What was planned, the variants to fall back on, and whatever else there is room for."""
+    for room in rooms:
+        offers = market.offers.get(room.report.device_kind, {})
+        work = planned.get(room.report.id, {})
+        for key in sorted(work, key=lambda key: (-work[key], key)):
+            if key in offers:
+                room.take(key, offers[key])
+        for task in sorted({key[0] for key in work}):
+            for key, candidate in market.quickest(task, room.report.device_kind):
+                if room.take(key, candidate):
+                    break
+    _keep(market, rooms, before)
+    _fill(market, rooms)
+    for room in rooms:
+        id_ = room.report.id
+        for key, share in planned_shares(room.held, planned.get(id_, {})):
+            yield Placement(worker=id_, task=key[0], variant=key[1], share=share)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -151,6 +187,15 @@ class _Market:
         by_cost = self.views[wanted.task].by_cost
         return [c for c in by_cost if meets(c, wanted, self.transport_ms)]
 
+    def quickest(self, task: TaskName, kind: DeviceKindName) -> list[tuple[Key, Candidate]]:
+        """The variants of a task on a kind, the one that takes least per row first."""
+        found = [
+            ((c.task, c.variant), c)
+            for c in self.views[task].by_cost
+            if c.device_kind == kind and not c.canary
+        ]
+        return sorted(found, key=lambda entry: (_least_ms(entry[1]), entry[1].variant))
+
     def needed(self, kind: DeviceKindName) -> list[tuple[Key, Candidate]]:
         """The cheapest variant on a kind for each class of the demand that it can meet."""
         found = []
@@ -163,6 +208,11 @@ class _Market:
 
 def _density(candidate: Candidate) -> tuple[float, VariantName]:
     return (-candidate.accuracy / max(candidate.memory_mib, 1.0), candidate.variant)
+
+
+def _least_ms(candidate: Candidate) -> float:
+    """Time per row at the best profiled batch."""
+    return min(ms / rows for rows, ms in candidate.table.points)
 
 
 def _urgency(demand: Demand) -> tuple[float, TaskName, float, float]:

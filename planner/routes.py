@@ -13,8 +13,9 @@ from math import inf
 from typing import NamedTuple
 
 from planner.demand import SloClass
-from planner.types import Candidate, Choice, Query, Reason, Snapshot, WorkerView
-from variants.types import Route, TaskName
+from planner.selection import select
+from planner.types import Candidate, Choice, Query, Reason, Refusal, Snapshot, WorkerView
+from variants.types import Prefer, Route, TaskName
 
 PATIENCE = 0.5
 """Part of the deadline that a query may be predicted to take on any leg but its last."""
@@ -35,9 +36,13 @@ Legs = tuple[Leg, ...]
 class RouteTable:
     """The routes of a plan, resolved against what is ready."""
 
-    __slots__ = ("_by_class", "_by_task", "_known")
+    __slots__ = ("_by_class", "_by_task", "_known", "prefer")
 
-    def __init__(self, by_class: Mapping[TaskName, Mapping[SloClass, Legs]]) -> None:
+    def __init__(
+        self, by_class: Mapping[TaskName, Mapping[SloClass, Legs]], prefer: Prefer = Prefer.COST
+    ) -> None:
+        self.prefer = prefer
+        """What the plan optimised; queries that ask for something else do not follow it."""
         self._by_task = by_class
         self._known: dict[tuple[TaskName, float, float | None], Legs] = {}
         self._by_class = {
@@ -73,11 +78,27 @@ MOST_KNOWN = 4_096
 EMPTY = RouteTable({})
 
 
-def resolve(routes: Iterable[Route], snapshot: Snapshot, *, accurate_first: bool) -> RouteTable:
+def choose(snapshot: Snapshot, routes: RouteTable, query: Query, now_ms: float) -> Choice | Refusal:
+    """The variant and worker that answer a query, or why none does: by the plan, if it can.
+
+    What finds no room on its legs takes the cheapest ready variant that fits: the least load.
+    """
+    if query.variant is None and query.prefer is routes.prefer:
+        legs = routes.legs(query)
+        if legs:
+            found = follow(legs, query, now_ms, snapshot.transport_ms)
+            if found is not None:
+                return found
+            if query.prefer is not Prefer.COST:
+                query = query._replace(prefer=Prefer.COST)
+    return select(snapshot, query, now_ms)
+
+
+def resolve(routes: Iterable[Route], snapshot: Snapshot, prefer: Prefer) -> RouteTable:
     """The legs of a plan's routes: the replicas that are ready, of those it names.
 
     Args:
-        accurate_first: whether the most accurate leg comes first, or the cheapest.
+        prefer: what the plan optimised: the most accurate leg comes first, or the cheapest.
     """
     found: dict[TaskName, dict[SloClass, dict[int, tuple[Candidate, dict[str, float]]]]] = {}
     for route in routes:
@@ -95,9 +116,9 @@ def resolve(routes: Iterable[Route], snapshot: Snapshot, *, accurate_first: bool
     for task, classes in found.items():
         for slo, legs in classes.items():
             made = [_leg(candidate, rates, snapshot) for candidate, rates in legs.values()]
-            made.sort(key=_by_accuracy if accurate_first else _by_price)
+            made.sort(key=_by_accuracy if prefer is Prefer.ACCURACY else _by_price)
             by_class.setdefault(task, {})[slo] = tuple(made)
-    return RouteTable(by_class)
+    return RouteTable(by_class, prefer)
 
 
 def follow(legs: Legs, query: Query, now_ms: float, transport_ms: float) -> Choice | None:

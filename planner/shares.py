@@ -44,6 +44,20 @@ def shares(
     return [(key, tasks[key[0]] / counts[key[0]]) for key in held]
 
 
+def planned_shares(
+    held: Mapping[Key, Candidate], planned: Mapping[Key, float]
+) -> list[tuple[Key, float]]:
+    """The share of each variant on a worker that the plan gave work, in the order of ``held``.
+
+    The planned parts are stretched to the whole time; as above, all tasks have some of it.
+    """
+    total = sum(planned.values())
+    counts = _counts(held)
+    floor = RESERVED / len(counts) if counts else 0.0
+    scale = (1.0 - RESERVED) / total if total > 0.0 else 0.0
+    return [(key, floor / counts[key[0]] + scale * planned.get(key, 0.0)) for key in held]
+
+
 def task_share(placements: Sequence[Placement], worker: WorkerId, task: TaskName) -> float:
     """The planned share of a task on a worker: that of all its variants there."""
     return min(1.0, sum(p.share for p in placements if p.worker == worker and p.task == task))

@@ -156,6 +156,8 @@ class Snapshot:
     workers: Mapping[WorkerId, WorkerView]
     transport_ms: float = TRANSPORT_MS
     """Allowance for the way to the worker and back."""
+    parts: object = field(default=None, repr=False, compare=False)
+    """What it was made of, for the next one to reuse: ``planner.snapshot``'s own."""
 
 
 class Query(NamedTuple):
@@ -298,6 +300,7 @@ class Observation:
     None where nobody remembers; then it is ``expected``."""
     elastic: bool = False
     """Whether the plan decides how many workers there are, ``inventory`` being the most."""
+    transport_ms: float = TRANSPORT_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

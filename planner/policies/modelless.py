@@ -1,40 +1,63 @@
 """Our own policy: the functions that production calls, called in the same way."""
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
 from planner.batching import Schedule
-from planner.demand import SloClass, demands, slo_class, smoothed
+from planner.demand import SloClass, slo_class
+from planner.forecast import ClassForecast
+from planner.greedy import greedy
 from planner.policies.policy import Brief
+from planner.problem import Planner
 from planner.queue import Queue
-from planner.selection import select
+from planner.routes import EMPTY, RouteTable, choose, resolve
+from planner.shares import task_share
 from planner.simulation.fleet import Fleet
 from planner.snapshot import build_snapshot
 from planner.tick import tick
-from planner.types import Action, Choice, Demand, Observation, Query, Refusal, Snapshot
-from variants.types import Plan, ReplicaState, TaskName
+from planner.types import (
+    Action,
+    Choice,
+    Demand,
+    Objective,
+    Observation,
+    Query,
+    Refusal,
+    Snapshot,
+)
+from variants.types import Plan, Prefer, ReplicaState, TaskName
+
+QUANTILE = {Objective.ACCURACY: 0.5, Objective.COST: 0.95}
+"""Of the forecast, to plan for. Where accuracy gives way first, the middle will do."""
+ENVELOPE_S = 60.0
+"""A device is billed so long at least: it need not go before."""
 
 
 def make(brief: Brief, fleet: Fleet) -> "Modelless":
-    return Modelless(brief, fleet)
+    return Modelless(brief, fleet, greedy)
 
 
 class Modelless:
     """Selection, admission and the tick, as gateways, workers and the control loop use them."""
 
-    def __init__(self, brief: Brief, fleet: Fleet) -> None:
-        self.tick_s = brief.setting.tick_s
-        self._setting = brief.setting
+    def __init__(self, brief: Brief, fleet: Fleet, planner: Planner) -> None:
+        setting = brief.setting
+        self.tick_s = setting.tick_s
+        self._setting = setting
         self._fleet = fleet
+        self._planner = planner
+        self._objective = setting.objective
         self._snapshot: Snapshot | None = None
+        self._routes: RouteTable = EMPTY
         self._plan: Plan | None = None
         self._counts: dict[tuple[TaskName, SloClass], float] = {}
         self._classes: dict[tuple[TaskName, float, float | None], tuple[TaskName, SloClass]] = {}
-        self._demand: tuple[Demand, ...] = ()
-        self._steps = {
-            name: view.accuracies
-            for name, view in build_snapshot(brief.setting.catalog, ()).tasks.items()
-        }
+        horizon_s = setting.tick_s + setting.provision_s
+        self._forecast = ClassForecast(step_s=setting.tick_s, horizon_s=horizon_s)
+        self._lately: deque[tuple[Demand, ...]] = deque(maxlen=1 + int(ENVELOPE_S / setting.tick_s))
+        views = build_snapshot(setting.catalog, ()).tasks
+        self._steps = {name: view.accuracies for name, view in views.items()}
 
     def queue(self) -> Queue:
         return Schedule()
@@ -49,47 +72,83 @@ class Modelless:
             slo = slo_class(query.latency_ms, query.accuracy, self._steps.get(query.task, ()))
             counted = self._classes[asked] = (query.task, slo)
         self._counts[counted] = self._counts.get(counted, 0.0) + 1.0
-        return select(self._now(), query, now_ms)
+        snapshot = self._snapshot or self._refresh()
+        return choose(snapshot, self._routes, query, now_ms)
 
     def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
-        return select(self._now(), query, now_ms)
+        snapshot = self._snapshot or self._refresh()
+        return choose(snapshot, self._routes, query, now_ms)
 
-    def _now(self) -> Snapshot:
-        if self._snapshot is None:
-            self._snapshot = build_snapshot(
-                self._setting.catalog,
+    def _refresh(self) -> Snapshot:
+        snapshot = self._snapshot = build_snapshot(
+            self._setting.catalog,
+            (
                 (
-                    (
-                        worker.view,
-                        frozenset(
-                            key
-                            for key, replica in worker.replicas.items()
-                            if replica.state is ReplicaState.READY
-                        ),
-                    )
-                    for worker in self._fleet.workers.values()
-                ),
-                transport_ms=0.0,
-            )
-        return self._snapshot
+                    worker.view,
+                    frozenset(
+                        key
+                        for key, replica in worker.replicas.items()
+                        if replica.state is ReplicaState.READY
+                    ),
+                )
+                for worker in self._fleet.workers.values()
+            ),
+            transport_ms=0.0,
+        )
+        if self._plan is not None:
+            accurate = self._objective is Objective.ACCURACY
+            prefer = Prefer.ACCURACY if accurate else Prefer.COST
+            self._routes = resolve(self._plan.routes, snapshot, prefer)
+        return snapshot
 
     def tick(self, now_s: float) -> Iterable[Action]:
         counts, self._counts = self._counts, {}
         if now_s > 0:
-            self._demand = smoothed(self._demand, demands([counts], self.tick_s), 0.5)
-        there = {kind.name: self._fleet.count(kind.name) for kind in self._setting.kinds}
+            self._forecast.observe(now_s, counts, self.tick_s)
+        setting = self._setting
+        expected = self._forecast.demand(QUANTILE[self._objective]) if now_s > 0 else ()
+        self._lately.append(expected)
         decision = tick(
             Observation(
-                catalog=self._setting.catalog,
+                catalog=setting.catalog,
                 workers=self._fleet.reports(now_s * 1_000),
-                demand=self._demand,
-                inventory={kind.name: kind.count for kind in self._setting.kinds},
-                running=there,
+                demand=expected,
+                inventory={kind.name: kind.count for kind in setting.kinds},
+                running={kind.name: self._fleet.count(kind.name) for kind in setting.kinds},
                 plan=self._plan,
                 now_s=now_s,
-                seed=self._setting.seed,
-            )
+                seed=setting.seed,
+                objective=self._objective,
+                expected=expected,
+                envelope=envelope(self._lately),
+                elastic=self._objective is Objective.COST,
+                transport_ms=0.0,
+            ),
+            self._planner,
         )
         if decision.changed:
             self._plan = replace(decision.plan, version=1, epoch=1)
+            self._snapshot = None
+            self._share_anew(self._plan)
         return decision.actions
+
+    def _share_anew(self, plan: Plan) -> None:
+        """Tell the queues what the plan gives each task."""
+        for worker in self._fleet.workers.values():
+            placed = [p for p in plan.placements if p.worker == worker.id]
+            for key, replica in worker.replicas.items():
+                share = task_share(placed, worker.id, key[0])
+                queue = worker.queue
+                assert isinstance(queue, Schedule)
+                queue.replan(replica.lane, replica.candidate.table, share)
+
+
+def envelope(lately: Iterable[tuple[Demand, ...]]) -> tuple[Demand, ...]:
+    """The most that was expected of each class."""
+    most: dict[tuple[TaskName, float, float | None], Demand] = {}
+    for demands in lately:
+        for demand in demands:
+            key = (demand.task, demand.latency_ms, demand.accuracy)
+            if key not in most or demand.qps > most[key].qps:
+                most[key] = demand
+    return tuple(most.values())

@@ -1,0 +1,252 @@
+"""Division: how the demand is divided over the workers that are there.
+
+A planner decides what abstract devices do; here they become concrete workers. Workers that the plan
+left without work become copies of those with the most: what is paid for anyway is headroom.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+from math import inf
+
+from planner.instance import Instance, instance
+from planner.matching import match
+from planner.problem import Assignment, Kind, Planner
+from planner.types import Candidate, Demand, Objective, Snapshot, WorkerReport
+from variants.types import (
+    DeviceKindName,
+    ReplicaState,
+    Route,
+    TaskName,
+    VariantName,
+    WorkerId,
+)
+
+Key = tuple[TaskName, VariantName]
+
+LOADS = (0.8, 0.95)
+"""Parts of a device's time to plan for: the next one when the demand does not fit."""
+DRIFT = 0.1
+"""Demand may change by this part of its work before it is divided anew."""
+SERVED = 1.0 - 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """Who serves what."""
+
+    routes: tuple[Route, ...] = ()
+    """Ordered by task, class, variant and worker."""
+    served_qps: float = 0.0
+    asked_qps: float = 0.0
+    accuracy: float = 0.0
+    load: float = LOADS[0]
+    notes: tuple[str, ...] = ()
+
+
+NOTHING = Division()
+
+
+def divide(
+    snapshot: Snapshot,
+    workers: Sequence[WorkerReport],
+    demand: Sequence[Demand],
+    prices: Mapping[DeviceKindName, float],
+    planner: Planner,
+    objective: Objective,
+) -> Division:
+    """A division of the demand, made anew.
+
+    Args:
+        workers: those that may be used: none that drain.
+        prices: USD per hour of each device kind.
+    """
+    kinds = _kinds(workers, prices)
+    quarantined = _quarantined_everywhere(workers)
+    best: tuple[Instance, float, tuple[Assignment, ...], Sequence[DeviceKindName]] | None = None
+    served_qps = accuracy = -1.0
+    for load in LOADS:
+        made = instance(snapshot, kinds, demand, load=load, forbidden=quarantined)
+        if not made.problem.demand:
+            return NOTHING
+        found = planner(made.problem, objective)
+        if found.served_qps > served_qps * (1.0 + 1e-6):
+            best = (made, load, found.assignments, found.devices)
+            served_qps, accuracy = found.served_qps, found.accuracy
+        if found.feasible:
+            break
+    assert best is not None
+    made, load, assignments, devices = best
+    return Division(
+        routes=_settle(made, assignments, devices, workers),
+        served_qps=served_qps,
+        asked_qps=sum(d.qps for d in demand),
+        accuracy=accuracy,
+        load=load,
+    )
+
+
+def drifted(
+    routes: Iterable[Route], demand: Iterable[Demand], work_ms: Mapping[TaskName, float]
+) -> bool:
+    """Whether the demand has moved away from what the routes were made for.
+
+    Changes are weighed by the work that a query brings, ``work_ms`` per task.
+    """
+    planned: dict[tuple[TaskName, float, float | None], float] = {}
+    for route in routes:
+        key = (route.task, route.latency_ms, route.accuracy)
+        planned[key] = planned.get(key, 0.0) + route.qps
+    wanted = {(d.task, d.latency_ms, d.accuracy): d.qps for d in demand}
+    moved = total = 0.0
+    for key in planned.keys() | wanted.keys():
+        weight = work_ms.get(key[0], 1.0)
+        moved += weight * abs(planned.get(key, 0.0) - wanted.get(key, 0.0))
+        total += weight * wanted.get(key, 0.0)
+    return moved > DRIFT * total
+
+
+def shares_of(
+    routes: Iterable[Route], snapshot: Snapshot
+) -> dict[WorkerId, dict[Key, float]] | None:
+    """The part of each worker's time that routes take, by variant: what it has to hold for them.
+
+    None when a route leads nowhere: its worker is gone, or its variant does not answer there.
+    """
+    shares: dict[WorkerId, dict[Key, float]] = {}
+    for route in routes:
+        worker = snapshot.workers.get(route.worker)
+        view = snapshot.tasks.get(route.task)
+        if worker is None or worker.draining or view is None:
+            return None
+        for candidate in view.by_variant.get(route.variant, ()):
+            if candidate.device_kind == worker.device_kind and not candidate.canary:
+                break
+        else:
+            return None
+        size = min(route.batch_size, candidate.table.max_batch)
+        held = shares.setdefault(route.worker, {})
+        key = _key(candidate)
+        taken = route.qps * candidate.table.ms[size] / (1_000 * size)
+        held[key] = held.get(key, 0.0) + taken
+    return shares
+
+
+def _kinds(
+    workers: Iterable[WorkerReport], prices: Mapping[DeviceKindName, float]
+) -> tuple[Kind, ...]:
+    found: dict[DeviceKindName, list[float]] = {}
+    for worker in workers:
+        found.setdefault(worker.device_kind, []).append(worker.memory_mib)
+    return tuple(
+        Kind(
+            name=name,
+            count=len(memories),
+            memory_mib=min(memories),
+            usd_per_hour=prices.get(name, 0.0),
+        )
+        for name, memories in sorted(found.items())
+    )
+
+
+def _quarantined_everywhere(
+    workers: Iterable[WorkerReport],
+) -> dict[DeviceKindName, set[Key]]:
+    found: dict[DeviceKindName, set[Key]] = {}
+    for worker in workers:
+        bad = {(r.task, r.variant) for r in worker.replicas if r.state is ReplicaState.QUARANTINED}
+        known = found.get(worker.device_kind)
+        found[worker.device_kind] = bad if known is None else known & bad
+    return found
+
+
+@dataclass(slots=True)
+class _Device:
+    """A device of the plan: what it holds and does."""
+
+    kind: DeviceKindName
+    work: list[Assignment]
+    worker: WorkerId | None = None
+    copies: list[WorkerId] | None = None
+
+
+def _settle(
+    made: Instance,
+    assignments: Iterable[Assignment],
+    kinds: Sequence[DeviceKindName],
+    workers: Sequence[WorkerReport],
+) -> tuple[Route, ...]:
+    devices = [_Device(kind, []) for kind in kinds]
+    for assignment in assignments:
+        devices[assignment.device].work.append(assignment)
+    bad = {
+        worker.id: {
+            (r.task, r.variant) for r in worker.replicas if r.state is ReplicaState.QUARANTINED
+        }
+        for worker in workers
+    }
+    wanted = [
+        (d.kind, {_key(made.candidates[a.offer]): made.candidates[a.offer].load_ms / 1e3
+                  for a in d.work})
+        for d in devices
+    ]  # fmt: skip
+    for device, worker in zip(devices, match(wanted, workers), strict=True):
+        device.worker = worker
+        device.copies = [] if worker is None else [worker]
+    _copy(devices, workers)
+    rates: dict[tuple[TaskName, float, float | None, VariantName, WorkerId, int], float] = {}
+    for device in devices:
+        for worker in device.copies or ():
+            for assignment in device.work:
+                candidate = made.candidates[assignment.offer]
+                key = _key(candidate)
+                if key in bad[worker]:
+                    continue
+                asked = made.asked[assignment.demand]
+                part = 1.0 / len(device.copies or (worker,))
+                route = (
+                    asked.task, asked.latency_ms, asked.accuracy, candidate.variant, worker,
+                    assignment.batch_size,
+                )  # fmt: skip
+                rates[route] = rates.get(route, 0.0) + assignment.qps * part
+    return tuple(
+        Route(
+            task=task, latency_ms=latency_ms, accuracy=floor, variant=variant, worker=worker,
+            batch_size=batch_size, qps=qps,
+        )
+        for (task, latency_ms, floor, variant, worker, batch_size), qps in sorted(
+            rates.items(), key=lambda entry: _order(entry[0])
+        )
+    )  # fmt: skip
+
+
+def _copy(devices: Sequence[_Device], workers: Sequence[WorkerReport]) -> None:
+    """Give workers without a device the work of the busiest one of their kind, to halve it."""
+    used = {device.worker for device in devices}
+    heaps: dict[DeviceKindName, list[tuple[float, int, float]]] = {}
+    for index, device in enumerate(devices):
+        if device.worker is not None:
+            share = sum(a.share for a in device.work)
+            heaps.setdefault(device.kind, []).append((-share, index, share))
+    for heap in heaps.values():
+        heapify(heap)
+    for worker in sorted(workers, key=lambda w: w.id):
+        heap = heaps.get(worker.device_kind, [])
+        if worker.id in used or not heap:
+            continue
+        _, index, share = heap[0]
+        copies = devices[index].copies
+        assert copies is not None
+        copies.append(worker.id)
+        heapreplace(heap, (-share / (len(copies)), index, share))
+
+
+def _order(
+    route: tuple[TaskName, float, float | None, VariantName, WorkerId, int],
+) -> tuple[object, ...]:
+    task, latency_ms, floor, variant, worker, batch_size = route
+    return (task, latency_ms, -inf if floor is None else floor, variant, worker, batch_size)
+
+
+def _key(candidate: Candidate) -> Key:
+    return (candidate.task, candidate.variant)
