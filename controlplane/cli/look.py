@@ -12,6 +12,7 @@ import typer
 from controlplane.cli.client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import clock, details, mib, ms, percent, table, tensor, usd
+from controlplane.cli.solve import solve
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
 TaskOption = Annotated[
@@ -27,7 +28,7 @@ def _group(help: str) -> typer.Typer:
 tasks = _group("What can be asked for.")
 models = _group("Models and their versions.")
 variants = _group("Variants: accuracy, latency, price and memory.")
-plan = _group("The plan and its reasons.")
+plan = _group("The plan and its reasons, or one for a demand from files.")
 events = _group("What happened.")
 
 
@@ -123,6 +124,9 @@ def list_ticks(
     with connect(url) as client:
         rows = client.get("/v1/ticks", limit=limit)["ticks"]
     emit(rows, output, lambda: _tick_table(rows))
+
+
+plan.command("solve")(solve)
 
 
 @events.command("list")

@@ -61,6 +61,13 @@ COMMANDS = {
             help="Take a model version out of service.",
         ),
     ),
+    "Try": (
+        Entry(
+            name="simulate",
+            target="controlplane.cli.simulate:simulate",
+            help="Try a policy on a trace, in simulated time.",
+        ),
+    ),
     "Look": (
         Entry(name="tasks", target="controlplane.cli.look:tasks", help="What can be asked for."),
         Entry(name="models", target="controlplane.cli.look:models", help="Models and versions."),
@@ -74,7 +81,11 @@ COMMANDS = {
             target="controlplane.cli.workers:workers",
             help="Workers: what they have loaded, and how many there are.",
         ),
-        Entry(name="plan", target="controlplane.cli.look:plan", help="The plan and its reasons."),
+        Entry(
+            name="plan",
+            target="controlplane.cli.look:plan",
+            help="The plan and its reasons, or one for a demand from files.",
+        ),
         Entry(name="events", target="controlplane.cli.look:events", help="What happened."),
     ),
 }

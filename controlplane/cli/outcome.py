@@ -41,14 +41,25 @@ class Session:
 def _remember(ctx: typer.Context, output: Output) -> Output:
     """Keep the chosen format, so that an error is printed in it as well."""
     session = ctx.find_root().obj
-    if isinstance(session, Session):
+    if isinstance(session, Session) and output is not Output.TABLE:
         session.output = output
     return output
+
+
+def _remember_json(ctx: typer.Context, json: bool) -> bool:
+    if json:
+        _remember(ctx, Output.JSON)
+    return json
 
 
 OutputOption = Annotated[
     Output,
     typer.Option("--output", "-o", callback=_remember, help="Format of what is printed."),
+]
+
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", callback=_remember_json, help="The same as -o json.")
 ]
 
 

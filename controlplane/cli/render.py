@@ -61,6 +61,13 @@ def ms(value: float | None) -> str:
     return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
+def seconds(value: float) -> str:
+    """A duration in the unit that suits it."""
+    if value < 1:
+        return f"{ms(1_000 * value)} ms"
+    return f"{value:.2f} s" if value < 100 else f"{value:,.0f} s"
+
+
 def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f} %"
 

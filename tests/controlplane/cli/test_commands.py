@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from controlplane.cli.client import TIMEOUT_S
 from controlplane.http_errors import error_body, error_headers, status_of
 from controlplane.settings import load_settings
 from tests.controlplane.builders import DictLive, digits_catalog, register, worker
+from tests.controlplane.cli.shell import Ended, Shell
 from variants.database import BUSY_TIMEOUT_S
 from variants.errors import Alternative, Cold, ModellessError, SloInfeasible
 from variants.memory import MemoryCatalog
@@ -46,18 +46,6 @@ ANSWER = {
     "labels": ["7"],
     "scores": [0.9],
 }
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a run of the command line ended."""
-
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 class Gateway:
@@ -109,29 +97,6 @@ class Gateway:
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
     with Gateway(tmp_path) as gateway:
         yield gateway
-
-
-class Shell:
-    """Runs commands in this process, as the installed script does."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-        self._monkeypatch = monkeypatch
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str, url: str = "") -> Ended:
-        self._monkeypatch.setenv("MODELLESS_URL", url)
-        with pytest.raises(SystemExit) as ended:
-            cli.main(arguments)
-        said = self._capsys.readouterr()
-        return Ended(int(ended.value.code or 0), said.out, said.err)
-
-
-@pytest.fixture
-def shell(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Shell:
-    monkeypatch.setenv("MODELLESS_STATE_DIR", str(tmp_path))
-    return Shell(monkeypatch, capsys)
 
 
 # -- looking ------------------------------------------------------------------------------------

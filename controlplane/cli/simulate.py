@@ -1,0 +1,195 @@
+"""``modelless simulate``: a trace through production's own decisions, in simulated time."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
+from controlplane.cli.planning_files import CatalogOption, DevicesOption
+from controlplane.cli.render import percent, seconds, table, usd
+from planner.problem import Objective
+from variants.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from planner.simulation.results import Report
+
+ALL = "all"
+
+
+def simulate(
+    catalog: CatalogOption,
+    devices: DevicesOption,
+    trace: Annotated[
+        Path,
+        typer.Option("--trace", metavar="FILE", help="Queries, or their rates, over time, as CSV."),
+    ],
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy",
+            metavar="POLICY",
+            help="modelless, infaas, proteus, clipper, static-best, static-cheapest, or all of "
+            "them side by side.",
+        ),
+    ] = "modelless",
+    objective: Annotated[
+        Objective, typer.Option("--objective", help="Least cost, or most accuracy.")
+    ] = Objective.COST,
+    eviction: Annotated[
+        str,
+        typer.Option("--eviction", metavar="RULE", help="modelless, lru, lfu or gdsf."),
+    ] = "modelless",
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="The same seed, the same result.")
+    ] = 0,
+    tick_s: Annotated[
+        float, typer.Option("--tick-s", metavar="S", help="Time between two plans.")
+    ] = 10.0,
+    provision_s: Annotated[
+        float,
+        typer.Option("--provision-s", metavar="S", help="From a device's order to its use."),
+    ] = 30.0,
+    instant: Annotated[
+        bool, typer.Option("--instant", help="Runs and loads take no time: only a cache is left.")
+    ] = False,
+    failures_every_s: Annotated[
+        float | None,
+        typer.Option(
+            "--failures-every-s", metavar="S", help="A worker fails this often; else none."
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw it over time, as .html or .png."),
+    ] = None,
+    json: JsonOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Try a policy on a trace: violations, accuracy, cost, loads; nothing has to run.
+
+    The decisions are those that serve in production, run in simulated time.
+
+    \b
+    modelless simulate --catalog catalog.csv --devices devices.csv \\
+      --trace trace.csv --policy all --plot trace.html
+    """
+    from controlplane.planning.catalog import catalog_snapshot, read_catalog, read_devices
+    from controlplane.planning.demand import read_trace
+    from controlplane.plots import check_target, write_plot
+    from planner.eviction import RULES
+    from planner.policies.registry import POLICIES
+
+    names = list(POLICIES) if policy == ALL else [_among("policy", policy, [*POLICIES, ALL])]
+    _among("eviction rule", eviction, list(RULES))
+    _time("--tick-s", tick_s, least=0.001)
+    _time("--provision-s", provision_s, least=0)
+    if failures_every_s is not None:
+        _time("--failures-every-s", failures_every_s, least=0.001)
+    if plot is not None:
+        check_target(plot)
+    kinds = read_devices(devices)
+    offers = read_catalog(catalog, kinds, devices=devices)
+    queries = read_trace(trace, {offer.task for offer in offers}, seed=seed, catalog=catalog)
+    from planner.simulation.run import simulate as run
+    from planner.simulation.setting import Setting
+
+    setting = Setting(
+        catalog=catalog_snapshot(offers, kinds),
+        kinds=kinds,
+        objective=objective,
+        eviction=eviction,
+        seed=seed,
+        tick_s=tick_s,
+        provision_s=provision_s,
+        instant=instant,
+        failures_every_s=failures_every_s,
+    )
+    reports = []
+    for name in names:
+        with _progress(name) as progress:
+            reports.append(run(setting, queries, name, clock=time.perf_counter, progress=progress))
+    data = [as_json(report, seed) for report in reports]
+    if plot is not None:
+        write_plot(plot, reports, f"{trace.name}, objective {objective.value}")
+    emit(
+        data if policy == ALL else data[0],
+        Output.JSON if json else output,
+        lambda: _show(reports),
+    )
+
+
+def as_json(report: "Report", seed: int) -> dict[str, Any]:
+    """A report as plain JSON values, without its timeline."""
+    names = [one.name for one in fields(report) if one.name not in ("policy", "timeline")]
+    return {
+        "policy": report.policy,
+        "seed": seed,
+        **{name: getattr(report, name) for name in names},
+    }
+
+
+def _among(what: str, name: str, known: Sequence[str]) -> str:
+    if name not in known:
+        raise InvalidInput(f"there is no {what} {name!r}; there are: {', '.join(known)}")
+    return name
+
+
+def _time(option: str, value: float, *, least: float) -> None:
+    if not least <= value < inf:  # neither is it when it is not a number
+        raise InvalidInput(f"{option} {value:g} is not possible; at least {least:g} s is needed")
+
+
+@contextmanager
+def _progress(name: str) -> "Iterator[Callable[[float], None] | None]":
+    """A bar on a terminal, on standard error; nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    err = Console(stderr=True, highlight=False)
+    if not err.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TaskProgressColumn(),
+        Remaining(),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        row = bar.add_task(name, total=1.0)
+        yield lambda done: bar.update(row, completed=done)
+
+
+# -- for people ---------------------------------------------------------------------------------
+
+
+def _show(reports: "Sequence[Report]") -> None:
+    rows = [
+        ("requests", [f"{one.requests:,}" for one in reports]),
+        ("in time", [f"{one.in_time:,}" for one in reports]),
+        ("late", [f"{one.late:,}" for one in reports]),
+        ("rejected", [f"{one.rejected:,}" for one in reports]),
+        ("violations", [percent(one.violation_ratio) for one in reports]),
+        ("accuracy", [percent(one.effective_accuracy) for one in reports]),
+        ("cost USD", [usd(one.cost_usd) for one in reports]),
+        ("busy", [percent(one.busy_ratio) for one in reports]),
+        ("loads", [f"{one.loads:,}" for one in reports]),
+        ("evictions", [f"{one.evictions:,}" for one in reports]),
+        ("loading", [seconds(one.load_s_total) for one in reports]),
+        ("decision p50", [f"{one.decision_us_p50:.1f} us" for one in reports]),
+        ("decision p99", [f"{one.decision_us_p99:.1f} us" for one in reports]),
+        ("plan p50", [f"{one.plan_ms_p50:.1f} ms" for one in reports]),
+        ("plan p99", [f"{one.plan_ms_p99:.1f} ms" for one in reports]),
+    ]
+    table(
+        ["POLICY", *(f">{one.policy}" for one in reports)],
+        ([name, *values] for name, values in rows),
+        empty="",
+    )

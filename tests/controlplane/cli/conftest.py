@@ -1,0 +1,15 @@
+"""Fixtures that tests of the command line share."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.cli.shell import Shell
+
+
+@pytest.fixture
+def shell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Shell:
+    monkeypatch.setenv("MODELLESS_STATE_DIR", str(tmp_path))
+    return Shell(monkeypatch, capsys)
