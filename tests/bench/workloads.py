@@ -126,8 +126,7 @@ def workloads(ground: Ground, data: Path | None, *, quick: bool = False) -> tupl
         _diurnal(even, data, quick),
         Workload(
             name="flash",
-            about="a third of the rate, then suddenly more than can be served, for a fifth of the "
-            "time",
+            about="well below capacity, then suddenly a fifth above it, for three minutes",
             load=_crowd(seconds),
             mix=lambda _: even,
         ),
@@ -162,7 +161,7 @@ def _constant(mix: Mix) -> Callable[[int], Mix]:
 
 
 def _crowd(seconds: int) -> list[float]:
-    begin, end = 2 * seconds // 5, 3 * seconds // 5
+    begin, end = 2 * seconds // 5, 7 * seconds // 10
     return [CROWDED if begin <= second < end else 0.4 for second in range(seconds)]
 
 
