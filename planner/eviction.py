@@ -5,8 +5,7 @@ Adding a rule is one function and one line in ``RULES``.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 Key = TypeVar("Key")
 
@@ -17,8 +16,7 @@ _LEAST_MIB = 1e-3
 """A variant that needs no memory must not divide by zero."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resident(Generic[Key]):
+class Resident(NamedTuple, Generic[Key]):
     """A loaded variant as eviction sees it. Times are on the clock of ``now_s``."""
 
     key: Key
@@ -26,7 +24,8 @@ class Resident(Generic[Key]):
     load_s: float
     """What bringing it back would take."""
     popularity: float
-    """Recent queries per second, decayed; a plain count serves ``lfu`` and ``gdsf`` as well."""
+    """Queries per second to expect (``planner.popularity``); for ``lfu`` and ``gdsf`` the uses
+    since it was loaded."""
     last_used_s: float
     in_use: bool
     """A query is in flight or queued; it is never a victim then, under any rule."""

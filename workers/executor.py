@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from planner.batching import Batch, Schedule, Verdict
 from planner.lanes import Item, learned, relaxed
+from planner.popularity import Popularity
 from variants.errors import Internal
 from variants.types import ReplicaState
 from workers.frames import (
@@ -74,6 +75,8 @@ class Executor:
     ) -> None:
         self.schedule = Schedule()
         self.replicas: dict[int, Replica] = {}
+        self.popularity: Popularity[int] = Popularity()
+        """Of variants, by their ids. It remembers those that have left, too."""
         self.draining = False
         self.on_quarantine: list[Replica] = []
         """Replicas that failed too often, for whoever unloads them; see ``wake``."""
@@ -307,8 +310,8 @@ class Executor:
         """Take what was observed into the prediction, the popularity and the busy ratio."""
         replica, lane = outcome.replica, outcome.replica.lane
         replica.used(done_ms / 1000)
-        for group in outcome.groups:
-            replica.popularity += len(group.jobs)
+        queries = sum([len(group.jobs) for group in outcome.groups])
+        self.popularity.seen(replica.variant, done_ms / 1000, queries)
         passed_ms = done_ms - self._busy_at_ms
         self._busy_ms = self._busy_ms * exp(-passed_ms / (BUSY_S * 1000)) + outcome.took_ms
         self._busy_at_ms = done_ms

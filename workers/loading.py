@@ -191,7 +191,9 @@ class Loading:
         now_s = time.monotonic()
         found = None
         if evict and spec.memory_mib <= self.memory_mib:
-            residents = [r.resident(now_s) for r in self._replicas.values() if r.runtime]
+            held = [replica for replica in self._replicas.values() if replica.runtime]
+            rates = self.executor.popularity.rates([r.variant for r in held], now_s)
+            residents = [r.resident(rate) for r, rate in zip(held, rates, strict=True)]
             found = victims(residents, need_mib, now_s, min_residency_s=self._min_residency_s)
         if found is None:
             free_mib = max(0.0, self.memory_mib - self.reserved_mib)

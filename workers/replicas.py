@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from math import exp
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,8 +15,6 @@ from workers.runtime import Runtime
 from workers.types import LoadSpec, ReplicaStatus, ReplyCode, variant_id
 
 MAX_LAYOUTS = 1_024
-POPULARITY_S = 60.0
-"""Time constant with which past queries are forgotten."""
 
 
 class Responder(Protocol):
@@ -56,8 +53,8 @@ class Replica:
 
     __slots__ = (
         "accepted", "failures", "gone", "idle", "in_flight", "key", "lane", "last_used_s",
-        "loaded", "loaded_s", "message", "outputs", "popularity", "proven", "relaxed_ms", "runtime",
-        "signatures", "spec", "started_s", "state", "variant", "waiting",
+        "loaded", "loaded_s", "message", "outputs", "proven", "relaxed_ms", "runtime", "signatures",
+        "spec", "started_s", "state", "variant", "waiting",
     )  # fmt: skip
 
     def __init__(self, spec: LoadSpec, lane: Lane, runtime: Runtime | None, now_s: float) -> None:
@@ -76,7 +73,6 @@ class Replica:
         self.proven = False
         """A batch of it has run cleanly in this process."""
         self.started_s = self.last_used_s = self.loaded_s = now_s
-        self.popularity = 0.0
         self.relaxed_ms = now_s * 1000
         """When the correction was last brought up to date."""
         self.waiting: dict[Job, asyncio.TimerHandle] = {}
@@ -118,17 +114,15 @@ class Replica:
 
     def used(self, now_s: float) -> None:
         """A batch of it ran."""
-        self.popularity *= exp((self.last_used_s - now_s) / POPULARITY_S)
         self.last_used_s = now_s
 
-    def resident(self, now_s: float) -> Resident[int]:
-        """The replica as eviction sees it."""
-        fading = exp((self.last_used_s - now_s) / POPULARITY_S)
+    def resident(self, popularity: float) -> Resident[int]:
+        """The replica as eviction sees it; ``popularity`` in queries per second."""
         return Resident(
             key=self.variant,
             memory_mib=self.spec.memory_mib,
             load_s=self.spec.load_s,
-            popularity=self.popularity * fading / POPULARITY_S,
+            popularity=popularity,
             last_used_s=self.last_used_s,
             in_use=self.in_flight > 0 or self.state is not ReplicaState.READY,
             loaded_s=self.loaded_s,

@@ -76,6 +76,21 @@ async def test_what_is_idle_leaves_for_an_on_demand_load(loading: Loading) -> No
     assert answers.codes == [ReplyCode.OK]
 
 
+async def test_what_left_and_came_back_is_no_stranger(loading: Loading) -> None:
+    executor = loading.executor
+    await loading.load(half("often"))
+    for _ in range(5):
+        ask(executor, half("often"))
+    await executor.quiet()
+    await loading.unload("task", "often")
+    await loading.load(half("once"))
+    ask(executor, half("once"))
+    await executor.quiet()
+    await loading.load(half("often"))
+    await loading.load(half("new"), make_room=True)
+    assert loaded(executor) == {"often", "new"}
+
+
 async def test_a_planned_load_evicts_nobody(loading: Loading) -> None:
     await loading.load(half("a"))
     await loading.load(half("b"))
