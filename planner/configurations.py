@@ -1,0 +1,235 @@
+"""All that a device can be: its kind, its longest batch, and the variants on it.
+
+Given these three, what each option costs in time is settled, and because loads are divisible,
+devices of one configuration behave like a single large one. So a plan is a number of devices per
+configuration and loads per configuration and option, and nothing is lost by planning that way.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.capacity import SLACK, frontier
+from planner.curve import Batch
+from planner.menu import Menu
+from planner.problem import Objective
+
+Units = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """A device kind with the longest batch it may run and the options it offers then."""
+
+    kind: int
+    longest_ms: float
+    batches: Mapping[int, Batch]
+    """Per option that is worth using here: its cheapest batch."""
+
+
+def configurations(
+    menu: Menu, objective: Objective, *, most: int
+) -> tuple[Configuration, ...] | None:
+    """All configurations that an optimal plan may need; None when there are more than ``most``.
+
+    ``most`` limits the sum of options over configurations, which is the size of the program.
+    """
+    made: list[Configuration] = []
+    size = 0
+    for kind in range(len(menu.counts)):
+        options = [i for i, option in enumerate(menu.options) if option.kind == kind]
+        if not options:
+            continue
+        table = _Table(menu, options)
+        if table.longest.size > most:
+            return None
+        table = table.without_dominated(objective)
+        for configuration in _of_kind(menu, kind, table, objective, most):
+            size += len(configuration.batches)
+            if size > most:
+                return None
+            made.append(configuration)
+    return tuple(made)
+
+
+class _Table:
+    """Time per query of options (rows) by the longest batch of the device (columns)."""
+
+    __slots__ = ("frontiers", "longest", "menu", "options", "units")
+
+    def __init__(self, menu: Menu, options: Sequence[int]) -> None:
+        self.menu = menu
+        self.options = list(options)
+        within: dict[int, float] = defaultdict(float)
+        for index in options:
+            option = menu.options[index]
+            within[option.offer] = max(within[option.offer], menu.left_ms(option.demand) / 2)
+        self.frontiers = {
+            offer: frontier(menu.problem.offers[offer].curve, limit)
+            for offer, limit in within.items()
+        }
+        longest = {b.latency_ms for found in self.frontiers.values() for b in found}
+        self.longest: Units = np.array(sorted(longest))
+        self.units: Units = np.array([self._units(index) for index in options])
+
+    def _units(self, index: int) -> Units:
+        """Infinite where not even the smallest batch is in time."""
+        option = self.menu.options[index]
+        batches = self.frontiers[option.offer]
+        latencies = np.array([batch.latency_ms for batch in batches])
+        units = np.array([inf, *(batch.unit_ms for batch in batches)])
+        limit = np.minimum(self.longest, self.menu.left_ms(option.demand) - self.longest)
+        found: Units = units[np.searchsorted(latencies, limit, side="right")]
+        return found
+
+    def batch(self, row: int, column: int) -> Batch:
+        option = self.menu.options[self.options[row]]
+        longest = float(self.longest[column])
+        limit = min(longest, self.menu.left_ms(option.demand) - longest)
+        return max(
+            (b for b in self.frontiers[option.offer] if b.latency_ms <= limit),
+            key=lambda b: b.latency_ms,
+        )
+
+    def without_dominated(self, objective: Objective) -> "_Table":
+        """Without columns and offers that others make superfluous."""
+        columns = _columns(self.units)
+        self.longest, self.units = self.longest[columns], self.units[:, columns]
+        rows = self._rows(objective)
+        self.options = [self.options[row] for row in rows]
+        self.units = self.units[rows]
+        return self
+
+    def _rows(self, objective: Objective) -> list[int]:
+        """The rows of offers that no other offer replaces at every longest batch."""
+        groups: dict[str, dict[int, dict[int, int]]] = defaultdict(dict)
+        for row, index in enumerate(self.options):
+            option = self.menu.options[index]
+            task = self.menu.problem.offers[option.offer].task
+            groups[task].setdefault(option.offer, {})[option.demand] = row
+        kept: list[int] = []
+        for offers in groups.values():
+            alive = dict(offers)
+            for offer, rows in offers.items():
+                others = ((o, r) for o, r in alive.items() if o != offer)
+                if any(self._replaces(r, rows, objective) for _, r in others):
+                    del alive[offer]
+            kept.extend(row for rows in alive.values() for row in rows.values())
+        return sorted(kept)
+
+    def _replaces(self, by: dict[int, int], rows: dict[int, int], objective: Objective) -> bool:
+        first = self.menu.options[self.options[next(iter(by.values()))]]
+        second = self.menu.options[self.options[next(iter(rows.values()))]]
+        if first.memory_mib > second.memory_mib:
+            return False
+        if objective is Objective.ACCURACY and first.accuracy < second.accuracy:
+            return False
+        return all(
+            demand in by and bool((self.units[by[demand]] <= self.units[row]).all())
+            for demand, row in rows.items()
+        )
+
+
+def _columns(units: Units) -> list[int]:
+    """Columns that are not at least as slow everywhere as another."""
+    _, first = np.unique(units, axis=1, return_index=True)
+    kept = sorted(int(column) for column in first)
+    alive = units[:, kept]
+    result = []
+    for at, column in enumerate(kept):
+        better = np.flatnonzero((alive <= units[:, [column]]).all(axis=0))
+        if not any(int(other) != at for other in better) and np.isfinite(units[:, column]).any():
+            result.append(column)
+    return result
+
+
+def _of_kind(
+    menu: Menu, kind: int, table: _Table, objective: Objective, most: int
+) -> Iterator[Configuration]:
+    limit = menu.problem.kinds[kind].memory_mib * (1 + SLACK)
+    known: dict[frozenset[int], list[frozenset[int]]] = {}
+    for column in range(table.longest.size):
+        rows = [int(row) for row in np.flatnonzero(np.isfinite(table.units[:, column]))]
+        memory = {
+            menu.options[table.options[row]].offer: menu.options[table.options[row]].memory_mib
+            for row in rows
+        }
+        key = frozenset(memory)
+        if key not in known:
+            known[key] = list(_maximal(memory, limit, most))
+        made: set[tuple[int, ...]] = set()
+        for together in known[key]:
+            used = [row for row in rows if menu.options[table.options[row]].offer in together]
+            worth = _worthwhile(menu, table, column, used, objective)
+            if worth in made:
+                continue
+            made.add(worth)
+            yield Configuration(
+                kind=kind,
+                longest_ms=float(table.longest[column]),
+                batches={table.options[row]: table.batch(row, column) for row in worth},
+            )
+
+
+def _maximal(memory: Mapping[int, float], limit: float, most: int) -> Iterator[frozenset[int]]:
+    """The sets of offers that fit together and to which no other can be added.
+
+    Stops after ``most``, and then there are too many for a program of that size.
+    """
+    offers = sorted(memory, key=lambda offer: (-memory[offer], offer))
+    if sum(memory.values()) <= limit:
+        yield frozenset(offers)
+        return
+    rest = [0.0] * (len(offers) + 1)
+    for at in range(len(offers) - 1, -1, -1):
+        rest[at] = rest[at + 1] + memory[offers[at]]
+    count = 0
+    stack: list[tuple[int, float, tuple[int, ...], float]] = [(0, limit, (), inf)]
+    while stack and count <= most:
+        at, left, taken, smallest_out = stack.pop()
+        if rest[at] <= left:
+            # All that remain fit. Maximal if nothing left out would fit as well.
+            if smallest_out > left - rest[at]:
+                count += 1
+                yield frozenset((*taken, *offers[at:]))
+            continue
+        size = memory[offers[at]]
+        stack.append((at + 1, left, taken, min(smallest_out, size)))
+        if size <= left:
+            stack.append((at + 1, left - size, (*taken, offers[at]), smallest_out))
+
+
+def _worthwhile(
+    menu: Menu, table: _Table, column: int, rows: Sequence[int], objective: Objective
+) -> tuple[int, ...]:
+    """Per class, the options that no other or mixture of others on the device replaces."""
+    by_class: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
+    for row in rows:
+        option = menu.options[table.options[row]]
+        by_class[option.demand].append((float(table.units[row, column]), -option.accuracy, row))
+    kept: list[int] = []
+    for found in by_class.values():
+        found.sort()
+        if objective is Objective.COST:
+            kept.append(found[0][2])
+            continue
+        hull: list[tuple[float, float, int]] = []
+        for unit, minus, row in found:
+            if hull and minus >= hull[-1][1]:
+                continue
+            while len(hull) > 1 and _below(hull[-2], hull[-1], (unit, minus, row)):
+                hull.pop()
+            hull.append((unit, minus, row))
+        kept.extend(row for _, _, row in hull)
+    return tuple(sorted(kept))
+
+
+def _below(
+    one: tuple[float, float, int], mid: tuple[float, float, int], two: tuple[float, float, int]
+) -> bool:
+    """Whether a mixture of the outer points is at least as accurate as the middle, for its time."""
+    return (mid[1] - one[1]) * (two[0] - one[0]) >= (two[1] - one[1]) * (mid[0] - one[0])

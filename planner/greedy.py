@@ -1,0 +1,317 @@
+"""The planner that is always there: best fit, incremental, without a solver.
+
+Devices are opened one by one, each as the one that serves most worth for its price: a kind, a
+class to begin with, and beside it whatever fits, best first (greedy set cover; Chvatal, Math. Oper.
+Res. 4, 1979). Then devices are taken out again and what they served is placed anew, as long as that
+helps. For ``accuracy`` the price of device time is searched: at a low price everyone takes the best
+variant and some are not served, at a high price everyone takes the fastest.
+"""
+
+from collections.abc import Callable, Sequence
+from math import inf
+
+from planner.draft import ROUNDING, Device, Draft, better, finish
+from planner.menu import Menu
+from planner.pack import pack
+from planner.problem import Objective, Problem, Solution
+
+EFFORT = 60_000
+"""Tries of an option on a device that improvement may take: a few hundred ms at most."""
+SEEDS = 12
+"""Classes that are tried as the first of a new device."""
+SMALL = 2_000
+"""Classes x devices up to which devices are opened one by one."""
+PRICES = 12
+"""Steps of the search for the price of device time."""
+
+Stop = Callable[[], bool]
+"""Whether time is up."""
+
+
+def greedy(problem: Problem, objective: Objective) -> Solution:
+    """A plan by best fit. The bound is the trivial one: no cost, or the best accuracy offered."""
+    menu = Menu(problem)
+    draft = plan(menu, objective)
+    best = max((option.accuracy for option in menu.options), default=0.0)
+    bound = 0.0 if objective is Objective.COST else best
+    return finish(draft, objective, bound=bound, notes=("best fit",))
+
+
+def plan(menu: Menu, objective: Objective, stop: Stop = lambda: False) -> Draft:
+    """The best draft that best fit and its improvement find."""
+    if objective is Objective.COST:
+        best = _build(menu, _Ranking(menu, cost=True))
+        if not best.complete:
+            best = _best(best, _build(menu, _Ranking(menu, cost=False)), objective)
+        return _improve(best, _Ranking(menu, cost=best.complete), objective, stop)
+    return _accurate(menu, stop)
+
+
+def _best(one: Draft, other: Draft, objective: Objective) -> Draft:
+    return other if better(other, one, objective) else one
+
+
+class _Ranking:
+    """Which option of a class is preferred on a kind, and what serving the class is worth."""
+
+    __slots__ = ("by_kind", "menu", "worth")
+
+    def __init__(self, menu: Menu, *, cost: bool, time_price: float = inf) -> None:
+        """Rank by accuracy less time at a price; at an infinite price, by time alone.
+
+        With ``cost``, a query is worth what it costs at least; else all are worth the same.
+        """
+        self.menu = menu
+        self.worth = [1.0] * len(menu.of_class)
+        self.by_kind: list[list[list[int]]] = []
+        for demand, found in enumerate(menu.of_class):
+            ranked = sorted(found, key=lambda index: self._key(index, time_price))
+            per_kind: list[list[int]] = [[] for _ in menu.counts]
+            for index in ranked:
+                per_kind[menu.options[index].kind].append(index)
+            self.by_kind.append(per_kind)
+            if cost and found:
+                self.worth[demand] = min(
+                    menu.prices[menu.options[i].kind] * menu.options[i].alone.unit_ms for i in found
+                )
+
+    def _key(self, index: int, time_price: float) -> tuple[float, float, int]:
+        option = self.menu.options[index]
+        if time_price == inf:
+            return (option.alone.unit_ms, -option.accuracy, index)
+        return (time_price * option.alone.unit_ms - option.accuracy, option.alone.unit_ms, index)
+
+
+def _build(menu: Menu, ranking: _Ranking) -> Draft:
+    """Open devices until everything is served or nothing can be opened."""
+    draft = Draft(menu)
+    extend(draft, ranking)
+    return draft
+
+
+def extend(draft: Draft, ranking: _Ranking) -> None:
+    """Serve what is missing: first on what is open, then on new devices."""
+    menu = draft.menu
+    if draft.devices:
+        _fill_open(draft, ranking)
+    if len(menu.rates) * sum(menu.counts) > SMALL:
+        _in_bulk(draft, ranking)
+    while not draft.complete:
+        opened = _next_device(draft, ranking)
+        if opened is None:
+            return
+        _repeat(draft, opened)
+
+
+def _fill_open(draft: Draft, ranking: _Ranking) -> None:
+    """Use the rooms that open devices have, the tightest SLO first."""
+    menu = draft.menu
+    classes = [c for c, missing in enumerate(draft.missing) if missing > 0]
+    for demand in sorted(classes, key=menu.left_ms):
+        rooms = []
+        for at, device in enumerate(draft.devices):
+            if device.left <= 1e-9:
+                continue
+            for index in ranking.by_kind[demand][device.kind]:
+                room = device.room(index)
+                if room is not None:
+                    waste = room.batch.unit_ms / max(menu.options[index].alone.unit_ms, 1e-12)
+                    rooms.append((waste, at, index))
+                    break
+        for _, at, index in sorted(rooms):
+            room = draft.devices[at].room(index)
+            if room is not None:
+                draft.serve(draft.devices[at], index, room, draft.missing[demand])
+            if draft.missing[demand] <= 0:
+                break
+
+
+def _in_bulk(draft: Draft, ranking: _Ranking) -> None:
+    """Whole plans for large problems: everyone to the kind it suits best, while there is room.
+
+    Those go first that would pay most for their second best kind.
+    """
+    menu = draft.menu
+    room = [menu.problem.load * (c - o) for c, o in zip(menu.counts, draft.opened, strict=True)]
+    asking = []
+    for demand, missing in enumerate(draft.missing):
+        heads = [found[0] for found in ranking.by_kind[demand] if found]
+        if missing <= 0 or not heads:
+            continue
+        costs = sorted(
+            menu.options[i].time * max(menu.prices[menu.options[i].kind], 1e-9) for i in heads
+        )
+        asking.append((-(costs[1] / costs[0] if len(costs) > 1 and costs[0] else inf), demand))
+    shares: dict[int, float] = {}
+    for _, demand in sorted(asking):
+        left = draft.missing[demand] / menu.rates[demand]
+        heads = [found[0] for found in ranking.by_kind[demand] if found]
+        for index in sorted(
+            heads, key=lambda i: (menu.options[i].time * menu.prices[menu.options[i].kind], i)
+        ):
+            option = menu.options[index]
+            share = min(left, room[option.kind] / option.time) if option.time else left
+            if share > 1e-9:
+                shares[index] = share
+                room[option.kind] -= share * option.time
+                left -= share
+    pack(draft, shares)
+    _fill_open(draft, ranking)
+
+
+def _next_device(draft: Draft, ranking: _Ranking) -> Device | None:
+    """Open the device that serves most worth for its price; None when none serves anything."""
+    menu = draft.menu
+    missing = [c for c, rate in enumerate(draft.missing) if rate > 0]
+    best: tuple[float, float] | None = None
+    chosen: Device | None = None
+    for kind in range(len(menu.counts)):
+        if not draft.can_open(kind):
+            continue
+        able = [c for c in missing if ranking.by_kind[c][kind]]
+        density = {
+            c: ranking.worth[c] / max(menu.options[ranking.by_kind[c][kind][0]].alone.unit_ms, 1e-9)
+            for c in able
+        }
+        order = sorted(able, key=lambda c: (-density[c], menu.left_ms(c), c))
+        for seed in _seeds(menu, order):
+            device = Device(menu, kind)
+            worth = _fill(draft, ranking, device, [seed, *(c for c in order if c != seed)])
+            # What is free is best of all, and among the free the one that serves most.
+            score = (worth / menu.prices[kind] if menu.prices[kind] > 0 else inf, worth)
+            if worth > 0 and (best is None or score > best):
+                best, chosen = score, device
+    if chosen is None:
+        return None
+    return _take_in(draft, chosen)
+
+
+def _seeds(menu: Menu, order: Sequence[int]) -> Sequence[int]:
+    if len(order) <= SEEDS:
+        return order
+    by_slo = sorted(order, key=menu.left_ms)
+    return list(dict.fromkeys([*order[: SEEDS // 2], *by_slo[: SEEDS // 2]]))
+
+
+def _fill(draft: Draft, ranking: _Ranking, device: Device, order: Sequence[int]) -> float:
+    """Fill a device that is not yet opened; the worth of what it serves."""
+    worth = 0.0
+    for demand in order:
+        for index in ranking.by_kind[demand][device.kind]:
+            room = device.room(index)
+            if room is not None:
+                taken = min(room.qps, draft.missing[demand])
+                device.put(index, room.batch, taken)
+                worth += taken * ranking.worth[demand]
+                break
+        if device.left <= 1e-9:
+            break
+    return worth
+
+
+def _take_in(draft: Draft, device: Device) -> Device:
+    """Open a filled device and count what it serves."""
+    draft.devices.append(device)
+    draft.opened[device.kind] += 1
+    for index, (_, qps) in device.parts.items():
+        demand = draft.menu.options[index].demand
+        left = draft.missing[demand] - qps
+        draft.missing[demand] = left if left > ROUNDING * draft.menu.rates[demand] else 0.0
+    return device
+
+
+def _repeat(draft: Draft, device: Device) -> None:
+    """Open the same device again as long as one class alone fills it."""
+    if len(device.parts) != 1:
+        return
+    [(index, (_, qps))] = device.parts.items()
+    demand = draft.menu.options[index].demand
+    while draft.missing[demand] >= qps and draft.can_open(device.kind):
+        _take_in(draft, device.copy())
+
+
+def _improve(draft: Draft, ranking: _Ranking, objective: Objective, stop: Stop) -> Draft:
+    """Take out one or two devices and place what they served anew, as long as that helps."""
+    effort = EFFORT
+    improved = True
+    while improved and not stop():
+        improved = False
+        count = len(draft.devices)
+        pairs = [(a,) for a in range(count)] + [(a, b) for a in range(count) for b in range(a)]
+        step = max(1, len(draft.menu.options) * max(1, count) // 4)
+        for out in pairs:
+            effort -= step
+            if effort < 0 or stop():
+                return draft
+            tried = draft.copy()
+            for device in [tried.devices[at] for at in out]:
+                tried.close(device)
+            for device in tried.devices:
+                device.tighten()
+            extend(tried, ranking)
+            if better(tried, draft, objective):
+                draft = tried
+                improved = True
+                break
+    return draft
+
+
+def _accurate(menu: Menu, stop: Stop) -> Draft:
+    """Search the price of device time at which the plan is best."""
+    best = _build(menu, _Ranking(menu, cost=False))
+    scale = [option.alone.unit_ms for option in menu.options if option.alone.unit_ms > 0]
+    if not scale:
+        return best
+    low, high = 0.0, 1.0 / min(scale)
+    for step in range(PRICES):
+        if stop():
+            break
+        price = 0.0 if step == 0 else (low * high) ** 0.5 if low > 0 else high / 10**step
+        found = _build(menu, _Ranking(menu, cost=False, time_price=price))
+        best = _best(best, found, Objective.ACCURACY)
+        if found.served_qps >= best.served_qps * (1 - 1e-9):
+            high = price
+            if price == 0.0:
+                break
+        else:
+            low = price
+    return upgrade(best, stop)
+
+
+def upgrade(draft: Draft, stop: Stop = lambda: False) -> Draft:
+    """Move parts to more accurate variants while there is room, the largest gain first."""
+    menu = draft.menu
+    for kind in range(len(menu.counts)):
+        while draft.can_open(kind) and len(draft.devices) < EFFORT:
+            draft.open(kind)
+    for device in list(draft.devices):
+        if stop():
+            break
+        for index in sorted(device.parts, key=lambda i: menu.options[i].accuracy):
+            _move_up(draft, device, index)
+    draft.drop_empty()
+    return draft
+
+
+def _move_up(draft: Draft, device: Device, index: int) -> None:
+    menu = draft.menu
+    option = menu.options[index]
+    for other in sorted(menu.of_class[option.demand], key=lambda i: -menu.options[i].accuracy):
+        if menu.options[other].accuracy <= option.accuracy:
+            return
+        for target in draft.devices:
+            if target is device or target.kind != menu.options[other].kind or target.left <= 1e-9:
+                continue
+            room = target.room(other)
+            if room is None:
+                continue
+            target.put(other, room.batch, device.take(index, room.qps))
+            if index not in device.parts:
+                return
+
+
+def finish_up(draft: Draft, objective: Objective, stop: Stop) -> Draft:
+    """Serve what packing left over, then use the room there is for accuracy."""
+    if not draft.complete:
+        extend(draft, _Ranking(draft.menu, cost=objective is Objective.COST))
+    return upgrade(draft, stop) if objective is Objective.ACCURACY else draft

@@ -1,0 +1,164 @@
+"""What could serve each class of demand: the options that every planner chooses from.
+
+An option is a class of demand, a variant that meets its floor, and a device kind that can hold it
+and run it in time. Its ``alone`` batch is the cheapest that any plan can use: on any device the
+class waits for at least its own batch, so no batch longer than half of what the SLO leaves is ever
+in time, and sharing only shortens it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import floor, inf, isfinite
+
+from planner.capacity import SLACK, limit_ms
+from planner.curve import Batch
+from planner.problem import Objective, Offer, Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A class of demand served by an offer."""
+
+    demand: int
+    """Index into ``Problem.demand``."""
+    offer: int
+    """Index into ``Problem.offers``."""
+    kind: int
+    """Index into ``Problem.kinds``."""
+    accuracy: float
+    memory_mib: float
+    alone: Batch
+    time: float
+    """Device time that the whole class takes in ``alone`` batches, in devices."""
+
+
+class Menu:
+    """All options of a problem."""
+
+    __slots__ = ("_batches", "counts", "of_class", "options", "prices", "problem", "rates")
+
+    problem: Problem
+    options: tuple[Option, ...]
+    of_class: tuple[tuple[int, ...], ...]
+    """Per class of demand: its options. Empty for a class that nothing can serve."""
+    counts: tuple[int, ...]
+    """Per kind: how many can be opened, pools considered one kind at a time."""
+    prices: tuple[float, ...]
+    rates: tuple[float, ...]
+    """Per class, in queries per second."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.prices = tuple(kind.usd_per_hour for kind in problem.kinds)
+        self.rates = tuple(max(0.0, demand.qps) for demand in problem.demand)
+        counts = [kind.count for kind in problem.kinds]
+        for pool in problem.pools:
+            for index, kind in enumerate(problem.kinds):
+                uses = pool.uses.get(kind.name, 0.0)
+                if uses > 0:
+                    counts[index] = min(counts[index], floor(pool.capacity / uses * (1 + SLACK)))
+        self.counts = tuple(max(0, count) for count in counts)
+        self._batches: dict[tuple[int, float], Batch | None] = {}
+        self.options = tuple(self._made())
+        of_class: list[list[int]] = [[] for _ in problem.demand]
+        for index, option in enumerate(self.options):
+            of_class[option.demand].append(index)
+        self.of_class = tuple(tuple(found) for found in of_class)
+
+    def _made(self) -> Iterable[Option]:
+        problem = self.problem
+        kinds = {kind.name: index for index, kind in enumerate(problem.kinds)}
+        offered: dict[str, list[tuple[int, int, Offer]]] = defaultdict(list)
+        for index, offer in enumerate(problem.offers):
+            at = kinds.get(offer.device_kind)
+            if at is None or not self.counts[at]:
+                continue
+            if offer.memory_mib <= problem.kinds[at].memory_mib:
+                offered[offer.task].append((index, at, offer))
+        for number, demand in enumerate(problem.demand):
+            rate = self.rates[number]
+            if rate <= 0:
+                continue
+            least = -inf if demand.accuracy is None else demand.accuracy
+            limit = limit_ms(demand.latency_ms, overhead_ms=problem.overhead_ms)
+            for index, at, offer in offered[demand.task]:
+                batch = offer.curve.cheapest(limit) if offer.accuracy >= least else None
+                if batch is not None:
+                    yield Option(
+                        demand=number,
+                        offer=index,
+                        kind=at,
+                        accuracy=offer.accuracy,
+                        memory_mib=offer.memory_mib,
+                        alone=batch,
+                        time=rate * batch.unit_ms / 1000,
+                    )
+
+    def batch(self, index: int, limit: float) -> Batch | None:
+        """The cheapest batch of an option within a latency, kept for the next time."""
+        option = self.options[index]
+        if limit >= option.alone.latency_ms:
+            return option.alone
+        key = (option.offer, limit)
+        if key not in self._batches:
+            self._batches[key] = self.problem.offers[option.offer].curve.cheapest(limit)
+        return self._batches[key]
+
+    def left_ms(self, demand: int) -> float:
+        """What the SLO of a class leaves for waiting and running."""
+        slo = self.problem.demand[demand].latency_ms
+        return slo - self.problem.overhead_ms + SLACK * slo
+
+    def binds(self, kind: int) -> bool:
+        """Whether a device of this kind may be too small for all variants that could be on it."""
+        limit = self.problem.kinds[kind].memory_mib
+        if not isfinite(limit):
+            return False
+        return sum(self.memory(kind).values()) > limit
+
+    def memory(self, kind: int) -> dict[int, float]:
+        """Memory of each offer that is an option on a kind, by offer."""
+        return {o.offer: o.memory_mib for o in self.options if o.kind == kind}
+
+    def useful(self, objective: Objective) -> tuple[int, ...]:
+        """The options of offers that no other offer of the same kind dominates.
+
+        One dominates if it serves every class that the other serves, at most as expensive in time
+        and in memory, and, where accuracy counts, at least as accurate. Exchanging the dominated
+        for the dominating one never breaks a constraint of the relaxation.
+        """
+        groups: dict[tuple[int, str], dict[int, dict[int, int]]] = defaultdict(dict)
+        for index, option in enumerate(self.options):
+            task = self.problem.offers[option.offer].task
+            classes = groups[option.kind, task].setdefault(option.offer, {})
+            classes[option.demand] = index
+        kept: list[int] = []
+        for offers in groups.values():
+            chosen: list[dict[int, int]] = []
+            ranked = sorted(offers.values(), key=lambda classes: self._rank(classes, objective))
+            for classes in ranked:
+                if not any(self._dominates(by, classes, objective) for by in chosen):
+                    chosen.append(classes)
+                    kept.extend(classes.values())
+        return tuple(sorted(kept))
+
+    def _rank(self, classes: dict[int, int], objective: Objective) -> tuple[float, ...]:
+        """Sorted by this, no offer is dominated by a later one, ties aside."""
+        options = [self.options[index] for index in classes.values()]
+        accuracy = -options[0].accuracy if objective is Objective.ACCURACY else 0.0
+        time = sum(option.alone.unit_ms for option in options)
+        return (accuracy, -len(options), time, options[0].memory_mib, options[0].offer)
+
+    def _dominates(self, by: dict[int, int], than: dict[int, int], objective: Objective) -> bool:
+        first = self.options[next(iter(by.values()))]
+        second = self.options[next(iter(than.values()))]
+        if first.memory_mib > second.memory_mib:
+            return False
+        if objective is Objective.ACCURACY and first.accuracy < second.accuracy:
+            return False
+        return all(
+            demand in by
+            and self.options[by[demand]].alone.unit_ms <= self.options[index].alone.unit_ms
+            for demand, index in than.items()
+        )

@@ -1,0 +1,127 @@
+"""Concrete devices from shares of demand: which device runs how much of what.
+
+Whole devices first, each for one option; what remains of every option shares devices with others,
+in the order of SLOs: neighbours bear nearly the same batches, so sharing costs them little. Where
+memory is short, the order is that of memory, and a device is filled with what fits best.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from planner.draft import Device, Draft, Room
+from planner.menu import Menu
+
+WINDOW = 24
+"""How many neighbours in the order are tried for a device."""
+
+
+def pack(draft: Draft, shares: Mapping[int, float]) -> list[int]:
+    """Serve these shares of classes by these options; how many devices each kind would need.
+
+    What counts do not allow stays missing in the draft.
+
+    Args:
+        draft: Changed in place; its devices are filled first.
+        shares: Per option, the part of its class's whole demand, in [0, 1].
+    """
+    menu = draft.menu
+    wanted = [0] * len(menu.counts)
+    for kind in range(len(menu.counts)):
+        mine = {i: share for i, share in shares.items() if menu.options[i].kind == kind}
+        if not mine:
+            continue
+        rests = _whole_devices(draft, kind, mine)
+        plans = [_shared(menu, kind, order) for order in _orders(menu, rests)]
+        best = min(plans, key=len)
+        wanted[kind] = draft.opened[kind] + len(best)
+        # The fullest first: if counts cut the plan short, the least is lost.
+        for device in sorted(best, key=lambda device: device.left):
+            if not draft.can_open(kind):
+                break
+            opened = draft.open(kind)
+            for index, (batch, qps) in device.parts.items():
+                draft.serve(opened, index, Room(batch, qps), qps)
+    return wanted
+
+
+def _whole_devices(draft: Draft, kind: int, shares: Mapping[int, float]) -> dict[int, float]:
+    """Open the devices that one option fills alone; rates that remain come back, per option."""
+    menu = draft.menu
+    rests: dict[int, float] = {}
+    for index, share in shares.items():
+        option = menu.options[index]
+        rate = share * menu.rates[option.demand]
+        whole = menu.problem.load * 1000 / option.alone.unit_ms if option.alone.unit_ms else inf
+        while rate >= whole * (1 - 1e-9) and draft.can_open(kind):
+            device = draft.open(kind)
+            room = device.room(index)
+            if room is None:
+                break
+            before = draft.missing[option.demand]
+            draft.serve(device, index, room, rate)
+            rate -= before - draft.missing[option.demand]
+        if rate > 1e-11 * menu.rates[option.demand]:
+            rests[index] = rate
+    return rests
+
+
+def _orders(menu: Menu, rests: Mapping[int, float]) -> list[list[tuple[int, float]]]:
+    by_slo = sorted(
+        rests.items(), key=lambda item: (menu.left_ms(menu.options[item[0]].demand), item[0])
+    )
+    if not rests or not menu.binds(menu.options[next(iter(rests))].kind):
+        return [by_slo]
+    by_memory = sorted(by_slo, key=lambda item: -menu.options[item[0]].memory_mib)
+    return [by_slo, by_memory]
+
+
+def _shared(menu: Menu, kind: int, order: Sequence[tuple[int, float]]) -> list[Device]:
+    """Fill devices one after the other with what remains."""
+    rests = list(order)
+    made: list[Device] = []
+    while rests:
+        device = Device(menu, kind)
+        first, qps = rests.pop(0)
+        _take(menu, device, first, qps, rests, at=0)
+        while rests:
+            found = _next(menu, device, rests)
+            if found is None:
+                break
+            index, qps = rests.pop(found)
+            _take(menu, device, index, qps, rests, at=found)
+        made.append(device)
+    return made
+
+
+def _take(
+    menu: Menu, device: Device, index: int, qps: float, rests: list[tuple[int, float]], at: int
+) -> None:
+    """Put as much as fits; the rest goes back to its place."""
+    room = device.room(index)
+    assert room is not None
+    taken = min(qps, room.qps)
+    device.put(index, room.batch, taken)
+    device.tighten()
+    if qps - taken > 1e-11 * menu.rates[menu.options[index].demand]:
+        rests.insert(at, (index, qps - taken))
+
+
+def _next(menu: Menu, device: Device, rests: Sequence[tuple[int, float]]) -> int | None:
+    """Which of the next in the order to put on a device; None when none fits.
+
+    The one that fits whole and fills most; if none fits whole, the one that loses least by sharing.
+    """
+    best: tuple[float, float] | None = None
+    found = None
+    for at, (index, qps) in enumerate(rests[:WINDOW]):
+        room = device.room(index)
+        if room is None:
+            continue
+        alone = menu.options[index].alone.unit_ms
+        waste = room.batch.unit_ms / alone if alone > 0 else 1.0
+        whole = qps <= room.qps
+        time = min(qps, room.qps) * room.batch.unit_ms
+        score = (waste if waste > 1.1 else 1.0, -time if whole else 0.0)
+        if best is None or score < best:
+            best, found = score, at
+    return found
