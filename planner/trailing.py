@@ -1,0 +1,193 @@
+"""A point forecast with the trailing quantiles of its own errors, and the points to choose from.
+
+Errors are taken on the square root of the rate, where a Poisson count has the same variance at
+any rate (Anscombe, Biometrika 35, 1948): the mean over a horizon h of arrivals at rate m has
+standard deviation sqrt(m / h), its root 1 / (2 sqrt(h)). Real arrivals vary by a share of their
+rate on top. So an error counts in units of
+
+    scale(m) = sqrt(1 / h + SHARE^2 m) / 2
+
+and what was learned of errors at one rate holds at another: at a low one they grow with its root,
+at a high one with the rate itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
+from typing import Generic, Protocol
+
+import numpy as np
+
+from planner.buckets import Array, Buckets, K
+from planner.points import Rows
+
+SHARE = 0.02
+"""Of the rate: how much arrivals vary beyond what chance makes of a steady rate."""
+WINDOW_S = 21_600.0
+"""Errors are remembered for this long."""
+IDLE_S = 3_600.0
+"""A key of which nothing came for this long is forgotten."""
+PRIOR_ERRORS = 30
+"""Errors that a new key is taken to have made, before its own replace them one by one."""
+PRIOR_SCALES = 3.0
+"""Their standard deviation, in scales."""
+SURGE_DEVIATIONS = 4.0
+"""Counts this far above the forecast are not by chance: the open bucket is believed at once."""
+_RANK_EVERY = 6
+
+
+class Point(Protocol):
+    """One number per row for the mean rate over the next buckets. NaN: not known yet."""
+
+    def advance(self, slot: int, rates: Array) -> Array:
+        """Take in a bucket's rates (NaN: not observed); the forecast from its end on."""
+        ...
+
+    def widen(self, rows: int) -> None:
+        """Begin so many rows more."""
+        ...
+
+    def keep(self, rows: Rows) -> None:
+        """Forget all other rows."""
+        ...
+
+
+class Trailing(Generic[K]):
+    """A point forecast and the quantiles of the errors it made in the last ``WINDOW_S``.
+
+    An error is known when its horizon is over, and counts from then on. With ``guarded``, no
+    quantile is nearer to the point than chance alone would have it, and a surge within the open
+    bucket is not left waiting for its end.
+    """
+
+    def __init__(
+        self,
+        point: Point,
+        *,
+        step_s: float,
+        horizon_s: float,
+        window_s: float = WINDOW_S,
+        share: float = SHARE,
+        guarded: bool = False,
+    ) -> None:
+        self._point = point
+        self._guarded = guarded
+        self._share = share
+        self._buckets: Buckets[K] = Buckets(step_s)
+        self._ahead = max(1, round(horizon_s / step_s))
+        self._horizon_s = self._ahead * step_s
+        self._rates = np.full((0, self._ahead), np.nan)
+        self._forecasts = np.full((0, self._ahead), np.nan)
+        self._newest = np.zeros(0)
+        self._errors = np.full((0, max(PRIOR_ERRORS, int(window_s / step_s))), np.nan)
+        self._made = np.zeros(0, np.int64)
+        self._ranked: tuple[tuple[float, ...], int, Array] = ((), 0, np.zeros((0, 0)))
+
+    def observe(self, now_s: float, elapsed_s: float, counts: Mapping[K, float]) -> None:
+        """See ``planner.forecast.Forecaster``."""
+        self._widen(self._buckets.widen(counts))
+        for slot, rates in self._buckets.add(now_s, elapsed_s, counts, self._ahead):
+            self._advance(slot, rates)
+        self._forget()
+
+    def predict(self, quantiles: Sequence[float]) -> Mapping[K, tuple[float, ...]]:
+        """See ``planner.forecast.Forecaster``."""
+        levels = tuple(quantiles)
+        if not self._buckets.rows:
+            return {}
+        point = self._now()
+        scale = self._scale(point)
+        ranked = self._error_quantiles(levels)
+        root = np.sqrt(point)[:, None] + ranked * scale[:, None]
+        answer = np.square(np.maximum(root, 0.0))
+        if self._guarded:
+            chance = np.array([NormalDist().inv_cdf(level) for level in levels])
+            bound = point[:, None] + chance * np.sqrt(point / self._horizon_s)[:, None]
+            answer = np.where(
+                chance >= 0.0, np.maximum(answer, bound), np.minimum(answer, np.maximum(bound, 0.0))
+            )
+        answer = np.maximum.accumulate(answer, axis=1)
+        return dict(zip(self._buckets.rows, map(tuple, answer.tolist()), strict=True))
+
+    def _now(self) -> Array:
+        """The newest forecast, or what the open bucket says instead."""
+        open_rates, open_s = self._buckets.open_rates, self._buckets.open_s
+        known = ~np.isnan(self._newest)
+        point = np.where(known, self._newest, open_rates)
+        if self._guarded and open_s > 0.0:
+            chance = SURGE_DEVIATIONS / 2 / np.sqrt(open_s)
+            surge = np.sqrt(open_rates) > np.sqrt(point) * (1 + 2 * self._share) + chance
+            point = np.where(surge, open_rates, point)
+        return point
+
+    def _scale(self, point: Array) -> Array:
+        scale: Array = np.sqrt(1.0 / self._horizon_s + self._share**2 * point) / 2
+        return scale
+
+    def _advance(self, slot: int, rates: Array) -> None:
+        column = slot % self._ahead
+        due = self._forecasts[:, column].copy()
+        self._rates[:, column] = rates
+        actual = self._rates.mean(axis=1)
+        [rows] = np.nonzero(~np.isnan(due) & ~np.isnan(actual))
+        if len(rows):
+            error = (np.sqrt(actual[rows]) - np.sqrt(due[rows])) / self._scale(due[rows])
+            self._errors[rows, self._made[rows] % self._errors.shape[1]] = error
+            self._made[rows] += 1
+        self._newest = self._point.advance(slot, rates)
+        self._forecasts[:, column] = self._newest
+
+    def _error_quantiles(self, levels: tuple[float, ...]) -> Array:
+        """Of each row's remembered errors, interpolated between neighbours.
+
+        Once there are many, a few more change little: they are ranked once a minute or so.
+        """
+        rows = len(self._made)
+        known, ranked_at, before = self._ranked
+        slot = self._buckets.slot
+        recent = slot == ranked_at or (
+            slot - ranked_at < _RANK_EVERY and self._made.min() > 10 * PRIOR_ERRORS
+        )
+        if known == levels and recent and len(before) == rows:
+            return before
+        width = self._errors.shape[1]
+        held = np.clip(self._made, PRIOR_ERRORS, width)[:, None]
+        ranked = np.sort(self._errors[:, : int(held.max())], axis=1)  # NaN come last
+        place = np.array(levels) * (held - 1)
+        low = place.astype(np.int64)
+        below = np.take_along_axis(ranked, low, axis=1)
+        above = np.take_along_axis(ranked, np.minimum(low + 1, held - 1), axis=1)
+        answer: Array = below + (place - low) * (above - below)
+        self._ranked = (levels, slot, answer)
+        return answer
+
+    def _widen(self, rows: int) -> None:
+        if not rows:
+            return
+        errors = np.full((rows, self._errors.shape[1]), np.nan)
+        errors[:, :PRIOR_ERRORS] = _prior()
+        self._errors = np.concatenate([self._errors, errors])
+        self._made = np.append(self._made, np.zeros(rows, np.int64))
+        blank = np.full((rows, self._ahead), np.nan)
+        self._rates = np.concatenate([self._rates, blank])
+        self._forecasts = np.concatenate([self._forecasts, blank])
+        self._newest = np.append(self._newest, np.full(rows, np.nan))
+        self._point.widen(rows)
+
+    def _forget(self) -> None:
+        idle_s = self._buckets.silent_s
+        [rows] = np.nonzero(idle_s <= IDLE_S)
+        if len(rows) == len(idle_s):
+            return
+        self._buckets.keep(rows)
+        self._errors, self._made = self._errors[rows], self._made[rows]
+        self._rates, self._forecasts = self._rates[rows], self._forecasts[rows]
+        self._newest = self._newest[rows]
+        self._ranked = ((), 0, np.zeros((0, 0)))
+        self._point.keep(rows)
+
+
+def _prior() -> Array:
+    """Normal quantiles, the smallest first: these are replaced first, so that doubt fades last."""
+    normal = NormalDist(0.0, PRIOR_SCALES)
+    spread = [normal.inv_cdf((index + 0.5) / PRIOR_ERRORS) for index in range(PRIOR_ERRORS)]
+    return np.array(sorted(spread, key=abs))

@@ -1,0 +1,294 @@
+"""A forecaster that learns: gradient-boosted quantile regression on the shape of recent arrivals.
+
+One model for all tasks: whatever it looks at is relative to the present rate, so that what was
+learned of a busy task serves a quiet one. It also sees the time within the hour, because much
+traffic is made by timetables: jobs that start on the hour come at a minute that can be known,
+in numbers that the minutes before do not show.
+
+Fitting takes seconds and happens elsewhere: ``lesson()`` copies what there is to learn from,
+``learn(lesson)`` fits in any thread, ``adopt(model)`` takes the result. Until then, and for keys
+with little history, ``planner.forecast.adaptive`` answers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.buckets import Buckets
+from planner.forecast import HORIZON_S, STEP_S, Forecaster, adaptive
+from planner.points import Adaptive, Rows
+
+K = TypeVar("K")
+Array = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float32]
+
+LEVELS = (0.5, 0.9, 0.95, 0.99)
+"""Quantiles there is a model for."""
+MEMORY_S = 172_800.0
+"""What is learned from: the last two days."""
+FIRST_LESSON_S = 7_200.0
+"""History before a first lesson, and of a key before its forecasts are the model's."""
+LESSON_EVERY_S = 3_600.0
+MOST_ROWS = 20_000
+"""In a lesson. More rows of the same hours say little more, and take longer."""
+IDLE_S = 86_400.0
+"""A key of which nothing came for this long is forgotten."""
+
+_LOOK_BACK = 180
+"""Minutes, or whatever the horizon is, that features look back."""
+_MEANS = (2, 3, 6, 15, 30, 90, 180)
+"""Buckets that means are taken over."""
+_HOUR_S = 3_600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What there is to learn from. Rows are keys, columns buckets up to the last one."""
+
+    rates: Floats
+    """NaN: not observed."""
+    points: Floats
+    """The point forecast made at the end of each bucket."""
+    ends_s: Array
+    """When each bucket ended."""
+    ahead: int
+    """Buckets in the horizon."""
+    horizon_s: float
+    levels: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A fitted regressor for each quantile: features to a multiple of the base rate."""
+
+    regressors: Mapping[float, Any]
+    rows: int
+    """That it was fitted on."""
+
+
+class LearnedForecaster(Generic[K]):
+    """``planner.forecast.Forecaster`` for the quantiles in ``levels``."""
+
+    def __init__(
+        self,
+        fallback: Forecaster[K] | None = None,
+        *,
+        levels: Sequence[float] = LEVELS,
+        step_s: float = STEP_S,
+        horizon_s: float = HORIZON_S,
+        memory_s: float = MEMORY_S,
+    ) -> None:
+        self._fallback = fallback or adaptive(step_s=step_s, horizon_s=horizon_s)
+        self._levels = tuple(levels)
+        self._buckets: Buckets[K] = Buckets(step_s)
+        self._point = Adaptive(step_s)
+        self._ahead = max(1, round(horizon_s / step_s))
+        self._horizon_s = self._ahead * step_s
+        self._width = int(memory_s / step_s)
+        self._rates = np.zeros((0, self._width), np.float32)
+        self._points = np.zeros((0, self._width), np.float32)
+        self._since = np.zeros(0, np.int64)
+        self._ends_s = np.full(self._width, np.nan)
+        self._taught_s = float("-inf")
+        self._model: Model | None = None
+
+    def observe(self, now_s: float, elapsed_s: float, counts: Mapping[K, float]) -> None:
+        """See ``planner.forecast.Forecaster``."""
+        self._fallback.observe(now_s, elapsed_s, counts)
+        self._widen(self._buckets.widen(counts))
+        for slot, rates in self._buckets.add(now_s, elapsed_s, counts, self._ahead):
+            column = slot % self._width
+            self._rates[:, column] = rates
+            self._points[:, column] = self._point.advance(slot, rates)
+            self._ends_s[column] = self._buckets.end_s(slot)
+        self._forget()
+
+    def predict(self, quantiles: Sequence[float]) -> Mapping[K, tuple[float, ...]]:
+        """See ``planner.forecast.Forecaster``.
+
+        Raises:
+            ValueError: there is no model for one of the quantiles.
+        """
+        answer = dict(self._fallback.predict(quantiles))
+        unknown = [level for level in quantiles if level not in self._levels]
+        if unknown:
+            raise ValueError(f"no model for the quantile {unknown[0]}; there are {self._levels}")
+        old = int(FIRST_LESSON_S / self._buckets.step_s)
+        [rows] = np.nonzero(self._buckets.slot - self._since >= old)
+        if self._model is None or not len(rows):
+            return answer
+        columns = self._columns(_LOOK_BACK * self._ahead)
+        points = self._points[rows, columns[-1]].astype(np.float64)
+        base = _base(points, self._horizon_s)
+        ends_s = np.full(len(rows), self._ends_s[columns[-1]])
+        features = _features(
+            self._rates[np.ix_(rows, columns)], base, ends_s, self._ahead, self._horizon_s
+        )
+        found = np.column_stack(
+            [
+                base * np.maximum(self._model.regressors[level].predict(features), 0.0)
+                for level in quantiles
+            ]
+        )
+        found = np.maximum.accumulate(found, axis=1)
+        keys = list(self._buckets.rows)
+        for row, values in zip(rows, found.tolist(), strict=True):
+            if keys[row] in answer:
+                answer[keys[row]] = tuple(values)
+        return answer
+
+    def lesson(self) -> Lesson | None:
+        """A copy of what there is to learn from, when it is time for a lesson."""
+        now_s = self._buckets.end_s(self._buckets.slot - 1)
+        held = min(self._buckets.slot, self._width)
+        if (
+            held * self._buckets.step_s < FIRST_LESSON_S
+            or now_s - self._taught_s < LESSON_EVERY_S
+            or not self._buckets.rows
+        ):
+            return None
+        self._taught_s = now_s
+        columns = self._columns(held)
+        return Lesson(
+            rates=self._rates[:, columns],
+            points=self._points[:, columns],
+            ends_s=self._ends_s[columns],
+            ahead=self._ahead,
+            horizon_s=self._horizon_s,
+            levels=self._levels,
+        )
+
+    def adopt(self, model: Model) -> None:
+        """Predict by this model from now on."""
+        self._model = model
+
+    def _columns(self, last: int) -> Rows:
+        """Of the last so many buckets, the oldest first."""
+        slots = np.arange(self._buckets.slot - last, self._buckets.slot)
+        return slots % self._width
+
+    def _widen(self, rows: int) -> None:
+        if not rows:
+            return
+        blank = np.full((rows, self._width), np.nan, np.float32)
+        self._rates = np.concatenate([self._rates, blank])
+        self._points = np.concatenate([self._points, blank])
+        self._since = np.append(self._since, np.full(rows, self._buckets.slot))
+        self._point.widen(rows)
+
+    def _forget(self) -> None:
+        idle_s = self._buckets.silent_s
+        [rows] = np.nonzero(idle_s <= IDLE_S)
+        if len(rows) < len(idle_s):
+            self._buckets.keep(rows)
+            self._rates, self._points = self._rates[rows], self._points[rows]
+            self._since = self._since[rows]
+            self._point.keep(rows)
+
+
+def learn(lesson: Lesson) -> Model | None:
+    """Fit a model; None where too little was observed. Deterministic; takes seconds."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    features, ratios, weights = _examples(lesson)
+    if len(ratios) < FIRST_LESSON_S / lesson.horizon_s:
+        return None
+    regressors = {
+        level: HistGradientBoostingRegressor(
+            loss="quantile",
+            quantile=level,
+            learning_rate=0.1,
+            max_iter=80,
+            max_leaf_nodes=15,
+            min_samples_leaf=20,
+            early_stopping=False,
+            random_state=0,
+        ).fit(features, ratios, sample_weight=weights)
+        for level in lesson.levels
+    }
+    return Model(regressors, len(ratios))
+
+
+def _examples(lesson: Lesson) -> tuple[Floats, Array, Array]:
+    """Features, what came of them as a multiple of the base rate, and weights.
+
+    With the base as its weight, a multiple's pinball loss is that of the rate itself; divided by
+    the key's mean rate, so that each key counts as much as any other.
+    """
+    tasks, slots = lesson.rates.shape
+    coming = np.full((tasks, slots), np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(lesson.rates, lesson.ahead, axis=1)
+    coming[:, : slots - lesson.ahead] = windows[:, 1:].mean(axis=2, dtype=np.float64)
+    usable = ~np.isnan(coming) & ~np.isnan(lesson.points)
+    task, slot = np.nonzero(usable)
+    if len(task) > MOST_ROWS:
+        picked = np.linspace(0, len(task) - 1, MOST_ROWS).astype(np.int64)
+        task, slot = task[picked], slot[picked]
+    look_back = _LOOK_BACK * lesson.ahead
+    blank = np.full((tasks, look_back - 1), np.nan, np.float32)
+    padded = np.concatenate([blank, lesson.rates], axis=1)
+    histories = np.lib.stride_tricks.sliding_window_view(padded, look_back, axis=1)
+    base = _base(lesson.points[task, slot].astype(np.float64), lesson.horizon_s)
+    features = [
+        _features(
+            histories[task[part], slot[part]],
+            base[part],
+            lesson.ends_s[slot[part]],
+            lesson.ahead,
+            lesson.horizon_s,
+        )
+        for part in np.array_split(np.arange(len(task)), max(1, len(task) // 2_000))
+    ]
+    means = np.array([_mean(row[~np.isnan(row)]) for row in lesson.rates])
+    return (
+        np.concatenate(features),
+        coming[task, slot] / base,
+        base / (means[task] + 1.0 / lesson.horizon_s),
+    )
+
+
+def _features(rates: Floats, base: Array, ends_s: Array, ahead: int, horizon_s: float) -> Floats:
+    """(rows, features) of (rows, buckets) of rates that end now, the oldest first."""
+    seen = ~np.isnan(rates)
+    sums = np.cumsum(np.where(seen, rates, 0.0)[:, ::-1], axis=1, dtype=np.float64)
+    counts = np.cumsum(seen[:, ::-1], axis=1)
+    unit = 1.0 / horizon_s
+
+    def mean(newest: int, oldest: int) -> Array:
+        """Over buckets counted back from now, as a share of the base, on a log scale."""
+        total = sums[:, oldest - 1] - (sums[:, newest - 1] if newest else 0.0)
+        count = counts[:, oldest - 1] - (counts[:, newest - 1] if newest else 0)
+        rate = total / np.where(count > 0, count, np.nan)
+        answer: Array = np.log((rate + unit) / base)
+        return answer
+
+    minutes = np.column_stack(
+        [mean(index * ahead, (index + 1) * ahead) for index in range(rates.shape[1] // ahead)]
+    )
+    columns = [
+        mean(0, 1),
+        mean(1, 2),
+        mean(2, 3),
+        *(mean(0, size) for size in _MEANS),
+        mean(ahead, 2 * ahead),
+        np.fmin.reduce(minutes[:, :30], axis=1),
+        np.fmax.reduce(minutes[:, :30], axis=1),
+        np.fmax.reduce(minutes, axis=1),
+        np.log(base * horizon_s),
+        ends_s % _HOUR_S,
+        ends_s % (_HOUR_S / 2),
+    ]
+    return np.column_stack(columns).astype(np.float32)
+
+
+def _base(points: Array, horizon_s: float) -> Array:
+    """What rates are multiples of: the point forecast and one arrival, so that it is never 0."""
+    base: Array = points + 1.0 / horizon_s
+    return base
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if len(values) else 0.0

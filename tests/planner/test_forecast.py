@@ -1,0 +1,238 @@
+"""Forecasts: what they say of round numbers, and what holds whatever arrives."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.forecast import (
+    ClassForecast,
+    Forecaster,
+    adaptive,
+    ewma,
+    last_value,
+    seasonal,
+)
+from tests.planner.builders import DIGITS, demand
+
+Make = Callable[[], Forecaster[str]]
+ALL: Mapping[str, Make] = {
+    "last value": last_value,
+    "ewma": ewma,
+    "seasonal": lambda: seasonal(period_s=600.0),
+    "adaptive": adaptive,
+}
+LEVELS = (0.05, 0.5, 0.9, 0.95, 0.99)
+
+forecasters = pytest.mark.parametrize("make", ALL.values(), ids=ALL.keys())
+counts = st.lists(
+    st.dictionaries(st.sampled_from("abc"), st.floats(0.0, 1e6)), min_size=1, max_size=30
+)
+
+
+def fed(
+    make: Make, history: Sequence[Mapping[str, float]], tick_s: float = 10.0
+) -> Forecaster[str]:
+    """A forecaster that has seen the counts of each tick, from second 0 on."""
+    forecaster = make()
+    for index, counted in enumerate(history, start=1):
+        forecaster.observe(index * tick_s, tick_s, counted)
+    return forecaster
+
+
+def steady(qps: float, ticks: int) -> list[Mapping[str, float]]:
+    return [{"a": 10.0 * qps}] * ticks
+
+
+@forecasters
+def test_nothing_is_known_before_the_first_count(make: Make) -> None:
+    assert make().predict(LEVELS) == {}
+
+
+@forecasters
+def test_the_median_of_a_steady_rate_is_the_rate(make: Make) -> None:
+    [middle] = fed(make, steady(100.0, 90)).predict((0.5,))["a"]
+
+    assert middle == pytest.approx(100.0)
+
+
+@forecasters
+def test_a_new_task_is_doubted(make: Make) -> None:
+    """From one bucket of 1,000 arrivals, which alone says 100 ± 3."""
+    low, high = fed(make, steady(100.0, 1)).predict((0.05, 0.95))["a"]
+
+    assert low < 95.0
+    assert high > 105.0
+
+
+@forecasters
+def test_doubt_fades_as_forecasts_come_true(make: Make) -> None:
+    widths = []
+    for ticks in (1, 20, 60, 120):
+        low, high = fed(make, steady(100.0, ticks)).predict((0.05, 0.95))["a"]
+        widths.append(high - low)
+
+    assert widths == sorted(widths, reverse=True)
+    assert widths[-1] < widths[0] / 2
+
+
+def test_chance_keeps_its_share_however_steady_it_was() -> None:
+    """A mean over 60 s of 100 arrivals a second has a deviation of sqrt(100 / 60) = 1.29."""
+    answer = fed(adaptive, steady(100.0, 2_000)).predict((0.05, 0.5, 0.95))["a"]
+
+    assert answer == pytest.approx((97.88, 100.0, 102.12), abs=0.01)
+
+
+@pytest.mark.parametrize("qps", [0.1, 1.0, 100.0, 10_000.0])
+def test_a_flash_crowd_is_followed_in_the_tick_that_shows_it(qps: float) -> None:
+    history = [*steady(qps, 100), *steady(20.0 * qps, 1)]
+    [middle] = fed(adaptive, history).predict((0.5,))["a"]
+
+    assert middle == pytest.approx(20.0 * qps, rel=0.05)
+
+
+def test_a_flash_crowd_is_followed_within_an_open_bucket() -> None:
+    forecaster = fed(adaptive, steady(100.0, 100))
+    forecaster.observe(1_001.0, 1.0, {"a": 1_000.0})
+    [middle] = forecaster.predict((0.5,))["a"]
+
+    assert middle == pytest.approx(1_000.0, rel=0.05)
+
+
+def test_a_quiet_task_is_averaged_for_long() -> None:
+    """One query each 50 s: the last bucket by itself would say 0 or 0.1 per second."""
+    history = [{"a": 1.0 if index % 5 == 0 else 0.0} for index in range(500)]
+    [middle] = fed(adaptive, history).predict((0.5,))["a"]
+
+    assert middle == pytest.approx(0.02, rel=0.3)
+
+
+def test_the_season_repeats() -> None:
+    """100 and 300 per second by turns of 5 minutes: a minute after a turn it is 300 again."""
+    turns = [{"a": 1_000.0 if index % 60 < 30 else 3_000.0} for index in range(60 * 20 + 30)]
+    [middle] = fed(lambda: seasonal(period_s=600.0), turns).predict((0.5,))["a"]
+
+    assert middle == pytest.approx(300.0, rel=0.01)
+
+
+@forecasters
+def test_time_that_nobody_watched_is_not_silence(make: Make) -> None:
+    forecaster = fed(make, steady(100.0, 30))
+    forecaster.observe(5_000.0, 10.0, {"a": 1_000.0})
+    [middle] = forecaster.predict((0.5,))["a"]
+
+    assert middle == pytest.approx(100.0, rel=0.01)
+
+
+@forecasters
+def test_a_task_of_which_nothing_came_for_an_hour_is_forgotten(make: Make) -> None:
+    forecaster = fed(make, [{"a": 10.0, "b": 10.0}, *[{"b": 10.0}] * 400])
+
+    assert set(forecaster.predict((0.5,))) == {"b"}
+
+
+@forecasters
+def test_ticks_may_be_shorter_than_buckets(make: Make) -> None:
+    often = fed(make, [{"a": 100.0}] * 300, tick_s=1.0)
+
+    assert often.predict(LEVELS)["a"] == pytest.approx(
+        fed(make, steady(100.0, 30)).predict(LEVELS)["a"]
+    )
+
+
+@pytest.mark.parametrize(("now_s", "elapsed_s"), [(20.0, 0.0), (20.0, float("inf")), (10.0, 5.0)])
+@forecasters
+def test_time_goes_forward(make: Make, now_s: float, elapsed_s: float) -> None:
+    forecaster = fed(make, steady(1.0, 1))
+    with pytest.raises(ValueError, match="counts"):
+        forecaster.observe(now_s, elapsed_s, {})
+
+
+@forecasters
+@settings(max_examples=40)
+@given(history=counts)
+def test_quantiles_ascend_and_are_never_negative(
+    make: Make, history: list[dict[str, float]]
+) -> None:
+    for answer in fed(make, history).predict(LEVELS).values():
+        assert answer[0] >= 0.0
+        assert list(answer) == sorted(answer)
+        assert answer[-1] < float("inf")
+
+
+@forecasters
+@settings(max_examples=40)
+@given(history=counts)
+def test_the_same_counts_give_the_same_quantiles(
+    make: Make, history: list[dict[str, float]]
+) -> None:
+    assert fed(make, history).predict(LEVELS) == fed(make, history).predict(LEVELS)
+
+
+@forecasters
+@settings(max_examples=40)
+@given(history=counts)
+def test_tasks_do_not_touch_each_other(make: Make, history: list[dict[str, float]]) -> None:
+    alone = [{"a": counted.get("a", 0.0)} for counted in history]
+    together = [{"a": 0.0, **counted} for counted in history]
+
+    assert fed(make, together).predict(LEVELS)["a"] == pytest.approx(
+        fed(make, alone).predict(LEVELS)["a"]
+    )
+
+
+@settings(max_examples=40)
+@given(
+    rates=st.lists(st.integers(1_000, 2_000), min_size=1, max_size=30),
+    factor=st.sampled_from((10, 1_000)),
+)
+@pytest.mark.parametrize("make", [last_value, ewma], ids=["last value", "ewma"])
+def test_high_rates_scale(make: Make, rates: list[int], factor: int) -> None:
+    """Where chance is small beside the rate, ten times the counts are ten times the quantiles."""
+    once = fed(make, [{"a": 1e6 * rate} for rate in rates]).predict(LEVELS)["a"]
+    scaled = fed(make, [{"a": factor * 1e6 * rate} for rate in rates]).predict(LEVELS)["a"]
+
+    assert scaled == pytest.approx([factor * value for value in once], rel=1e-3)
+
+
+# -- per SLO class -------------------------------------------------------------------------------
+
+
+def test_the_total_is_split_by_the_classes_rates() -> None:
+    forecast = ClassForecast()
+    for index in range(1, 31):
+        counted = {(DIGITS, (50.0, 0.95)): 250.0, (DIGITS, (10.0, None)): 750.0}
+        forecast.observe(10.0 * index, counted, 10.0)
+    tight, loose = forecast.demand(0.5)
+
+    assert (tight.latency_ms, tight.accuracy) == (10.0, None)
+    assert (tight.qps, loose.qps) == pytest.approx((75.0, 25.0))
+
+
+def test_a_higher_quantile_asks_for_more_in_the_same_shares() -> None:
+    forecast = ClassForecast()
+    for index in range(1, 31):
+        counted = {(DIGITS, (50.0, 0.95)): 250.0, (DIGITS, (10.0, None)): 750.0}
+        forecast.observe(10.0 * index, counted, 10.0)
+    tight, loose = forecast.demand(0.95)
+
+    assert tight.qps + loose.qps > 100.0
+    assert tight.qps / loose.qps == pytest.approx(3.0)
+
+
+def test_a_class_that_surges_takes_the_share_it_has_now() -> None:
+    forecast = ClassForecast()
+    quiet = {(DIGITS, (50.0, 0.95)): 100.0, (DIGITS, (10.0, None)): 100.0}
+    for index in range(1, 31):
+        forecast.observe(10.0 * index, quiet, 10.0)
+    forecast.observe(310.0, {**quiet, (DIGITS, (10.0, None)): 9_900.0}, 10.0)
+
+    assert forecast.demand(0.5) == (
+        demand(pytest.approx(990.0, rel=0.05), 10.0),  # type: ignore[arg-type]
+        demand(pytest.approx(10.0, rel=0.05), 50.0, 0.95),  # type: ignore[arg-type]
+    )
+
+
+def test_no_counts_no_demand() -> None:
+    assert ClassForecast().demand(0.95) == ()
