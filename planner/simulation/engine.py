@@ -63,6 +63,8 @@ class Engine:
         """Queries accepted and not done."""
         self._arrivals_left = len(trace)
         self._numbers: dict[DeviceKindName, int] = {}
+        self._looked = 0
+        """Intervals of the timeline whose end was seen."""
         self.policy = policy(fleet)
 
     # -- time -------------------------------------------------------------------------------------
@@ -91,6 +93,8 @@ class Engine:
             else:
                 raise AssertionError("queries are outstanding and nothing will happen any more")
         self._end_ms = max(self._end_ms, self._now_ms)
+        while self._looked < len(self.tally.arrived):
+            self._look()
         if progress is not None:
             progress(1.0)
         return self._end_ms
@@ -106,18 +110,22 @@ class Engine:
             for kind in setting.kinds:
                 for _ in range(kind.count):
                     self._usable(self._order_device(kind.name))
-        self._at(self.tally.width_ms, self._look, 0)
+        self._at(self.tally.width_ms, self._look_again)
         if setting.instant:
             return
         self._at(0.0, self._tick, 0)
         if setting.failures_every_s:
             self._at(setting.failures_every_s * 1_000, self._fail)
 
-    def _look(self, index: int) -> None:
+    def _look(self) -> None:
         billed = [w for w in self.all if w.released_ms is None]
-        self.tally.look(index, self.fleet.workers.values(), billed)
-        if index + 1 < len(self.tally.arrived):
-            self._at((index + 2) * self.tally.width_ms, self._look, index + 1)
+        self.tally.look(self._looked, self.fleet.workers.values(), billed)
+        self._looked += 1
+
+    def _look_again(self) -> None:
+        self._look()
+        if self._looked < len(self.tally.arrived):
+            self._at((self._looked + 1) * self.tally.width_ms, self._look_again)
 
     def _tick(self, number: int) -> None:
         began_s = self._clock_s()
@@ -271,6 +279,8 @@ class Engine:
     def _wake(self, worker: Worker) -> None:
         if worker.batch is None and worker.queue.count and worker.id in self.fleet.workers:
             self._start(worker)
+            if worker.draining:
+                self._release_if_idle(worker)
 
     def _finish(self, worker: Worker, batch: Batch, run_ms: float) -> None:
         if worker.batch is not batch.items:
@@ -349,6 +359,10 @@ class Engine:
                 self.tally.rejects(ticket.arrived_ms)
         if worker.batch is None and worker.queue.count:
             self._start(worker)
+        else:
+            worker.view.busy_until_ms = self._now_ms + worker.queue.backlog_ms(self._now_ms)
+        if worker.draining:
+            self._release_if_idle(worker)
 
     def _unload(self, replica: Replica) -> None:
         """Take a variant out of routing; it is gone once nothing of it is in flight."""

@@ -7,12 +7,12 @@ from planner.demand import slo_class
 from planner.policies.policy import Brief
 from planner.policies.registry import make
 from planner.simulation.engine import Engine
-from planner.simulation.fleet import Fleet, Key
+from planner.simulation.fleet import LEAST_BILLED_MS, Fleet, Key
 from planner.simulation.results import Report
 from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
 from planner.snapshot import build_snapshot
-from planner.types import Candidate, Demand
+from planner.types import Candidate, Demand, Objective
 from variants.types import CatalogSnapshot, DeviceKindName, TaskName
 
 Clock = Callable[[], float]
@@ -45,7 +45,12 @@ def simulate(
     fleet = Fleet(offers_of(setting.catalog), setting.kinds)
     engine = Engine(setting, trace, fleet, lambda known: factory(brief, known), clock)
     end_ms = engine.run(progress)
-    return engine.tally.report(policy, engine.all, end_ms)
+    return engine.tally.report(policy, engine.all, end_ms, least_billed_ms(setting))
+
+
+def least_billed_ms(setting: Setting) -> float:
+    """Of a device that is ordered and released; a fleet that is there throughout costs its time."""
+    return LEAST_BILLED_MS if setting.objective is Objective.COST else 0.0
 
 
 def offers_of(catalog: CatalogSnapshot) -> dict[DeviceKindName, dict[Key, Candidate]]:

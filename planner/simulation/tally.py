@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from math import ceil
 
-from planner.simulation.fleet import LEAST_BILLED_MS, Worker
+from planner.simulation.fleet import Worker
 from planner.simulation.results import Interval, Report
 from variants.types import ReplicaState
 
@@ -74,13 +74,15 @@ class Tally:
         self.capacity_qps[index] = sum(_fastest_qps(worker) for worker in usable)
         self.usd_per_hour[index] = sum(worker.kind.usd_per_hour for worker in billed)
 
-    def report(self, policy: str, workers: Sequence[Worker], end_ms: float) -> Report:
+    def report(
+        self, policy: str, workers: Sequence[Worker], end_ms: float, least_billed_ms: float
+    ) -> Report:
         """The outcome, all devices billed until they were released, or to the end."""
         requests, in_time = sum(self.arrived), sum(self.punctual)
         late, rejected = sum(self.late), sum(self.rejected)
         billed_ms = [
             max(
-                LEAST_BILLED_MS, (end_ms if w.released_ms is None else w.released_ms) - w.ordered_ms
+                least_billed_ms, (end_ms if w.released_ms is None else w.released_ms) - w.ordered_ms
             )
             for w in workers
         ]
