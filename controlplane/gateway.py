@@ -27,7 +27,7 @@ from controlplane.path import QueryPath
 from controlplane.settings import Settings
 from controlplane.specs import Specs
 from controlplane.surface import build_surface
-from planner.snapshot import build_snapshot
+from planner.snapshot import build_snapshot, keeping
 from planner.types import Candidate, WorkerView
 from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog
@@ -221,12 +221,16 @@ class Gateway:
     async def _refresh_catalog(self) -> None:
         revision = await asyncio.to_thread(self.catalog.revision)
         if revision != self.known.revision:
-            self.known = await asyncio.to_thread(self.catalog.snapshot)
+            self.known = await asyncio.to_thread(self._read_catalog)
             self._specs = Specs(self.known, self.store)
             self._accuracies = accuracies_of(self.known)
             self._failures.forget()
             self.path.tasks = {task.name: task for task in self.known.tasks}
             self._rebuild()
+
+    def _read_catalog(self) -> CatalogSnapshot:
+        """The catalog as it is now, in another thread than queries are answered in."""
+        return keeping(self.catalog.snapshot(), self.known)
 
     async def _follow_workers(self) -> None:
         directory = await self.live.workers()
@@ -303,7 +307,9 @@ class Gateway:
     def _rebuild(self) -> None:
         """Make the snapshot that the next query is chosen from."""
         self.path.snapshot = build_snapshot(
-            self.known, [(link.view, link.ready) for link in self.links.values()]
+            self.known,
+            [(link.view, link.ready) for link in self.links.values()],
+            before=self.path.snapshot,
         )
 
     async def _report(self) -> None:

@@ -5,8 +5,11 @@ latency is the median of a batch of one row without any margin: a price is what 
 to take, whereas the margin on p95 is there to keep a promise.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
+from planner.attachment import Attachment, Key
 from planner.frontier import task_view
 from planner.types import (
     TRANSPORT_MS,
@@ -20,28 +23,28 @@ from variants.types import (
     CatalogSnapshot,
     DeviceKind,
     DeviceKindName,
+    ModelVersion,
     Profile,
     ProfileSource,
     Stage,
+    Task,
     TaskName,
     Variant,
     VariantName,
 )
+
+T = TypeVar("T")
 
 MEASURED_MARGIN = 1.2
 """On a measured p95, until live latency corrects it."""
 PREDICTED_MARGIN = 1.5
 """On a p95 that a cost model predicted."""
 
-Key = tuple[TaskName, VariantName]
-Workers = tuple[WorkerView, ...]
-
 _MARGIN = {
     ProfileSource.MEASURED: MEASURED_MARGIN,
     ProfileSource.PREDICTED: PREDICTED_MARGIN,
     ProfileSource.EXACT: 1.0,
 }
-_NO_WORKERS: tuple[Workers, Workers] = ((), ())
 
 
 def build_snapshot(
@@ -49,41 +52,63 @@ def build_snapshot(
     workers: Iterable[tuple[WorkerView, Collection[Key]]],
     *,
     transport_ms: float = TRANSPORT_MS,
+    before: Snapshot | None = None,
 ) -> Snapshot:
     """All that choosing needs, from a catalog and what is ready on each worker.
 
     Only variants of live and canary versions become candidates, one for each device kind they
     have a profile on, whether or not there is a worker of that kind. Workers that drain are in
     the snapshot, but neither hold nor host anything. Linear in profiles, apart from sorting.
+
+    ``before`` is an earlier snapshot: what did not change since is taken from it, and the result is
+    the same. Cheapest when the catalog, or most of what is in it, is the same object.
     """
     workers = list(workers)
-    attached = _Attachment(workers)
-    answers, excluded = _by_stage(catalog)
-    kinds = {kind.name: kind for kind in catalog.device_kinds}
-    candidates: dict[TaskName, list[Candidate]] = {task.name: [] for task in catalog.tasks}
-    profiled: set[Key] = set()
-    for profile in catalog.profiles:
-        key = (profile.task, profile.variant)
-        found = answers.get(key)
-        kind = kinds.get(profile.device_kind)
-        if found is None or kind is None or profile.task not in candidates:
-            continue
-        variant, canary = found
-        profiled.add(key)
-        ready, hosts = attached.of(key, kind, profile.memory_mib)
-        candidates[profile.task].append(_candidate(variant, canary, profile, kind, ready, hosts))
-    for task, name in answers.keys() - profiled:
-        excluded.setdefault(task, {})[name] = "has no profile on any device kind"
-    tasks: dict[TaskName, TaskView] = {
-        task.name: task_view(task, candidates[task.name], excluded.get(task.name, {}))
-        for task in catalog.tasks
-    }
+    known = before.parts if before is not None and isinstance(before.parts, _Parts) else None
+    attached = Attachment(workers, None if known is None else known.attached)
+    same_catalog = known is not None and known.catalog is catalog
+    entries = known.entries if known is not None and same_catalog else _entries(catalog)
+    reuse = None if known is None or before is None else _Reuse(before, known, attached)
+    made: dict[TaskName, _Made] = {}
+    tasks: dict[TaskName, TaskView] = {}
+    for name, entry in entries.items():
+        kept = None if reuse is None else reuse.task(name, entry)
+        if kept is None:
+            old = None if reuse is None else reuse.made(name)
+            made[name] = _made(entry, attached, old)
+            tasks[name] = task_view(entry.task, made[name].candidates, made[name].excluded)
+        else:
+            made[name], tasks[name] = kept
     return Snapshot(
         revision=catalog.revision,
         tasks=tasks,
         workers={view.id: view for view, _ in workers},
         transport_ms=transport_ms,
+        parts=_Parts(catalog, attached, entries, made),
     )
+
+
+def keeping(catalog: CatalogSnapshot, known: CatalogSnapshot) -> CatalogSnapshot:
+    """The same catalog, made of the objects of a known one where they are equal.
+
+    ``build_snapshot`` is quick where objects are the same. To compare them takes longer than that,
+    but needs nothing of the moment: it can be done elsewhere, before.
+    """
+    return replace(
+        catalog,
+        tasks=_kept(catalog.tasks, known.tasks, lambda task: task.name),
+        versions=_kept(catalog.versions, known.versions, lambda v: (v.task, v.model, v.version)),
+        variants=_kept(catalog.variants, known.variants, lambda variant: variant.key),
+        profiles=_kept(
+            catalog.profiles, known.profiles, lambda p: (p.task, p.variant, p.device_kind)
+        ),
+        device_kinds=_kept(catalog.device_kinds, known.device_kinds, lambda kind: kind.name),
+    )
+
+
+def _kept(items: tuple[T, ...], known: Iterable[T], key: Callable[[T], Hashable]) -> tuple[T, ...]:
+    by_key = {key(item): item for item in known}
+    return tuple([old if (old := by_key.get(key(item))) == item else item for item in items])
 
 
 def latency_points(profile: Profile) -> tuple[tuple[int, float], ...]:
@@ -97,14 +122,109 @@ def reservation_price(profile: Profile, kind: DeviceKind) -> float:
     return kind.usd_per_hour * profile.points[0].p50_ms / 3_600
 
 
+class _Entry(NamedTuple):
+    """All that the catalog says of a task."""
+
+    task: Task
+    versions: list[ModelVersion]
+    variants: list[Variant]
+    profiles: list[Profile]
+    kinds: tuple[DeviceKind, ...]
+
+
+class _Source(NamedTuple):
+    """All of the catalog that a candidate is made of."""
+
+    variant: Variant
+    canary: bool
+    profile: Profile
+    kind: DeviceKind
+
+
+class _Made(NamedTuple):
+    """What became of an entry."""
+
+    sources: list[_Source]
+    candidates: list[Candidate]
+    """One for each source, in their order."""
+    excluded: Mapping[VariantName, str]
+
+
+class _Parts(NamedTuple):
+    """What a snapshot was made of, for the next one."""
+
+    catalog: CatalogSnapshot
+    attached: Attachment
+    entries: Mapping[TaskName, _Entry]
+    made: Mapping[TaskName, _Made]
+
+
+class _Reuse:
+    """What an earlier snapshot has that still holds."""
+
+    def __init__(self, before: Snapshot, parts: _Parts, attached: Attachment) -> None:
+        self._parts = parts
+        self._tasks = before.tasks
+        self._kinds: set[DeviceKindName] = set()
+        """Kinds of which every candidate is attached otherwise."""
+        self._touched: set[TaskName] = set()
+        for kind, keys in attached.changes(parts.attached).items():
+            if keys is None:
+                self._kinds.add(kind)
+            else:
+                self._touched.update([task for task, _ in keys])
+
+    def task(self, name: TaskName, entry: _Entry) -> tuple[_Made, TaskView] | None:
+        """A task of which nothing changed. Lists compare their items by identity first."""
+        if name in self._touched or self._parts.entries.get(name) != entry:
+            return None
+        made = self._parts.made[name]
+        if self._kinds and any(s.kind.name in self._kinds for s in made.sources):
+            return None
+        return made, self._tasks[name]
+
+    def made(self, name: TaskName) -> _Made | None:
+        return self._parts.made.get(name)
+
+
+def _entries(catalog: CatalogSnapshot) -> dict[TaskName, _Entry]:
+    entries = {task.name: _Entry(task, [], [], [], catalog.device_kinds) for task in catalog.tasks}
+    for version in catalog.versions:
+        if (entry := entries.get(version.task)) is not None:
+            entry.versions.append(version)
+    for variant in catalog.variants:
+        if (entry := entries.get(variant.task)) is not None:
+            entry.variants.append(variant)
+    for profile in catalog.profiles:
+        if (entry := entries.get(profile.task)) is not None:
+            entry.profiles.append(profile)
+    return entries
+
+
+def _made(entry: _Entry, attached: Attachment, old: _Made | None) -> _Made:
+    """Candidates from the catalog's entry; of the old ones, those that would be the same."""
+    sources, excluded = _sources(entry)
+    known: dict[tuple[VariantName, DeviceKindName], tuple[_Source, Candidate]] = {}
+    if old is not None:
+        pairs = zip(old.sources, old.candidates, strict=True)
+        known = {(c.variant, c.device_kind): (source, c) for source, c in pairs}
+    return _Made(sources, [_candidate(s, attached, known) for s in sources], excluded)
+
+
 def _candidate(
-    variant: Variant,
-    canary: bool,
-    profile: Profile,
-    kind: DeviceKind,
-    ready: Workers,
-    hosts: Workers,
+    source: _Source,
+    attached: Attachment,
+    known: Mapping[tuple[VariantName, DeviceKindName], tuple[_Source, Candidate]],
 ) -> Candidate:
+    variant, canary, profile, kind = source
+    ready, hosts = attached.of((variant.task, variant.name), kind, profile.memory_mib)
+    table: LatencyTable | None = None
+    if (found := known.get((variant.name, kind.name))) is not None:
+        old, candidate = found
+        if candidate.ready is ready and candidate.hosts is hosts and old == source:
+            return candidate
+        if old.profile == profile:
+            table = candidate.table
     return Candidate(
         task=variant.task,
         variant=variant.name,
@@ -113,7 +233,7 @@ def _candidate(
         accuracy=variant.accuracy,
         price_usd_per_1k=reservation_price(profile, kind),
         usd_per_hour=kind.usd_per_hour,
-        table=LatencyTable(latency_points(profile)),
+        table=table or LatencyTable(latency_points(profile)),
         memory_mib=profile.memory_mib,
         load_ms=profile.load_s * 1_000,
         canary=canary,
@@ -122,57 +242,27 @@ def _candidate(
     )
 
 
-def _by_stage(
-    catalog: CatalogSnapshot,
-) -> tuple[dict[Key, tuple[Variant, bool]], dict[TaskName, dict[VariantName, str]]]:
-    """Variants that may answer, with whether they are canaries; and why the others may not."""
-    stages = {(v.task, v.model, v.version): v.stage for v in catalog.versions}
-    answers: dict[Key, tuple[Variant, bool]] = {}
-    excluded: dict[TaskName, dict[VariantName, str]] = {}
-    for variant in catalog.variants:
-        stage = stages.get((variant.task, variant.model, variant.version), Stage.CANDIDATE)
+def _sources(entry: _Entry) -> tuple[list[_Source], dict[VariantName, str]]:
+    """What candidates are made of; and why other variants are none."""
+    stages = {(v.model, v.version): v.stage for v in entry.versions}
+    kinds = {kind.name: kind for kind in entry.kinds}
+    answers: dict[VariantName, tuple[Variant, bool]] = {}
+    excluded: dict[VariantName, str] = {}
+    for variant in entry.variants:
+        stage = stages.get((variant.model, variant.version), Stage.CANDIDATE)
         if stage is Stage.LIVE or stage is Stage.CANARY:
-            answers[(variant.task, variant.name)] = (variant, stage is Stage.CANARY)
+            answers[variant.name] = (variant, stage is Stage.CANARY)
         else:
-            why = f"its version {variant.model_version} is {stage.value}"
-            excluded.setdefault(variant.task, {})[variant.name] = why
-    return answers, excluded
-
-
-class _Attachment:
-    """Which workers hold a variant, and which could.
-
-    Equal sets come as the same tuple, so that they are made once and compared by identity.
-    """
-
-    def __init__(self, workers: Iterable[tuple[WorkerView, Collection[Key]]]) -> None:
-        self._of_kind: dict[DeviceKindName, list[WorkerView]] = {}
-        # Bit i of a mask stands for the i-th worker of the kind: the cheapest set to build, and
-        # this runs once for each variant on each worker.
-        self._holders: dict[DeviceKindName, dict[Key, int]] = {}
-        self._split: dict[tuple[DeviceKindName, int], tuple[Workers, Workers]] = {}
-        for view, ready in workers:
-            if view.draining:
-                continue
-            siblings = self._of_kind.setdefault(view.device_kind, [])
-            masks = self._holders.setdefault(view.device_kind, {})
-            bit = 1 << len(siblings)
-            for key in ready:
-                masks[key] = masks.get(key, 0) | bit
-            siblings.append(view)
-
-    def of(self, key: Key, kind: DeviceKind, memory_mib: float) -> tuple[Workers, Workers]:
-        """Workers of a kind on which a variant is ready, and those that could load it."""
-        siblings = self._of_kind.get(kind.name)
-        if siblings is None:
-            return _NO_WORKERS
-        mask = self._holders[kind.name].get(key, 0)
-        split = self._split.get((kind.name, mask))
-        if split is None:
-            split = (
-                tuple(view for index, view in enumerate(siblings) if mask >> index & 1),
-                tuple(view for index, view in enumerate(siblings) if not mask >> index & 1),
-            )
-            self._split[kind.name, mask] = split
-        # What is larger than a whole worker can be loaded nowhere.
-        return split if memory_mib <= kind.memory_mib else (split[0], ())
+            excluded[variant.name] = f"its version {variant.model_version} is {stage.value}"
+    sources: list[_Source] = []
+    profiled: set[VariantName] = set()
+    for profile in entry.profiles:
+        found = answers.get(profile.variant)
+        kind = kinds.get(profile.device_kind)
+        if found is not None and kind is not None:
+            profiled.add(profile.variant)
+            sources.append(_Source(*found, profile, kind))
+    for name in answers:
+        if name not in profiled:
+            excluded[name] = "has no profile on any device kind"
+    return sources, excluded
