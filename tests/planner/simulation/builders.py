@@ -9,7 +9,9 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, cast
+
+import pytest
 
 from planner.batching import Batch, Schedule, Verdict
 from planner.lanes import Item, Lane, Tenant
@@ -293,6 +295,11 @@ def engine_of(
     return engine, engine.tally.report("told", engine.all, end_ms, least_billed_ms(setting))
 
 
+def about(value: float) -> float:
+    """Equal but for rounding."""
+    return cast(float, pytest.approx(value))
+
+
 def totals(report: Report) -> Report:
     """Without the timeline."""
     return replace(report, timeline=())
@@ -319,8 +326,8 @@ def expected(
         rejected=rejected,
         violation_ratio=(late + rejected) / requests,
         effective_accuracy=accuracy if in_time else 0.0,
-        cost_usd=cost_usd,
-        busy_ratio=busy_ratio,
+        cost_usd=about(cost_usd),
+        busy_ratio=about(busy_ratio),
         loads=loads,
         evictions=evictions,
         load_s_total=load_s_total,

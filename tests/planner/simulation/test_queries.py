@@ -7,6 +7,7 @@ from tests.planner.simulation.builders import (
     Asked,
     Fifo,
     Model,
+    about,
     expected,
     load,
     play,
@@ -24,8 +25,8 @@ def test_batches_run_one_after_the_other() -> None:
     assert totals(report) == expected(
         requests=3,
         in_time=3,
-        cost_usd=pytest.approx(0.002030),
-        busy_ratio=pytest.approx(0.030 / 2.030),
+        cost_usd=0.002030,
+        busy_ratio=0.030 / 2.030,
     )
 
 
@@ -36,8 +37,8 @@ def test_a_query_waits_for_the_load_and_its_deadline_does_not() -> None:
     assert totals(report) == expected(
         requests=1,
         in_time=1,
-        cost_usd=pytest.approx(0.002010),
-        busy_ratio=pytest.approx(0.010 / 2.010),
+        cost_usd=0.002010,
+        busy_ratio=0.010 / 2.010,
     )
 
 
@@ -48,7 +49,7 @@ def test_a_query_that_cannot_make_it_after_the_load_is_rejected() -> None:
         requests=1,
         in_time=0,
         rejected=1,
-        cost_usd=pytest.approx(0.002),
+        cost_usd=0.002,
         busy_ratio=0.0,
     )
 
@@ -67,8 +68,8 @@ def test_finished_after_the_deadline_is_late() -> None:
         requests=2,
         in_time=1,
         late=1,
-        cost_usd=pytest.approx(0.002020),
-        busy_ratio=pytest.approx(0.020 / 2.020),
+        cost_usd=0.002020,
+        busy_ratio=0.020 / 2.020,
     )
 
 
@@ -186,7 +187,7 @@ def _interval(
         devices=1,
         capacity_qps=capacity_qps,
         usd_per_hour=3.6,
-        busy_ratio=pytest.approx(busy_ratio),
+        busy_ratio=about(busy_ratio),
         loads=loads,
         evictions=0,
     )

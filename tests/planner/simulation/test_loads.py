@@ -1,0 +1,162 @@
+"""Memory and loads, worked out by hand."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from planner.policies.policy import Policy
+from planner.simulation.fleet import Fleet
+from planner.types import Choice, Query, Refusal
+from tests.planner.simulation.builders import (
+    Asked,
+    Model,
+    load,
+    play,
+    resident,
+    setting,
+    unload,
+)
+from tests.planner.simulation.watching import Watched
+from variants.types import WorkerId
+
+
+def test_memory_is_taken_from_the_start_of_a_load() -> None:
+    # At 0.5 s the first still loads and cannot leave, so there is no room for the second.
+    report = play(
+        setting(Model("a", memory_mib=600), Model("b", memory_mib=600)),
+        Asked(0.5, 2_000, task="b"),
+        acts={0.0: [load("a")]},
+    )
+
+    assert (report.rejected, report.loads, report.evictions) == (1, 1, 0)
+
+
+def test_what_is_not_in_use_makes_room() -> None:
+    report = play(
+        setting(Model("a", memory_mib=600), Model("b", memory_mib=600)),
+        Asked(6.5, 2_000, task="b"),
+        acts={0.0: [load("a")]},
+    )
+
+    assert (report.in_time, report.loads, report.evictions) == (1, 2, 1)
+
+
+def test_what_is_in_use_stays() -> None:
+    # The first runs from 6.5 to 6.7 s.
+    report = play(
+        setting(Model("a", memory_mib=600, latency_ms=200), Model("b", memory_mib=600)),
+        Asked(6.5, 500, task="a"),
+        Asked(6.6, 2_000, task="b"),
+        Asked(6.8, 2_000, task="b"),
+        acts={0.0: [load("a")]},
+    )
+
+    assert (report.in_time, report.rejected) == (2, 1)
+    assert (report.loads, report.evictions) == (2, 1)
+
+
+def test_what_is_larger_than_a_device_is_not_loaded() -> None:
+    report = play(setting(Model("a", memory_mib=1_001)), Asked(0.5, 2_000))
+
+    assert (report.rejected, report.loads) == (1, 0)
+
+
+def test_loads_run_beside_each_other_and_beside_serving() -> None:
+    # Both are ready at 2 s; the device serves meanwhile.
+    report = play(
+        setting(Model("a"), Model("b"), Model("c")),
+        Asked(1.0, 2_000, task="b"),
+        Asked(1.0, 2_000, task="c"),
+        Asked(1.5, 10, task="a"),
+        acts={0.0: [load("a")]},
+    )
+
+    assert report.in_time == 3
+    assert report.cost_usd == pytest.approx(0.002020)
+
+
+def test_an_unload_that_comes_first_makes_room_for_a_load() -> None:
+    report = play(
+        setting(Model("a", memory_mib=600), Model("b", memory_mib=600)),
+        Asked(11.0, 10, task="b"),
+        acts={0.0: [load("a")], 10.0: [unload("a"), load("b")]},
+    )
+
+    assert (report.in_time, report.loads, report.evictions) == (1, 2, 1)
+
+
+def test_loading_again_what_is_there_does_nothing() -> None:
+    report = play(setting(), Asked(11.0), acts={0.0: [load()], 10.0: [load()]})
+
+    assert (report.in_time, report.loads, report.load_s_total) == (1, 1, 1.0)
+
+
+@dataclass
+class Seen:
+    """What was loaded when each query came."""
+
+    loaded: list[tuple[str, ...]] = field(default_factory=list)
+
+
+# Room for two of three. `a` is asked for three times and then `b` once; `c` needs a place.
+ROOM_FOR_TWO = (
+    Model("a", memory_mib=400, load_s=1),
+    Model("b", memory_mib=400, load_s=8),
+    Model("c", memory_mib=400),
+    Model("d", memory_mib=100),
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "leaves"),
+    [
+        pytest.param("lru", "a", id="lru: asked for longest ago"),
+        pytest.param("lfu", "b", id="lfu: asked for least"),
+        pytest.param("gdsf", "a", id="gdsf: 3 x 1 s is less than 1 x 8 s"),
+        pytest.param("modelless", "a", id="modelless: 3 x 1 s is less than 1 x 8 s"),
+    ],
+)
+@pytest.mark.parametrize("instant", [False, True])
+def test_each_rule_has_its_own_victim(rule: str, leaves: str, instant: bool) -> None:
+    seen = Seen()
+    report = play(
+        setting(*ROOM_FOR_TWO, eviction=rule, instant=instant),
+        *[Asked(10.0 + t, 1e5, task="a") for t in (0, 1, 2)],
+        Asked(13.0, 1e5, task="b"),
+        Asked(30.0, 1e5, task="c"),
+        Asked(40.0, 1e5, task="d"),
+        watch=lambda policy, fleet: _Looking(policy, fleet, seen),
+    )
+
+    stays = {"a": "b", "b": "a"}[leaves]
+    assert (report.loads, report.evictions) == (4, 1)
+    assert sorted(seen.loaded[-1]) == sorted([stays, "c"])
+
+
+@pytest.mark.parametrize("rule", ["lru", "lfu", "gdsf", "modelless"])
+def test_instantly_nothing_takes_time_and_loads_add_up(rule: str) -> None:
+    # Room for one: each of the three changes loads again, and nobody waits.
+    report = play(
+        setting(Model("a", memory_mib=600), Model("b", memory_mib=600, load_s=3.0),
+                eviction=rule, instant=True),
+        *[Asked(t, 0.001, task=task) for t, task in enumerate("aabba")],
+    )  # fmt: skip
+
+    assert (report.in_time, report.late, report.rejected) == (5, 0, 0)
+    assert (report.loads, report.evictions, report.load_s_total) == (3, 2, 5.0)
+    assert report.busy_ratio == 0.0
+
+
+class _Looking(Watched):
+    """Notes what is loaded when a query comes."""
+
+    def __init__(self, policy: Policy, fleet: Fleet, seen: Seen) -> None:
+        super().__init__(policy, fleet)
+        self._seen = seen
+
+    def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
+        worker = self.fleet.workers[WorkerId("gpu-1")]
+        names: Sequence[str] = [task for task, _ in resident(worker)]
+        self._seen.loaded.append(tuple(names))
+        return super().choose(query, now_ms)

@@ -1,0 +1,51 @@
+"""A policy that hands everything on to another one, for tests that look at the fleet meanwhile."""
+
+from collections.abc import Iterable
+
+from planner.policies.policy import Policy
+from planner.queue import Queue
+from planner.simulation.fleet import Fleet
+from planner.types import Action, Choice, Query, Refusal
+
+
+class Watched:
+    """Derive from it to look, or to note, whenever the engine asks something."""
+
+    def __init__(self, policy: Policy, fleet: Fleet) -> None:
+        self.policy = policy
+        self.fleet = fleet
+        self.tick_s = policy.tick_s
+
+    def look(self) -> None:
+        """Called before every question."""
+
+    def queue(self) -> Queue:
+        return self.policy.queue()
+
+    def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
+        self.look()
+        return self.policy.choose(query, now_ms)
+
+    def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
+        self.look()
+        return self.policy.again(query, now_ms)
+
+    def changed(self) -> None:
+        self.look()
+        self.policy.changed()
+
+    def tick(self, now_s: float) -> Iterable[Action]:
+        self.look()
+        return self.policy.tick(now_s)
+
+
+class Guarded(Watched):
+    """Fails when a device reserves more than it has, or its book-keeping is off."""
+
+    def look(self) -> None:
+        for worker in (*self.fleet.workers.values(), *self.fleet.ordered.values()):
+            used = sum(each.candidate.memory_mib for each in worker.replicas.values())
+            assert used <= worker.kind.memory_mib + 1e-6, f"{worker.id} holds {used} MiB"
+            assert worker.free_mib <= worker.kind.memory_mib - used + 1e-6
+            assert worker.view.free_mib <= worker.kind.memory_mib
+            assert all(each.in_flight >= 0 for each in worker.replicas.values())
