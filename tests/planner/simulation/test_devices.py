@@ -9,6 +9,7 @@ from tests.planner.simulation.builders import (
     Asked,
     Fifo,
     Model,
+    about,
     expected,
     load,
     play,
@@ -95,7 +96,7 @@ def test_an_order_that_is_cancelled_costs_a_minute() -> None:
         acts={0.0: [scale(1)], 10.0: [scale(0)]},
     )
 
-    assert (report.rejected, report.cost_usd) == (1, pytest.approx(0.060))
+    assert (report.rejected, report.cost_usd) == (1, about(0.060))
 
 
 def test_there_are_no_more_devices_than_the_kind_has() -> None:
@@ -200,4 +201,4 @@ def test_under_cost_a_device_that_failed_is_billed_no_more() -> None:
         acts={0.0: [scale(1)]},
     )
 
-    assert (report.rejected, report.cost_usd) == (1, pytest.approx(0.100))
+    assert (report.rejected, report.cost_usd) == (1, about(0.100))
