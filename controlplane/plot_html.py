@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from controlplane.plots import Line, Panel, Picture, time_ticks, value_ticks
+from controlplane.plots import Line, Panel, Picture, short, time_ticks, value_ticks
 
 WIDTH, HEIGHT = 1_100.0, 168.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 6.0, 8.0, 22.0
@@ -42,7 +42,7 @@ def _summary(picture: Picture) -> str:
             f"{one.late:,}",
             f"{one.rejected:,}",
             f"{100 * one.effective_accuracy:.2f} %",
-            f"{one.cost_usd:,.2f}",
+            short(one.cost_usd),
             f"{100 * one.busy_ratio:.1f} %",
             f"{one.loads:,}",
             f"{one.evictions:,}",
@@ -81,8 +81,8 @@ def _svg(panel: Panel, picture: Picture) -> Iterator[str]:
 
     def y(value: float) -> float:
         part = (value - panel.least) / ((panel.most - panel.least) or 1.0)
-        # Far outside is cut off by the frame; a number of any size is no coordinate.
-        return floor - (floor - TOP) * min(max(part, -1.0), 3.0)
+        # What lies outside runs along the edge.
+        return floor - (floor - TOP) * min(max(part, 0.0), 1.0)
 
     for mark in value_ticks(panel.least, panel.most):
         yield (
@@ -94,6 +94,7 @@ def _svg(panel: Panel, picture: Picture) -> Iterator[str]:
     for at_s, text in time_ticks(begin, picture.end_s):
         anchor = "start" if x(at_s) < LEFT + 20 else "end" if x(at_s) > WIDTH - 40 else "middle"
         yield f'<text x="{x(at_s):.1f}" y="{HEIGHT - 5:g}" text-anchor="{anchor}">{text}</text>'
+    yield f'<line class="axis" x1="{LEFT:g}" x2="{WIDTH - RIGHT:g}" y1="{floor:g}" y2="{floor:g}"/>'
     yield f'<svg x="{LEFT:g}" y="{TOP - 2:g}" width="{WIDTH - LEFT - RIGHT:g}" '
     yield f'height="{floor - TOP + 4:g}" viewBox="{LEFT:g} {TOP - 2:g} {WIDTH - LEFT - RIGHT:g} '
     yield f'{floor - TOP + 4:g}">'
@@ -104,7 +105,6 @@ def _svg(panel: Panel, picture: Picture) -> Iterator[str]:
     for line in reversed([line for line in panel.lines if not line.filled]):
         yield _path(line, picture, x, y)
     yield "</svg>"
-    yield f'<line class="axis" x1="{LEFT:g}" x2="{WIDTH - RIGHT:g}" y1="{floor:g}" y2="{floor:g}"/>'
     yield f'<line class="cursor" y1="{TOP:g}" y2="{floor:g}"/>'
 
 

@@ -18,6 +18,8 @@ COLOURS = {
     "c3": "#1d7f4e",
     "c4": "#b8901a",
     "c5": "#c2327f",
+    "c6": "#0e7c86",
+    "c7": "#7a6a55",
 }
 INK, SOFT, RULE = "#17181c", "#666b78", "#e4e5ea"
 
@@ -40,7 +42,7 @@ def png(picture: Picture) -> bytes:
     axes[-1].set_xticks([at for at, _ in marks], [text for _, text in marks])
     if len(picture.reports) > 1:
         handles, names = axes[1].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower left", ncols=6, frameon=False, fontsize=9)
+        figure.legend(handles, names, loc="outside lower left", ncols=4, frameon=False, fontsize=9)
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     return buffer.getvalue()
@@ -60,13 +62,16 @@ def _draw(axis: "Axes", panel: Panel, picture: Picture) -> None:
     axis.spines["bottom"].set(visible=True, color=RULE)
     # Ours, the first, lies on top of the others.
     for index, line in enumerate(panel.lines):
-        _draw_line(axis, line, picture, order=2 if line.filled else 20 - index)
+        order = 2 if line.filled else 20 - index
+        _draw_line(axis, line, picture, most=panel.most, order=order)
     if len(picture.reports) == 1 and len(panel.lines) > 1:
-        axis.legend(loc="upper right", fontsize=8, frameon=False, ncols=2, labelcolor=SOFT)
+        legend = axis.legend(loc="lower center", fontsize=8, frameon=False, ncols=2)
+        legend.set_bbox_to_anchor((0.5, 0.98), transform=axis.transAxes)
 
 
-def _draw_line(axis: "Axes", line: Line, picture: Picture, *, order: int) -> None:
-    values = [float("nan") if value is None else value for value in line.values]
+def _draw_line(axis: "Axes", line: Line, picture: Picture, *, most: float, order: int) -> None:
+    # What lies outside runs along the edge.
+    values = [float("nan") if value is None else min(value, most) for value in line.values]
     starts = [*picture.starts_s[: len(values)]]
     if line.stepped or line.filled:  # to the end of the last interval
         values.append(values[-1] if values else float("nan"))

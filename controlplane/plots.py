@@ -156,10 +156,14 @@ def _demand(reports: Sequence[Report], timelines: Timelines, demand: Values) -> 
         name = "capacity" if len(reports) == 1 else report.policy
         finite = [value if isfinite(value) else None for value in values]
         lines.append(Line(name=name, values=finite, tone=f"c{index}", stepped=True))
-    # A fleet far beyond the demand would press it to the ground: lines may leave at the top.
-    peak = highest(demand)
-    most = min(max(highest(line.values) for line in lines), 2.5 * peak) or 1.0
-    unit = "queries per second" if len(reports) == 1 else "queries per second; capacity by policy"
+    unit = "queries per second"
+    if len(reports) > 1:
+        unit += ", demand in grey, capacity by policy"
+    # A fleet far beyond the demand would press it to the ground.
+    top = max(highest(line.values) for line in lines)
+    most = min(top, 2.5 * highest(demand)) or 1.0
+    if top > most:
+        unit += f"; above {short(1.05 * most)} along the edge"
     return Panel(
         title="Demand and capacity",
         unit=unit,

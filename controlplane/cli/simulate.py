@@ -13,6 +13,8 @@ import typer
 from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
 from controlplane.cli.planning_files import CatalogOption, DevicesOption
 from controlplane.cli.render import percent, seconds, table, usd
+from planner.eviction import RULES
+from planner.policies.registry import POLICIES
 from planner.problem import Objective
 from variants.errors import InvalidInput
 
@@ -34,8 +36,7 @@ def simulate(
         typer.Option(
             "--policy",
             metavar="POLICY",
-            help="modelless, infaas, proteus, clipper, static-best, static-cheapest, or all of "
-            "them side by side.",
+            help=f"{', '.join(POLICIES)}, or all of them side by side.",
         ),
     ] = "modelless",
     objective: Annotated[
@@ -43,7 +44,7 @@ def simulate(
     ] = Objective.COST,
     eviction: Annotated[
         str,
-        typer.Option("--eviction", metavar="RULE", help="modelless, lru, lfu or gdsf."),
+        typer.Option("--eviction", metavar="RULE", help=f"{', '.join(RULES)}."),
     ] = "modelless",
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="The same seed, the same result.")
@@ -82,8 +83,6 @@ def simulate(
     from controlplane.planning.catalog import catalog_snapshot, read_catalog, read_devices
     from controlplane.planning.demand import read_trace
     from controlplane.plots import check_target, write_plot
-    from planner.eviction import RULES
-    from planner.policies.registry import POLICIES
 
     names = list(POLICIES) if policy == ALL else [_among("policy", policy, [*POLICIES, ALL])]
     _among("eviction rule", eviction, list(RULES))

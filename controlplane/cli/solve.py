@@ -126,7 +126,7 @@ def _show(
                 "feasible",
                 f"yes, all {of} are served"
                 if data["feasible"]
-                else f"no, at most {rate(served)} of {of} are served ({percent(share)})",
+                else f"no, {rate(served)} of {of} are served ({percent(share)})",
             ),
             ("objective", worth(data["objective"])),
             ("bound", f"{worth(data['bound'])}, {proven}"),

@@ -1,0 +1,113 @@
+"""``modelless simulate``: what it prints for a trace."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.eviction import RULES
+from planner.policies.registry import POLICIES
+from tests.controlplane.cli.shell import Ended, Shell
+from tests.controlplane.planning.files import RATES, write_all
+
+KEYS = [
+    "policy", "seed", "requests", "in_time", "late", "rejected", "violation_ratio",
+    "effective_accuracy", "cost_usd", "busy_ratio", "loads", "evictions", "load_s_total",
+    "decision_us_p50", "decision_us_p99", "plan_ms_p50", "plan_ms_p99",
+]  # fmt: skip
+MEASURED = {"decision_us_p50", "decision_us_p99", "plan_ms_p50", "plan_ms_p99"}
+MINUTE = (
+    RATES.split("\n", maxsplit=1)[0] + "\n" + "".join(f"{s},digits,20,100,\n" for s in range(60))
+)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> dict[str, Path]:
+    """A minute of 20 queries per second."""
+    return write_all(tmp_path, trace=MINUTE)
+
+
+def simulate(shell: Shell, paths: dict[str, Path], *options: str) -> Ended:
+    names = ("catalog", "devices", "trace")
+    files = [text for name in names for text in (f"--{name}", str(paths[name]))]
+    return shell("simulate", *files, *options)
+
+
+def test_json_has_the_documented_fields_and_no_other(shell: Shell, paths: dict[str, Path]) -> None:
+    ended = simulate(shell, paths, "--json", "--seed", "3")
+
+    report = ended.json()
+    assert (ended.code, ended.err) == (0, "")
+    assert list(report) == KEYS
+    assert (report["policy"], report["seed"]) == ("modelless", 3)
+    assert report["requests"] == report["in_time"] + report["late"] + report["rejected"]
+
+
+def test_the_same_seed_gives_the_same_report(shell: Shell, paths: dict[str, Path]) -> None:
+    once, again = (
+        simulate(shell, paths, "--json", "--failures-every-s", "20").json() for _ in "12"
+    )
+
+    assert {k: v for k, v in once.items() if k not in MEASURED} == {
+        k: v for k, v in again.items() if k not in MEASURED
+    }
+
+
+def test_all_policies_stand_side_by_side(shell: Shell, paths: dict[str, Path]) -> None:
+    header = simulate(shell, paths, "--policy", "all").out.splitlines()[0]
+    reports = simulate(shell, paths, "--policy", "all", "--json").json()
+
+    assert header.split() == ["POLICY", *POLICIES]
+    assert [one["policy"] for one in reports] == list(POLICIES)
+    assert len({one["requests"] for one in reports}) == 1
+
+
+def test_one_policy_is_two_columns(shell: Shell, paths: dict[str, Path]) -> None:
+    said = simulate(shell, paths, "--policy", "static-cheapest", "--objective", "accuracy").out
+
+    header, _, *rows = said.splitlines()
+    assert header.split() == ["POLICY", "static-cheapest"]
+    assert [row.split()[0] for row in rows] == [
+        "requests", "in", "late", "rejected", "violations", "accuracy", "cost", "busy", "loads",
+        "evictions", "loading", "decision", "decision", "plan", "plan",
+    ]  # fmt: skip
+
+
+def test_a_plot_is_written_beside_the_report(
+    shell: Shell, paths: dict[str, Path], tmp_path: Path
+) -> None:
+    ended = simulate(shell, paths, "--plot", str(tmp_path / "plot.html"))
+
+    assert (ended.code, ended.err) == (0, "")
+    assert "trace.csv, objective cost" in (tmp_path / "plot.html").read_text()
+
+
+@pytest.mark.parametrize("rule", ["lru", "lfu", "gdsf", "modelless"])
+def test_instant_is_a_cache_that_admits_all(
+    rule: str, shell: Shell, paths: dict[str, Path]
+) -> None:
+    report = simulate(
+        shell, paths, "--instant", "--eviction", rule, "--objective", "accuracy", "--json"
+    ).json()
+
+    assert report["in_time"] == report["requests"]
+    assert report["loads"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--policy", "x"), f"there is no policy 'x'; there are: {', '.join(POLICIES)}, all"),
+        (("--eviction", "x"), f"there is no eviction rule 'x'; there are: {', '.join(RULES)}"),
+        (("--tick-s", "0"), "--tick-s 0 is not possible; at least 0.001 s is needed"),
+        (("--tick-s", "nan"), "--tick-s nan is not possible; at least 0.001 s is needed"),
+        (("--provision-s", "-1"), "--provision-s -1 is not possible; at least 0 s is needed"),
+        (("--failures-every-s", "-inf"), "--failures-every-s -inf is not possible; at least "
+         "0.001 s is needed"),
+        (("--plot", "x.svg"), "--plot x.svg: the name must end in .html or .png"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)  # fmt: skip
+def test_an_option_that_cannot_be_is_one_sentence(
+    options: tuple[str, ...], why: str, shell: Shell, paths: dict[str, Path]
+) -> None:
+    assert simulate(shell, paths, *options) == Ended(2, "", f"error: {why}\n")

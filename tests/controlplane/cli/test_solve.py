@@ -1,0 +1,142 @@
+"""``modelless plan solve``: what it prints for a demand."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controlplane.planning.catalog import read_catalog, read_devices
+from controlplane.planning.demand import read_demand
+from planner.check import violations
+from planner.problem import Assignment, Problem, Solution
+from tests.controlplane.cli.shell import Ended, Shell
+from tests.controlplane.planning.files import DEMAND, write_all
+
+KEYS = [
+    "feasible", "objective", "bound", "gap", "solve_ms", "timed_out", "workers", "placements",
+    "served_qps", "accuracy", "usd_per_hour",
+]  # fmt: skip
+PLACED = [
+    "worker", "device_kind", "task", "variant", "batch_size", "share", "qps", "latency_slo_ms",
+]  # fmt: skip
+TOO_MUCH = DEMAND + "digits,1e6,100,\n"
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> dict[str, Path]:
+    return write_all(tmp_path)
+
+
+def solve(shell: Shell, paths: dict[str, Path], *options: str) -> Ended:
+    names = ("catalog", "devices", "demand")
+    files = [text for name in names for text in (f"--{name}", str(paths[name]))]
+    return shell("plan", "solve", *files, *options)
+
+
+def test_json_has_the_documented_fields_and_no_other(shell: Shell, paths: dict[str, Path]) -> None:
+    ended = solve(shell, paths, "--json")
+
+    plan = ended.json()
+    assert (ended.code, ended.err) == (0, "")
+    assert list(plan) == KEYS
+    assert [list(one) for one in plan["placements"]] == [PLACED] * len(plan["placements"])
+
+
+def test_the_cheapest_plan_is_one_small_device(shell: Shell, paths: dict[str, Path]) -> None:
+    """Serving 100/s with mlp-int8 and 20/s with cnn-fp32 fits one cpu-4 at 0.1 USD per hour."""
+    plan = solve(shell, paths, "--json").json()
+
+    assert plan["feasible"]
+    assert plan["workers"] == {"cpu-4": 1, "gpu": 0}
+    assert (plan["objective"], plan["usd_per_hour"]) == (pytest.approx(0.1), pytest.approx(0.1))
+    assert plan["gap"] == pytest.approx(0.0, abs=1e-6)
+    assert plan["served_qps"] == pytest.approx(120.0)
+
+
+def test_the_most_accurate_plan_takes_the_accurate_variant_only(
+    shell: Shell, paths: dict[str, Path]
+) -> None:
+    plan = solve(shell, paths, "--objective", "accuracy", "--json").json()
+
+    assert (plan["objective"], plan["accuracy"]) == (pytest.approx(0.98), pytest.approx(0.98))
+    assert {one["variant"] for one in plan["placements"]} == {"cnn-fp32"}
+
+
+@pytest.mark.parametrize("objective", ["cost", "accuracy"])
+@pytest.mark.parametrize("greedy", [[], ["--greedy"]], ids=["exact", "greedy"])
+@pytest.mark.parametrize("demand", [DEMAND, TOO_MUCH], ids=["feasible", "too much"])
+def test_what_is_printed_keeps_the_planning_model(
+    objective: str, greedy: list[str], demand: str, shell: Shell, tmp_path: Path
+) -> None:
+    """The plan is put together again from what is printed, and checked against the files."""
+    paths = write_all(tmp_path, demand=demand)
+    plan = solve(shell, paths, "--objective", objective, *greedy, "--json").json()
+    kinds = read_devices(paths["devices"])
+    offers = read_catalog(paths["catalog"], kinds)
+    asked = read_demand(paths["demand"], ["digits"])
+
+    workers = list(dict.fromkeys(one["worker"] for one in plan["placements"]))
+    of = {one["worker"]: one["device_kind"] for one in plan["placements"]}
+    offered = {(o.task, o.variant, o.device_kind): i for i, o in enumerate(offers)}
+    slos = {one.latency_ms: index for index, one in enumerate(asked[:2])}
+    solution = Solution(
+        devices=tuple(of[worker] for worker in workers),
+        assignments=tuple(
+            Assignment(
+                device=workers.index(one["worker"]),
+                demand=2
+                if demand is TOO_MUCH and one["qps"] > 120
+                else slos[one["latency_slo_ms"]],
+                offer=offered[one["task"], one["variant"], one["device_kind"]],
+                batch_size=one["batch_size"],
+                qps=one["qps"],
+                share=one["share"],
+            )
+            for one in plan["placements"]
+        ),
+        served_qps=plan["served_qps"],
+        accuracy=plan["accuracy"],
+        usd_per_hour=plan["usd_per_hour"],
+        feasible=plan["feasible"],
+        objective=plan["objective"],
+        bound=plan["bound"],
+    )
+
+    problem = Problem(offers=offers, kinds=kinds, demand=asked)
+    assert plan["feasible"] is (demand is DEMAND)
+    assert list(violations(problem, solution)) == []
+
+
+def test_a_demand_that_is_too_much_is_no_error(shell: Shell, tmp_path: Path) -> None:
+    ended = solve(shell, write_all(tmp_path, demand=TOO_MUCH))
+
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("feasible   no, ")
+
+
+def test_people_read_what_it_costs_and_who_does_what(shell: Shell, paths: dict[str, Path]) -> None:
+    said = solve(shell, paths).out
+
+    assert "yes, all 120 queries/s are served" in said
+    assert "0.10 USD per hour, proven best" in said
+    assert [line.split()[:3] for line in said.splitlines() if line.startswith("cpu-4")] == [
+        ["cpu-4", "1", "4"]
+    ]
+    assert "cnn-fp32" in said
+
+
+def test_yaml_says_the_same_as_json(shell: Shell, paths: dict[str, Path]) -> None:
+    as_yaml = yaml.safe_load(solve(shell, paths, "-o", "yaml").out)
+    as_json = solve(shell, paths, "-o", "json").json()
+
+    assert as_yaml | {"solve_ms": 0} == as_json | {"solve_ms": 0}
+
+
+@pytest.mark.parametrize("limit", ["-1", "nan", "inf"])
+def test_a_time_limit_that_is_none_is_refused(
+    limit: str, shell: Shell, paths: dict[str, Path]
+) -> None:
+    ended = solve(shell, paths, "--time-limit-s", limit)
+
+    assert ended.code == 2
+    assert ended.err == f"error: --time-limit-s {limit} is no time; 0 or more is needed\n"
