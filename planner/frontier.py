@@ -20,6 +20,8 @@ BLOCK = 8
 """Candidates per block. Skipping a block costs about as much as skipping one candidate."""
 SHELF = 16
 """Blocks per shelf."""
+RUNS = 6
+"""So many sets of workers have a run of their own in the latency frontier."""
 
 Workers = tuple[WorkerView, ...]
 
@@ -53,22 +55,35 @@ def task_view(
         task=task,
         by_cost=tuple(by_cost),
         by_accuracy=tuple(by_accuracy),
-        cost_frontier=shelves([c for c in by_cost if id(c) in kept]),
-        accuracy_frontier=shelves([c for c in by_accuracy if id(c) in kept]),
-        latency_frontier=shelves([c for c in by_latency if id(c) in kept]),
+        cost_frontier=shelves([[c for c in by_cost if id(c) in kept]]),
+        accuracy_frontier=shelves([[c for c in by_accuracy if id(c) in kept]]),
+        latency_frontier=shelves(_runs([c for c in by_latency if id(c) in kept])),
         by_variant={name: tuple(found) for name, found in by_variant.items()},
         excluded=excluded,
         accuracies=tuple(sorted({c.accuracy for c in by_cost if not c.canary})),
     )
 
 
-def shelves(candidates: Sequence[Candidate]) -> tuple[Shelf, ...]:
-    """Cut a sequence into blocks and these into shelves, its order kept."""
-    doublings = max((len(c.table.doubling) for c in candidates), default=0)
-    found = [
-        _block(candidates[at : at + BLOCK], doublings) for at in range(0, len(candidates), BLOCK)
-    ]
-    return tuple([_shelf(found[at : at + SHELF]) for at in range(0, len(found), SHELF)])
+def shelves(runs: Sequence[Sequence[Candidate]]) -> tuple[Shelf, ...]:
+    """Cut sequences into blocks and these into shelves, their order kept; no shelf spans two."""
+    doublings = max((len(c.table.doubling) for run in runs for c in run), default=0)
+    made: list[Shelf] = []
+    for run in runs:
+        found = [_block(run[at : at + BLOCK], doublings) for at in range(0, len(run), BLOCK)]
+        made += [_shelf(found[at : at + SHELF]) for at in range(0, len(found), SHELF)]
+    return tuple(made)
+
+
+def _runs(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    """One run for each set of workers if these are few, otherwise one for all.
+
+    Where all wait alike, the first that fits is the earliest. To ask for the wait of each set costs
+    more than that saves when the sets are many.
+    """
+    runs: dict[int, list[Candidate]] = {}
+    for candidate in candidates:
+        runs.setdefault(id(candidate.ready), []).append(candidate)
+    return list(runs.values()) if len(runs) <= RUNS else [list(candidates)]
 
 
 def _block(members: Sequence[Candidate], doublings: int) -> Block:

@@ -150,7 +150,7 @@ def _earliest(
 ) -> Choice | None:
     """The candidate that fits and completes first; ties go to the cheaper, faster, lesser name.
 
-    The frontier ascends by latency of one row, which bounds every completion from below.
+    Shelves ascend by latency of one row, which bounds every completion from below.
     """
     _, rows, _, _, floor, ceiling, _, _, _, draw, avoid = query
     if floor is None:
@@ -168,8 +168,6 @@ def _earliest(
     best_worker: WorkerView | None = None
     best_ms = left_ms
     for most, soonest_ms, least, common, blocks in frontier:
-        if soonest_ms[0] > best_ms:
-            break
         if (
             soonest_ms[doubling] + (wait_ms if common is ready else 0.0) > best_ms
             or most < floor
@@ -204,13 +202,16 @@ def _earliest(
                         worker, wait_ms = known
                 done_ms = wait_ms + batch_ms
                 if done_ms < best_ms or (
-                    done_ms == best_ms
-                    and (best is None or candidate.price_usd_per_1k < best.price_usd_per_1k)
+                    done_ms == best_ms and (best is None or _tie(candidate) < _tie(best))
                 ):
                     best, best_worker, best_ms = candidate, worker, done_ms
     if best is None or best_worker is None:
         return None
     return Choice(best, best_worker, best_ms + transport_ms, False, reason, True)
+
+
+def _tie(candidate: Candidate) -> tuple[float, float, str]:
+    return candidate.price_usd_per_1k, candidate.table.ms[1], candidate.variant
 
 
 def _once(pick: Pick) -> Pick:

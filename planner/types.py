@@ -137,7 +137,8 @@ class TaskView:
     accuracy_frontier: tuple[Shelf, ...]
     """In the order of ``by_accuracy``."""
     latency_frontier: tuple[Shelf, ...]
-    """Ascending by latency of one row, then price, then name."""
+    """Ascending by latency of one row, then price, then name: all of it, or, where there are few
+    sets of workers, what is ready on each of them."""
     by_variant: Mapping[VariantName, tuple[Candidate, ...]]
     """The candidates of each variant, in the order of ``by_cost``: for pinned queries."""
     excluded: Mapping[VariantName, str]
