@@ -361,7 +361,7 @@ Cut = tuple[int, list[list[Entry]]]
 
 def _joined(row: _Row, at: int, entry: Entry) -> Cut | None:
     """Into the batch of its neighbours. A full one passes its last on to the next, and so on."""
-    largest = entry[2].lane.max_batch
+    largest = entry[2].lane.limit
     begin = max(at, 0)
     carried = [entry]
     cut: list[list[Entry]] = []
@@ -391,7 +391,7 @@ def _apart(row: _Row, at: int, entry: Entry) -> Cut | None:
     middle = bisect(batch.entries, entry)
     before, behind = batch.entries[:middle], batch.entries[middle:]
     lane = entry[2].lane
-    if lane.gains and entry[2].rows + sum(e[2].rows for e in behind) <= lane.max_batch:
+    if lane.gains and entry[2].rows + sum(e[2].rows for e in behind) <= lane.limit:
         return 1, [before, [entry, *behind]]
     return 1, [before, [entry], behind]
 

@@ -11,6 +11,9 @@ predicted, that **no admitted query becomes late**:
   real batches keep it true, is said there.
 * *Admission.* A query enters if the agenda or a forecast of the queue with it is in time for
   everyone.
+* *Length.* A batch takes at most half of the tightest budget seen lately: who just missed it waits
+  for it and still has time for one of his own (Nexus, SOSP'19, section 4.1). Longer batches
+  serve more per second, but nobody could be admitted while they run.
 * *Batch.* The head decides the variant; the largest batch after which the agenda or a forecast of
   the rest is in time for everyone runs now. Nothing waits to fill a batch.
 
@@ -21,9 +24,10 @@ bounded number of steps between two batches; beyond it a query is refused, which
 
 *Fairness.* Each task has a planned share of the time. A task is above it when its part of the busy
 time of the last seconds, queued work included, exceeds the share; time that no plan names is split
-equally among tasks without a share, or in proportion if there are none. While another task is
-active, a task above its share is admitted only if it finishes within the first half of its budget.
-So when the backlog grows, it is refused first and the other half stays free for the others.
+equally among tasks without a share, or in proportion if there are none. For as long as another task
+that is below its share was refused lately, a task above its share is admitted only if it finishes
+within the first half of its budget: it is refused first, and the other half stays free for those
+who are short. While nobody goes short, nobody is held back.
 
 All times are milliseconds on one clock of the caller's choosing.
 """
@@ -47,13 +51,20 @@ GREEDY_BUDGET = 0.5
 GROWTH_BUDGET = 0.5
 """Part of a query's budget that a batch opened for it may be planned to take, once it has grown."""
 ACTIVE_MS = 2_000.0
-"""A task counts as active for this long after a query of it arrived."""
+"""A task counts as active for this long after a query of it arrived, and as short of time for this
+long after one was refused."""
 FORECAST_STEPS = 4_096
 """Queries that forecasts look at between two batches, and again when one is formed."""
 EXACT_QUEUE = 128
 """Up to this many waiting queries, forecasts look again at what the agenda denies."""
 REMAKE = 128
 """An agenda lives for at least so many queries before a denial has it made anew."""
+
+
+TIGHT_MS = 2_000.0
+"""How long a tight budget is remembered, and up to twice as long."""
+TIGHTEST = 0.25
+"""Of the mean budget: tighter ones do not shorten batches further, for the sake of the others."""
 
 
 class Verdict(StrEnum):
@@ -93,6 +104,9 @@ class Schedule:
         self._order = 0
         self._earliest_ms = inf
         self._latest_ms = -inf
+        self._reach = _Reach()
+        self._denied_ms = -inf
+        """When a task that was not above its share was last refused."""
         self._steps = FORECAST_STEPS
         self._agenda: Agenda | None = None
         """Holds all that waits, while slack is short."""
@@ -156,6 +170,10 @@ class Schedule:
             return Verdict.TOO_MANY_ROWS
         if self.count >= self.max_queue:
             return Verdict.QUEUE_FULL
+        self._reach.saw(deadline_ms - now_ms, now_ms)
+        if not lane.queue and lane.gains:
+            lane.keep_within(self._reach.tight_ms / 2)
+        lane.limit = max(lane.limit, rows)
         start_ms = max(now_ms, self.busy_until_ms)
         added_ms = lane.bound_ms(len(lane.queue) + 1, lane.rows + rows) - lane.work_ms
         done_ms = start_ms + self.work_ms + added_ms
@@ -164,13 +182,19 @@ class Schedule:
         entry = (deadline_ms, self._order, item)
         proved = False
         if not ample or done_ms > modest_ms:
-            greedy = len(self._tenants) > 1 and self._over_share(lane.tenant, now_ms)
+            greedy = (
+                len(self._tenants) > 1
+                and now_ms - self._denied_ms <= ACTIVE_MS
+                and self._over_share(lane.tenant, now_ms)
+            )
             if greedy or not ample:
                 limit_ms = modest_ms if greedy else deadline_ms
                 room_ms = self._room_ms(item, now_ms)
                 if not self._fits(entry, start_ms, limit_ms, room_ms):
                     if greedy:
                         return Verdict.OVER_SHARE
+                    if len(self._tenants) > 1 and not self._over_share(lane.tenant, now_ms):
+                        self._denied_ms = now_ms
                     return Verdict.NO_ROOM if room_ms else Verdict.WOULD_BE_LATE
                 proved = True
         if not proved and self._agenda is not None and not self._agenda.insert(entry, start_ms):
@@ -190,9 +214,7 @@ class Schedule:
         if not (lane.gains and lane.queue):
             return 0.0
         own_ms = lane.ms[item.rows] * lane.correction
-        full_ms = sum(
-            each.ms[each.max_batch] * each.correction for each in self._active if each.gains
-        )
+        full_ms = sum(each.ms[each.limit] * each.correction for each in self._active if each.gains)
         return max(0.0, min(full_ms, GROWTH_BUDGET * (item.deadline_ms - now_ms)) - own_ms)
 
     def _fits(self, entry: Entry, start_ms: float, limit_ms: float, room_ms: float) -> bool:
@@ -314,7 +336,7 @@ class Schedule:
 
         If even the head alone is late, the batch is as large as it can be: that catches up fastest.
         """
-        queue, ms, correction, largest = lane.queue, lane.ms, lane.correction, lane.max_batch
+        queue, ms, correction, largest = lane.queue, lane.ms, lane.correction, lane.limit
         entries = [heappop(queue)]
         deadline_ms, _, head = entries[0]
         rows = head.rows
@@ -405,6 +427,32 @@ class Schedule:
         if not lane.queue and lane in self._active:
             self._active.remove(lane)
         self._earliest_ms = min(active.queue[0][0] for active in self._active)
+
+
+class _Reach:
+    """How tight the budgets of the queries that ask are: the least of the last seconds."""
+
+    __slots__ = ("_before_ms", "_least_ms", "_mean_ms", "_since_ms")
+
+    def __init__(self) -> None:
+        self._least_ms = self._before_ms = inf
+        self._since_ms = -inf
+        self._mean_ms = 0.0
+
+    def saw(self, budget_ms: float, now_ms: float) -> None:
+        if now_ms - self._since_ms > TIGHT_MS:
+            # Two windows, one behind the other: the least of the older counts until it is over.
+            fresh = now_ms - self._since_ms <= 2 * TIGHT_MS
+            self._before_ms = self._least_ms if fresh else inf
+            self._least_ms = inf
+            self._since_ms = now_ms
+        self._least_ms = min(self._least_ms, budget_ms)
+        mean_ms = self._mean_ms
+        self._mean_ms = mean_ms + (budget_ms - mean_ms) * 0.02 if mean_ms else budget_ms
+
+    @property
+    def tight_ms(self) -> float:
+        return max(min(self._least_ms, self._before_ms), TIGHTEST * self._mean_ms)
 
 
 def _head(lane: Lane) -> tuple[float, int]:

@@ -4,7 +4,7 @@ Level-triggered: it looks at what is there, not at what it asked for before. Wha
 (a replica still in use, room not free yet) is left out and found again at the next tick.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from planner.types import Action, Load, Unload, WorkerReport
 from variants.types import (
@@ -23,12 +23,13 @@ MemoryMib = Mapping[tuple[DeviceKindName, TaskName, VariantName], float]
 def diff(
     placements: Iterable[Placement], workers: Iterable[WorkerReport], memory_mib: MemoryMib
 ) -> tuple[Action, ...]:
-    """What brings the workers nearer to the placements, safe to apply now and in this order.
+    """What brings the workers nearer to the placements, safe to apply in this order.
 
-    Unloads come first. Loads use only memory that is free before any of them: a worker gives memory
-    back in its own time, so what an unload frees is there for the next tick. Loads come in the
-    order of the placements; one that has no room yet lets the others pass, and as all placements
-    of a worker fit together, its turn comes.
+    A worker's unloads come before its loads, and loads count on the memory that unloads of idle
+    replicas give back: a worker does one after the other. Should it not be free by then, the worker
+    refuses the load, and the next tick finds it again. Loads come in the order of the placements;
+    one that has no room yet lets the others pass, and as all placements of a worker fit together,
+    its turn comes.
 
     Draining workers and quarantined replicas are left alone, and so are placements on workers that
     are not there and variants without a known size.
@@ -41,8 +42,9 @@ def diff(
     for worker in sorted(workers, key=lambda report: report.id):
         if not worker.draining:
             placed = wanted.get(worker.id, [])
-            unloads += _unloads(worker, placed)
-            loads += _loads(worker, placed, memory_mib)
+            leaving = _unloads(worker, placed)
+            unloads += leaving
+            loads += _loads(worker, placed, memory_mib, {(u.task, u.variant) for u in leaving})
     return (*unloads, *loads)
 
 
@@ -57,9 +59,18 @@ def _unloads(worker: WorkerReport, placed: Iterable[Placement]) -> list[Unload]:
     ]
 
 
-def _loads(worker: WorkerReport, placed: Iterable[Placement], memory_mib: MemoryMib) -> list[Load]:
+def _loads(
+    worker: WorkerReport,
+    placed: Iterable[Placement],
+    memory_mib: MemoryMib,
+    leaving: Collection[tuple[TaskName, VariantName]],
+) -> list[Load]:
     there = {(replica.task, replica.variant) for replica in worker.replicas}
-    free_mib = free(worker)
+    free_mib = free(worker) + sum(
+        replica.memory_mib
+        for replica in worker.replicas
+        if (replica.task, replica.variant) in leaving
+    )
     loads = []
     for placement in placed:
         need_mib = memory_mib.get((worker.device_kind, placement.task, placement.variant))

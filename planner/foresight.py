@@ -52,7 +52,7 @@ def merged(
         last = first + 1
         while lane.gains and last < len(queue):
             more = rows + queue[last][2].rows
-            if more > lane.max_batch:
+            if more > lane.limit:
                 break
             later_ms = start_ms + ms[more] * correction
             if later_ms > reach_ms:

@@ -1,5 +1,6 @@
 """Lanes: the waiting queries of each loaded variant, what they take, and whose they are."""
 
+from bisect import bisect_right
 from itertools import pairwise
 from math import exp, inf
 
@@ -40,8 +41,8 @@ class Lane:
     """The waiting queries of one loaded variant."""
 
     __slots__ = (
-        "correction", "gains", "max_batch", "ms", "queue", "rows", "task", "tenant", "unit_ms",
-        "work_ms",
+        "correction", "gains", "limit", "max_batch", "ms", "queue", "rows", "task", "tenant",
+        "unit_ms", "work_ms",
     )  # fmt: skip
 
     def __init__(self, task: str, tenant: Tenant, table: LatencyTable) -> None:
@@ -54,6 +55,8 @@ class Lane:
         self.rows = 0
         self.work_ms = 0.0
         """At most this long to run all that waits, merged."""
+        self.limit = 0
+        """Rows of the largest batch that is formed for now; at most ``max_batch``."""
         self.set_table(table)
 
     @classmethod
@@ -65,11 +68,18 @@ class Lane:
         """Take over a table. ``gains`` says whether a row can be cheaper in a larger batch."""
         self.ms = table.ms
         self.max_batch = table.max_batch
+        # What waits was admitted counting on the old limit: it does not shrink under it.
+        held = self.limit if self.queue else self.max_batch
+        self.limit = min(held, self.max_batch)
         each_ms = [ms / rows for rows, ms in enumerate(table.ms) if rows]
         self.unit_ms = min(each_ms)
         # If a row costs no less in a larger batch, two batches never cost more than one of both:
         # ms[a] <= a / (a + b) * ms[a + b], and the same for b.
         self.gains = any(more < less * (1 - 1e-9) for less, more in pairwise(each_ms))
+
+    def keep_within(self, batch_ms: float) -> None:
+        """Form no batches that take longer than this or a single row. The lane must be empty."""
+        self.limit = bisect_right(self.ms, max(batch_ms / self.correction, self.ms[1])) - 1
 
     def latency_ms(self, rows: int) -> float:
         """Predicted latency of a batch."""
@@ -81,7 +91,7 @@ class Lane:
         Filled one after the other, two neighbouring batches together exceed the largest batch, so
         rows R in batches of at most B make at most 2R/B + 1 batches; single rows fill them all.
         """
-        largest = self.max_batch
+        largest = self.limit
         if rows <= largest:
             return self.ms[rows] * self.correction if rows else 0.0
         if count == rows:

@@ -81,14 +81,16 @@ EMPTY = RouteTable({})
 def choose(snapshot: Snapshot, routes: RouteTable, query: Query, now_ms: float) -> Choice | Refusal:
     """The variant and worker that answer a query, or why none does: by the plan, if it can.
 
-    What finds no room on its legs takes the cheapest ready variant that fits: the least load.
+    What finds no room on its legs, or was refused there, takes the cheapest ready variant that
+    fits: the least load.
     """
     if query.variant is None and query.prefer is routes.prefer:
         legs = routes.legs(query)
         if legs:
-            found = follow(legs, query, now_ms, snapshot.transport_ms)
-            if found is not None:
-                return found
+            if query.avoid is None:
+                found = follow(legs, query, now_ms, snapshot.transport_ms)
+                if found is not None:
+                    return found
             if query.prefer is not Prefer.COST:
                 query = query._replace(prefer=Prefer.COST)
     return select(snapshot, query, now_ms)

@@ -46,7 +46,7 @@ def size(
         if price_needed < price_now * WORTH_SHRINKING:
             return needed, "fewer suffice, and have for a while"
         return now, "hardly fewer would do"
-    if price_needed >= price_now * WORTH_SHRINKING and market.suffice(expected, now):
+    if price_needed >= price_now * WORTH_SHRINKING and market.suffice(expected, now, most):
         return now, "enough for what is expected"
     grown = {kind: max(now[kind], needed[kind]) for kind in now}
     if grown != now:
@@ -69,20 +69,28 @@ class _Market:
         self, demand: Sequence[Demand], most: Mapping[DeviceKindName, int]
     ) -> dict[DeviceKindName, int]:
         """The cheapest worker counts for a demand; those that serve most where none serve all."""
-        found = self._solve(demand, most)
+        found, _ = self._solve(demand, most)
         counts = dict.fromkeys(most, 0)
         for kind in found.devices if found else ():
             counts[kind] += 1
         return counts
 
-    def suffice(self, demand: Sequence[Demand], counts: Mapping[DeviceKindName, int]) -> bool:
-        """Whether given workers serve all of a demand."""
-        found = self._solve(demand, counts)
-        return found is None or found.feasible
+    def suffice(
+        self,
+        demand: Sequence[Demand],
+        counts: Mapping[DeviceKindName, int],
+        most: Mapping[DeviceKindName, int],
+    ) -> bool:
+        """Whether given workers serve all of a demand that any could."""
+        found, hopeless = self._solve(demand, counts)
+        if found is not None and not found.feasible:
+            return False
+        return not hopeless or hopeless == self._solve(demand, most)[1]
 
     def _solve(
         self, demand: Sequence[Demand], counts: Mapping[DeviceKindName, int]
-    ) -> Solution | None:
+    ) -> tuple[Solution | None, tuple[Demand, ...]]:
+        """The cheapest solution, and what nobody could serve."""
         made = instance(
             self.snapshot,
             (
@@ -99,7 +107,9 @@ class _Market:
             load=LOADS[0],
             pools=self.pools,
         )
-        return self.planner(made.problem, Objective.COST) if made.problem.demand else None
+        if not made.problem.demand:
+            return None, made.hopeless
+        return self.planner(made.problem, Objective.COST), made.hopeless
 
     def price(self, counts: Mapping[DeviceKindName, int]) -> float:
         """USD per hour."""

@@ -169,11 +169,19 @@ def test_a_task_that_is_alone_may_use_all_of_its_budget() -> None:
     assert admit(schedule, a, *[100.0] * 11) == [True] * 10 + [False]
 
 
-def test_a_task_above_its_share_is_admitted_while_the_backlog_is_short() -> None:
+def test_a_task_above_its_share_is_not_held_back_while_nobody_goes_short() -> None:
     schedule = Schedule()
     a, b = schedule.add_lane("a", LINEAR, 0.1), schedule.add_lane("b", LINEAR, 0.9)
     schedule.finished(a, 0.0, 100.0)
     admit(schedule, b, 100.0)
+    assert admit(schedule, a, *[100.0] * 10) == [True] * 9 + [False]
+
+
+def test_a_task_above_its_share_is_held_back_once_another_was_refused() -> None:
+    schedule = Schedule()
+    a, b = schedule.add_lane("a", LINEAR, 0.1), schedule.add_lane("b", LINEAR, 0.9)
+    schedule.finished(a, 0.0, 100.0)
+    assert admit(schedule, b, 100.0, 5.0) == [True, False]
     assert admit(schedule, a, *[100.0] * 5) == [True] * 4 + [False]
 
 
