@@ -8,9 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import explain
-from planner.routing import least_busy
+from planner.routing import least_busy, route
 from planner.selection import select
-from planner.types import Candidate, Choice, Query, Refusal, RefusalCode, Snapshot
+from planner.types import (
+    Candidate,
+    Choice,
+    Query,
+    Refusal,
+    RefusalCode,
+    Snapshot,
+    WorkerView,
+)
 from tests.planner.builders import (
     NOW_MS,
     catalog,
@@ -125,43 +133,89 @@ def test_the_same_question_has_the_same_answer(view: Snapshot, asked: Query) -> 
     assert select(view, asked, NOW_MS) == select(view, asked, NOW_MS)
 
 
-def plain_scan(view: Snapshot, asked: Query) -> tuple[str, str] | None:
-    """The first ready candidate that fits, looked for without any frontier, where every variant
-    has one worker to ask: so neither draw nor blocks play a part."""
-    fits = []
-    for candidate in view.tasks[asked.task].by_cost:
-        chosen = least_busy(candidate.ready, 0, NOW_MS, asked.avoid)
-        if (
-            chosen is not None
-            and meets_floor_and_ceiling(candidate, asked)
-            and asked.rows <= candidate.table.max_batch
-            and not candidate.canary
-        ):
-            done_ms = max(0.0, chosen.busy_until_ms - NOW_MS) + candidate.table.ms[asked.rows]
-            if done_ms <= left_ms(asked):
-                fits.append((candidate, done_ms))
-    order: dict[Prefer, Callable[[tuple[Candidate, float]], float]] = {
-        Prefer.COST: lambda entry: entry[0].price_usd_per_1k,
-        Prefer.ACCURACY: lambda entry: -entry[0].accuracy,
-        Prefer.LATENCY: lambda entry: entry[1],
-    }
-    if not fits:
-        return None
-    best, _ = min(fits, key=order[asked.prefer])
-    return best.variant, best.device_kind
+def plain_scan(view: Snapshot, asked: Query) -> tuple[str, str, str] | None:
+    """The best ready candidate that fits, found by looking at all of them: each on the worker that
+    is drawn for it, and if none fits there, each on its least busy worker."""
+    for pick in (route, least_busy):
+        fits = []
+        for candidate in view.tasks[asked.task].by_cost:
+            chosen = pick(candidate.ready, asked.draw, NOW_MS, asked.avoid)
+            if (
+                chosen is not None
+                and meets_floor_and_ceiling(candidate, asked)
+                and asked.rows <= candidate.table.max_batch
+                and not candidate.canary
+            ):
+                done_ms = max(0.0, chosen.busy_until_ms - NOW_MS) + candidate.table.ms[asked.rows]
+                if done_ms <= left_ms(asked):
+                    fits.append((candidate, chosen, done_ms))
+        if fits:
+            best, chosen, _ = min(fits, key=ORDER[asked.prefer])  # of equals the first by cost
+            return best.variant, best.device_kind, chosen.id
+    return None
+
+
+ORDER: dict[Prefer, Callable[[tuple[Candidate, WorkerView, float]], float]] = {
+    Prefer.COST: lambda fit: fit[0].price_usd_per_1k,
+    Prefer.ACCURACY: lambda fit: -fit[0].accuracy,
+    Prefer.LATENCY: lambda fit: fit[2],
+}
+
+
+def assert_is_plain_scan(view: Snapshot, asked: Query) -> None:
+    answer = select(view, asked, NOW_MS)
+    found = None
+    if isinstance(answer, Choice) and not answer.cold:
+        found = answer.candidate.variant, answer.candidate.device_kind, answer.worker.id
+    assert found == plain_scan(view, asked)
 
 
 @given(snapshots(), queries)
 @settings(max_examples=300)
 def test_the_frontier_changes_nothing(view: Snapshot, asked: Query) -> None:
-    asked = asked._replace(variant=None, best_effort=False)
-    if any(len(c.ready) > 1 for c in view.tasks.get(asked.task, EMPTY).by_cost):
-        return
-    answer = select(view, asked, NOW_MS) if asked.task in view.tasks else None
-    if isinstance(answer, Choice) and not answer.cold:
-        assert (answer.candidate.variant, answer.candidate.device_kind) == plain_scan(view, asked)
-    elif asked.task in view.tasks:
-        assert plain_scan(view, asked) is None
+    if asked.task in view.tasks:
+        assert_is_plain_scan(view, asked._replace(variant=None, best_effort=False))
+
+
+@st.composite
+def large_snapshots(draw: st.DrawFn) -> Snapshot:
+    """Hundreds of variants, so that there are shelves: with accuracy that follows latency or knows
+    nothing of it, on all workers, on a few, or on sets of their own."""
+    rng = draw(st.randoms(use_true_random=False))
+    count = draw(st.sampled_from((130, 300)))
+    follows, apart, copies = draw(st.booleans()), draw(st.booleans()), draw(st.integers(1, 3))
+    names = [f"v{index:03d}" for index in range(count)]
+    holders = [rng.sample(range(6), copies) if apart else range(6) for _ in names]
+    latencies = [rng.choice((1.0, 2.0, 5.0)) + index / 10 for index in range(count)]
+    return snapshot(
+        catalog(
+            [
+                variant(name, 0.5 + (index if follows else rng.randrange(count)) / 1_000)
+                for index, name in enumerate(names)
+            ],
+            [
+                profile(name, ms, kind=rng.choice(KINDS), max_batch=rng.choice((1, 4, 5)))
+                for name, ms in zip(names, latencies, strict=True)
+            ],
+            kinds=[kind(on, price) for on, price in zip(KINDS, (0.36, 1.44, 3.6), strict=True)],
+        ),
+        *(
+            (
+                worker(f"w{index}", kind=KINDS[index % 3], busy_ms=rng.choice((0.0, 3.0, 20.0))),
+                [key(name) for name, held in zip(names, holders, strict=True) if index in held],
+            )
+            for index in range(6)
+        ),
+    )
+
+
+@given(large_snapshots(), st.lists(queries, min_size=5, max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_a_large_frontier_changes_nothing(view: Snapshot, questions: list[Query]) -> None:
+    for asked in questions:
+        floor = asked.accuracy and asked.accuracy - 0.3
+        plain = asked._replace(variant=None, best_effort=False, accuracy=floor)
+        assert_is_plain_scan(view, plain)
 
 
 EMPTY = snapshot(catalog([variant("a")], [])).tasks[query().task]
@@ -220,6 +274,50 @@ def test_a_refusal_gives_a_true_reason_for_every_variant(view: Snapshot, asked: 
     assert answer.reasons.keys() == everything
     wrong = {n: t for n, t in answer.reasons.items() if not is_true(t, n, asked, view)}
     assert wrong == {}
+
+
+@given(snapshots(), queries)
+@settings(max_examples=200)
+def test_a_refusal_is_a_sentence_and_its_reasons_are_parts_of_one(
+    view: Snapshot, asked: Query
+) -> None:
+    answer = select(view, asked, NOW_MS)
+    if isinstance(answer, Refusal):
+        assert answer.message[0].isupper()
+        assert answer.message.endswith(".")
+        parts = [*answer.reasons.values(), *(a.reason for a in answer.alternatives)]
+        assert [text for text in parts if not text or text.endswith(".")] == []
+
+
+@given(snapshots(), queries)
+@settings(max_examples=200)
+def test_a_refusal_for_now_means_that_another_moment_would_do(view: Snapshot, asked: Query) -> None:
+    """Overloaded: an idle worker that has it loaded would answer. Too late: it would have."""
+    answer = select(view, asked, NOW_MS)
+    if isinstance(answer, Refusal) and answer.code in (
+        RefusalCode.OVERLOADED,
+        RefusalCode.DEADLINE_EXCEEDED,
+    ):
+        left = asked.latency_ms if answer.code is RefusalCode.DEADLINE_EXCEEDED else left_ms(asked)
+        assert any(
+            meets_floor_and_ceiling(candidate, asked)
+            and asked.rows <= candidate.table.max_batch
+            and candidate.table.ms[asked.rows] <= left
+            for candidate in view.tasks[asked.task].by_cost
+            if (candidate.ready or candidate.hosts) and asked.variant in (None, candidate.variant)
+        )
+
+
+@given(snapshots(), queries)
+def test_reasons_do_not_follow_the_workers_afterwards(view: Snapshot, asked: Query) -> None:
+    """A sentence is made when it is read, of what was true when the query was refused."""
+    answer = select(view, asked, NOW_MS)
+    if isinstance(answer, Refusal):
+        then = dict(answer.reasons)
+        for each in view.workers.values():
+            each.busy_until_ms += 1_000.0
+        assert answer.reasons == then
+        assert len(answer.reasons) == len(then)
 
 
 @given(snapshots(), queries)
