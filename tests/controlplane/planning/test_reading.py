@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controlplane.planning.catalog import catalog_snapshot, read_catalog, read_devices
@@ -16,6 +16,7 @@ from controlplane.planning.fields import CEILING, FLOOR, SHARE, Number, Wrong
 from controlplane.planning.table import BLOCK_BYTES, BadFile
 from planner.curve import Curve
 from planner.problem import Kind, Offer
+from planner.simulation.trace import Trace
 from planner.snapshot import build_snapshot
 from planner.types import Demand
 from tests.controlplane.planning.files import CATALOG, DEMAND, QUERIES, RATES, write_all
@@ -232,3 +233,53 @@ def test_a_column_is_right_when_each_of_its_texts_is(field: Number, texts: list[
             return None
 
     assert many() == one()
+
+
+# -- any bytes ----------------------------------------------------------------------------------
+
+EDITS = st.lists(
+    st.tuples(st.integers(0, len(QUERIES) - 1), st.sampled_from(b'\n\r,"-0159. enif\xff\0x')),
+    max_size=6,
+)
+
+
+@given(EDITS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_spoilt_trace_is_read_or_refused_in_one_sentence(
+    tmp_path: Path, edits: list[tuple[int, int]]
+) -> None:
+    data = bytearray(QUERIES.encode())
+    for at, byte in edits:
+        data[at] = byte
+    found = read(tmp_path, bytes(data))
+
+    if isinstance(found, str):
+        assert found.startswith(f"{tmp_path}/trace.csv")
+        assert found.isprintable()
+    else:
+        assert 1 <= len(found) <= 3
+        assert all(0 <= at < inf for at in found.arrival_s)
+        assert all(0 < ms < inf for ms in found.latency_ms)
+
+
+@given(EDITS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_quotes_around_fields_change_nothing(tmp_path: Path, edits: list[tuple[int, int]]) -> None:
+    """The fast way for plain blocks and the way of CSV agree, on what they take and refuse."""
+    text = bytearray(QUERIES.encode())
+    for at, byte in edits:
+        text[at] = byte if byte not in b'"\xff\0\r \n' else text[at]
+    lines = text.decode().splitlines()
+    quoted = "\n".join(",".join(f'"{field}"' for field in line.split(",")) for line in lines)
+
+    assert read(tmp_path, quoted.encode()) == read(tmp_path, "\n".join(lines).encode())
+
+
+def read(folder: Path, content: bytes) -> Trace | str:
+    """The trace, or the sentence that refuses it."""
+    path = folder / "trace.csv"
+    path.write_bytes(content)
+    try:
+        return read_trace(path, ["digits"], seed=0)
+    except BadFile as error:
+        return error.message
