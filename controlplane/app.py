@@ -69,6 +69,7 @@ def worker(args: Mapping[str, Any]) -> serve.Application:
         listen=str(args.get("listen", settings.listen_channel)),
         max_frame_mib=settings.max_frame_mib,
         quarantine_dir=str(settings.state_dir / "quarantine"),
+        batching=settings.batching,
     )
     return worker_app(
         config,

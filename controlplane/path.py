@@ -141,7 +141,7 @@ class QueryPath:
         counters = self.counters
         query = asked.query
         if counters.in_flight >= MAX_IN_FLIGHT:
-            full = Overloaded(f"{MAX_IN_FLIGHT} queries are in flight through this gateway")
+            full = Overloaded(f"{MAX_IN_FLIGHT} queries are in flight through this gateway.")
             self.fail(full, respond, query.task, given_id)
             return
         counters.in_flight += 1
@@ -379,7 +379,7 @@ class InFlight:
     def _turned_down(self, refusal: Refusal) -> None:
         """Selection found nobody; after a first try, that there is nobody else is no news."""
         if self.refused is ReplyCode.LOST:
-            self.fail(ReplicaLost("the worker was lost and no other could answer in time"))
+            self.fail(ReplicaLost("The worker was lost and no other could answer in time."))
             return
         if refusal.load is not None:
             candidate, worker = refusal.load
@@ -399,7 +399,7 @@ class InFlight:
                 return
             try:
                 if outcome.cancelled():
-                    self.fail(ReplicaLost("the load was given up"))
+                    self.fail(ReplicaLost("The load was given up."))
                 elif error is None:
                     self._send(choice.candidate, choice.worker, query, self.path.clock_ms())
                 elif isinstance(error, Conflict | Overloaded | ReplicaLost):
@@ -462,22 +462,23 @@ def _ignore_outcome(future: "asyncio.Future[None]") -> None:
 
 
 def _expired(query: Query) -> DeadlineExceeded:
-    return DeadlineExceeded(f"not answered within {query.latency_ms:g} ms")
+    return DeadlineExceeded(f"Not answered within {query.latency_ms:g} ms.")
 
 
 def _worker_error(code: ReplyCode, message: str, query: Query) -> ModellessError:
-    """The error behind a worker's refusal."""
+    """The error behind a worker's refusal; what the worker said is a part of its sentence."""
+    why = f": {message.rstrip('.')}." if message else "."
     if code is ReplyCode.EXPIRED:
         return _expired(query)
     if code is ReplyCode.INVALID:
-        return InvalidInput(message or "the worker refused the tensors")
+        return InvalidInput(f"The worker refused the tensors{why}")
     if code is ReplyCode.LOST:
-        return ReplicaLost("the worker was lost while it answered")
+        return ReplicaLost("The worker was lost while it answered.")
     if code is ReplyCode.COLD:
-        return Cold(message or "the variant is being loaded", retry_after_s=1.0)
+        return Cold(f"The variant is not loaded yet{why}", retry_after_s=1.0)
     if code is ReplyCode.FAILED:
         return Internal(message)
-    return Overloaded(message or "no worker can answer in time right now")
+    return Overloaded(f"No worker can answer in time right now{why}")
 
 
 def refusal_error(refusal: Refusal) -> ModellessError:

@@ -15,6 +15,7 @@ import psutil
 from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from planner.queue import BATCHING
 from variants.errors import InvalidInput
 
 
@@ -63,6 +64,10 @@ class Settings(BaseSettings):
     listen_channel: str = Field(
         "unix", description="Tensor channel: 'unix' on one machine, 'tcp:HOST' across machines."
     )
+    batching: str = Field(
+        "profile",
+        description="How workers batch: 'profile', by deadline; 'aimd', where profiles mislead.",
+    )
     log_level: str = Field("INFO", description="Least level that is logged.")
 
     # What only a replica would stumble over is refused here, before anything is started.
@@ -83,6 +88,13 @@ class Settings(BaseSettings):
         if where != "unix" and not (where.startswith("tcp:") and where[4:]):
             raise ValueError("it must be 'unix' or 'tcp:HOST'")
         return where
+
+    @field_validator("batching")
+    @classmethod
+    def _batching(cls, name: str) -> str:
+        if name not in BATCHING:
+            raise ValueError(f"it must be one of {', '.join(BATCHING)}")
+        return name
 
     @field_validator("log_level")
     @classmethod

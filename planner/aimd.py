@@ -77,6 +77,15 @@ class AdditiveQueue:
         """Forget an empty lane and what was learned about it."""
         del self._states[lane]
 
+    def replan(self, lane: Lane, table: LatencyTable, share: float) -> None:
+        """Take over how large a batch may be at most, if what waits still fits."""
+        waiting = self._states[lane].waiting.values()
+        if table.max_batch >= max((item.rows for item, _ in waiting), default=1):
+            lane.set_table(table)
+
+    def correct(self, lane: Lane, correction: float) -> None:
+        """Nothing: predictions come from what was observed, so there is nothing to correct."""
+
     def limit(self, lane: Lane) -> int:
         """The largest batch, in rows, that the lane forms by now."""
         return max(1, min(int(self._states[lane].limit), lane.max_batch))

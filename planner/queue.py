@@ -4,9 +4,11 @@ Three rules stand behind this protocol: ``planner.batching.Schedule``, by deadli
 ``planner.aimd.AdditiveQueue``, which trusts no profile; and what published policies bring along.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from planner.batching import Batch, Verdict
+from planner.aimd import AdditiveQueue
+from planner.batching import Batch, Schedule, Verdict
 from planner.lanes import Item, Lane
 from planner.types import LatencyTable
 
@@ -57,3 +59,20 @@ class Queue(Protocol):
     def finished(self, lane: Lane, now_ms: float, busy_ms: float) -> None:
         """Account for a batch that is done; the slice is free again."""
         ...
+
+
+class LiveQueue(Queue, Protocol):
+    """A queue in a worker, where plans and latencies change under it. It never holds a batch back:
+    ``wake_ms`` is not asked."""
+
+    def replan(self, lane: Lane, table: LatencyTable, share: float) -> None:
+        """Take over a new latency table and planned share of a lane."""
+        ...
+
+    def correct(self, lane: Lane, correction: float) -> None:
+        """Take over the factor observed / predicted of a lane."""
+        ...
+
+
+BATCHING: Mapping[str, Callable[[], LiveQueue]] = {"profile": Schedule, "aimd": AdditiveQueue}
+"""How a worker may batch: by deadline from the profile, or by additive increase without one."""

@@ -1,8 +1,8 @@
 """The executor of one slice: it queues queries, runs one batch at a time and answers.
 
-All decisions are ``planner.batching``'s; this is the shell that acts on them. It lives on one event
-loop. A short batch runs right there, because handing it to a thread costs more than it takes; a
-longer one runs in a dedicated thread, so that queries are still taken in meanwhile.
+All decisions are its queue's (``planner.queue``); this is the shell that acts on them. It lives on
+one event loop. A short batch runs right there, because handing it to a thread costs more than it
+takes; a longer one runs in a dedicated thread, so that queries are still taken in meanwhile.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import NamedTuple
 from planner.batching import Batch, Schedule, Verdict
 from planner.lanes import Item, learned, relaxed
 from planner.popularity import Popularity
+from planner.queue import LiveQueue
 from variants.errors import Internal
 from variants.types import ReplicaState
 from workers.frames import (
@@ -71,9 +72,13 @@ class Executor:
     """Takes queries for the replicas in ``replicas`` and answers each exactly once."""
 
     def __init__(
-        self, ledger: CrashLedger, inline_ms: float = INLINE_MS, max_frame: int = MAX_FRAME
+        self,
+        ledger: CrashLedger,
+        inline_ms: float = INLINE_MS,
+        max_frame: int = MAX_FRAME,
+        queue: LiveQueue | None = None,
     ) -> None:
-        self.schedule = Schedule()
+        self.schedule: LiveQueue = Schedule() if queue is None else queue
         self.replicas: dict[int, Replica] = {}
         self.popularity: Popularity[int] = Popularity()
         """Of variants, by their ids. It remembers those that have left, too."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from planner.queue import BATCHING
 from variants.errors import Internal, ModellessError
 from workers.executor import Executor
 from workers.frames import Kind
@@ -58,7 +59,11 @@ class WorkerHost:
         config = self._config
         secret = read_secret(config.secret_path)
         self._ledger.open()
-        executor = Executor(self._ledger, max_frame=config.max_frame_mib * 2**20)
+        executor = Executor(
+            self._ledger,
+            max_frame=config.max_frame_mib * 2**20,
+            queue=BATCHING[config.batching](),
+        )
         self._loading = Loading(executor, self._ledger, config.memory_mib, config.cores)
         self._loading.list_quarantined()
         self._server = ChannelServer(

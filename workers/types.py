@@ -107,3 +107,5 @@ class WorkerConfig:
     max_frame_mib: int = 64
     quarantine_dir: str = ""
     """Where crashes per variant are counted across restarts of the worker; empty: not kept."""
+    batching: str = "profile"
+    """A key of ``planner.queue.BATCHING``."""

@@ -7,16 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.aimd import AdditiveQueue
-from planner.batching import Batch, Schedule, Verdict
+from planner.batching import Batch, Verdict
 from planner.lanes import Item
-from planner.queue import Queue
+from planner.queue import BATCHING, Queue
 from planner.types import LatencyTable
 
-QUEUES: dict[str, Callable[[], Queue]] = {
-    "schedule": Schedule,
-    "additive": AdditiveQueue,
-}
+QUEUES: dict[str, Callable[[], Queue]] = {**BATCHING}
 MADE = [pytest.param(make, id=name) for name, make in QUEUES.items()]
 
 FLAT = LatencyTable([(1, 10.0), (4, 10.0)])

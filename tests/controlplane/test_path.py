@@ -90,7 +90,7 @@ async def test_nothing_is_answered_past_its_deadline(served: Served) -> None:
     began_s = time.monotonic()
     answer = await served.ask(query(variant=LATE, slo={"latency_ms": 60}))
     took_s = time.monotonic() - began_s
-    assert answer.error == (504, "DEADLINE_EXCEEDED", "not answered within 60 ms")
+    assert answer.error == (504, "DEADLINE_EXCEEDED", "Not answered within 60 ms.")
     assert took_s >= 0.06
     assert served.in_flight == 0
     # Its late reply changes nothing.
@@ -102,7 +102,7 @@ async def test_a_worker_that_hangs_is_not_waited_for(served: Served) -> None:
     os.kill(child.pid, signal.SIGSTOP)
     for best_effort in (False, True):
         answer = await served.ask(query(slo={"latency_ms": 50}, best_effort=best_effort))
-        assert answer.error == (504, "DEADLINE_EXCEEDED", "not answered within 50 ms")
+        assert answer.error == (504, "DEADLINE_EXCEEDED", "Not answered within 50 ms.")
     assert served.in_flight == 0
     os.kill(child.pid, signal.SIGCONT)
     assert (await served.ask(query(6))).json["outputs"] == [[6, 0, 0, 0]]

@@ -36,6 +36,10 @@ def test_a_relative_state_directory_means_the_same_in_every_process(
         ("MODELLESS_PORT=eight", "setting MODELLESS_PORT: Input should be a valid integer"),
         ("MODELLESS_PORT=0", "setting MODELLESS_PORT: Input should be greater than or equal to 1"),
         ("MODELLESS_LOG_LEVEL=LOUD", "setting MODELLESS_LOG_LEVEL: it must be one of CRITICAL, "),
+        (
+            "MODELLESS_BATCHING=always",
+            "setting MODELLESS_BATCHING: it must be one of profile,",
+        ),
         ("MODELLESS_LISTEN_CHANNEL=tcp:", "setting MODELLESS_LISTEN_CHANNEL: it must be 'unix' or"),
         ("MODELLESS_REDIS_URL=localhost", "setting MODELLESS_REDIS_URL: it must start with redis:"),
         ("MODELLESS_REDIS_URL=redis://h:x", "setting MODELLESS_REDIS_URL: Port could not be cast"),

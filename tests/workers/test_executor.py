@@ -104,6 +104,18 @@ async def test_a_query_that_cannot_be_in_time_is_refused_at_once(worker: WorkerC
         )  # fmt: skip
 
 
+async def test_without_trust_in_profiles_a_query_runs_whatever_its_profile_says(
+    worker: WorkerConfig,
+) -> None:
+    """It takes 1 ms, its profile says a second: by the profile nobody would ever be admitted."""
+    spec = echo_spec(options={"latency_ms": "1"}, latency=((1, 1_000.0), (8, 1_000.0)))
+    async with running(replace(worker, batching="aimd")) as (_, connection):
+        await connection.load(spec, 5.0)
+        replies = await ask_all(connection, spec, list(range(16)), budget_ms=500)
+        assert [reply.outputs[0][0, 0] for reply in replies] == list(range(16))
+        assert max(reply.batch_size for reply in replies) > 1
+
+
 async def test_a_reply_says_how_much_work_is_left(worker: WorkerConfig) -> None:
     async with running(worker) as (_, connection):
         await connection.load(SLOW, 5.0)
