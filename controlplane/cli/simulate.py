@@ -114,13 +114,14 @@ def simulate(
         with _progress(name) as progress:
             reports.append(run(setting, queries, name, clock=time.perf_counter, progress=progress))
     data = [as_json(report, seed) for report in reports]
-    if plot is not None:
-        write_plot(plot, reports, f"{trace.name}, objective {objective.value}")
     emit(
         data if policy == ALL else data[0],
         Output.JSON if json else output,
         lambda: _show(reports),
     )
+    # Last: when the picture cannot be written, the numbers are out.
+    if plot is not None:
+        write_plot(plot, reports, f"{trace.name}, objective {objective.value}")
 
 
 def as_json(report: "Report", seed: int) -> dict[str, Any]:

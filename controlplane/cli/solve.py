@@ -1,8 +1,10 @@
 """``modelless plan solve``: the best plan for a demand, from files alone."""
 
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,17 +60,30 @@ def solve(
     from planner.solve import solve as solve_problem
 
     problem = Problem(offers=offers, kinds=kinds, demand=asked)
-    began = time.perf_counter()
-    solution = solve_problem(
-        problem, objective, clock=time.perf_counter, time_limit_s=time_limit_s, exact=not greedy
-    )
-    solve_ms = 1_000 * (time.perf_counter() - began)
+    with _waiting():
+        began = time.perf_counter()
+        solution = solve_problem(
+            problem, objective, clock=time.perf_counter, time_limit_s=time_limit_s, exact=not greedy
+        )
+        solve_ms = 1_000 * (time.perf_counter() - began)
     data = as_json(problem, solution, solve_ms)
     emit(
         data,
         Output.JSON if json else output,
         lambda: _show(data, objective, kinds, sum(one.qps for one in asked)),
     )
+
+
+@contextmanager
+def _waiting() -> Iterator[None]:
+    """A sign of life on a terminal, on standard error; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("Solving"):
+        yield
 
 
 def as_json(problem: "Problem", solution: "Solution", solve_ms: float) -> dict[str, Any]:
