@@ -195,3 +195,14 @@ def test_the_limit_settles_where_batches_meet_the_objective(
         if n >= 40:
             seen.append(batch.rows)
     assert best * 0.9 - 2.0 <= min(seen) <= max(seen) <= best + 1.0
+
+
+def test_a_new_table_bounds_the_limit_unless_what_waits_would_not_fit() -> None:
+    queue, lane = queue_of(0)
+    queue.admit(Item(lane, 100.0, 8), 0.0)
+    queue.replan(lane, LatencyTable([(1, 10.0), (4, 10.0)]), 0.0)
+    assert lane.max_batch == 16
+    queue.take(lane)
+    queue.replan(lane, LatencyTable([(1, 10.0), (4, 10.0)]), 0.0)
+    assert lane.max_batch == 4
+    assert queue.admit(Item(lane, 100.0, 8), 0.0) is Verdict.TOO_MANY_ROWS
