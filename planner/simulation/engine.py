@@ -11,10 +11,10 @@ It plays the hardware and the thin shell around it; every decision is the policy
 All times are ms since the beginning.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from math import inf, isfinite
-from typing import Any
+from typing import Any, cast
 
 from planner.batching import Batch, Verdict
 from planner.eviction import MIN_RESIDENCY_S
@@ -50,18 +50,17 @@ class Engine:
         self._clock_s = clock_s
         self._prefer = Prefer.ACCURACY if setting.objective is Objective.ACCURACY else Prefer.COST
         self._random = np.random.default_rng(setting.seed)
-        self._draws: list[int] = []
-        last_s = trace.arrival_s[-1] if len(trace) else 0.0
-        self.tally = Tally(last_s)
+        self.tally = Tally(trace.arrival_s)
         self.all: list[Worker] = []
         """Every device that was ever billed."""
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = 0
         self._now_ms = 0.0
-        self._end_ms = last_s * 1_000
+        self._end_ms = trace.arrival_s[-1] * 1_000 if len(trace) else 0.0
         self._outstanding = 0
         """Queries accepted and not done."""
-        self._arrivals_left = len(trace)
+        self._arriving = len(trace) > 0
+        """Whether queries are still to come."""
         self._numbers: dict[DeviceKindName, int] = {}
         self._looked = 0
         """Intervals of the timeline whose end was seen."""
@@ -72,22 +71,21 @@ class Engine:
     def run(self, progress: Callable[[float], None] | None = None) -> float:
         """Simulate to the end and return it, in ms."""
         self._open()
-        arrivals_ms = [s * 1_000 for s in self._trace.arrival_s]
-        total = len(arrivals_ms)
         arrive = self._arrive_instantly if self._setting.instant else self._arrive
+        events, queries = self._events, self._queries()
+        total, index = len(self._trace), 0
         step = max(1, total // 200)
-        index = 0
-        events = self._events
-        while index < total or self._outstanding:
-            arrival_ms = arrivals_ms[index] if index < total else inf
-            if events and events[0][0] <= arrival_ms:
+        query = next(queries, None)
+        while query is not None or self._outstanding:
+            if events and (query is None or events[0][0] <= query.received_ms):
                 self._now_ms, _, act, what = heappop(events)
                 act(*what)
-            elif index < total:
-                self._now_ms = arrival_ms
-                self._arrivals_left -= 1
-                arrive(index)
+            elif query is not None:
+                self._now_ms = query.received_ms
                 index += 1
+                self._arriving = index < total
+                arrive(query)
+                query = next(queries, None)
                 if progress is not None and index % step == 0:
                     progress(index / total)
             else:
@@ -133,7 +131,7 @@ class Engine:
         self.tally.plans_s.append(self._clock_s() - began_s)
         for action in actions:
             self._apply(action)
-        if self._arrivals_left:
+        if self._arriving:
             next_ms = (number + 1) * self.policy.tick_s * 1_000
             self._at(next_ms, self._tick, number + 1)
 
@@ -155,45 +153,50 @@ class Engine:
 
     # -- queries ----------------------------------------------------------------------------------
 
-    def _query(self, index: int) -> Query:
-        trace = self._trace
-        if not self._draws:
-            self._draws = self._random.integers(0, 2**62, _DRAWS).tolist()
-        floor, ceiling = trace.min_accuracy[index], trace.max_cost[index]
-        return Query(
-            trace.tasks[trace.task[index]],
-            1,
-            trace.arrival_s[index] * 1_000,
-            trace.latency_ms[index],
-            None if floor == -inf else floor,
-            None if ceiling == inf else ceiling,
-            self._prefer,
-            False,
-            None,
-            self._draws.pop(),
-            None,
-        )
+    def _queries(self) -> Iterator[Query]:
+        """The trace, row by row."""
+        trace, names, prefer = self._trace, self._trace.tasks, self._prefer
+        columns = zip(
+            trace.arrival_s, trace.task, trace.latency_ms, trace.min_accuracy, trace.max_cost,
+            strict=True,
+        )  # fmt: skip
+        draws: list[int] = []
+        for arrival_s, task, latency_ms, floor, ceiling in columns:
+            if not draws:
+                draws = self._random.integers(0, 2**62, _DRAWS).tolist()
+            yield Query(
+                names[task],
+                1,
+                arrival_s * 1_000,
+                latency_ms,
+                None if floor == -inf else floor,
+                None if ceiling == inf else ceiling,
+                prefer,
+                False,
+                None,
+                draws.pop(),
+                None,
+            )
 
-    def _arrive(self, index: int) -> None:
-        now_ms = self._now_ms
-        self.tally.came(now_ms)
-        query = self._query(index)
-        began_s = self._clock_s()
+    def _arrive(self, query: Query) -> None:
+        now_ms, clock_s = self._now_ms, self._clock_s
+        began_s = clock_s()
         found = self.policy.choose(query, now_ms)
-        taken = isinstance(found, Choice) and self._hand_over(found, query, index, 1)
-        if not taken and isinstance(found, Choice):
-            taken = self._again(query, found.worker.id, index, now_ms)
-        self.tally.decisions_ns.append(int((self._clock_s() - began_s) * 1e9))
+        if isinstance(found, Choice):
+            taken = self._hand_over(found, query, 1) or self._again(query, found.worker.id, now_ms)
+            self.tally.decisions_s.append(clock_s() - began_s)
+        else:
+            taken = False
+            self.tally.decisions_s.append(clock_s() - began_s)
+            self._warm(found)
         if not taken:
-            if isinstance(found, Refusal):
-                self._warm(found)
             self.tally.rejects(now_ms)
 
-    def _again(self, query: Query, avoid: WorkerId, index: int, now_ms: float) -> bool:
+    def _again(self, query: Query, avoid: WorkerId, now_ms: float) -> bool:
         """Try once elsewhere."""
         second = query._replace(avoid=avoid)
         found = self.policy.again(second, now_ms)
-        return isinstance(found, Choice) and self._hand_over(found, second, index, 2)
+        return isinstance(found, Choice) and self._hand_over(found, second, 2)
 
     def _warm(self, refusal: Refusal) -> None:
         """Begin the load that a refusal asks for, so that the next one finds it."""
@@ -205,7 +208,7 @@ class Engine:
         if worker is not None and not worker.draining and key not in worker.replicas:
             self._load(worker, key)
 
-    def _hand_over(self, choice: Choice, query: Query, index: int, tries: int) -> bool:
+    def _hand_over(self, choice: Choice, query: Query, tries: int) -> bool:
         """Give a query to a worker; False when it does not take it."""
         candidate = choice.candidate
         worker = self.fleet.workers.get(choice.worker.id)
@@ -219,28 +222,26 @@ class Engine:
                 return False
         elif replica.state is ReplicaState.UNLOADING:
             return False
-        arrived_ms = query.received_ms
-        ticket = Ticket(replica, index, arrived_ms, arrived_ms + query.latency_ms)
-        ticket.tries = tries
+        now_ms, queue = self._now_ms, worker.queue
+        ticket = Ticket(replica, query, tries)
         if replica.state is ReplicaState.LOADING:
             replica.waiting.append(ticket)
-        elif worker.queue.admit(ticket, self._now_ms) is not Verdict.ADMITTED:
+        elif queue.admit(ticket, now_ms) is not Verdict.ADMITTED:
             return False
         replica.in_flight += 1
         replica.arrived += 1
         self._outstanding += 1
-        touch(replica, self._now_ms)
-        if worker.batch is None and worker.queue.count:
+        touch(replica, now_ms)
+        if worker.batch is None and queue.count:
             self._start(worker)
         else:
-            worker.view.busy_until_ms = self._now_ms + worker.queue.backlog_ms(self._now_ms)
+            worker.view.busy_until_ms = now_ms + queue.backlog_ms(now_ms)
         return True
 
-    def _arrive_instantly(self, index: int) -> None:
+    def _arrive_instantly(self, query: Query) -> None:
         """Without time: a query is answered at once by what is loaded, or loaded now."""
         now_ms = self._now_ms
-        self.tally.came(now_ms)
-        query = self._query(index)._replace(latency_ms=1e15)
+        query = query._replace(latency_ms=1e15)
         began_s = self._clock_s()
         found = self.policy.choose(query, now_ms)
         replica = None
@@ -248,12 +249,12 @@ class Engine:
             key = (found.candidate.task, found.candidate.variant)
             worker = self.fleet.workers[found.worker.id]
             replica = worker.replicas.get(key) or self._load(worker, key)
-        self.tally.decisions_ns.append(int((self._clock_s() - began_s) * 1e9))
+        self.tally.decisions_s.append(self._clock_s() - began_s)
         if replica is None:
             self.tally.rejects(now_ms)
             return
         touch(replica, now_ms)
-        self.tally.answered(now_ms, inf, now_ms, replica.candidate.accuracy)
+        self.tally.answered(now_ms, replica.candidate.accuracy)
 
     # -- batches ----------------------------------------------------------------------------------
 
@@ -269,8 +270,8 @@ class Engine:
             if isfinite(wake_ms):
                 self._at(max(wake_ms, now_ms), self._wake, worker)
         else:
-            table = _replica(batch.items[0]).candidate.table
-            run_ms = table.ms[batch.rows]
+            ticket = cast(Ticket, batch.items[0])
+            run_ms = ticket.replica.candidate.table.ms[batch.rows]
             worker.batch = batch.items
             worker.batch_ends_ms = now_ms + run_ms
             self._at(now_ms + run_ms, self._finish, worker, batch, run_ms)
@@ -285,17 +286,15 @@ class Engine:
     def _finish(self, worker: Worker, batch: Batch, run_ms: float) -> None:
         if worker.batch is not batch.items:
             return  # the device failed meanwhile
-        now_ms, tally = self._now_ms, self.tally
+        now_ms = self._now_ms
+        tickets = cast(list[Ticket], batch.items)
+        replica = tickets[0].replica
         worker.batch = None
         worker.busy_ms += run_ms
-        tally.ran(now_ms, run_ms)
-        replica = _replica(batch.items[0])
-        accuracy = replica.candidate.accuracy
-        for item in batch.items:
-            assert isinstance(item, Ticket)
-            tally.answered(item.arrived_ms, item.deadline_ms, now_ms, accuracy)
-            replica.done_ms += now_ms - item.arrived_ms
-        count = len(batch.items)
+        self.tally.ran(tickets, now_ms, run_ms, replica.candidate.accuracy)
+        for ticket in tickets:
+            replica.done_ms += now_ms - ticket.arrived_ms
+        count = len(tickets)
         replica.done += count
         replica.in_flight -= count
         self._outstanding -= count
@@ -436,7 +435,7 @@ class Engine:
         """A device, drawn at random, loses all it has; another takes its place."""
         setting, fleet = self._setting, self.fleet
         assert setting.failures_every_s is not None
-        if self._arrivals_left:
+        if self._arriving:
             self._at(self._now_ms + setting.failures_every_s * 1_000, self._fail)
         if not fleet.workers:
             return
@@ -459,20 +458,15 @@ class Engine:
         else:
             worker.released_ms = self._now_ms
         self._outstanding -= len(lost)
-        for ticket in sorted(lost, key=lambda ticket: ticket.index):
+        for ticket in sorted(lost, key=lambda ticket: ticket.arrived_ms):
             self._retry(ticket, worker.id)
 
     def _retry(self, ticket: Ticket, lost_on: WorkerId) -> None:
         """Offer a query whose device failed once more; who tried twice already is late for good."""
-        query = self._query(ticket.index)
+        query = ticket.query._replace(draw=int(self._random.integers(2**62)))
         left = ticket.tries < 2 and ticket.deadline_ms > self._now_ms
-        if not (left and self._again(query, lost_on, ticket.index, self._now_ms)):
+        if not (left and self._again(query, lost_on, self._now_ms)):
             self.tally.never(ticket.arrived_ms)
-
-
-def _replica(item: Item) -> Replica:
-    assert isinstance(item, Ticket)
-    return item.replica
 
 
 def _reload_ms(worker: Worker) -> float:

@@ -10,7 +10,7 @@ from planner.eviction import Resident, victims
 from planner.lanes import Item, Lane
 from planner.problem import Kind
 from planner.queue import Queue
-from planner.types import Candidate, ReplicaReport, WorkerReport, WorkerView
+from planner.types import Candidate, Query, ReplicaReport, WorkerReport, WorkerView
 from variants.types import (
     DeviceKindName,
     ReplicaState,
@@ -24,22 +24,22 @@ Key = tuple[TaskName, VariantName]
 LEAST_BILLED_MS = 60_000.0
 POPULARITY_S = 60.0
 """Time constant with which uses are forgotten."""
+_POPULARITY_MS = POPULARITY_S * 1_000
 
 
 class Ticket(Item):
     """A query on its way: an item of a queue that knows where it came from."""
 
-    __slots__ = ("arrived_ms", "index", "replica", "tries")
+    __slots__ = ("arrived_ms", "query", "replica", "tries")
 
-    def __init__(
-        self, replica: "Replica", index: int, arrived_ms: float, deadline_ms: float
-    ) -> None:
-        super().__init__(replica.lane, deadline_ms, 1)
+    def __init__(self, replica: "Replica", query: Query, tries: int) -> None:
+        arrived_ms = query.received_ms
+        super().__init__(replica.lane, arrived_ms + query.latency_ms, 1)
         self.replica = replica
-        self.index = index
-        """Row of the trace."""
+        self.query = query
         self.arrived_ms = arrived_ms
-        self.tries = 1
+        self.tries = tries
+        """Which worker it is on: its first or its second."""
 
 
 class Replica:
@@ -145,15 +145,14 @@ class Fleet:
 
 def touch(replica: Replica, now_ms: float) -> None:
     """Count a use."""
-    replica.uses = popularity(replica, now_ms) * POPULARITY_S + 1.0
+    replica.uses = replica.uses * exp((replica.uses_at_ms - now_ms) / _POPULARITY_MS) + 1.0
     replica.uses_at_ms = now_ms
     replica.last_used_ms = now_ms
 
 
 def popularity(replica: Replica, now_ms: float) -> float:
     """Queries per second, decayed."""
-    idle_s = (now_ms - replica.uses_at_ms) / 1_000
-    return replica.uses / POPULARITY_S * exp(-idle_s / POPULARITY_S)
+    return replica.uses / POPULARITY_S * exp((replica.uses_at_ms - now_ms) / _POPULARITY_MS)
 
 
 def to_evict(

@@ -1,10 +1,12 @@
 """The tally of a simulation: who was in time, and what each stretch of time looked like."""
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import ceil
 
-from planner.simulation.fleet import Worker
+from planner.simulation.fleet import Ticket, Worker
 from planner.simulation.results import Interval, Report
 from variants.types import ReplicaState
 
@@ -16,10 +18,17 @@ _TOLERANCE_MS = 1e-6
 class Tally:
     """Counts outcomes by the interval in which the query arrived."""
 
-    def __init__(self, end_s: float) -> None:
-        self.width_ms = 1_000.0 * max(1, ceil(end_s / INTERVALS))
-        count = int(end_s * 1_000 / self.width_ms) + 1
-        self.arrived = [0] * count
+    def __init__(self, arrival_s: Sequence[float]) -> None:
+        """Take when queries arrive, ascending."""
+        end_s = arrival_s[-1] if len(arrival_s) else 0.0
+        self.width_ms = width_ms = 1_000.0 * max(1, ceil(end_s / INTERVALS))
+        count = int(end_s * 1_000 / width_ms) + 1
+
+        def interval(arrived_s: float) -> int:
+            return int(arrived_s * 1_000 / width_ms)
+
+        edges = [bisect_left(arrival_s, index, key=interval) for index in range(count)]
+        self.arrived = [high - low for low, high in pairwise([*edges, len(arrival_s)])]
         self.punctual = [0] * count
         self.late = [0] * count
         self.rejected = [0] * count
@@ -31,14 +40,11 @@ class Tally:
         self.loads = [0] * count
         self.evictions = [0] * count
         self.load_s_total = 0.0
-        self.decisions_ns = array("q")
+        self.decisions_s = array("d")
         self.plans_s = array("d")
 
     def _at(self, ms: float) -> int:
         return min(int(ms / self.width_ms), len(self.arrived) - 1)
-
-    def came(self, arrived_ms: float) -> None:
-        self.arrived[self._at(arrived_ms)] += 1
 
     def rejects(self, arrived_ms: float) -> None:
         self.rejected[self._at(arrived_ms)] += 1
@@ -47,18 +53,24 @@ class Tally:
         """Accepted, and given up."""
         self.late[self._at(arrived_ms)] += 1
 
-    def answered(
-        self, arrived_ms: float, deadline_ms: float, now_ms: float, accuracy: float
-    ) -> None:
+    def answered(self, arrived_ms: float, accuracy: float) -> None:
+        """In time, because time plays no part."""
         index = self._at(arrived_ms)
-        if now_ms <= deadline_ms + _TOLERANCE_MS:
-            self.punctual[index] += 1
-            self.accuracy[index] += accuracy
-        else:
-            self.late[index] += 1
+        self.punctual[index] += 1
+        self.accuracy[index] += accuracy
 
-    def ran(self, now_ms: float, busy_ms: float) -> None:
-        self.busy_ms[self._at(now_ms)] += busy_ms
+    def ran(self, tickets: Iterable[Ticket], now_ms: float, run_ms: float, accuracy: float) -> None:
+        """A batch is done."""
+        self.busy_ms[self._at(now_ms)] += run_ms
+        width_ms, punctual, accuracies = self.width_ms, self.punctual, self.accuracy
+        due_ms = now_ms - _TOLERANCE_MS
+        for ticket in tickets:
+            index = int(ticket.arrived_ms / width_ms)
+            if due_ms <= ticket.deadline_ms:
+                punctual[index] += 1
+                accuracies[index] += accuracy
+            else:
+                self.late[index] += 1
 
     def loaded(self, now_ms: float, load_s: float) -> None:
         self.loads[self._at(now_ms)] += 1
@@ -103,8 +115,8 @@ class Tally:
             loads=sum(self.loads),
             evictions=sum(self.evictions),
             load_s_total=self.load_s_total,
-            decision_us_p50=_percentile(self.decisions_ns, 0.50) / 1_000,
-            decision_us_p99=_percentile(self.decisions_ns, 0.99) / 1_000,
+            decision_us_p50=_percentile(self.decisions_s, 0.50) * 1e6,
+            decision_us_p99=_percentile(self.decisions_s, 0.99) * 1e6,
             plan_ms_p50=_percentile(self.plans_s, 0.50) * 1_000,
             plan_ms_p99=_percentile(self.plans_s, 0.99) * 1_000,
             timeline=tuple(self._intervals()),
