@@ -42,7 +42,7 @@ def png(picture: Picture) -> bytes:
     axes[-1].set_xticks([at for at, _ in marks], [text for _, text in marks])
     if len(picture.reports) > 1:
         handles, names = axes[1].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower left", ncols=4, frameon=False, fontsize=9)
+        figure.legend(handles, names, loc="outside lower left", ncols=8, frameon=False, fontsize=9)
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     return buffer.getvalue()
@@ -95,6 +95,7 @@ def _draw_line(axis: "Axes", line: Line, picture: Picture, *, most: float, order
         drawstyle="steps-post" if line.stepped else "default",
         color=colour,
         linewidth=1.7 if line.tone == "c0" else 1.1,
+        clip_on=False,
         label=line.name,
         zorder=order,
     )
