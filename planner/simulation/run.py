@@ -1,5 +1,6 @@
 """Running one simulation: a setting, a trace and the name of a policy in, a report out."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from math import inf
 
@@ -75,12 +76,11 @@ def accuracies(catalog: CatalogSnapshot) -> Mapping[TaskName, tuple[float, ...]]
 def mean_demand(trace: Trace, steps: Mapping[TaskName, tuple[float, ...]]) -> tuple[Demand, ...]:
     """The mean rate of each SLO class over the whole trace."""
     counts: dict[tuple[TaskName, float, float | None], int] = {}
-    for index, latency_ms, floor in zip(
-        trace.task, trace.latency_ms, trace.min_accuracy, strict=True
-    ):
+    asked = Counter(zip(trace.task, trace.latency_ms, trace.min_accuracy, strict=True))
+    for (index, latency_ms, floor), count in asked.items():
         task = trace.tasks[index]
         slo = slo_class(latency_ms, None if floor == -inf else floor, steps.get(task, ()))
-        counts[(task, *slo)] = counts.get((task, *slo), 0) + 1
+        counts[(task, *slo)] = counts.get((task, *slo), 0) + count
     last_s = max(trace.arrival_s[-1], 1.0) if len(trace) else 1.0
     return tuple(
         Demand(task=task, latency_ms=latency_ms, accuracy=floor, qps=count / last_s)
