@@ -113,11 +113,14 @@ class _Kind:
 def _kind(views: Workers, ready: list[frozenset[Key]], before: _Kind | None) -> _Kind:
     if before is not None and _same(views, before.views):
         return before.follow(ready)
-    masks: dict[Key, int] = {}
+    # Workers often hold the same: then each variant is looked at once for all of them.
+    holders: dict[frozenset[Key], int] = {}
     for index, keys in enumerate(ready):
-        bit = 1 << index
+        holders[keys] = holders.get(keys, 0) | 1 << index
+    masks: dict[Key, int] = {}
+    for keys, bits in holders.items():
         for key in keys:
-            masks[key] = masks.get(key, 0) | bit
+            masks[key] = masks.get(key, 0) | bits
     return _Kind(views, ready, masks, {}, masks.keys())
 
 
