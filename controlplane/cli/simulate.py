@@ -12,7 +12,7 @@ import typer
 
 from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
 from controlplane.cli.planning_files import CatalogOption, DevicesOption
-from controlplane.cli.render import percent, seconds, table, usd
+from controlplane.cli.render import ms, percent, seconds, table
 from planner.eviction import RULES
 from planner.policies.registry import POLICIES
 from planner.problem import Objective
@@ -178,18 +178,23 @@ def _show(reports: "Sequence[Report]") -> None:
         ("rejected", [f"{one.rejected:,}" for one in reports]),
         ("violations", [percent(one.violation_ratio) for one in reports]),
         ("accuracy", [percent(one.effective_accuracy) for one in reports]),
-        ("cost USD", [usd(one.cost_usd) for one in reports]),
+        ("cost USD", [_cost(one.cost_usd) for one in reports]),
         ("busy", [percent(one.busy_ratio) for one in reports]),
         ("loads", [f"{one.loads:,}" for one in reports]),
         ("evictions", [f"{one.evictions:,}" for one in reports]),
         ("loading", [seconds(one.load_s_total) for one in reports]),
         ("decision p50", [f"{one.decision_us_p50:.1f} us" for one in reports]),
         ("decision p99", [f"{one.decision_us_p99:.1f} us" for one in reports]),
-        ("plan p50", [f"{one.plan_ms_p50:.1f} ms" for one in reports]),
-        ("plan p99", [f"{one.plan_ms_p99:.1f} ms" for one in reports]),
+        ("plan p50", [f"{ms(one.plan_ms_p50)} ms" for one in reports]),
+        ("plan p99", [f"{ms(one.plan_ms_p99)} ms" for one in reports]),
     ]
     table(
         ["POLICY", *(f">{one.policy}" for one in reports)],
         ([name, *values] for name, values in rows),
         empty="",
     )
+
+
+def _cost(value: float) -> str:
+    """Close policies must not look the same: at least four digits."""
+    return f"{value:,.2f}" if value >= 10 else f"{value:.4f}"
