@@ -20,6 +20,9 @@ from planner.problem import Objective
 
 Units = npt.NDArray[np.float64]
 
+MOST_LATENCIES = 2_000
+"""Different latencies of batches on a kind, up to which its configurations are listed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
@@ -45,9 +48,10 @@ def configurations(
         if not options:
             continue
         table = _Table(menu, options)
-        if table.longest.size > most:
+        if table.longest.size > MOST_LATENCIES:
             return None
-        table = table.without_dominated(objective)
+        table.fill()
+        table.leave_out_dominated(objective)
         for configuration in _of_kind(menu, kind, table, objective, most):
             size += len(configuration.batches)
             if size > most:
@@ -74,7 +78,10 @@ class _Table:
         }
         longest = {b.latency_ms for found in self.frontiers.values() for b in found}
         self.longest: Units = np.array(sorted(longest))
-        self.units: Units = np.array([self._units(index) for index in options])
+        self.units: Units = np.empty((0, 0))
+
+    def fill(self) -> None:
+        self.units = np.array([self._units(index) for index in self.options])
 
     def _units(self, index: int) -> Units:
         """Infinite where not even the smallest batch is in time."""
@@ -95,14 +102,13 @@ class _Table:
             key=lambda b: b.latency_ms,
         )
 
-    def without_dominated(self, objective: Objective) -> "_Table":
-        """Without columns and offers that others make superfluous."""
+    def leave_out_dominated(self, objective: Objective) -> None:
+        """Leave out columns and offers that others make superfluous."""
         columns = _columns(self.units)
         self.longest, self.units = self.longest[columns], self.units[:, columns]
         rows = self._rows(objective)
         self.options = [self.options[row] for row in rows]
         self.units = self.units[rows]
-        return self
 
     def _rows(self, objective: Objective) -> list[int]:
         """The rows of offers that no other offer replaces at every longest batch."""

@@ -5,7 +5,7 @@ whatever stands there when the time is up is a plan.
 """
 
 from collections.abc import Iterable, Sequence
-from math import fsum, inf
+from math import floor, fsum, inf
 from typing import NamedTuple
 
 from planner.capacity import SLACK
@@ -27,11 +27,12 @@ class Room(NamedTuple):
 
 
 class Device:
-    """One opened device: its kind and what runs on it."""
+    """An opened device, or many that are alike: their kind and what runs on each."""
 
     __slots__ = (
         "_menu",
         "allowed_ms",
+        "count",
         "kind",
         "left",
         "longest_ms",
@@ -41,6 +42,8 @@ class Device:
     )
 
     kind: int
+    count: int
+    """How many devices this stands for. What is full is kept once; nothing is added to many."""
     parts: dict[int, tuple[Batch, float]]
     """Per option: the batch it runs in and its rate."""
     left: float
@@ -53,6 +56,7 @@ class Device:
     def __init__(self, menu: Menu, kind: int) -> None:
         self._menu = menu
         self.kind = kind
+        self.count = 1
         self.parts = {}
         self.offers: set[int] = set()
         self._measure()
@@ -141,6 +145,7 @@ class Device:
 
     def copy(self) -> "Device":
         made = Device(self._menu, self.kind)
+        made.count = self.count
         made.parts = dict(self.parts)
         made._measure()
         return made
@@ -165,20 +170,6 @@ class Draft:
         made.missing = list(self.missing)
         return made
 
-    def can_open(self, kind: int, count: int = 1) -> bool:
-        """Whether counts and pools allow more devices of a kind."""
-        problem = self.menu.problem
-        if self.opened[kind] + count > self.menu.counts[kind]:
-            return False
-        for pool in problem.pools:
-            used = sum(
-                pool.uses.get(other.name, 0.0) * (self.opened[n] + (count if n == kind else 0))
-                for n, other in enumerate(problem.kinds)
-            )
-            if used > pool.capacity * (1 + SLACK):
-                return False
-        return True
-
     def open(self, kind: int) -> Device:
         device = Device(self.menu, kind)
         self.devices.append(device)
@@ -188,9 +179,34 @@ class Draft:
     def close(self, device: Device) -> None:
         """Give a device back; what it served is missing again."""
         for index, (_, qps) in device.parts.items():
-            self.missing[self.menu.options[index].demand] += qps
+            self.missing[self.menu.options[index].demand] += qps * device.count
         self.devices.remove(device)
-        self.opened[device.kind] -= 1
+        self.opened[device.kind] -= device.count
+
+    def take_in(self, device: Device, count: int = 1) -> None:
+        """Open this many of a device that was filled outside; they must be allowed."""
+        device.count = count
+        self.devices.append(device)
+        self.opened[device.kind] += count
+        for index, (_, qps) in device.parts.items():
+            demand = self.menu.options[index].demand
+            left = self.missing[demand] - qps * count
+            self.missing[demand] = left if left > ROUNDING * self.menu.rates[demand] else 0.0
+
+    def openable(self, kind: int) -> int:
+        """How many more of a kind counts and pools allow."""
+        problem = self.menu.problem
+        most = self.menu.counts[kind] - self.opened[kind]
+        for pool in problem.pools:
+            uses = pool.uses.get(problem.kinds[kind].name, 0.0)
+            if uses <= 0:
+                continue
+            used = sum(
+                pool.uses.get(other.name, 0.0) * self.opened[n]
+                for n, other in enumerate(problem.kinds)
+            )
+            most = min(most, floor((pool.capacity - used) / uses + SLACK))
+        return max(0, most)
 
     def serve(self, device: Device, index: int, room: Room, qps: float) -> None:
         """Serve up to ``qps`` of a class in a room."""
@@ -218,7 +234,7 @@ class Draft:
     def weighed(self) -> float:
         """Sum of rate x accuracy."""
         return fsum(
-            qps * self.menu.options[index].accuracy
+            qps * self.menu.options[index].accuracy * device.count
             for device in self.devices
             for index, (_, qps) in device.parts.items()
         )
@@ -252,7 +268,9 @@ def finish(
     """The draft as a solution. Devices are grouped by kind, those that do nothing left out."""
     menu = draft.menu
     names = [kind.name for kind in menu.problem.kinds]
-    devices = sorted((d for d in draft.devices if d.parts), key=lambda device: device.kind)
+    devices = sorted(
+        (d for d in draft.devices if d.parts for _ in range(d.count)), key=lambda d: d.kind
+    )
     parts = [_assignments(menu, at, device) for at, device in enumerate(devices)]
     assignments = tuple(part for found in parts for part in found)
     served = fsum(part.qps for part in assignments)

@@ -10,17 +10,21 @@ variant and some are not served, at a high price everyone takes the fastest.
 from collections.abc import Callable, Sequence
 from math import inf
 
-from planner.draft import ROUNDING, Device, Draft, better, finish
+from planner.draft import Device, Draft, better, finish
 from planner.menu import Menu
 from planner.pack import pack
 from planner.problem import Objective, Problem, Solution
 
 EFFORT = 60_000
 """Tries of an option on a device that improvement may take: a few hundred ms at most."""
+RUINED = 24
+"""Devices that improvement takes out, alone and in pairs."""
 SEEDS = 12
 """Classes that are tried as the first of a new device."""
 SMALL = 2_000
 """Classes x devices up to which devices are opened one by one."""
+ROOMS = 32
+"""Devices with room that parts are moved to."""
 PRICES = 12
 """Steps of the search for the price of device time."""
 
@@ -166,7 +170,7 @@ def _next_device(draft: Draft, ranking: _Ranking) -> Device | None:
     best: tuple[float, float] | None = None
     chosen: Device | None = None
     for kind in range(len(menu.counts)):
-        if not draft.can_open(kind):
+        if not draft.openable(kind):
             continue
         able = [c for c in missing if ranking.by_kind[c][kind]]
         density = {
@@ -183,7 +187,8 @@ def _next_device(draft: Draft, ranking: _Ranking) -> Device | None:
                 best, chosen = score, device
     if chosen is None:
         return None
-    return _take_in(draft, chosen)
+    draft.take_in(chosen)
+    return chosen
 
 
 def _seeds(menu: Menu, order: Sequence[int]) -> Sequence[int]:
@@ -209,25 +214,15 @@ def _fill(draft: Draft, ranking: _Ranking, device: Device, order: Sequence[int])
     return worth
 
 
-def _take_in(draft: Draft, device: Device) -> Device:
-    """Open a filled device and count what it serves."""
-    draft.devices.append(device)
-    draft.opened[device.kind] += 1
-    for index, (_, qps) in device.parts.items():
-        demand = draft.menu.options[index].demand
-        left = draft.missing[demand] - qps
-        draft.missing[demand] = left if left > ROUNDING * draft.menu.rates[demand] else 0.0
-    return device
-
-
 def _repeat(draft: Draft, device: Device) -> None:
     """Open the same device again as long as one class alone fills it."""
     if len(device.parts) != 1:
         return
     [(index, (_, qps))] = device.parts.items()
     demand = draft.menu.options[index].demand
-    while draft.missing[demand] >= qps and draft.can_open(device.kind):
-        _take_in(draft, device.copy())
+    more = min(draft.openable(device.kind), int(draft.missing[demand] / qps))
+    for _ in range(more):
+        draft.take_in(device.copy())
 
 
 def _improve(draft: Draft, ranking: _Ranking, objective: Objective, stop: Stop) -> Draft:
@@ -236,9 +231,12 @@ def _improve(draft: Draft, ranking: _Ranking, objective: Objective, stop: Stop) 
     improved = True
     while improved and not stop():
         improved = False
-        count = len(draft.devices)
-        pairs = [(a,) for a in range(count)] + [(a, b) for a in range(count) for b in range(a)]
-        step = max(1, len(draft.menu.options) * max(1, count) // 4)
+        single = [at for at, device in enumerate(draft.devices) if device.count == 1]
+        # The emptiest are the easiest to do without.
+        single.sort(key=lambda at: -draft.devices[at].left)
+        single = single[:RUINED]
+        pairs = [(a,) for a in single] + [(a, b) for a in single for b in single if b < a]
+        step = max(1, len(draft.menu.options) * max(1, len(draft.devices)) // 4)
         for out in pairs:
             effort -= step
             if effort < 0 or stop():
@@ -279,28 +277,35 @@ def _accurate(menu: Menu, stop: Stop) -> Draft:
 
 
 def upgrade(draft: Draft, stop: Stop = lambda: False) -> Draft:
-    """Move parts to more accurate variants while there is room, the largest gain first."""
+    """Move parts to more accurate variants while there is room, the least accurate first."""
     menu = draft.menu
     for kind in range(len(menu.counts)):
-        while draft.can_open(kind) and len(draft.devices) < EFFORT:
+        for _ in range(min(draft.openable(kind), ROOMS)):
             draft.open(kind)
-    for device in list(draft.devices):
-        if stop():
-            break
-        for index in sorted(device.parts, key=lambda i: menu.options[i].accuracy):
-            _move_up(draft, device, index)
+    rooms = [device for device in draft.devices if device.count == 1 and device.left > 1e-6]
+    rooms = sorted(rooms, key=lambda device: -device.left)[:ROOMS]
+    top = [max((menu.options[i].accuracy for i in found), default=0.0) for found in menu.of_class]
+    moving = [
+        (menu.options[index].accuracy - top[menu.options[index].demand], at, index)
+        for at, device in enumerate(draft.devices)
+        if device.count == 1
+        for index in device.parts
+    ]
+    for gap, at, index in sorted(moving)[: ROOMS * ROOMS]:
+        if gap < 0 and not stop():
+            _move_up(draft.devices[at], index, rooms, menu)
     draft.drop_empty()
     return draft
 
 
-def _move_up(draft: Draft, device: Device, index: int) -> None:
-    menu = draft.menu
+def _move_up(device: Device, index: int, rooms: Sequence[Device], menu: Menu) -> None:
+    """Serve a part, or what there is room for of it, by something more accurate elsewhere."""
     option = menu.options[index]
     for other in sorted(menu.of_class[option.demand], key=lambda i: -menu.options[i].accuracy):
         if menu.options[other].accuracy <= option.accuracy:
             return
-        for target in draft.devices:
-            if target is device or target.kind != menu.options[other].kind or target.left <= 1e-9:
+        for target in rooms:
+            if target is device or target.kind != menu.options[other].kind:
                 continue
             room = target.room(other)
             if room is None:

@@ -6,7 +6,7 @@ memory is short, the order is that of memory, and a device is filled with what f
 """
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import floor, inf
 
 from planner.draft import Device, Draft, Room
 from planner.menu import Menu
@@ -36,7 +36,7 @@ def pack(draft: Draft, shares: Mapping[int, float]) -> list[int]:
         wanted[kind] = draft.opened[kind] + len(best)
         # The fullest first: if counts cut the plan short, the least is lost.
         for device in sorted(best, key=lambda device: device.left):
-            if not draft.can_open(kind):
+            if not draft.openable(kind):
                 break
             opened = draft.open(kind)
             for index, (batch, qps) in device.parts.items():
@@ -52,14 +52,12 @@ def _whole_devices(draft: Draft, kind: int, shares: Mapping[int, float]) -> dict
         option = menu.options[index]
         rate = share * menu.rates[option.demand]
         whole = menu.problem.load * 1000 / option.alone.unit_ms if option.alone.unit_ms else inf
-        while rate >= whole * (1 - 1e-9) and draft.can_open(kind):
-            device = draft.open(kind)
-            room = device.room(index)
-            if room is None:
-                break
-            before = draft.missing[option.demand]
-            draft.serve(device, index, room, rate)
-            rate -= before - draft.missing[option.demand]
+        count = min(draft.openable(kind), floor(rate / whole * (1 + 1e-12))) if whole < inf else 0
+        if count:
+            device = Device(menu, kind)
+            device.put(index, option.alone, whole)
+            draft.take_in(device, count)
+            rate -= whole * count
         if rate > 1e-11 * menu.rates[option.demand]:
             rests[index] = rate
     return rests

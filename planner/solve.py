@@ -18,6 +18,8 @@ from planner.problem import Clock, Objective, Problem, Solution
 
 SMALL = 2_500
 """Options summed over configurations up to which a problem is solved exactly."""
+FEW = 400
+"""Options that matter, up to which configurations are listed at all."""
 DONE = 1e-6
 """A gap that is none."""
 
@@ -77,7 +79,8 @@ class _Search:
         self.offer(plan(self.menu, self.objective, lambda: self.out_of_time), "best fit")
 
     def exact(self) -> None:
-        listed = configurations(self.menu, self.objective, most=SMALL)
+        few = len(self.relaxation.options) <= FEW
+        listed = configurations(self.menu, self.objective, most=SMALL) if few else None
         if listed is not None:
             found = exactly(self.menu, listed, self.objective, left=self.left)
             self.offer(found.draft, "exact over configurations")
