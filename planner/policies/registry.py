@@ -10,6 +10,7 @@ POLICIES = {
     "infaas": "planner.policies.infaas",
     "proteus": "planner.policies.proteus",
     "clipper": "planner.policies.static:clipper",
+    "clipper-cheapest": "planner.policies.static:clipper_cheapest",
     "static-best": "planner.policies.static:best",
     "static-cheapest": "planner.policies.static:cheapest",
 }

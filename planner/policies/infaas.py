@@ -1,0 +1,423 @@
+"""INFaaS (Romero et al., USENIX ATC'21): reactive selection and scaling, without deadlines.
+
+The numbers are in ``planner.policies.infaas_rules``; this is who is asked when. Each second
+overloaded replicas are blacklisted, variants replicated, upgraded or stepped down, and workers
+added. Selection (section 4): the last five picks, then a scan by accuracy from the floor upwards,
+as far as the look-up budget goes; of the running variants the one with the least slack, else the
+one that starts soonest.
+
+Where the paper is silent, and what was assumed:
+
+* Workers batch whatever waits, oldest first, up to the batch by which the variant is judged.
+* Queries are counted against the replica they were sent to; of the replicas of a variant, the one
+  with the least in this second is next. Rates for scaling are smoothed (weight 0.5).
+* If skipping fast variants for a loose SLO leaves none, they are not skipped; if no GPU variant
+  meets the SLO at its batch, those that meet it with one row are taken.
+* If a task runs but all of it is blacklisted, the query goes to the replica with the least
+  outstanding, and what would have been picked cold is loaded within the second.
+* A variant is loaded on the least utilised worker that has the memory, at random among equals, the
+  one that holds least first. If none has, the simulator's eviction makes room where nothing runs.
+* Upgrading looks at all variants of the task on all device kinds that meet the highest floor and
+  the tightest latency of the last second's queries: the simulator's variants are an architecture
+  each. The fastest is the one with the highest rate.
+* A step down unloads one replica, where the fewest others are. A single replica gets no vote unless
+  nothing arrives, so stepping down to the CPU would never differ from unloading.
+* Under the objective ``cost``, workers follow the demand. Utilisation is the rate over the peak
+  rate of all that workers hold, so that several workers can be added at once. A worker is released
+  once it has held nothing for a minute, the least that is billed.
+* Under ``instant`` nothing is counted and only selection is left.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import inf
+
+from planner.policies import infaas_rules as rules
+from planner.policies.fifo import FifoQueue
+from planner.policies.offers import (
+    INFEASIBLE,
+    NOWHERE,
+    UNKNOWN,
+    Held,
+    answering,
+    chosen,
+    cold,
+    permits,
+)
+from planner.policies.policy import Brief
+from planner.problem import Objective
+from planner.queue import Queue
+from planner.simulation.fleet import LEAST_BILLED_MS, Fleet, Key, Replica, Worker
+from planner.types import Action, Candidate, Choice, Load, Query, Refusal, Scale, Unload
+from variants.types import DeviceKindName, TaskName, WorkerId
+
+SMOOTHING = 0.5
+"""Weight of the last second in the rates that scaling looks at."""
+
+Asked = tuple[TaskName, float, float | None, float | None]
+
+
+def make(brief: Brief, fleet: Fleet) -> "Infaas":
+    return Infaas(brief, fleet)
+
+
+class Infaas:
+    """Picks a variant for every query; grows and shrinks what is loaded as queries come."""
+
+    tick_s = 1.0
+
+    def __init__(self, brief: Brief, fleet: Fleet) -> None:
+        self._setting = brief.setting
+        self._fleet = fleet
+        self._held = Held(fleet)
+        self._offers = {
+            task: tuple(_Offer(candidate) for candidate in found)
+            for task, found in answering(fleet, brief.setting.kinds).items()
+        }
+        self._all = [offer for offers in self._offers.values() for offer in offers]
+        self._batch = {offer.it.table: offer.batch for offer in self._all}
+        self._suitable: dict[Asked, tuple[_Offer, ...]] = {}
+        self._recent: dict[TaskName, list[_Offer]] = {}
+        self._blacklist: set[Replica] = set()
+        self._seen: dict[Replica, _Seen] = {}
+        self._wanted: dict[TaskName, _Offer] = {}
+        """What to load for a task all of whose replicas are blacklisted."""
+        self._utilisation: dict[WorkerId, float] = {}
+        self._busy_ms: dict[WorkerId, float] = {}
+        self._empty_since_s: dict[WorkerId, float] = {}
+
+    def queue(self) -> Queue:
+        return FifoQueue(lambda _, table: self._batch[table])
+
+    def changed(self) -> None:
+        self._held.stale = True
+
+    # -- selection --------------------------------------------------------------------------------
+
+    def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
+        asked = (query.task, query.latency_ms, query.accuracy, query.cost)
+        suitable = self._suitable.get(asked)
+        if suitable is None:
+            suitable = self._suitable[asked] = self._scan(query)
+        if not suitable:
+            return INFEASIBLE if query.task in self._offers else UNKNOWN
+        recent = self._recent.setdefault(query.task, [])
+        for offer in recent:
+            if offer in suitable:
+                replica = self._least_asked(offer, query)
+                if replica is not None:
+                    return self._sent(offer, replica, query, now_ms)
+        # The least slack first.
+        for offer in suitable:
+            replica = self._least_asked(offer, query)
+            if replica is not None:
+                self._note(recent, offer)
+                return self._sent(offer, replica, query, now_ms)
+        return self._without(suitable, recent, query, now_ms)
+
+    def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
+        return self.choose(query, now_ms)
+
+    def _scan(self, query: Query) -> tuple["_Offer", ...]:
+        """What may answer a query, the least slack first."""
+        fitting = [offer for offer in self._offers.get(query.task, ()) if permits(query, offer.it)]
+        fitting = fitting[: rules.scan_budget(query.latency_ms)]
+        kept = [offer for offer in fitting if offer.fitted_ms <= query.latency_ms]
+        if not kept:
+            kept = [offer for offer in fitting if offer.it.table.ms[1] <= query.latency_ms]
+        if query.latency_ms > rules.LOOSE_MS:
+            kept = [offer for offer in kept if offer.fitted_ms >= rules.LOOSE_MS] or kept
+        return tuple(sorted(kept, key=lambda offer: (-offer.fitted_ms, offer.it.variant)))
+
+    def _note(self, recent: list["_Offer"], offer: "_Offer") -> None:
+        if offer in recent:
+            recent.remove(offer)
+        recent.insert(0, offer)
+        del recent[rules.RECENT :]
+
+    def _least_asked(self, offer: "_Offer", query: Query) -> Replica | None:
+        """The running replica with the least queries of this second that is not blacklisted."""
+        best: Replica | None = None
+        least = 0
+        for replica in self._running(offer):
+            if replica in self._blacklist or replica.worker.id == query.avoid:
+                continue
+            seen = self._seen.get(replica)
+            count = seen.asked if seen is not None else 0
+            if best is None or count < least:
+                best, least = replica, count
+        return best
+
+    def _running(self, offer: "_Offer") -> Sequence[Replica]:
+        if self._held.stale:
+            for other in self._all:
+                other.running = None
+        if offer.running is None:
+            ready = self._held.ready(offer.key)
+            offer.running = [r for r in ready if r.candidate is offer.it]
+        return offer.running
+
+    def _sent(self, offer: "_Offer", replica: Replica, query: Query, now_ms: float) -> Choice:
+        seen = self._seen.get(replica)
+        if seen is None:
+            seen = self._seen[replica] = _Seen()
+        seen.asked += 1
+        offer.count(query)
+        return chosen(replica, query, now_ms)
+
+    def _without(
+        self, suitable: Sequence["_Offer"], recent: list["_Offer"], query: Query, now_ms: float
+    ) -> Choice | Refusal:
+        """Nothing suitable runs, or all of it is blacklisted."""
+        soonest = min(suitable, key=lambda offer: offer.start_ms)
+        busy = [r for o in suitable for r in self._running(o) if r.worker.id != query.avoid]
+        if busy:
+            self._wanted[query.task] = soonest
+            replica = min(busy, key=lambda replica: replica.in_flight)
+            return self._sent(self._offer(replica), replica, query, now_ms)
+        for offer in suitable:
+            for replica in self._held.loading(offer.key):
+                if replica.candidate is offer.it and replica.worker.id != query.avoid:
+                    return self._sent(offer, replica, query, now_ms)
+        soonest.count(query)
+        for offer in sorted(suitable, key=lambda offer: offer.start_ms):
+            host = self._host(offer, query.draw, query.avoid)
+            if host is not None:
+                self._note(recent, offer)
+                self._held.stale = True
+                return cold(offer.it, host)
+        return NOWHERE
+
+    def _offer(self, replica: Replica) -> "_Offer":
+        return next(o for o in self._offers[replica.key[0]] if o.it is replica.candidate)
+
+    def _host(self, offer: "_Offer", draw: int, avoid: WorkerId | None = None) -> Worker | None:
+        """Where to load a variant: where there is memory, else where eviction might make some."""
+        able = [
+            worker
+            for worker in self._fleet.workers.values()
+            if worker.kind.name == offer.it.device_kind
+            and not worker.draining
+            and worker.id != avoid
+            and offer.key not in worker.replicas
+        ]
+        roomy = [worker for worker in able if worker.free_mib >= offer.it.memory_mib]
+        if not roomy:
+            return max(able, key=lambda w: (w.free_mib, w.id), default=None)
+        least = min(self._rank(worker) for worker in roomy)
+        equal = [worker for worker in roomy if self._rank(worker) == least]
+        return equal[draw % len(equal)]
+
+    def _rank(self, worker: Worker) -> tuple[float, int]:
+        return (round(self._utilisation.get(worker.id, 0.0), 1), len(worker.replicas))
+
+    # -- each second ------------------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> Iterable[Action]:
+        """Blacklist, scale variants, step down, scale workers."""
+        self._held.stale = True
+        self._measure()
+        self._judge()
+        actions: list[Action] = []
+        taken: dict[WorkerId, float] = {}
+        short: dict[DeviceKindName, int] = {}
+        for offer in self._all:
+            offer.pass_second()
+        for offer in self._wanted.values():
+            if not self._held.loading(offer.key):
+                actions += self._grow(offer, 1, taken, short)
+        self._wanted.clear()
+        for offer in self._all:
+            replicas = [r for r in self._running(offer) if not r.worker.draining]
+            loading = [r for r in self._held.loading(offer.key) if r.candidate is offer.it]
+            if replicas or loading:
+                actions += self._scale_variant(offer, replicas, len(loading), taken, short)
+        if self._setting.objective is Objective.COST:
+            actions += self._scale_workers(now_s, short)
+        return actions
+
+    def _measure(self) -> None:
+        """Utilisation of each worker over the last second."""
+        for worker in self._fleet.workers.values():
+            before = self._busy_ms.get(worker.id, 0.0)
+            self._busy_ms[worker.id] = worker.busy_ms
+            self._utilisation[worker.id] = (worker.busy_ms - before) / (1_000 * self.tick_s)
+
+    def _judge(self) -> None:
+        """Blacklist the overloaded, and forgive those that recovered."""
+        blacklist: set[Replica] = set()
+        seen: dict[Replica, _Seen] = {}
+        for offer in self._all:
+            for replica in self._running(offer):
+                load, seen[replica] = self._load(replica)
+                judge = rules.recovered if replica in self._blacklist else rules.overloaded
+                verdict = judge(load, offer.fitted_ms, offer.batch, 1, offer.gpu)
+                if verdict is not (replica in self._blacklist):
+                    blacklist.add(replica)
+        self._blacklist, self._seen = blacklist, seen
+
+    def _load(self, replica: Replica) -> tuple[rules.Load, "_Seen"]:
+        before = self._seen.get(replica) or _Seen()
+        done = replica.done - before.done
+        mean_ms = (replica.done_ms - before.done_ms) / done if done else 0.0
+        after = _Seen()
+        after.done, after.done_ms = replica.done, replica.done_ms
+        return rules.Load(mean_ms, before.asked / self.tick_s, replica.in_flight), after
+
+    def _scale_variant(
+        self,
+        offer: "_Offer",
+        running: Sequence[Replica],
+        loading: int,
+        taken: dict[WorkerId, float],
+        short: dict[DeviceKindName, int],
+    ) -> list[Action]:
+        """Replicate, upgrade or step down one variant."""
+        replicas = len(running) + loading
+        lacking = rules.lacking_qps(offer.qps, replicas, offer.thr, offer.it.load_ms)
+        count = rules.more_replicas(lacking, offer.thr)
+        offer.votes = rules.votes(offer.votes, offer.qps, replicas, offer.thr)
+        if count:
+            best, need = offer, count
+            replicate_ms = rules.scaling_cost_ms(count, offer.it.load_ms, self._room(offer))
+            for other in self._faster(offer):
+                more = rules.more_replicas(lacking, other.thr)
+                upgrade_ms = rules.scaling_cost_ms(more, other.it.load_ms, self._room(other))
+                if rules.upgrades(replicate_ms, upgrade_ms):
+                    best, need = other, more
+                    break
+            return self._grow(best, need, taken, short)
+        if rules.steps_down(offer.votes, offer.gpu) and running:
+            offer.votes = 0
+            leaves = min(running, key=lambda r: (len(r.worker.replicas), r.in_flight))
+            return [Unload(worker=leaves.worker.id, task=offer.key[0], variant=offer.key[1])]
+        return []
+
+    def _room(self, offer: "_Offer") -> int:
+        """How many more devices could hold a variant."""
+        return sum(
+            1
+            for worker in self._fleet.workers.values()
+            if worker.kind.name == offer.it.device_kind
+            and not worker.draining
+            and offer.key not in worker.replicas
+            and worker.free_mib >= offer.it.memory_mib
+        )
+
+    def _faster(self, offer: "_Offer") -> list["_Offer"]:
+        """What a variant can be upgraded to, the fastest first."""
+        found = [
+            other
+            for other in self._offers[offer.key[0]]
+            if other.thr > offer.thr
+            and other.it.accuracy >= offer.floor
+            and other.fitted_ms <= offer.tightest_ms
+        ]
+        return sorted(found, key=lambda other: -other.thr)
+
+    def _grow(
+        self,
+        offer: "_Offer",
+        count: int,
+        taken: dict[WorkerId, float],
+        short: dict[DeviceKindName, int],
+    ) -> list[Action]:
+        """Load a variant on more devices; what finds no device is noted in ``short``."""
+        hosts = [
+            worker
+            for worker in self._fleet.workers.values()
+            if worker.kind.name == offer.it.device_kind
+            and not worker.draining
+            and offer.key not in worker.replicas
+            and worker.free_mib - taken.get(worker.id, 0.0) >= offer.it.memory_mib
+        ]
+        hosts.sort(key=lambda worker: (taken.get(worker.id, 0.0) > 0.0, *self._rank(worker)))
+        for worker in hosts[:count]:
+            taken[worker.id] = taken.get(worker.id, 0.0) + offer.it.memory_mib
+        kind = offer.it.device_kind
+        short[kind] = short.get(kind, 0) + max(0, count - len(hosts))
+        return [
+            Load(worker=worker.id, task=offer.key[0], variant=offer.key[1])
+            for worker in hosts[:count]
+        ]
+
+    def _scale_workers(self, now_s: float, short: dict[DeviceKindName, int]) -> list[Action]:
+        """Order workers where all of a kind are busy; release what has been empty for a while."""
+        actions: list[Action] = []
+        work: dict[DeviceKindName, float] = {}
+        for offer in self._all:
+            kind = offer.it.device_kind
+            work[kind] = work.get(kind, 0.0) + offer.qps / offer.thr
+        idle = self._idle(now_s)
+        for setting in self._setting.kinds:
+            have = self._fleet.count(setting.name)
+            need = rules.workers_needed(work.get(setting.name, 0.0))
+            ordered = sum(1 for w in self._fleet.ordered.values() if w.kind.name == setting.name)
+            need = max(need, have + min(short.get(setting.name, 0), setting.count) - ordered)
+            if need > have:
+                actions.append(Scale(device_kind=setting.name, count=min(need, setting.count)))
+            elif need < have and idle.get(setting.name):
+                leave = min(have - need, idle[setting.name])
+                actions.append(Scale(device_kind=setting.name, count=have - leave))
+        return actions
+
+    def _idle(self, now_s: float) -> dict[DeviceKindName, int]:
+        """Workers by kind that have held nothing for a minute."""
+        found: dict[DeviceKindName, int] = {}
+        for worker in self._fleet.workers.values():
+            if worker.replicas or worker.draining:
+                self._empty_since_s.pop(worker.id, None)
+                continue
+            since_s = self._empty_since_s.setdefault(worker.id, now_s)
+            if now_s - since_s >= LEAST_BILLED_MS / 1_000:
+                found[worker.kind.name] = found.get(worker.kind.name, 0) + 1
+        return found
+
+
+class _Offer:
+    """A variant on a device kind with what INFaaS knows of it."""
+
+    __slots__ = (
+        "batch", "count_s", "fitted_ms", "floor", "gpu", "it", "key", "next_floor", "next_ms",
+        "qps", "running", "start_ms", "thr", "tightest_ms", "votes",
+    )  # fmt: skip
+
+    def __init__(self, it: Candidate) -> None:
+        self.it = it
+        self.key: Key = (it.task, it.variant)
+        self.gpu = rules.is_gpu(it.device_kind)
+        self.batch = rules.judged_batch(it.table, self.gpu)
+        self.fitted_ms = rules.fitted_ms(it.table, self.gpu)
+        self.thr = rules.peak_qps(self.fitted_ms, self.batch)
+        self.start_ms = rules.START_MS + it.load_ms + self.fitted_ms
+        self.running: list[Replica] | None = None
+        self.qps = 0.0
+        self.votes = 0
+        self.count_s = 0
+        self.floor, self.tightest_ms = -inf, inf
+        """Of the queries of the last second that had any."""
+        self.next_floor, self.next_ms = -inf, inf
+
+    def count(self, query: Query) -> None:
+        self.count_s += 1
+        self.next_ms = min(self.next_ms, query.latency_ms)
+        if query.accuracy is not None and query.accuracy > self.next_floor:
+            self.next_floor = query.accuracy
+
+    def pass_second(self) -> None:
+        self.qps += SMOOTHING * (self.count_s - self.qps)
+        if self.qps < 1e-3:
+            self.qps = 0.0
+        if self.count_s:
+            self.floor, self.tightest_ms = self.next_floor, self.next_ms
+        self.count_s, self.next_floor, self.next_ms = 0, -inf, inf
+
+
+class _Seen:
+    """What was counted of a replica: sent in this second, done until the last."""
+
+    __slots__ = ("asked", "done", "done_ms")
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.done = 0
+        self.done_ms = 0.0
