@@ -11,6 +11,7 @@ with little history, ``planner.forecast.adaptive`` answers.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -24,6 +25,7 @@ from planner.points import Adaptive, Rows
 K = TypeVar("K")
 Array = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
+Number = TypeVar("Number", bound=np.generic)
 
 LEVELS = (0.5, 0.9, 0.95, 0.99)
 """Quantiles there is a model for."""
@@ -37,11 +39,17 @@ MOST_ROWS = 20_000
 IDLE_S = 86_400.0
 """A key of which nothing came for this long is forgotten."""
 
+JUDGED_S = 21_600.0
+"""Time over which the model's own errors correct it."""
+TREES, LEAVES, LEAF_ROWS = 25, 15, 60
+"""Few and coarse: a day has about ten jumps, and more trees learn each of them by heart."""
+
 _LOOK_BACK = 180
-"""Minutes, or whatever the horizon is, that features look back."""
+"""Horizons, minutes as a rule, that features look back."""
 _MEANS = (2, 3, 6, 15, 30, 90, 180)
 """Buckets that means are taken over."""
 _HOUR_S = 3_600.0
+_CLOCK_FEATURES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +66,7 @@ class Lesson:
     """Buckets in the horizon."""
     horizon_s: float
     levels: tuple[float, ...]
+    clock: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,10 @@ class Model:
 
 
 class LearnedForecaster(Generic[K]):
-    """``planner.forecast.Forecaster`` for the quantiles in ``levels``."""
+    """``planner.forecast.Forecaster`` for the quantiles in ``levels``.
+
+    With ``clock=False`` it does not see the time within the hour.
+    """
 
     def __init__(
         self,
@@ -80,7 +92,9 @@ class LearnedForecaster(Generic[K]):
         step_s: float = STEP_S,
         horizon_s: float = HORIZON_S,
         memory_s: float = MEMORY_S,
+        clock: bool = True,
     ) -> None:
+        self._clock = clock
         self._fallback = fallback or adaptive(step_s=step_s, horizon_s=horizon_s)
         self._levels = tuple(levels)
         self._buckets: Buckets[K] = Buckets(step_s)
@@ -91,6 +105,11 @@ class LearnedForecaster(Generic[K]):
         self._rates = np.zeros((0, self._width), np.float32)
         self._points = np.zeros((0, self._width), np.float32)
         self._since = np.zeros(0, np.int64)
+        self._forecasts = np.full((0, len(self._levels)), np.nan)
+        self._pending = np.full((0, self._ahead, len(self._levels)), np.nan)
+        self._errors = np.full((0, int(JUDGED_S / step_s), len(self._levels)), np.nan, np.float32)
+        self._made = np.zeros(0, np.int64)
+        self._shifts = np.zeros((0, len(self._levels)))
         self._ends_s = np.full(self._width, np.nan)
         self._taught_s = float("-inf")
         self._model: Model | None = None
@@ -104,6 +123,7 @@ class LearnedForecaster(Generic[K]):
             self._rates[:, column] = rates
             self._points[:, column] = self._point.advance(slot, rates)
             self._ends_s[column] = self._buckets.end_s(slot)
+            self._judge(slot)
         self._forget()
 
     def predict(self, quantiles: Sequence[float]) -> Mapping[K, tuple[float, ...]]:
@@ -116,29 +136,66 @@ class LearnedForecaster(Generic[K]):
         unknown = [level for level in quantiles if level not in self._levels]
         if unknown:
             raise ValueError(f"no model for the quantile {unknown[0]}; there are {self._levels}")
-        old = int(FIRST_LESSON_S / self._buckets.step_s)
-        [rows] = np.nonzero(self._buckets.slot - self._since >= old)
+        columns = [self._levels.index(level) for level in quantiles]
+        unit = 1.0 / self._horizon_s
+        found = (self._forecasts[:, columns] + unit) * np.exp(self._shifts[:, columns]) - unit
+        found = np.maximum.accumulate(np.maximum(found, 0.0), axis=1)
+        for key, values in zip(self._buckets.rows, found.tolist(), strict=True):
+            if key in answer and values[0] == values[0]:  # not NaN
+                answer[key] = tuple(values)
+        return answer
+
+    def _judge(self, slot: int) -> None:
+        """Note how far the forecast that is over now was off, and make a new one.
+
+        Trees that fit the past too well are too sure of themselves. So each quantile is moved by
+        the same quantile of its own errors in the last ``JUDGED_S``, for each key (conformal
+        prediction, as Romano et al., NeurIPS'19, section 4, over a trailing window).
+        """
+        if self._model is None:
+            return
+        pending = slot % self._ahead
+        last = self._rates[:, self._columns(self._ahead, slot + 1)]
+        unit = 1.0 / self._horizon_s
+        actual = last.mean(axis=1, dtype=np.float64)[:, None]
+        error = np.log((actual + unit) / (self._pending[:, pending] + unit))
+        [rows] = np.nonzero(~np.isnan(error[:, 0]))
+        self._errors[rows, self._made[rows] % self._errors.shape[1]] = error[rows]
+        self._made[rows] += 1
+        self._forecasts = self._pending[:, pending] = self._raw(slot)
+        if pending == 0:
+            self._shifts = self._corrections()
+
+    def _raw(self, slot: int) -> Array:
+        """(rows, levels) as the model has them, at the end of a bucket; NaN for young keys."""
+        found = np.full((len(self._since), len(self._levels)), np.nan)
+        columns = self._columns(_LOOK_BACK * self._ahead, slot + 1)
+        points = self._points[:, columns[-1]].astype(np.float64)
+        old = slot + 1 - self._since >= int(FIRST_LESSON_S / self._buckets.step_s)
+        [rows] = np.nonzero(old & ~np.isnan(points))
         if self._model is None or not len(rows):
-            return answer
-        columns = self._columns(_LOOK_BACK * self._ahead)
-        points = self._points[rows, columns[-1]].astype(np.float64)
-        base = _base(points, self._horizon_s)
+            return found
+        base = _base(points[rows], self._horizon_s)
         ends_s = np.full(len(rows), self._ends_s[columns[-1]])
         features = _features(
             self._rates[np.ix_(rows, columns)], base, ends_s, self._ahead, self._horizon_s
         )
-        found = np.column_stack(
-            [
-                base * np.maximum(self._model.regressors[level].predict(features), 0.0)
-                for level in quantiles
-            ]
-        )
-        found = np.maximum.accumulate(found, axis=1)
-        keys = list(self._buckets.rows)
-        for row, values in zip(rows, found.tolist(), strict=True):
-            if keys[row] in answer:
-                answer[keys[row]] = tuple(values)
-        return answer
+        features = features if self._clock else features[:, :-_CLOCK_FEATURES]
+        with _one_thread():
+            for index, level in enumerate(self._levels):
+                multiple = self._model.regressors[level].predict(features)
+                found[rows, index] = base * np.maximum(multiple, 0.0)
+        return found
+
+    def _corrections(self) -> Array:
+        """What to add to the logarithm of each forecast; 0 until there are errors to go by."""
+        shifts = np.zeros((len(self._made), len(self._levels)))
+        width = self._errors.shape[1]
+        for row in np.flatnonzero(self._made >= width // 6):
+            errors = self._errors[row, : min(self._made[row], width)]
+            for index, level in enumerate(self._levels):
+                shifts[row, index] = np.quantile(errors[:, index], level)
+        return shifts
 
     def lesson(self) -> Lesson | None:
         """A copy of what there is to learn from, when it is time for a lesson."""
@@ -151,7 +208,7 @@ class LearnedForecaster(Generic[K]):
         ):
             return None
         self._taught_s = now_s
-        columns = self._columns(held)
+        columns = self._columns(held, self._buckets.slot)
         return Lesson(
             rates=self._rates[:, columns],
             points=self._points[:, columns],
@@ -159,25 +216,29 @@ class LearnedForecaster(Generic[K]):
             ahead=self._ahead,
             horizon_s=self._horizon_s,
             levels=self._levels,
+            clock=self._clock,
         )
 
     def adopt(self, model: Model) -> None:
         """Predict by this model from now on."""
         self._model = model
 
-    def _columns(self, last: int) -> Rows:
-        """Of the last so many buckets, the oldest first."""
-        slots = np.arange(self._buckets.slot - last, self._buckets.slot)
-        return slots % self._width
+    def _columns(self, last: int, end: int) -> Rows:
+        """Of the last so many buckets before slot ``end``, the oldest first."""
+        return np.arange(end - last, end) % self._width
 
     def _widen(self, rows: int) -> None:
         if not rows:
             return
-        blank = np.full((rows, self._width), np.nan, np.float32)
-        self._rates = np.concatenate([self._rates, blank])
-        self._points = np.concatenate([self._points, blank])
+        self._rates = _more(self._rates, rows)
+        self._points = _more(self._points, rows)
         self._since = np.append(self._since, np.full(rows, self._buckets.slot))
         self._point.widen(rows)
+        self._forecasts = _more(self._forecasts, rows)
+        self._pending = _more(self._pending, rows)
+        self._errors = _more(self._errors, rows)
+        self._made = np.append(self._made, np.zeros(rows, np.int64))
+        self._shifts = np.concatenate([self._shifts, np.zeros((rows, len(self._levels)))])
 
     def _forget(self) -> None:
         idle_s = self._buckets.silent_s
@@ -186,6 +247,9 @@ class LearnedForecaster(Generic[K]):
             self._buckets.keep(rows)
             self._rates, self._points = self._rates[rows], self._points[rows]
             self._since = self._since[rows]
+            self._forecasts, self._pending = self._forecasts[rows], self._pending[rows]
+            self._errors, self._made = self._errors[rows], self._made[rows]
+            self._shifts = self._shifts[rows]
             self._point.keep(rows)
 
 
@@ -196,19 +260,19 @@ def learn(lesson: Lesson) -> Model | None:
     features, ratios, weights = _examples(lesson)
     if len(ratios) < FIRST_LESSON_S / lesson.horizon_s:
         return None
-    regressors = {
-        level: HistGradientBoostingRegressor(
-            loss="quantile",
-            quantile=level,
-            learning_rate=0.1,
-            max_iter=80,
-            max_leaf_nodes=15,
-            min_samples_leaf=20,
-            early_stopping=False,
-            random_state=0,
-        ).fit(features, ratios, sample_weight=weights)
-        for level in lesson.levels
-    }
+    with _one_thread():
+        regressors = {
+            level: HistGradientBoostingRegressor(
+                loss="quantile",
+                quantile=level,
+                max_iter=TREES,
+                max_leaf_nodes=LEAVES,
+                min_samples_leaf=LEAF_ROWS,
+                early_stopping=False,
+                random_state=0,
+            ).fit(features, ratios, sample_weight=weights)
+            for level in lesson.levels
+        }
     return Model(regressors, len(ratios))
 
 
@@ -242,9 +306,10 @@ def _examples(lesson: Lesson) -> tuple[Floats, Array, Array]:
         )
         for part in np.array_split(np.arange(len(task)), max(1, len(task) // 2_000))
     ]
+    seen = np.concatenate(features)
     means = np.array([_mean(row[~np.isnan(row)]) for row in lesson.rates])
     return (
-        np.concatenate(features),
+        seen if lesson.clock else seen[:, :-_CLOCK_FEATURES],
         coming[task, slot] / base,
         base / (means[task] + 1.0 / lesson.horizon_s),
     )
@@ -282,6 +347,20 @@ def _features(rates: Floats, base: Array, ends_s: Array, ahead: int, horizon_s: 
         ends_s % (_HOUR_S / 2),
     ]
     return np.column_stack(columns).astype(np.float32)
+
+
+def _one_thread() -> AbstractContextManager[Any]:
+    """Cores are for queries; and OpenMP's threads wait for each other by spinning."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="openmp")
+    return limits
+
+
+def _more(array: npt.NDArray[Number], rows: int) -> npt.NDArray[Number]:
+    """With so many rows of NaN below."""
+    blank = np.full((rows, *array.shape[1:]), np.nan, array.dtype)
+    return np.concatenate([array, blank])
 
 
 def _base(points: Array, horizon_s: float) -> Array:
