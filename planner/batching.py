@@ -48,6 +48,8 @@ MAX_QUEUE = 8_192
 """Queries that one worker holds at most."""
 GREEDY_BUDGET = 0.5
 """Part of its budget that a query may use whose task is above its share."""
+EXCESS = 1.25
+"""A task is above its share when it uses so many times as much: nobody is held back for chance."""
 GROWTH_BUDGET = 0.5
 """Part of a query's budget that a batch opened for it may be planned to take, once it has grown."""
 ACTIVE_MS = 2_000.0
@@ -207,7 +209,8 @@ class Schedule:
 
         Without it, a queue at its limit admits one query whenever there is time for one more batch
         of one, and that batch can never grow: a device that needs large batches is kept busy with
-        single rows for good. The growth of every lane that waits comes out of the same slack.
+        single rows for good. The growth of every lane that waits comes out of the same slack. Where
+        batches save little time, little slack is worth keeping.
         Whoever finds nobody of its lane waiting is let in all the same.
         """
         lane = item.lane
@@ -215,7 +218,8 @@ class Schedule:
             return 0.0
         own_ms = lane.ms[item.rows] * lane.correction
         full_ms = sum(each.ms[each.limit] * each.correction for each in self._active if each.gains)
-        return max(0.0, min(full_ms, GROWTH_BUDGET * (item.deadline_ms - now_ms)) - own_ms)
+        room_ms = min(full_ms, GROWTH_BUDGET * (item.deadline_ms - now_ms)) - own_ms
+        return max(0.0, lane.saving * room_ms)
 
     def _fits(self, entry: Entry, start_ms: float, limit_ms: float, room_ms: float) -> bool:
         """Whether everybody is in time with a query in the queue and it by ``limit_ms``.
@@ -273,7 +277,8 @@ class Schedule:
             entitled = tenant.share
         else:
             entitled = max(0.0, 1.0 - planned) / unplanned
-        return tenant.used_ms(now_ms) > entitled * sum(t.used_ms(now_ms) for t in active)
+        used_ms = sum(t.used_ms(now_ms) for t in active)
+        return tenant.used_ms(now_ms) > EXCESS * entitled * used_ms
 
     # -- batches ----------------------------------------------------------------------------------
 

@@ -41,8 +41,8 @@ class Lane:
     """The waiting queries of one loaded variant."""
 
     __slots__ = (
-        "correction", "gains", "limit", "max_batch", "ms", "queue", "rows", "task", "tenant",
-        "unit_ms", "work_ms",
+        "correction", "gains", "limit", "max_batch", "ms", "queue", "rows", "saving", "task",
+        "tenant", "unit_ms", "work_ms",
     )  # fmt: skip
 
     def __init__(self, task: str, tenant: Tenant, table: LatencyTable) -> None:
@@ -73,6 +73,8 @@ class Lane:
         self.limit = min(held, self.max_batch)
         each_ms = [ms / rows for rows, ms in enumerate(table.ms) if rows]
         self.unit_ms = min(each_ms)
+        self.saving = 1.0 - self.unit_ms / each_ms[0] if each_ms[0] else 0.0
+        """Part of a row's time that a batch can save."""
         # If a row costs no less in a larger batch, two batches never cost more than one of both:
         # ms[a] <= a / (a + b) * ms[a + b], and the same for b.
         self.gains = any(more < less * (1 - 1e-9) for less, more in pairwise(each_ms))

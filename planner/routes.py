@@ -3,46 +3,51 @@
 The plan splits each class over replicas so that the fleet serves most, at the best accuracy or the
 least cost. A query follows it leg by leg, the preferred variant first, as long as the queue there
 is short; what a leg has no room for overflows to the next. So the split of the plan comes about by
-itself, and when more arrives than was planned for, the cheaper legs take it: accuracy gives way
-before anybody is refused (as in SuperServe, NSDI'25, where slack decides which model runs).
+itself. The last leg is the quickest variant on each of the same workers: when more arrives than was
+planned for, accuracy gives way before anybody is refused (as in SuperServe, NSDI'25, where slack
+decides which model runs), and workers keep to the tasks that they were given, so that batches stay
+large.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from math import inf
 from typing import NamedTuple
 
 from planner.demand import SloClass
-from planner.selection import select
-from planner.types import Candidate, Choice, Query, Reason, Refusal, Snapshot, WorkerView
-from variants.types import Prefer, Route, TaskName
-
-PATIENCE = 0.5
-"""Part of the deadline that a query may be predicted to take on any leg but its last."""
+from planner.types import Candidate, Query, Snapshot, WorkerView
+from variants.types import Prefer, Route, TaskName, VariantName
 
 
 class Leg(NamedTuple):
-    """A variant on the workers that the plan gives to a class."""
+    """Workers that the plan gives to a class, with the variant that each is to run."""
 
-    candidate: Candidate
+    candidates: tuple[Candidate, ...]
+    """Of each worker."""
     workers: tuple[WorkerView, ...]
     bounds: tuple[float, ...]
-    """Cumulative planned rates of the workers; the last is the sum."""
+    """Cumulative rates that the workers are given; the last is the sum."""
+    quickest: bool
+    """Whether nothing quicker could run there: a query may wait as long as its deadline allows."""
 
 
 Legs = tuple[Leg, ...]
+
+MOST_KNOWN = 4_096
+"""Distinct SLOs whose legs are remembered; clients may ask for anything."""
 
 
 class RouteTable:
     """The routes of a plan, resolved against what is ready."""
 
-    __slots__ = ("_by_class", "_by_task", "_known", "prefer")
+    __slots__ = ("_by_class", "_by_task", "_known", "prefer", "used")
 
     def __init__(
         self, by_class: Mapping[TaskName, Mapping[SloClass, Legs]], prefer: Prefer = Prefer.COST
     ) -> None:
         self.prefer = prefer
         """What the plan optimised; queries that ask for something else do not follow it."""
+        self.used = bool(by_class)
+        """Whether there is any route at all."""
         self._by_task = by_class
         self._known: dict[tuple[TaskName, float, float | None], Legs] = {}
         self._by_class = {
@@ -72,28 +77,7 @@ class RouteTable:
         return () if best is None else self._by_task[task][best]
 
 
-MOST_KNOWN = 4_096
-"""Distinct SLOs whose legs are remembered; clients may ask for anything."""
-
 EMPTY = RouteTable({})
-
-
-def choose(snapshot: Snapshot, routes: RouteTable, query: Query, now_ms: float) -> Choice | Refusal:
-    """The variant and worker that answer a query, or why none does: by the plan, if it can.
-
-    What finds no room on its legs, or was refused there, takes the cheapest ready variant that
-    fits: the least load.
-    """
-    if query.variant is None and query.prefer is routes.prefer:
-        legs = routes.legs(query)
-        if legs:
-            if query.avoid is None:
-                found = follow(legs, query, now_ms, snapshot.transport_ms)
-                if found is not None:
-                    return found
-            if query.prefer is not Prefer.COST:
-                query = query._replace(prefer=Prefer.COST)
-    return select(snapshot, query, now_ms)
 
 
 def resolve(routes: Iterable[Route], snapshot: Snapshot, prefer: Prefer) -> RouteTable:
@@ -102,84 +86,111 @@ def resolve(routes: Iterable[Route], snapshot: Snapshot, prefer: Prefer) -> Rout
     Args:
         prefer: what the plan optimised: the most accurate leg comes first, or the cheapest.
     """
-    found: dict[TaskName, dict[SloClass, dict[int, tuple[Candidate, dict[str, float]]]]] = {}
+    ready = _Ready(snapshot)
+    planned: dict[TaskName, dict[SloClass, list[Route]]] = {}
     for route in routes:
-        view = snapshot.tasks.get(route.task)
-        worker = snapshot.workers.get(route.worker)
-        if view is None or worker is None:
-            continue
-        for candidate in view.by_variant.get(route.variant, ()):
-            if candidate.device_kind == worker.device_kind and worker in candidate.ready:
-                slo = (route.latency_ms, route.accuracy)
-                legs = found.setdefault(route.task, {}).setdefault(slo, {})
-                _, rates = legs.setdefault(id(candidate), (candidate, {}))
-                rates[route.worker] = rates.get(route.worker, 0.0) + route.qps
+        slo = (route.latency_ms, route.accuracy)
+        planned.setdefault(route.task, {}).setdefault(slo, []).append(route)
     by_class: dict[TaskName, dict[SloClass, Legs]] = {}
-    for task, classes in found.items():
-        for slo, legs in classes.items():
-            made = [_leg(candidate, rates, snapshot) for candidate, rates in legs.values()]
-            made.sort(key=_by_accuracy if prefer is Prefer.ACCURACY else _by_price)
-            by_class.setdefault(task, {})[slo] = tuple(made)
+    for task, classes in planned.items():
+        for slo, parts in classes.items():
+            legs = _legs(ready, task, slo, parts, prefer)
+            if legs:
+                by_class.setdefault(task, {})[slo] = legs
     return RouteTable(by_class, prefer)
 
 
-def follow(legs: Legs, query: Query, now_ms: float, transport_ms: float) -> Choice | None:
-    """The first leg with room for a query, on the less busy of two of its workers.
-
-    Workers are drawn in proportion to their planned rates. On the last leg the whole deadline may
-    be used. None when no leg has room.
-    """
-    budget_ms = query.latency_ms
-    spent_ms = now_ms - query.received_ms
-    rows, draw, avoid = query.rows, query.draw, query.avoid
-    last = len(legs) - 1
-    for index, (candidate, workers, bounds) in enumerate(legs):
-        table = candidate.table
-        if rows > table.max_batch:
-            continue
-        if query.cost is not None and candidate.price_usd_per_1k > query.cost:
-            continue
-        if query.accuracy is not None and candidate.accuracy < query.accuracy:
-            continue
-        worker = workers[0]
-        if len(workers) > 1:
-            total = bounds[-1]
-            first = bisect_right(bounds, (draw & 0xFFFFFFF) / 0x10000000 * total)
-            second = bisect_right(bounds, (draw >> 28 & 0xFFFFFFF) / 0x10000000 * total)
-            if second == first:
-                second = (first + 1) % len(workers)
-            worker, other = workers[first], workers[second]
-            if other.busy_until_ms < worker.busy_until_ms and worker.busy_until_ms > now_ms:
-                worker, other = other, worker
-            if worker.id == avoid:
-                worker = other
-        if worker.id == avoid or worker.draining:
-            continue
-        busy_ms = worker.busy_until_ms
-        predicted_ms = table.ms[rows] + transport_ms
-        if busy_ms > now_ms:
-            predicted_ms += busy_ms - now_ms
-        limit_ms = (budget_ms if index == last else PATIENCE * budget_ms) - spent_ms
-        if predicted_ms <= limit_ms:
-            return Choice(candidate, worker, predicted_ms, False, Reason.PLANNED, True)
-    return None
+Stop = tuple[Candidate, WorkerView, float]
+"""A replica and the rate that it is given."""
 
 
-def _leg(candidate: Candidate, rates: Mapping[str, float], snapshot: Snapshot) -> Leg:
-    names = sorted(rates)
+def _legs(
+    ready: "_Ready", task: TaskName, slo: SloClass, parts: Iterable[Route], prefer: Prefer
+) -> Legs:
+    """A leg for each variant of the plan, and one for the quickest there is on the same workers."""
+    _, floor = slo
+    by_variant: dict[VariantName, list[Stop]] = {}
+    spare: list[Stop] = []
+    for route in parts:
+        worker = ready.workers.get(route.worker)
+        if worker is None or worker.draining:
+            continue
+        candidate = ready.replica(task, route.variant, worker)
+        quickest = ready.quickest(task, floor, worker)
+        if candidate is not None:
+            by_variant.setdefault(route.variant, []).append((candidate, worker, route.qps))
+        if quickest is not None:
+            # As much time as the route takes, spent on the quickest variant.
+            slow_ms = candidate.table.ms[1] if candidate is not None else quickest.table.ms[1]
+            rate = route.qps * slow_ms / max(quickest.table.ms[1], 1e-6)
+            spare.append((quickest, worker, rate))
+    legs = [_leg(stops, False) for stops in by_variant.values()]
+    legs.sort(key=_by_accuracy if prefer is Prefer.ACCURACY else _by_price)
+    last = _leg(spare, True) if spare else None
+    if last is not None:
+        legs = [leg for leg in legs if leg.candidates != last.candidates]
+        legs.append(last)
+    return tuple(legs)
+
+
+def _leg(stops: Iterable[Stop], quickest: bool) -> Leg:
+    """A leg over replicas, each once; ordered by worker."""
+    rates: dict[str, tuple[Candidate, WorkerView, float]] = {}
+    for candidate, worker, rate in stops:
+        known = rates.get(worker.id)
+        rates[worker.id] = (candidate, worker, rate + (known[2] if known else 0.0))
     bounds: list[float] = []
     total = 0.0
-    for name in names:
-        total += max(rates[name], 1e-9)
+    for name in sorted(rates):
+        total += max(rates[name][2], 1e-9)
         bounds.append(total)
-    by_name = {worker.id: worker for worker in candidate.ready}
-    workers = tuple(by_name[name] for name in names)  # type: ignore[index]
-    return Leg(candidate, workers, tuple(bounds))
+    ordered = [rates[name] for name in sorted(rates)]
+    return Leg(
+        tuple(candidate for candidate, _, _ in ordered),
+        tuple(worker for _, worker, _ in ordered),
+        tuple(bounds),
+        quickest,
+    )
+
+
+class _Ready:
+    """What is ready on each worker, found quickly."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.workers = snapshot.workers
+        self._held: dict[tuple[TaskName, str], list[Candidate]] = {}
+        self._snapshot = snapshot
+        self._tasks: set[TaskName] = set()
+
+    def _of(self, task: TaskName, worker: WorkerView) -> list[Candidate]:
+        """The ready variants of a task on a worker, the quickest first."""
+        if task not in self._tasks:
+            self._tasks.add(task)
+            view = self._snapshot.tasks.get(task)
+            answering = [c for c in view.by_cost if not c.canary] if view is not None else []
+            for candidate in sorted(answering, key=_per_row_ms):
+                for holder in candidate.ready:
+                    self._held.setdefault((task, holder.id), []).append(candidate)
+        return self._held.get((task, worker.id), [])
+
+    def replica(self, task: TaskName, variant: VariantName, worker: WorkerView) -> Candidate | None:
+        return next((c for c in self._of(task, worker) if c.variant == variant), None)
+
+    def quickest(self, task: TaskName, floor: float | None, worker: WorkerView) -> Candidate | None:
+        """The ready variant that takes least time per row, of those that meet a floor."""
+        least = -inf if floor is None else floor
+        return next((c for c in self._of(task, worker) if c.accuracy >= least), None)
+
+
+def _per_row_ms(candidate: Candidate) -> tuple[float, VariantName]:
+    return (min(ms / rows for rows, ms in candidate.table.points), candidate.variant)
 
 
 def _by_accuracy(leg: Leg) -> tuple[float, float, str]:
-    return (-leg.candidate.accuracy, leg.candidate.price_usd_per_1k, leg.candidate.variant)
+    first = leg.candidates[0]
+    return (-first.accuracy, first.price_usd_per_1k, first.variant)
 
 
 def _by_price(leg: Leg) -> tuple[float, float, str]:
-    return (leg.candidate.price_usd_per_1k, leg.candidate.table.ms[1], leg.candidate.variant)
+    cheapest = min(leg.candidates, key=lambda c: c.price_usd_per_1k)
+    return (cheapest.price_usd_per_1k, cheapest.table.ms[1], cheapest.variant)

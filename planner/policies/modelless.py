@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from planner.batching import Schedule
 from planner.demand import SloClass, slo_class
+from planner.following import Patience, choose
 from planner.forecast import ClassForecast
 from planner.greedy import greedy
 from planner.policies.policy import Brief
 from planner.problem import Planner
 from planner.queue import Queue
-from planner.routes import EMPTY, RouteTable, choose, resolve
+from planner.routes import EMPTY, RouteTable, resolve
 from planner.shares import task_share
 from planner.simulation.fleet import Fleet
 from planner.snapshot import build_snapshot
@@ -50,6 +51,7 @@ class Modelless:
         self._objective = setting.objective
         self._snapshot: Snapshot | None = None
         self._routes: RouteTable = EMPTY
+        self._patience = Patience()
         self._plan: Plan | None = None
         self._counts: dict[tuple[TaskName, SloClass], float] = {}
         self._classes: dict[tuple[TaskName, float, float | None], tuple[TaskName, SloClass]] = {}
@@ -73,11 +75,12 @@ class Modelless:
             counted = self._classes[asked] = (query.task, slo)
         self._counts[counted] = self._counts.get(counted, 0.0) + 1.0
         snapshot = self._snapshot or self._refresh()
-        return choose(snapshot, self._routes, query, now_ms)
+        return choose(snapshot, self._routes, self._patience, query, now_ms)
 
     def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
+        self._patience.refused(now_ms)
         snapshot = self._snapshot or self._refresh()
-        return choose(snapshot, self._routes, query, now_ms)
+        return choose(snapshot, self._routes, self._patience, query, now_ms)
 
     def _refresh(self) -> Snapshot:
         snapshot = self._snapshot = build_snapshot(
