@@ -10,7 +10,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 Key = TypeVar("Key")
 
 MIN_RESIDENCY_S = 5.0
-"""Under ``modelless`` a variant stays at least this long, or two tasks could trade one place."""
+"""Under ``modelless`` a variant stays at least this long, or two tasks could trade one place: each
+load would drive out the other before it has served. Where loads take no time, there is nothing to
+protect, and it should be 0."""
 
 _LEAST_MIB = 1e-3
 """A variant that needs no memory must not divide by zero."""
