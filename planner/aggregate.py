@@ -5,7 +5,7 @@ beat. Packing loses a little where devices are shared; a kind that needs more de
 relaxation gave it is planned again with that much less time per device.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import fsum, inf
 
@@ -17,10 +17,10 @@ from planner.milp import Answer
 from planner.pack import pack
 from planner.problem import Objective
 
-ROUNDS = 4
+ROUNDS = 5
 """Of planning again with what packing lost."""
-GAP = 0.001
-"""At which the search for whole numbers of devices stops: a tenth of what is asked for."""
+NEAR = 0.001
+"""A gap with which planning again is not worth its time: a tenth of what is asked for."""
 NODES = 500
 
 Left = Callable[[], float]
@@ -28,73 +28,86 @@ Left = Callable[[], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregated:
-    """The best plan found, and what is known of all plans."""
+    """The best plan, and what is known of all plans that serve at least ``served_qps``."""
 
-    draft: Draft | None
-    least_usd_per_hour: float
-    """Of all plans that serve everything; 0 when unknown, infinite when there is none."""
+    draft: Draft
+    served_qps: float
+    bound: float
+    """Least USD per hour, or the largest sum of rate x accuracy; 0 or infinite when unknown."""
+    incomplete: bool
+    """It is proven that no plan serves everything."""
 
 
 def aggregated(
-    menu: Menu, relaxation: Relaxation, objective: Objective, *, left: Left
+    menu: Menu, relaxation: Relaxation, known: Draft, objective: Objective, *, left: Left
 ) -> Aggregated:
-    """Solve the relaxation, pack it, correct it."""
+    """Solve the relaxation, pack it, correct it; begins with a known plan."""
+    total = fsum(menu.rates)
+    cost = objective is Objective.COST
+    best = known
+    served = total
+    bound = 0.0 if cost else inf
+    incomplete = False
     factors = [1.0] * len(menu.counts)
-    best: Draft | None = None
-    least = 0.0
     for turn in range(ROUNDS):
         if left() <= 0:
             break
         relaxation.narrow(factors)
-        answer = _shares(relaxation, objective, left)
-        if turn == 0 and objective is Objective.COST:
-            if answer.infeasible:
-                least = inf
-            elif answer.bound > 0:
-                least = answer.bound
-        if answer.values is None:
-            answer = _most(relaxation, objective, left)
+        answer = None
+        if cost or known.complete or turn:
+            answer = _best(relaxation, objective, served, left)
+        if answer is None or (answer.values is None and left() > 0):
+            # Not everything can be served, or not in what packing leaves.
+            most = relaxation.most_served(time_limit_s=left)
+            if most.values is None:
+                break
+            reachable = min(1.0, most.objective) * total
+            if turn == 0:
+                served = reachable
+                incomplete = most.optimal and reachable < total * (1 - 1e-9)
+            answer = _best(relaxation, objective, reachable, left)
         if answer.values is None:
             break
-        shares = {
-            index: min(1.0, answer.values[at])
-            for at, index in enumerate(relaxation.options)
-            if answer.values[at] > 1e-9
-        }
+        if turn == 0:
+            bound = answer.bound if cost else answer.bound * total
         draft = Draft(menu)
-        wanted = pack(draft, shares)
+        wanted = pack(draft, _shares(relaxation, answer))
         draft = finish_up(draft, objective, lambda: left() <= 0)
-        gained = best is None or better(draft, best, objective)
+        gained = better(draft, best, objective)
         if gained:
             best = draft
+        if _near(best, served, bound, cost=cost) or (turn and not gained):
+            break
         given = [answer.values[at] for at in relaxation.opened]
-        over = [w > g + 1e-6 for w, g in zip(wanted, given, strict=True)]
-        if not any(over) or (turn and not gained):
+        if all(w <= g + 1e-6 for w, g in zip(wanted, given, strict=True)):
             break
         factors = [
-            factor * (max(g, 0.5) / w if o else 1.0)
-            for factor, w, g, o in zip(factors, wanted, given, over, strict=True)
+            factor * max(0.5, min(1.0, g / w if w else 1.0))
+            for factor, w, g in zip(factors, wanted, given, strict=True)
         ]
     relaxation.narrow([1.0] * len(menu.counts))
-    return Aggregated(draft=best, least_usd_per_hour=least)
+    return Aggregated(draft=best, served_qps=served, bound=bound, incomplete=incomplete)
 
 
-def _shares(relaxation: Relaxation, objective: Objective, left: Left) -> Answer:
+def _best(relaxation: Relaxation, objective: Objective, served_qps: float, left: Left) -> Answer:
     if objective is Objective.COST:
-        relaxation.demand_all()
-        return relaxation.least_cost(time_limit_s=left(), gap=GAP, nodes=NODES)
-    return _most(relaxation, objective, left)
+        return relaxation.least_cost(served_qps, time_limit_s=left, gap=NEAR, nodes=NODES)
+    return relaxation.most_accurate(served_qps, time_limit_s=left)
 
 
-def _most(relaxation: Relaxation, objective: Objective, left: Left) -> Answer:
-    """Shares that serve the most; of those, the most accurate or the cheapest."""
-    most = relaxation.most_served(time_limit_s=left())
-    if most.values is None or left() <= 0:
-        return most
-    served = most.objective * fsum(relaxation.menu.rates)
-    if objective is Objective.ACCURACY:
-        answer = relaxation.most_accurate(served, time_limit_s=left())
-    else:
-        relaxation.demand_part(served)
-        answer = relaxation.least_cost(time_limit_s=left(), gap=GAP, nodes=NODES)
-    return answer if answer.values is not None else most
+def _shares(relaxation: Relaxation, answer: Answer) -> dict[int, float]:
+    values: Sequence[float] = answer.values or ()
+    return {
+        index: min(1.0, values[at])
+        for at, index in enumerate(relaxation.options)
+        if values[at] > 1e-9
+    }
+
+
+def _near(draft: Draft, served: float, bound: float, *, cost: bool) -> bool:
+    """Whether a plan is as good as the bound, for all that packing could still do."""
+    if draft.served_qps < served * (1 - 1e-9):
+        return False
+    if cost:
+        return draft.usd_per_hour <= bound * (1 + NEAR)
+    return draft.weighed >= bound * (1 - NEAR)

@@ -9,7 +9,8 @@ whole is the number of devices opened; a search for it that is stopped still giv
 """
 
 from collections import defaultdict
-from math import floor, inf
+from collections.abc import Callable, Iterator, Sequence
+from math import floor, fsum, inf, isfinite
 
 from planner.menu import Menu
 from planner.milp import Answer, Program, solve
@@ -20,25 +21,105 @@ CUTS = 5
 
 
 class Relaxation:
-    """The aggregated program of a menu; its objective and what must be served are set per use."""
+    """The aggregated program of a menu; its objective and what must be served are set per use.
 
-    __slots__ = ("_demand", "_served", "_time", "_total", "menu", "opened", "options", "program")
+    Memory rows are the larger part of it and seldom matter, so they are added for a kind only when
+    a solution breaks them. Without them a mixture of two variants costs nothing but its time, and
+    options that such a mixture replaces are left out.
+    """
 
-    def __init__(self, menu: Menu, options: tuple[int, ...]) -> None:
-        """Take the options to choose from; they must hold an optimal plan's or dominate it."""
+    __slots__ = (
+        "_binding",
+        "_demand",
+        "_factors",
+        "_objective",
+        "_served",
+        "_time",
+        "_total",
+        "_useful",
+        "menu",
+        "opened",
+        "options",
+        "program",
+    )
+
+    options: tuple[int, ...]
+    """What the first variables stand for, in their order; may change with every solution."""
+
+    def __init__(self, menu: Menu, objective: Objective) -> None:
         self.menu = menu
-        self.options = options
+        self._objective = objective
+        self._useful = menu.useful(objective)
+        self._binding: set[int] = set()
+        self._factors = [1.0] * len(menu.counts)
+        self._total = fsum(menu.rates)
+        self._build()
+
+    def _build(self) -> None:
+        menu = self.menu
+        self.options = menu.hull(self._useful, self._objective, but=self._binding)
         self.program = Program()
-        self._total = sum(menu.rates)
-        for _ in options:
+        for _ in self.options:
             self.program.variable(high=1.0)
         self.opened = [
             self.program.variable(high=float(count), whole=True) for count in menu.counts
         ]
         self._time = self._add_time()
-        self._add_memory()
+        users = self._users()
+        copies: dict[int, list[tuple[int, float]]] = defaultdict(list)
+        for used in users.values():
+            self._add_copies(used, copies)
+        for kind, held in copies.items():
+            for row in self._cuts(kind, [memory for _, memory in held]):
+                cut = [(copy, u) for (copy, _), u in zip(held, row, strict=True) if u > 0]
+                self.program.row(
+                    [*(copy for copy, _ in cut), self.opened[kind]],
+                    [*(u for _, u in cut), -1.0],
+                    high=0.0,
+                )
         self._add_pools()
         self._demand, self._served = self._add_demand()
+
+    def _settle(self, solved: Callable[[], Answer]) -> Answer:
+        """Solve, and again with the memory rows of the kinds whose memory the answer breaks."""
+        answer = solved()
+        while answer.values is not None:
+            broken = self._broken(answer.values) - self._binding
+            if not broken:
+                break
+            self._binding |= broken
+            self._build()
+            answer = solved()
+        return answer
+
+    def _broken(self, values: Sequence[float]) -> set[int]:
+        """Kinds on which the fewest copies that carry these loads break a memory row."""
+        load = self.menu.problem.load
+        held: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        for used in self._users().values():
+            options = [self.menu.options[self.options[at]] for at in used]
+            shares = [values[at] for at in used]
+            carried = sum(o.time * share for o, share in zip(options, shares, strict=True)) / load
+            copies = max(carried, *shares)
+            if copies > 1e-9 and options[0].memory_mib > 0:
+                held[options[0].kind].append((copies, options[0].memory_mib))
+        broken = set()
+        for kind, found in held.items():
+            if not isfinite(self.menu.problem.kinds[kind].memory_mib):
+                continue
+            opened = values[self.opened[kind]]
+            for row in self._cuts(kind, [memory for _, memory in found]):
+                need = fsum(u * copies for u, (copies, _) in zip(row, found, strict=True))
+                if need > opened * (1 + 1e-6) + 1e-6:
+                    broken.add(kind)
+        return broken
+
+    def _users(self) -> dict[int, list[int]]:
+        """Variables by the offer they use."""
+        users: dict[int, list[int]] = defaultdict(list)
+        for at, index in enumerate(self.options):
+            users[self.menu.options[index].offer].append(at)
+        return users
 
     def _add_time(self) -> list[int]:
         load = self.menu.problem.load
@@ -48,45 +129,35 @@ class Relaxation:
         return [
             self.program.row(
                 [*used, self.opened[kind]],
-                [*(self.menu.options[self.options[at]].time for at in used), -load],
+                [*(self.menu.options[self.options[at]].time for at in used), -load * factor],
                 high=0.0,
             )
-            for kind, used in enumerate(by_kind)
+            for kind, (used, factor) in enumerate(zip(by_kind, self._factors, strict=True))
         ]
 
-    def _add_memory(self) -> None:
+    def _add_copies(self, used: Sequence[int], copies: dict[int, list[tuple[int, float]]]) -> None:
+        """The number of copies of one offer, if memory rows are wanted where it runs."""
         load = self.menu.problem.load
-        users: dict[int, list[int]] = defaultdict(list)
-        for at, index in enumerate(self.options):
-            users[self.menu.options[index].offer].append(at)
-        binding = {kind for kind in range(len(self.opened)) if self.menu.binds(kind)}
-        copies: dict[int, list[tuple[int, float]]] = defaultdict(list)
-        for used in users.values():
-            first = self.menu.options[self.options[used[0]]]
-            if first.kind not in binding or first.memory_mib <= 0:
-                continue
-            times = [self.menu.options[self.options[at]].time for at in used]
-            copy = self.program.variable(high=float(self.menu.counts[first.kind]))
-            self.program.row([*used, copy], [*times, -load], high=0.0)
-            for at, time in zip(used, times, strict=True):
-                if time < load:
-                    self.program.row([at, copy], [1.0, -1.0], high=0.0)
-            copies[first.kind].append((copy, first.memory_mib))
-        for kind, held in copies.items():
-            self._add_cuts(kind, held)
+        first = self.menu.options[self.options[used[0]]]
+        if first.kind not in self._binding or first.memory_mib <= 0:
+            return
+        times = [self.menu.options[self.options[at]].time for at in used]
+        copy = self.program.variable(high=float(self.menu.counts[first.kind]))
+        self.program.row([*used, copy], [*times, -load], high=0.0)
+        for at, time in zip(used, times, strict=True):
+            if time < load:
+                self.program.row([at, copy], [1.0, -1.0], high=0.0)
+        copies[first.kind].append((copy, first.memory_mib))
 
-    def _add_cuts(self, kind: int, held: list[tuple[int, float]]) -> None:
+    def _cuts(self, kind: int, memory: Sequence[float]) -> Iterator[list[float]]:
+        """Coefficients of copies in the memory rows of a kind, per device opened."""
         limit = self.menu.problem.kinds[kind].memory_mib
-        parts = [memory / limit for _, memory in held]
-        rows = [parts, *([_feasible(part, k) for part in parts] for k in range(1, CUTS + 1))]
-        for row in rows:
-            used = [(copy, u) for (copy, _), u in zip(held, row, strict=True) if u > 0]
-            if used:
-                self.program.row(
-                    [*(copy for copy, _ in used), self.opened[kind]],
-                    [*(u for _, u in used), -1.0],
-                    high=0.0,
-                )
+        parts = [mib / limit for mib in memory]
+        yield parts
+        for k in range(1, CUTS + 1):
+            row = [_feasible(part, k) for part in parts]
+            if any(row):
+                yield row
 
     def _add_pools(self) -> None:
         for pool in self.menu.problem.pools:
@@ -109,47 +180,59 @@ class Relaxation:
         total = self._total or 1.0
         return [self.menu.rates[self.menu.options[i].demand] / total for i in self.options]
 
-    def narrow(self, factors: list[float]) -> None:
+    def narrow(self, factors: Sequence[float]) -> None:
         """Plan with this factor of each kind's time: what packing is expected to lose."""
-        load = self.menu.problem.load
+        self._factors = list(factors)
         for row, opened, factor in zip(self._time, self.opened, factors, strict=True):
-            self.program.coefficient(row, opened, -load * factor)
+            self.program.coefficient(row, opened, -self.menu.problem.load * factor)
 
-    def demand_all(self) -> None:
+    def _demand_at_least(self, served_qps: float) -> None:
+        """All of every class, or at least this much in total, whichever classes it is."""
+        whole = served_qps >= self._total * (1 - 1e-9)
         for row, rate in zip(self._demand, self.menu.rates, strict=True):
-            self.program.limit(row, 1.0 if rate > 0 else 0.0, 1.0)
-        self.program.limit(self._served, -inf, inf)
+            self.program.limit(row, 1.0 if whole and rate > 0 else 0.0, 1.0)
+        part = -inf if whole or not served_qps else served_qps / self._total * (1 - 1e-9)
+        self.program.limit(self._served, part, inf)
 
-    def demand_part(self, served_qps: float) -> None:
-        """At least this much in total, whichever classes it is."""
-        for row in self._demand:
-            self.program.limit(row, 0.0, 1.0)
-        self.program.limit(self._served, served_qps / (self._total or 1.0) * (1 - 1e-9), inf)
+    def least_cost(
+        self, served_qps: float, *, time_limit_s: Callable[[], float], gap: float, nodes: int
+    ) -> Answer:
+        """The least price of serving at least this much."""
 
-    def least_cost(self, *, time_limit_s: float, gap: float, nodes: int) -> Answer:
-        costs = [0.0] * self.program.size
-        for opened, price in zip(self.opened, self.menu.prices, strict=True):
-            costs[opened] = price
-        self.program.aim(costs, maximise=False)
-        return solve(self.program, time_limit_s=time_limit_s, gap=gap, nodes=nodes)
+        def solved() -> Answer:
+            self._demand_at_least(served_qps)
+            costs = [0.0] * self.program.size
+            for opened, price in zip(self.opened, self.menu.prices, strict=True):
+                costs[opened] = price
+            self.program.aim(costs, maximise=False)
+            return solve(self.program, time_limit_s=time_limit_s(), gap=gap, nodes=nodes)
 
-    def most_served(self, *, time_limit_s: float) -> Answer:
-        """Relative to all demand."""
-        self.demand_part(0.0)
-        self._aim(self._parts())
-        return solve(self.program, time_limit_s=time_limit_s, relaxed=True)
+        return self._settle(solved)
 
-    def most_accurate(self, served_qps: float, *, time_limit_s: float) -> Answer:
-        """The largest mean accuracy x rate, relative to all demand."""
-        self.demand_part(served_qps)
-        parts = self._parts()
-        self._aim(
-            [
-                part * self.menu.options[index].accuracy
-                for part, index in zip(parts, self.options, strict=True)
-            ]
-        )
-        return solve(self.program, time_limit_s=time_limit_s, relaxed=True)
+    def most_served(self, *, time_limit_s: Callable[[], float]) -> Answer:
+        """The largest part of all demand that can be served."""
+
+        def solved() -> Answer:
+            self._demand_at_least(0.0)
+            self._aim(self._parts())
+            return solve(self.program, time_limit_s=time_limit_s(), relaxed=True)
+
+        return self._settle(solved)
+
+    def most_accurate(self, served_qps: float, *, time_limit_s: Callable[[], float]) -> Answer:
+        """The largest sum of rate x accuracy while serving this much, relative to all demand."""
+
+        def solved() -> Answer:
+            self._demand_at_least(served_qps)
+            self._aim(
+                [
+                    part * self.menu.options[index].accuracy
+                    for part, index in zip(self._parts(), self.options, strict=True)
+                ]
+            )
+            return solve(self.program, time_limit_s=time_limit_s(), relaxed=True)
+
+        return self._settle(solved)
 
     def _aim(self, costs: list[float]) -> None:
         rest = [0.0] * (self.program.size - len(costs))
@@ -162,8 +245,3 @@ def _feasible(part: float, k: int) -> float:
     if abs(scaled - round(scaled)) < 1e-9:
         return part
     return floor(scaled) / k
-
-
-def useful(menu: Menu, objective: Objective) -> Relaxation:
-    """The relaxation over the options that matter for an objective."""
-    return Relaxation(menu, menu.useful(objective))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from planner.capacity import SLACK, frontier
 from planner.curve import Batch
-from planner.menu import Menu
+from planner.menu import Menu, upper_hull
 from planner.problem import Objective
 
 Units = npt.NDArray[np.float64]
@@ -216,26 +216,12 @@ def _worthwhile(
     by_class: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
     for row in rows:
         option = menu.options[table.options[row]]
-        by_class[option.demand].append((float(table.units[row, column]), -option.accuracy, row))
+        by_class[option.demand].append((float(table.units[row, column]), option.accuracy, row))
     kept: list[int] = []
     for found in by_class.values():
-        found.sort()
+        found.sort(key=lambda point: (point[0], -point[1], point[2]))
         if objective is Objective.COST:
             kept.append(found[0][2])
             continue
-        hull: list[tuple[float, float, int]] = []
-        for unit, minus, row in found:
-            if hull and minus >= hull[-1][1]:
-                continue
-            while len(hull) > 1 and _below(hull[-2], hull[-1], (unit, minus, row)):
-                hull.pop()
-            hull.append((unit, minus, row))
-        kept.extend(row for _, _, row in hull)
+        kept.extend(row for _, _, row in upper_hull(found))
     return tuple(sorted(kept))
-
-
-def _below(
-    one: tuple[float, float, int], mid: tuple[float, float, int], two: tuple[float, float, int]
-) -> bool:
-    """Whether a mixture of the outer points is at least as accurate as the middle, for its time."""
-    return (mid[1] - one[1]) * (two[0] - one[0]) >= (two[1] - one[1]) * (mid[0] - one[0])

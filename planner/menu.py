@@ -7,7 +7,7 @@ in time, and sharing only shortens it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import floor, inf, isfinite
 
@@ -143,6 +143,30 @@ class Menu:
                     kept.extend(classes.values())
         return tuple(sorted(kept))
 
+    def hull(
+        self, options: Sequence[int], objective: Objective, *, but: Collection[int]
+    ) -> tuple[int, ...]:
+        """Per class and kind, the options that no mixture of two others replaces in time.
+
+        For cost that is the fastest alone. On the kinds in ``but`` all are kept.
+        """
+        groups: dict[tuple[int, int], list[tuple[float, float, int]]] = defaultdict(list)
+        kept: list[int] = []
+        for index in options:
+            option = self.options[index]
+            if option.kind in but:
+                kept.append(index)
+            else:
+                point = (option.alone.unit_ms, option.accuracy, index)
+                groups[option.demand, option.kind].append(point)
+        for points in groups.values():
+            points.sort(key=lambda point: (point[0], -point[1]))
+            if objective is Objective.COST:
+                kept.append(points[0][2])
+            else:
+                kept.extend(point[2] for point in upper_hull(points))
+        return tuple(sorted(kept))
+
     def _rank(self, classes: dict[int, int], objective: Objective) -> tuple[float, ...]:
         """Sorted by this, no offer is dominated by a later one, ties aside."""
         options = [self.options[index] for index in classes.values()]
@@ -162,3 +186,22 @@ class Menu:
             and self.options[by[demand]].alone.unit_ms <= self.options[index].alone.unit_ms
             for demand, index in than.items()
         )
+
+
+def upper_hull(points: Iterable[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
+    """Of (time, accuracy, ...) ascending by time, what no mixture of two others replaces."""
+    hull: list[tuple[float, float, int]] = []
+    for point in points:
+        if hull and point[1] <= hull[-1][1]:
+            continue
+        while len(hull) > 1 and _below(hull[-2], hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    return hull
+
+
+def _below(
+    one: tuple[float, float, int], mid: tuple[float, float, int], two: tuple[float, float, int]
+) -> bool:
+    """Whether a mixture of the outer points is at least as accurate as the middle, in its time."""
+    return (mid[1] - one[1]) * (two[0] - one[0]) <= (two[1] - one[1]) * (mid[0] - one[0])

@@ -7,7 +7,7 @@ ones by the aggregated relaxation and packing. The relaxation bounds what is not
 from collections.abc import Callable
 from math import fsum, inf
 
-from planner.aggregate import aggregated
+from planner.aggregate import NEAR, NODES, aggregated
 from planner.bound import Relaxation
 from planner.configurations import configurations
 from planner.draft import Draft, better, finish
@@ -20,8 +20,8 @@ SMALL = 2_500
 """Options summed over configurations up to which a problem is solved exactly."""
 FEW = 400
 """Options that matter, up to which configurations are listed at all."""
-DONE = 1e-6
-"""A gap that is none."""
+LAST_S = 0.05
+"""What a bound may still take when time is up."""
 
 
 def solve(
@@ -48,9 +48,7 @@ def solve(
 class _Search:
     """The best plan and the best bounds so far."""
 
-    __slots__ = (
-        "_accuracy", "_least", "best", "left", "menu", "notes", "objective", "proven", "relaxation",
-    )  # fmt: skip
+    __slots__ = ("_bound", "_bounded", "best", "left", "menu", "notes", "objective", "relaxation")
 
     def __init__(self, problem: Problem, objective: Objective, left: Callable[[], float]) -> None:
         self.left = left
@@ -58,12 +56,16 @@ class _Search:
         self.menu = Menu(problem)
         self.notes: list[str] = []
         self.best = Draft(self.menu)
-        self.proven = False
-        self.relaxation = Relaxation(self.menu, self.menu.useful(objective))
-        self._least = 0.0
-        """Of all plans that serve everything; infinite when there is none."""
-        self._accuracy = inf
-        """Of the sum of rate x accuracy, over all plans that serve as much as the best."""
+        self.relaxation = Relaxation(self.menu, objective)
+        self._bound = self._nothing
+        """Least USD per hour, or the largest sum of rate x accuracy."""
+        self._bounded = inf
+        """What plans serve at least that the bound is about, in queries per second."""
+
+    @property
+    def _nothing(self) -> float:
+        """The bound that says nothing."""
+        return 0.0 if self.objective is Objective.COST else inf
 
     @property
     def out_of_time(self) -> bool:
@@ -75,6 +77,15 @@ class _Search:
             self.best = draft
             self.notes.append(note)
 
+    def learn(self, bound: float, served_qps: float) -> None:
+        """Keep a bound if it is about plans like the best one, and the tightest so far."""
+        if self._bounded > served_qps or bound == self._nothing:
+            self._bound, self._bounded = bound, served_qps
+        elif self.objective is Objective.COST:
+            self._bound = max(self._bound, bound)
+        else:
+            self._bound = min(self._bound, bound)
+
     def greedy(self) -> None:
         self.offer(plan(self.menu, self.objective, lambda: self.out_of_time), "best fit")
 
@@ -84,32 +95,32 @@ class _Search:
         if listed is not None:
             found = exactly(self.menu, listed, self.objective, left=self.left)
             self.offer(found.draft, "exact over configurations")
-            served = self.best.served_qps
-            if found.served_qps <= served * (1 + 1e-9):
-                if self.objective is Objective.ACCURACY:
-                    self._accuracy = min(self._accuracy, found.bound)
-                elif found.bound < inf:
-                    self._least = max(self._least, found.bound)
-            self.proven = found.proven
-            if found.proven:
+            self.learn(found.bound, found.served_qps)
+            if found.proven or self.out_of_time:
                 return
-        packed = aggregated(self.menu, self.relaxation, self.objective, left=self.left)
+        packed = aggregated(self.menu, self.relaxation, self.best, self.objective, left=self.left)
         self.offer(packed.draft, "packed from the relaxation")
-        self._least = max(self._least, packed.least_usd_per_hour)
+        self.learn(packed.bound, packed.served_qps)
 
     def bound(self) -> float:
         """In terms of the objective, for the best plan."""
         served = self.best.served_qps
-        if self.objective is Objective.ACCURACY:
-            if not self.proven or self._accuracy == inf:
-                self._accuracy = min(self._accuracy, self._relaxed_accuracy(served))
-            return self._accuracy / served if served else 0.0
-        if self._least in {0.0, inf} and not self.proven:
-            return self._relaxed_cost(served)
-        return self._least if self._least < inf else 0.0
+        if served <= 0:
+            return 0.0
+        if self._bounded > served * (1 + 1e-9) or self._bound == self._nothing:
+            self._bound = self._relaxed(served)
+        return self._bound if self.objective is Objective.COST else self._bound / served
 
-    def _relaxed_accuracy(self, served: float) -> float:
-        answer = self.relaxation.most_accurate(served, time_limit_s=max(self.left(), 0.05))
+    def _relaxed(self, served_qps: float) -> float:
+        def left() -> float:
+            return max(self.left(), LAST_S)
+
+        if self.objective is Objective.COST:
+            cheapest = self.relaxation.least_cost(
+                served_qps, time_limit_s=left, gap=NEAR, nodes=NODES
+            )
+            return cheapest.bound if 0 < cheapest.bound < inf else 0.0
+        answer = self.relaxation.most_accurate(served_qps, time_limit_s=left)
         if answer.optimal:
             return answer.bound * fsum(self.menu.rates)
         best = [
@@ -118,22 +129,8 @@ class _Search:
         ]
         return fsum(rate * a for rate, a in zip(self.menu.rates, best, strict=True))
 
-    def _relaxed_cost(self, served: float) -> float:
-        if self.best.complete:
-            self.relaxation.demand_all()
-        else:
-            self.relaxation.demand_part(served)
-        answer = self.relaxation.least_cost(
-            time_limit_s=max(self.left(), 0.05), gap=0.001, nodes=500
-        )
-        return max(0.0, answer.bound) if answer.bound < inf else 0.0
-
     def solution(self) -> Solution:
-        bound = self.bound()
+        late = self.out_of_time
         return finish(
-            self.best,
-            self.objective,
-            bound=bound,
-            timed_out=self.out_of_time,
-            notes=self.notes,
+            self.best, self.objective, bound=self.bound(), timed_out=late, notes=self.notes
         )
