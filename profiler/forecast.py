@@ -93,7 +93,9 @@ class LearnedForecaster(Generic[K]):
         horizon_s: float = HORIZON_S,
         memory_s: float = MEMORY_S,
         clock: bool = True,
+        lesson_every_s: float = LESSON_EVERY_S,
     ) -> None:
+        self._lesson_every_s = lesson_every_s
         self._clock = clock
         self._fallback = fallback or adaptive(step_s=step_s, horizon_s=horizon_s)
         self._levels = tuple(levels)
@@ -203,7 +205,7 @@ class LearnedForecaster(Generic[K]):
         held = min(self._buckets.slot, self._width)
         if (
             held * self._buckets.step_s < FIRST_LESSON_S
-            or now_s - self._taught_s < LESSON_EVERY_S
+            or now_s - self._taught_s < self._lesson_every_s
             or not self._buckets.rows
         ):
             return None

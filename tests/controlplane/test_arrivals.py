@@ -52,6 +52,27 @@ def test_what_came_while_nobody_counted_is_spread_over_that_time() -> None:
     assert arrivals.demand == demand(WEIGHT * 10)
 
 
+def test_what_is_expected_is_at_least_what_comes() -> None:
+    arrivals = Arrivals()
+    for second in range(120):
+        arrivals.count({"g1": report(rows=100 * second)}, CATALOG, float(second))
+    [middle], [high] = arrivals.expected(0.5), arrivals.expected(0.95)
+
+    assert middle.qps == pytest.approx(100.0)
+    assert 100.0 < high.qps < 120.0
+
+
+def test_seconds_without_a_gateway_to_ask_are_not_silence() -> None:
+    arrivals = Arrivals()
+    for second in range(60):
+        arrivals.count({"g1": report(rows=100 * second)}, CATALOG, float(second))
+    for second in range(60, 120):
+        arrivals.count({}, CATALOG, float(second))
+    [middle] = arrivals.expected(0.5)
+
+    assert middle.qps == pytest.approx(100.0)
+
+
 def test_it_is_due_about_once_a_second() -> None:
     arrivals = Arrivals()
     assert arrivals.due(0.0)
