@@ -199,7 +199,7 @@ def _diurnal(even: Mix, data: Path | None, quick: bool) -> Workload:
         rates = [_made_up(minute) for minute in range(1_440)]
         about = "a day made up, with a burst, two seconds a minute"
     if quick:
-        rates = rates[420 : 420 + QUICK_S // 2]  # with its largest burst
+        rates = rates[395 : 395 + QUICK_S // 2]  # its largest burst, after the beginning
     top = max(rates)
     load = [PEAK * rate / top for rate in rates for _ in range(2)]
     return Workload(name="diurnal", about=about, load=load, mix=lambda _: even)
