@@ -79,7 +79,7 @@ class Buckets(Generic[K]):
             raise ValueError(f"counts need a span of time, not {elapsed_s} s")
         start_s = now_s - elapsed_s
         if self._first_s is None:
-            self._first_s = self._until_s = max(start_s, now_s - LONGEST_S)
+            self._first_s, self._until_s = max(start_s, now_s - LONGEST_S), start_s
         if now_s <= self._until_s:
             raise ValueError(f"counts at {now_s} s, after those at {self._until_s} s")
         rates = np.zeros(len(self.rows))
