@@ -100,13 +100,16 @@ class Trailing(Generic[K]):
         root = np.sqrt(point)[:, None] + ranked * scale[:, None]
         answer = np.square(np.maximum(root, 0.0))
         if self._guarded:
-            chance = np.array([NormalDist().inv_cdf(level) for level in levels])
-            bound = point[:, None] + chance * np.sqrt(point / self._horizon_s)[:, None]
-            answer = np.where(
-                chance >= 0.0, np.maximum(answer, bound), np.minimum(answer, np.maximum(bound, 0.0))
-            )
+            answer = self._at_least_chance(answer, point, levels)
         answer = np.maximum.accumulate(answer, axis=1)
         return dict(zip(self._buckets.rows, map(tuple, answer.tolist()), strict=True))
+
+    def _at_least_chance(self, answer: Array, point: Array, levels: tuple[float, ...]) -> Array:
+        """Quantiles above the middle raised, those below it lowered, to what chance makes."""
+        normal = np.array([NormalDist().inv_cdf(level) for level in levels])
+        bound = point[:, None] + normal * np.sqrt(point / self._horizon_s)[:, None]
+        answer = np.where(normal > 0.0, np.maximum(answer, bound), answer)
+        return np.where(normal < 0.0, np.minimum(answer, np.maximum(bound, 0.0)), answer)
 
     def _now(self) -> Array:
         """The newest forecast, or what the open bucket says instead."""

@@ -13,6 +13,7 @@ with little history, ``planner.forecast.adaptive`` answers.
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -41,7 +42,7 @@ IDLE_S = 86_400.0
 
 JUDGED_S = 21_600.0
 """Time over which the model's own errors correct it."""
-TREES, LEAVES, LEAF_ROWS = 25, 15, 60
+TREES, LEAVES, LEAF_ROWS = 40, 15, 20
 """Few and coarse: a day has about ten jumps, and more trees learn each of them by heart."""
 
 _LOOK_BACK = 180
@@ -332,9 +333,11 @@ def _features(rates: Floats, base: Array, ends_s: Array, ahead: int, horizon_s: 
         answer: Array = np.log((rate + unit) / base)
         return answer
 
-    minutes = np.column_stack(
-        [mean(index * ahead, (index + 1) * ahead) for index in range(rates.shape[1] // ahead)]
-    )
+    by_minute = (len(rates), -1, ahead)
+    totals = np.where(seen, rates, 0.0)[:, ::-1].reshape(by_minute).sum(axis=2)
+    observed = seen[:, ::-1].reshape(by_minute).sum(axis=2)
+    minute = totals / np.where(observed > 0, observed, np.nan)
+    minutes = np.log((minute + unit) / base[:, None])
     columns = [
         mean(0, 1),
         mean(1, 2),
@@ -353,10 +356,17 @@ def _features(rates: Floats, base: Array, ends_s: Array, ahead: int, horizon_s: 
 
 def _one_thread() -> AbstractContextManager[Any]:
     """Cores are for queries; and OpenMP's threads wait for each other by spinning."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="openmp")
+    limits: AbstractContextManager[Any] = _threads().limit(limits=1, user_api="openmp")
     return limits
+
+
+@cache
+def _threads() -> Any:
+    """The thread pools of this process; looking for them takes longer than a forecast."""
+    import sklearn.ensemble  # noqa: F401  its thread pool has to be there to be found
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+    return ThreadpoolController()
 
 
 def _more(array: npt.NDArray[Number], rows: int) -> npt.NDArray[Number]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,6 +86,20 @@ def test_chance_keeps_its_share_however_steady_it_was() -> None:
 
 
 @pytest.mark.parametrize("qps", [0.1, 1.0, 100.0, 10_000.0])
+def test_of_steady_arrivals_each_quantile_covers_its_share(qps: float) -> None:
+    """Poisson arrivals: of 1,500 overlapping minutes, about 5, 50 and 95 % stay below."""
+    counts = np.random.default_rng(0).poisson(10.0 * qps, 2_000)
+    forecaster = fed(adaptive, [{"a": count} for count in counts[:494]])
+    below = np.zeros(3)
+    for index in range(494, 1_994):
+        forecaster.observe(10.0 * (index + 1), 10.0, {"a": counts[index]})
+        actual = counts[index + 1 : index + 7].mean() / 10.0
+        below += actual <= np.array(forecaster.predict((0.05, 0.5, 0.95))["a"])
+
+    assert below / 1_500 == pytest.approx([0.05, 0.5, 0.95], abs=0.05)
+
+
+@pytest.mark.parametrize("qps", [0.1, 1.0, 100.0, 10_000.0])
 def test_a_flash_crowd_is_followed_in_the_tick_that_shows_it(qps: float) -> None:
     history = [*steady(qps, 100), *steady(20.0 * qps, 1)]
     [middle] = fed(adaptive, history).predict((0.5,))["a"]
@@ -105,7 +120,7 @@ def test_a_quiet_task_is_averaged_for_long() -> None:
     history = [{"a": 1.0 if index % 5 == 0 else 0.0} for index in range(500)]
     [middle] = fed(adaptive, history).predict((0.5,))["a"]
 
-    assert middle == pytest.approx(0.02, rel=0.3)
+    assert 0.01 < middle < 0.03
 
 
 def test_the_season_repeats() -> None:
