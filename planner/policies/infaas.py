@@ -9,10 +9,11 @@ one that starts soonest.
 Where the paper is silent, and what was assumed:
 
 * Workers batch whatever waits, oldest first, up to the batch by which the variant is judged.
-* Queries are counted against the replica they were sent to; of the replicas of a variant, the one
-  with the least in this second is next. Rates for scaling are smoothed (weight 0.5).
+* Of the replicas of a variant, the one with the least queries per second is the one whose turn it
+  is. Rates for scaling are smoothed (weight 0.5).
 * If skipping fast variants for a loose SLO leaves none, they are not skipped; if no GPU variant
   meets the SLO at its batch, those that meet it with one row are taken.
+* While a replica is blacklisted, it does not count as one for scaling.
 * If a task runs but all of it is blacklisted, the query goes to the replica with the least
   outstanding, and what would have been picked cold is loaded within the second.
 * A variant is loaded on the least utilised worker that has the memory, at random among equals, the
@@ -103,12 +104,12 @@ class Infaas:
         recent = self._recent.setdefault(query.task, [])
         for offer in recent:
             if offer in suitable:
-                replica = self._least_asked(offer, query)
+                replica = self._next(offer, query)
                 if replica is not None:
                     return self._sent(offer, replica, query, now_ms)
         # The least slack first.
         for offer in suitable:
-            replica = self._least_asked(offer, query)
+            replica = self._next(offer, query)
             if replica is not None:
                 self._note(recent, offer)
                 return self._sent(offer, replica, query, now_ms)
@@ -134,33 +135,29 @@ class Infaas:
         recent.insert(0, offer)
         del recent[rules.RECENT :]
 
-    def _least_asked(self, offer: "_Offer", query: Query) -> Replica | None:
-        """The running replica with the least queries of this second that is not blacklisted."""
-        best: Replica | None = None
-        least = 0
-        for replica in self._running(offer):
-            if replica in self._blacklist or replica.worker.id == query.avoid:
-                continue
-            seen = self._seen.get(replica)
-            count = seen.asked if seen is not None else 0
-            if best is None or count < least:
-                best, least = replica, count
-        return best
+    def _next(self, offer: "_Offer", query: Query) -> Replica | None:
+        """The replica with the least queries of late: each in turn, the blacklisted left out."""
+        usable = offer.usable
+        if self._held.stale or usable is None:
+            running = self._running(offer)
+            usable = offer.usable = [r for r in running if r not in self._blacklist]
+        for _ in usable:
+            offer.turn += 1
+            replica = usable[offer.turn % len(usable)]
+            if replica.worker.id != query.avoid:
+                return replica
+        return None
 
     def _running(self, offer: "_Offer") -> Sequence[Replica]:
         if self._held.stale:
             for other in self._all:
-                other.running = None
+                other.running = other.usable = None
         if offer.running is None:
             ready = self._held.ready(offer.key)
             offer.running = [r for r in ready if r.candidate is offer.it]
         return offer.running
 
     def _sent(self, offer: "_Offer", replica: Replica, query: Query, now_ms: float) -> Choice:
-        seen = self._seen.get(replica)
-        if seen is None:
-            seen = self._seen[replica] = _Seen()
-        seen.asked += 1
         offer.count(query)
         return chosen(replica, query, now_ms)
 
@@ -254,14 +251,18 @@ class Infaas:
                 if verdict is not (replica in self._blacklist):
                     blacklist.add(replica)
         self._blacklist, self._seen = blacklist, seen
+        for offer in self._all:
+            offer.usable = None
 
     def _load(self, replica: Replica) -> tuple[rules.Load, "_Seen"]:
         before = self._seen.get(replica) or _Seen()
         done = replica.done - before.done
         mean_ms = (replica.done_ms - before.done_ms) / done if done else 0.0
         after = _Seen()
+        after.arrived = replica.arrived
         after.done, after.done_ms = replica.done, replica.done_ms
-        return rules.Load(mean_ms, before.asked / self.tick_s, replica.in_flight), after
+        qps = (replica.arrived - before.arrived) / self.tick_s
+        return rules.Load(mean_ms, qps, replica.in_flight), after
 
     def _scale_variant(
         self,
@@ -273,7 +274,8 @@ class Infaas:
     ) -> list[Action]:
         """Replicate, upgrade or step down one variant."""
         replicas = len(running) + loading
-        lacking = rules.lacking_qps(offer.qps, replicas, offer.thr, offer.it.load_ms)
+        usable = replicas - sum(1 for replica in running if replica in self._blacklist)
+        lacking = rules.lacking_qps(offer.qps, usable, offer.thr, offer.it.load_ms)
         count = rules.more_replicas(lacking, offer.thr)
         offer.votes = rules.votes(offer.votes, offer.qps, replicas, offer.thr)
         if count:
@@ -378,7 +380,7 @@ class _Offer:
 
     __slots__ = (
         "batch", "count_s", "fitted_ms", "floor", "gpu", "it", "key", "next_floor", "next_ms",
-        "qps", "running", "start_ms", "thr", "tightest_ms", "votes",
+        "qps", "running", "start_ms", "thr", "tightest_ms", "turn", "usable", "votes",
     )  # fmt: skip
 
     def __init__(self, it: Candidate) -> None:
@@ -390,6 +392,9 @@ class _Offer:
         self.thr = rules.peak_qps(self.fitted_ms, self.batch)
         self.start_ms = rules.START_MS + it.load_ms + self.fitted_ms
         self.running: list[Replica] | None = None
+        self.usable: list[Replica] | None = None
+        """Those running that are not blacklisted."""
+        self.turn = 0
         self.qps = 0.0
         self.votes = 0
         self.count_s = 0
@@ -413,11 +418,11 @@ class _Offer:
 
 
 class _Seen:
-    """What was counted of a replica: sent in this second, done until the last."""
+    """What was counted of a replica until the last second."""
 
-    __slots__ = ("asked", "done", "done_ms")
+    __slots__ = ("arrived", "done", "done_ms")
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.arrived = 0
         self.done = 0
         self.done_ms = 0.0

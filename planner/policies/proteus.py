@@ -6,15 +6,15 @@
 
 Where the paper is silent, and what was assumed:
 
-* Demand is counted each second and smoothed (weight 0.3). The program is solved again when families
-  moved by more than 10 % of the whole demand since it was solved last, at once when the demand
-  exceeds what was planned for, otherwise no more often than the setting's tick. At 0 the demand is
-  the trace's mean, so that the fleet is loaded from the start.
+* Demand is counted each second and smoothed; it rises faster than it falls. The program is solved
+  again when families moved by more than 10 % of the whole demand since it was solved last: at once
+  when the demand exceeds what was planned for, otherwise no more often than the setting's tick. At
+  0 the demand is the trace's mean, so that the fleet is loaded from the start.
 * Shares are kept by smooth weighted round robin, counting only devices that are ready. A family
   without a ready device of its own may use any device of its task that meets its SLO.
 * Loads take time here. While its device has the memory for both, the old variant serves until the
-  new one is ready; else it leaves first. A query waits for a load if that ends before its deadline,
-  otherwise it is dropped.
+  new one is ready, at its peak rate; else it leaves first. A query waits for a load if that ends
+  before its deadline, otherwise it is dropped.
 * It has no notion of cost: under the objective ``cost`` the whole fleet is ordered at 0 and kept.
 """
 
@@ -36,6 +36,7 @@ from planner.policies.offers import (
     least_backlog,
     permits,
     roomiest,
+    usable_batch,
 )
 from planner.policies.policy import Brief
 from planner.policies.proteus_plan import Allocation, Family, Setup, allocate, assign, setups
@@ -55,8 +56,8 @@ from planner.types import (
 )
 from variants.types import DeviceKindName, ReplicaState, TaskName, VariantName, WorkerId
 
-WEIGHT = 0.3
-"""Of the last second in the smoothed demand."""
+RISE, FALL = 0.7, 0.3
+"""Weight of the last second in the smoothed demand, where it is above and where it is below."""
 MARKED = 0.1
 """Part of the whole demand that families have to move by."""
 FADED_QPS = 1e-2
@@ -147,19 +148,24 @@ class Proteus:
         found.stale = False
         found.shares, found.others = [], []
         flows: dict[Setup, float] = {}
-        for wanted, setup, flow in self._flows():
+        for wanted, planned, flow in self._flows():
             if wanted == found.key:
-                flows[setup] = flow
+                flows[planned] = flow
+        whole = sum(c.qps for c in self._by_key.values() if c.task == found.task)
+        part = found.qps / whole if whole else 1.0
         for candidate in self._candidates.get(found.task, ()):
             if candidate.accuracy < found.floor or candidate.table.ms[1] > found.latency_ms:
                 continue
             for replica in self._held.ready((candidate.task, candidate.variant)):
                 if replica.candidate is not candidate:
                     continue
-                setup_ = self._setups.get(replica.worker.id)
-                flow = 0.0
-                if setup_ is not None and (setup_.task, setup_.variant) == replica.key:
-                    flow = flows.get(setup_, 0.0)
+                setup = self._setups.get(replica.worker.id)
+                if setup is not None and (setup.task, setup.variant) == replica.key:
+                    flow = flows.get(setup, 0.0)
+                elif setup is not None and not _is_ready(replica.worker, setup):
+                    flow = part * _peak_qps(candidate, found.latency_ms)
+                else:
+                    flow = 0.0
                 if flow:
                     found.shares.append(_Share(replica, flow))
                 else:
@@ -213,7 +219,8 @@ class Proteus:
         """Count, plan again if the demand moved markedly, and bring devices to the plan."""
         if now_s > 0:
             for found in self._by_key.values():
-                found.qps += WEIGHT * (found.count / self.tick_s - found.qps)
+                more_qps = found.count / self.tick_s - found.qps
+                found.qps += (RISE if more_qps > 0 else FALL) * more_qps
                 found.count = 0
         actions: list[Action] = []
         if self._setting.objective is Objective.COST:
@@ -295,6 +302,16 @@ class Proteus:
             actions.append(Load(worker=worker.id, task=key[0], variant=key[1]))
             self._ready_ms[worker.id, key] = now_ms + candidate.load_ms
         return actions
+
+
+def _is_ready(worker: Worker, setup: Setup) -> bool:
+    there = worker.replicas.get((setup.task, setup.variant))
+    return there is not None and there.state is ReplicaState.READY
+
+
+def _peak_qps(candidate: Candidate, latency_ms: float) -> float:
+    batch = usable_batch(candidate.table, latency_ms)
+    return batch * 1_000 / candidate.table.ms[batch] if batch else 0.0
 
 
 class _Share:

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from math import floor
 from typing import NamedTuple
 
+from planner.milp import Program, solve
 from planner.policies.offers import half_slo_batch
 from planner.problem import Kind
 from planner.types import Candidate
@@ -40,11 +41,11 @@ STEP, COARSE_STEP, COARSE_ABOVE = 0.05, 0.1, 1.5
 """By how much beta is lowered, and by how much above 1.5."""
 STAY = 1e-3
 """Weight of the devices that keep their variant, all together, in units of mean accuracy."""
-TIME_LIMIT_MS = 5_000
+TIME_LIMIT_S = 5.0
 """Of one solver run."""
 RELATIVE_GAP = 2e-3
-EFFORT = "limits/nodes = 50\nseparating/maxrounds = 2\n"
-"""Deterministic limits of the solver. The wall clock only guards."""
+NODES = 50
+"""Of the solver's search. The wall clock only guards."""
 
 
 class Family(NamedTuple):
@@ -180,61 +181,50 @@ class _Program:
 
     def solve(self, beta: float) -> Allocation | None:
         """The most accurate allocation that serves ``beta`` times the demand."""
-        from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
-
-        solver = pywraplp.Solver.CreateSolver("SCIP")
-        solver.SetTimeLimit(TIME_LIMIT_MS)
-        solver.SetSolverSpecificParametersAsString(EFFORT)
         scale, total = max(1.0, beta), self._total_qps
-        objective = solver.Objective()
-        objective.SetMaximization()
-        spaces = {
-            kind.name: solver.Constraint(-solver.infinity(), kind.count) for kind in self._kinds
+        program = Program(maximise=True)
+        counts = {option: program.variable(whole=True) for option in self._options}
+        flows = {
+            (option, index): program.variable(cost=option.accuracy / (scale * max(total, 1e-9)))
+            for option in self._options
+            for index, family in enumerate(self._families)
+            if option.serves(family)
         }
-        routed = [solver.Constraint(-solver.infinity(), scale * f.qps) for f in self._families]
-        served = solver.Constraint(beta * total, solver.infinity())
-        counts, flows = {}, {}
-        for setup in self._options:
-            n = counts[setup] = solver.IntVar(0, solver.infinity(), "")
-            spaces[setup.kind].SetCoefficient(n, 1)
-            peak = solver.Constraint(-solver.infinity(), 0)
-            peak.SetCoefficient(n, -setup.peak_qps)
-            for index, family in enumerate(self._families):
-                if setup.serves(family):
-                    y = flows[setup, index] = solver.NumVar(0, solver.infinity(), "")
-                    for row in (peak, routed[index], served):
-                        row.SetCoefficient(y, 1)
-                    objective.SetCoefficient(y, setup.accuracy / (scale * max(total, 1e-9)))
-        self._prefer_to_stay(solver, objective, counts)
-        limits = pywraplp.MPSolverParameters()
-        limits.SetDoubleParam(limits.RELATIVE_MIP_GAP, RELATIVE_GAP)
-        if solver.Solve(limits) not in (solver.OPTIMAL, solver.FEASIBLE):
+        for option, n in counts.items():
+            through = [y for (other, _), y in flows.items() if other is option]
+            ones = [1.0] * len(through)
+            program.row([n, *through], [-option.peak_qps, *ones], high=0.0)
+        for index, family in enumerate(self._families):
+            routed = [y for (_, other), y in flows.items() if other == index]
+            program.row(routed, [1.0] * len(routed), high=scale * family.qps)
+        program.row(list(flows.values()), [1.0] * len(flows), low=beta * total)
+        for kind in self._kinds:
+            there = [n for option, n in counts.items() if option.kind == kind.name]
+            program.row(there, [1.0] * len(there), high=kind.count)
+        self._prefer_to_stay(program, counts)
+        values = solve(program, time_limit_s=TIME_LIMIT_S, gap=RELATIVE_GAP, nodes=NODES).values
+        if values is None:
             return None
-        rates = {key: y.solution_value() for key, y in flows.items() if y.solution_value() > 1e-6}
-        through = sum(rates.values())
+        rates = {key: values[y] for key, y in flows.items() if values[y] > 1e-6}
+        served = sum(rates.values())
+        right = sum(option.accuracy * rate for (option, _), rate in rates.items())
         return Allocation(
             beta=beta,
-            counts={s: k for s, n in counts.items() if (k := round(n.solution_value()))},
+            counts={option: k for option, n in counts.items() if (k := round(values[n]))},
             flows=rates,
-            accuracy=sum(s.accuracy * y for (s, _), y in rates.items()) / through
-            if through
-            else 0.0,
+            accuracy=right / served if served else 0.0,
         )
 
-    def _prefer_to_stay(self, solver, objective, counts) -> None:  # type: ignore[no-untyped-def]
+    def _prefer_to_stay(self, program: Program, counts: Mapping[Setup, int]) -> None:
         """Count the devices that keep their variant, with a weight that only breaks ties."""
         devices = sum(kind.count for kind in self._kinds)
-        holders: dict[tuple[DeviceKindName, TaskName, VariantName], list[object]] = {}
-        for setup, n in counts.items():
-            holders.setdefault((setup.kind, setup.task, setup.variant), []).append(n)
+        holders: dict[tuple[DeviceKindName, TaskName, VariantName], list[int]] = {}
+        for option, n in counts.items():
+            holders.setdefault((option.kind, option.task, option.variant), []).append(n)
         for key, ns in holders.items():
             if self._held.get(key, 0):
-                stays = solver.NumVar(0, self._held[key], "")
-                row = solver.Constraint(-solver.infinity(), 0)
-                row.SetCoefficient(stays, 1)
-                for n in ns:
-                    row.SetCoefficient(n, -1)
-                objective.SetCoefficient(stays, STAY / max(1, devices))
+                stays = program.variable(high=self._held[key], cost=STAY / max(1, devices))
+                program.row([stays, *ns], [1.0, *(-1.0 for _ in ns)], high=0.0)
 
 
 def assign(
