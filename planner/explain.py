@@ -66,6 +66,11 @@ def too_late(run_ms: float, left_ms: float) -> str:
     return f"p95 {ours} ms > {limit} ms left"
 
 
+def kept(wait_ms: float) -> str:
+    """Under overload, on workers that the plan gives to others."""
+    return f"is kept for the queries that the plan gives it; its queue takes {ms(wait_ms)}"
+
+
 def queued(wait_ms: float, run_ms: float, left_ms: float) -> str:
     ours, limit = _apart(wait_ms + run_ms, left_ms, _trimmed, 1)
     return f"waits {ms(wait_ms)}: done in {ours} ms > {limit} ms left"

@@ -6,6 +6,7 @@ their rates. What finds no room on any of them completes wherever it does first.
 
 from bisect import bisect_right
 
+from planner.refusal import crowded
 from planner.routes import Legs, RouteTable
 from planner.selection import select
 from planner.types import Choice, Query, Reason, Refusal, Snapshot
@@ -14,6 +15,9 @@ from variants.types import Prefer
 PATIENCE = 0.5
 """Part of the deadline that a query may be predicted to take on any leg but its last, as long as
 nobody is refused."""
+OVERFLOW = 0.5
+"""Part of its slack that a query may wait for workers that the plan gives to others, while
+queries are being refused."""
 LEAST_PATIENCE = 0.02
 PATIENCE_LOST = 0.1
 """Part of the patience that a refusal costs."""
@@ -52,17 +56,26 @@ def choose(
     """The variant and worker that answer a query, or why none does: by the plan, if it can.
 
     What finds no room on its legs, or was refused there, completes wherever it does first: that
-    spreads a crowd over all workers, on the variants that take least. Pinned queries, and those
-    that prefer something else than the plan does, do not follow it.
+    spreads a crowd over all workers, on the variants that take least. Once queries are being
+    refused, it may not wait long elsewhere any more: the batches of those who belong there would
+    become smaller, and fewer be served in all. Pinned queries, and those that prefer something
+    else than the plan does, do not follow it.
     """
-    if query.variant is None and routes.used and query.prefer is routes.prefer:
-        if query.avoid is None:
-            part = patience.at(now_ms)
-            found = follow(routes.legs(query), query, now_ms, snapshot.transport_ms, part)
-            if found is not None:
-                return found
-        query = query._replace(prefer=Prefer.LATENCY)
-    return select(snapshot, query, now_ms)
+    if query.variant is not None or not routes.used or query.prefer is not routes.prefer:
+        return select(snapshot, query, now_ms)
+    part = patience.at(now_ms)
+    if query.avoid is None:
+        own = follow(routes.legs(query), query, now_ms, snapshot.transport_ms, part)
+        if own is not None:
+            return own
+    query = query._replace(prefer=Prefer.LATENCY)
+    found = select(snapshot, query, now_ms)
+    if part < PATIENCE and isinstance(found, Choice) and not found.cold:
+        run_ms = found.candidate.table.ms[query.rows] + snapshot.transport_ms
+        slack_ms = query.received_ms + query.latency_ms - now_ms - run_ms
+        if found.predicted_ms - run_ms > OVERFLOW * slack_ms:
+            return crowded(snapshot, query, now_ms)
+    return found
 
 
 def follow(

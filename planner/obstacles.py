@@ -66,7 +66,7 @@ def circumstances(snapshot: Snapshot, query: Query, now_ms: float) -> Circumstan
 
 
 def findings(candidates: Sequence[Candidate], met: Circumstances) -> list[Finding]:
-    """The first obstacle of each candidate, in their order. None of them may fit."""
+    """The first obstacle of each candidate, in their order: its queue where it has no other."""
     query, now_ms, left_ms, transport_ms, _ = met
     rows, latency_ms, avoid = query.rows, query.latency_ms, query.avoid
     floor = -inf if query.accuracy is None else query.accuracy
@@ -170,4 +170,6 @@ def in_words(finding: Finding, met: Circumstances) -> str:
         return explain.too_slow(run_ms, query.latency_ms)
     if obstacle is Obstacle.LATE:
         return explain.too_late(run_ms, met.left_ms)
+    if max(wait_ms, 0.0) + run_ms <= met.left_ms:
+        return explain.kept(max(wait_ms, 0.0))
     return explain.queued(wait_ms, run_ms, met.left_ms)

@@ -124,6 +124,20 @@ def refuse(
     )
 
 
+def crowded(snapshot: Snapshot, query: Query, now_ms: float) -> Refusal:
+    """For a query that its own part of the fleet has no room for, while all of it is crowded."""
+    view = snapshot.tasks[query.task]
+    met = circumstances(snapshot, query, now_ms)
+    return Refusal(
+        code=RefusalCode.OVERLOADED,
+        message=(
+            "More is asked than can be served: the workers that the plan gives to queries like "
+            "this have too long a queue, and the others are kept for theirs."
+        ),
+        reasons=Reasons(findings(view.by_cost, met), met, view.excluded),
+    )
+
+
 def _load(
     feasible: Sequence[Finding], met: Circumstances, *, idle_only: bool
 ) -> tuple[Candidate, WorkerView] | None:
