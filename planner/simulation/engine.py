@@ -20,8 +20,9 @@ from planner.batching import Batch, Verdict
 from planner.eviction import MIN_RESIDENCY_S
 from planner.lanes import Item
 from planner.policies.policy import Policy
+from planner.popularity import Popularity
 from planner.problem import Objective
-from planner.simulation.fleet import Fleet, Key, Replica, Ticket, Worker, to_evict, touch
+from planner.simulation.fleet import Fleet, Key, Replica, Ticket, Worker, to_evict
 from planner.simulation.setting import Setting
 from planner.simulation.tally import Tally
 from planner.simulation.trace import Trace
@@ -62,6 +63,9 @@ class Engine:
         self._arriving = len(trace) > 0
         """Whether queries are still to come."""
         self._numbers: dict[DeviceKindName, int] = {}
+        self._book: Popularity[Key] = Popularity()
+        self._asked: dict[Key, int] = {}
+        """Queries that the book was not told of yet."""
         self._looked = 0
         """Intervals of the timeline whose end was seen."""
         self.policy = policy(fleet)
@@ -122,6 +126,7 @@ class Engine:
 
     def _look_again(self) -> None:
         self._look()
+        self._tell_book()
         if self._looked < len(self.tally.arrived):
             self._at((self._looked + 1) * self.tally.width_ms, self._look_again)
 
@@ -229,9 +234,9 @@ class Engine:
         elif queue.admit(ticket, now_ms) is not Verdict.ADMITTED:
             return False
         replica.in_flight += 1
-        replica.arrived += 1
         self._outstanding += 1
-        touch(replica, now_ms)
+        self._asked[key] = self._asked.get(key, 0) + 1
+        _use(replica, now_ms)
         if worker.batch is None and queue.count:
             self._start(worker)
         else:
@@ -248,12 +253,13 @@ class Engine:
         if isinstance(found, Choice):
             key = (found.candidate.task, found.candidate.variant)
             worker = self.fleet.workers[found.worker.id]
+            self._book.seen(key, now_ms / 1_000)
             replica = worker.replicas.get(key) or self._load(worker, key)
         self.tally.decisions_s.append(self._clock_s() - began_s)
         if replica is None:
             self.tally.rejects(now_ms)
             return
-        touch(replica, now_ms)
+        _use(replica, now_ms)
         self.tally.answered(now_ms, replica.candidate.accuracy)
 
     # -- batches ----------------------------------------------------------------------------------
@@ -326,7 +332,10 @@ class Engine:
             return None
         setting, now_ms = self._setting, self._now_ms
         residency_s = 0.0 if setting.instant else MIN_RESIDENCY_S
-        leave = to_evict(worker, candidate.memory_mib, now_ms, setting.eviction, residency_s)
+        self._tell_book()
+        leave = to_evict(
+            worker, candidate.memory_mib, now_ms, setting.eviction, residency_s, self._book
+        )
         if leave is None:
             return None
         for other in leave:
@@ -342,6 +351,13 @@ class Engine:
         else:
             self._at(now_ms + candidate.load_ms, self._ready, replica)
         return replica
+
+    def _tell_book(self) -> None:
+        """Tell what was asked for: when it matters, and now and then, which is cheaper than each
+        time."""
+        for key, count in self._asked.items():
+            self._book.seen(key, self._now_ms / 1_000, count)
+        self._asked.clear()
 
     def _ready(self, replica: Replica) -> None:
         worker = replica.worker
@@ -401,7 +417,8 @@ class Engine:
         if self._setting.objective is not Objective.COST:
             return
         have = self.fleet.count(kind)
-        for _ in range(have, min(count, self.fleet.kinds[kind].count)):
+        drain = sum(1 for w in self.fleet.workers.values() if w.draining and w.kind.name == kind)
+        for _ in range(have, min(count, self.fleet.kinds[kind].count - drain)):
             worker = self._order_device(kind)
             self._at(self._now_ms + self._setting.provision_s * 1_000, self._usable, worker)
         for worker in self._leaving(kind, have - count):
@@ -467,6 +484,13 @@ class Engine:
         left = ticket.tries < 2 and ticket.deadline_ms > self._now_ms
         if not (left and self._again(query, lost_on, self._now_ms)):
             self.tally.never(ticket.arrived_ms)
+
+
+def _use(replica: Replica, now_ms: float) -> None:
+    """Note a use, for eviction."""
+    replica.arrived += 1
+    replica.last_used_ms = now_ms
+    replica.inflation = replica.worker.inflation
 
 
 def _reload_ms(worker: Worker) -> float:

@@ -4,10 +4,11 @@ All times are ms since the beginning of the simulation.
 """
 
 from collections.abc import Iterable, Mapping
-from math import exp, inf
+from math import inf
 
-from planner.eviction import Resident, victims
+from planner.eviction import Resident, victims, worth
 from planner.lanes import Item, Lane
+from planner.popularity import Book
 from planner.problem import Kind
 from planner.queue import Queue
 from planner.types import Candidate, Query, ReplicaReport, WorkerReport, WorkerView
@@ -22,9 +23,6 @@ from variants.types import (
 Key = tuple[TaskName, VariantName]
 
 LEAST_BILLED_MS = 60_000.0
-POPULARITY_S = 60.0
-"""Time constant with which uses are forgotten."""
-_POPULARITY_MS = POPULARITY_S * 1_000
 
 
 class Ticket(Item):
@@ -46,8 +44,8 @@ class Replica:
     """A variant on a device, from the start of its load until it is gone."""
 
     __slots__ = (
-        "arrived", "candidate", "done", "done_ms", "in_flight", "key", "lane", "last_used_ms",
-        "loaded_ms", "state", "uses", "uses_at_ms", "waiting", "worker",
+        "arrived", "candidate", "done", "done_ms", "in_flight", "inflation", "key", "lane",
+        "last_used_ms", "loaded_ms", "state", "waiting", "worker",
     )  # fmt: skip
 
     def __init__(self, key: Key, candidate: Candidate, worker: "Worker", lane: Lane) -> None:
@@ -61,9 +59,8 @@ class Replica:
         self.in_flight = 0
         """Waiting for the load, queued or running."""
         self.waiting: list[Ticket] = []
-        self.uses = 0.0
-        """Queries, decayed."""
-        self.uses_at_ms = 0.0
+        self.inflation = worker.inflation
+        """The device's when it was last used."""
         self.arrived = 0
         """Queries it was given in all; with the next two, for rules that watch a replica."""
         self.done = 0
@@ -75,8 +72,8 @@ class Worker:
     """A device: it runs one batch at a time and holds what its memory allows."""
 
     __slots__ = (
-        "batch", "batch_ends_ms", "busy_ms", "draining", "id", "kind", "ordered_ms", "queue",
-        "released_ms", "replicas", "reserved_mib", "view",
+        "batch", "batch_ends_ms", "busy_ms", "draining", "id", "inflation", "kind", "ordered_ms",
+        "queue", "released_ms", "replicas", "reserved_mib", "view",
     )  # fmt: skip
 
     def __init__(self, id_: WorkerId, kind: Kind, queue: Queue, ordered_ms: float) -> None:
@@ -93,6 +90,8 @@ class Worker:
         """What runs now."""
         self.batch_ends_ms = 0.0
         self.draining = False
+        self.inflation = 0.0
+        """GreedyDual's L: the worth of the last one that was evicted."""
 
     @property
     def free_mib(self) -> float:
@@ -143,41 +142,46 @@ class Fleet:
         return tuple(worker.report(now_ms) for worker in self.workers.values())
 
 
-def touch(replica: Replica, now_ms: float) -> None:
-    """Count a use."""
-    replica.uses = replica.uses * exp((replica.uses_at_ms - now_ms) / _POPULARITY_MS) + 1.0
-    replica.uses_at_ms = now_ms
-    replica.last_used_ms = now_ms
-
-
-def popularity(replica: Replica, now_ms: float) -> float:
-    """Queries per second, decayed."""
-    return replica.uses / POPULARITY_S * exp((replica.uses_at_ms - now_ms) / _POPULARITY_MS)
-
-
 def to_evict(
-    worker: Worker, need_mib: float, now_ms: float, rule: str, min_residency_s: float
+    worker: Worker,
+    need_mib: float,
+    now_ms: float,
+    rule: str,
+    min_residency_s: float,
+    book: Book[Key],
 ) -> tuple[Key, ...] | None:
     """What has to leave a worker so that a variant of ``need_mib`` has room, if that is possible.
 
-    What is loading or in use stays.
+    What is loading or in use stays. Whoever asks evicts them. ``lfu`` and ``gdsf`` count the
+    queries since the load, the one that it was for included (Cherkasova 1998, section 3).
     """
     if need_mib > worker.kind.memory_mib:
         return None
     short_mib = need_mib - worker.free_mib
     if short_mib <= 0.0:
         return ()
+    stay = {
+        key: replica
+        for key, replica in worker.replicas.items()
+        if replica.state is not ReplicaState.UNLOADING
+    }
+    counts = [float(replica.arrived) for replica in stay.values()]
+    rates = book.rates(stay, now_ms / 1_000) if rule == "modelless" else counts
     residents = [
         Resident(
             key=key,
             memory_mib=replica.candidate.memory_mib,
             load_s=replica.candidate.load_ms / 1_000,
-            popularity=popularity(replica, now_ms),
+            popularity=rate,
             last_used_s=replica.last_used_ms / 1_000,
             in_use=replica.in_flight > 0 or replica.state is not ReplicaState.READY,
             loaded_s=replica.loaded_ms / 1_000,
+            inflation=replica.inflation,
         )
-        for key, replica in worker.replicas.items()
-        if replica.state is not ReplicaState.UNLOADING
+        for (key, replica), rate in zip(stay.items(), rates, strict=True)
     ]
-    return victims(residents, short_mib, now_ms / 1_000, rule, min_residency_s=min_residency_s)
+    leave = victims(residents, short_mib, now_ms / 1_000, rule, min_residency_s=min_residency_s)
+    if rule == "gdsf":
+        gone = [worth(each, rule) for each in residents if each.key in (leave or ())]
+        worker.inflation = max(worker.inflation, *gone, 0.0)
+    return leave

@@ -105,6 +105,21 @@ def test_there_are_no_more_devices_than_the_kind_has() -> None:
     assert report.cost_usd == pytest.approx(0.120)
 
 
+def test_a_device_that_drains_is_still_one_of_them() -> None:
+    # It drains from 90 to 94 s. The order at 91 is too early, that at 95 is not: usable at 125.
+    report = play(
+        setting(Model(latency_ms=5_000), objective=COST, tick_s=1.0),
+        Asked(89.0, latency_ms=20_000),
+        Asked(122.0, latency_ms=20_000),
+        Asked(126.0, latency_ms=20_000),
+        sends={"a": ("gpu-1", "gpu-2")},
+        acts={0.0: [scale(1)], 80.0: [load()], 90.0: [scale(0)], 91.0: [scale(1)],
+              95.0: [scale(1)]},
+    )  # fmt: skip
+
+    assert (report.in_time, report.rejected) == (2, 1)
+
+
 def test_of_two_devices_the_one_with_less_to_reload_goes() -> None:
     report = play(
         setting(devices=2, objective=COST),
