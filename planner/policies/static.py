@@ -81,40 +81,58 @@ def least_cost(pick: Pick) -> tuple[float, ...]:
 
 
 def pick(candidates: Iterable[Candidate], demand: Sequence[Demand], rank: Rank) -> Pick | None:
-    """The variant of a task for its whole demand; None when none meets any of it."""
+    """The variant of a task for its whole demand; None when none meets any of it.
+
+    A class is met within half of its SLO. Only where no variant does that, one row that alone meets
+    the SLO will do.
+    """
+    offers = tuple(candidates)
     by_variant: dict[VariantName, list[Candidate]] = {}
-    for candidate in candidates:
+    for candidate in offers:
         by_variant.setdefault(candidate.variant, []).append(candidate)
-    picks = [_pick(offers, demand) for offers in by_variant.values()]
+    limits_ms = {
+        wanted: wanted.latency_ms / (2 if any(_meets(c, wanted, 2) for c in offers) else 1)
+        for wanted in demand
+    }
+    picks = [_pick(found, limits_ms) for found in by_variant.values()]
     able = [found for found in picks if found is not None]
     return max(able, key=lambda p: (p.met_qps, *rank(p), p.variant), default=None)
 
 
-def _pick(offers: Sequence[Candidate], demand: Sequence[Demand]) -> Pick | None:
-    def meets(candidate: Candidate, wanted: Demand) -> bool:
-        floor = wanted.accuracy
-        return (floor is None or candidate.accuracy >= floor) and bool(
-            usable_batch(candidate.table, wanted.latency_ms)
-        )
+def _meets(candidate: Candidate, wanted: Demand, times: int) -> bool:
+    """Whether a row takes at most one of so many parts of the SLO, on a variant above the floor."""
+    return (
+        wanted.accuracy is None or candidate.accuracy >= wanted.accuracy
+    ) and times * candidate.table.ms[1] <= wanted.latency_ms
 
-    met = [wanted for wanted in demand if any(meets(offer, wanted) for offer in offers)]
+
+def _pick(offers: Sequence[Candidate], limits_ms: Mapping[Demand, float]) -> Pick | None:
+    """One variant, with the latency limit of a row for each class."""
+    least_ms = min(offer.table.ms[1] for offer in offers)
+    met = [
+        wanted
+        for wanted, limit_ms in limits_ms.items()
+        if least_ms <= limit_ms
+        and (wanted.accuracy is None or offers[0].accuracy >= wanted.accuracy)
+    ]
     if not met:
         return None
-    tightest_ms = min(wanted.latency_ms for wanted in met)
-    able = {c.device_kind: c for c in offers if usable_batch(c.table, tightest_ms)}
+    tightest = min(met, key=lambda wanted: limits_ms[wanted])
+    latency_ms = min(wanted.latency_ms for wanted in met)
+    able = {c.device_kind: c for c in offers if c.table.ms[1] <= limits_ms[tightest]}
     return Pick(
         variant=offers[0].variant,
         met_qps=sum(wanted.qps for wanted in met),
         accuracy=offers[0].accuracy,
-        usd_per_1k=min(c.usd_per_hour * unit_ms(c, tightest_ms) / 3_600 for c in able.values()),
-        latency_ms=tightest_ms,
+        usd_per_1k=min(c.usd_per_hour * unit_ms(c, latency_ms) / 3_600 for c in able.values()),
+        latency_ms=latency_ms,
         offers=able,
     )
 
 
 def unit_ms(candidate: Candidate, latency_ms: float) -> float:
     """Device time per query at the planned batch."""
-    batch = usable_batch(candidate.table, latency_ms)
+    batch = max(1, usable_batch(candidate.table, latency_ms))
     return candidate.table.ms[batch] / batch
 
 

@@ -9,10 +9,21 @@ from hypothesis import strategies as st
 
 from planner.batching import Batch, Verdict
 from planner.lanes import Item
+from planner.policies.earliest import EarliestQueue
+from planner.policies.fifo import FifoQueue
 from planner.queue import BATCHING, Queue
 from planner.types import LatencyTable
 
-QUEUES: dict[str, Callable[[], Queue]] = {**BATCHING}
+PATIENT: dict[str, Callable[[], Queue]] = {
+    **BATCHING,
+    "fifo": lambda: FifoQueue(lambda task, table: 4),
+}
+"""They give up nobody before its deadline."""
+QUEUES: dict[str, Callable[[], Queue]] = {
+    **PATIENT,
+    "earliest": lambda: EarliestQueue(lambda task, table: 4),
+    "earliest, nothing held back": lambda: EarliestQueue(lambda task, table: 4, waits=False),
+}
 MADE = [pytest.param(make, id=name) for name, make in QUEUES.items()]
 
 FLAT = LatencyTable([(1, 10.0), (4, 10.0)])
@@ -101,6 +112,12 @@ class Run:
         raise AssertionError("it never runs what waits")
 
 
+def due_ms(queue: Queue) -> float:
+    """When what waits may run: at once, or when a queue that holds it back wants to be asked."""
+    wake_ms = queue.wake_ms(0.0)
+    return 0.0 if wake_ms == inf else wake_ms
+
+
 slow = st.sampled_from((0.5, 1.0, 1.0, 3.0))
 
 
@@ -147,7 +164,7 @@ def test_the_backlog_is_positive_exactly_while_there_is_work(
         assert (run.queue.backlog_ms(run.now_ms) > 0.0) == (run.queue.count > 0)
 
 
-@pytest.mark.parametrize("make", MADE)
+@pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in PATIENT.items()])
 def test_only_what_passed_its_deadline_expires(make: Callable[[], Queue]) -> None:
     queue = make()
     lane = queue.add_lane("t", LINEAR)
@@ -170,7 +187,7 @@ def test_taking_a_lane_gives_the_earliest_deadline_first_and_leaves_the_others(
     assert queue.take(one) == []
     assert (queue.count, one.rows, other.rows) == (1, 0, 1)
     queue.remove_lane(one)
-    batch = queue.next_batch(0.0)
+    batch = queue.next_batch(due_ms(queue))
     assert batch is not None
     assert (batch.lane, batch.items, batch.rows) == (other, [items[1]], 1)
 
@@ -197,9 +214,10 @@ def test_the_running_batch_is_part_of_the_backlog(make: Callable[[], Queue]) -> 
     queue = make()
     lane = queue.add_lane("t", LINEAR)
     queue.admit(Item(lane, 1_000.0, 1), 0.0)
-    batch = queue.next_batch(0.0)
+    due = due_ms(queue)
+    batch = queue.next_batch(due)
     assert batch is not None
-    assert queue.busy_until_ms == batch.predicted_ms == 10.0
-    assert queue.backlog_ms(4.0) == 6.0
-    queue.finished(lane, 10.0, 10.0)
-    assert queue.backlog_ms(10.0) == 0.0
+    assert (queue.busy_until_ms - due, batch.predicted_ms) == (10.0, 10.0)
+    assert queue.backlog_ms(due + 4.0) == 6.0
+    queue.finished(lane, due + 10.0, 10.0)
+    assert queue.backlog_ms(due + 10.0) == 0.0
