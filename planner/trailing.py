@@ -12,6 +12,7 @@ at a high one with the rate itself.
 """
 
 from collections.abc import Mapping, Sequence
+from math import exp
 from statistics import NormalDist
 from typing import Generic, Protocol
 
@@ -32,6 +33,8 @@ PRIOR_SCALES = 3.0
 """Their standard deviation, in scales."""
 SURGE_DEVIATIONS = 4.0
 """Counts this far above the forecast are not by chance: the open bucket is believed at once."""
+LEAP = 1.5
+"""Beyond what was seen of late, a forecast leaps no further than this times the present rate."""
 _RANK_EVERY = 6
 
 
@@ -55,8 +58,8 @@ class Trailing(Generic[K]):
     """A point forecast and the quantiles of the errors it made in the last ``WINDOW_S``.
 
     An error is known when its horizon is over, and counts from then on. With ``guarded``, no
-    quantile is nearer to the point than chance alone would have it, and a surge within the open
-    bucket is not left waiting for its end.
+    quantile is nearer to the point than chance alone would have it, none leaps far above what was
+    seen of late, and a surge within the open bucket is not left waiting for its end.
     """
 
     def __init__(
@@ -78,6 +81,8 @@ class Trailing(Generic[K]):
         self._rates = np.full((0, self._ahead), np.nan)
         self._forecasts = np.full((0, self._ahead), np.nan)
         self._newest = np.zeros(0)
+        self._peak = np.zeros(0)
+        self._fading = exp(-step_s / window_s)
         self._errors = np.full((0, max(PRIOR_ERRORS, int(window_s / step_s))), np.nan)
         self._made = np.zeros(0, np.int64)
         self._ranked: tuple[tuple[float, ...], int, Array] = ((), 0, np.zeros((0, 0)))
@@ -100,9 +105,19 @@ class Trailing(Generic[K]):
         root = np.sqrt(point)[:, None] + ranked * scale[:, None]
         answer = np.square(np.maximum(root, 0.0))
         if self._guarded:
+            answer = np.minimum(answer, self._highest(point)[:, None])
             answer = self._at_least_chance(answer, point, levels)
         answer = np.maximum.accumulate(answer, axis=1)
         return dict(zip(self._buckets.rows, map(tuple, answer.tolist()), strict=True))
+
+    def _highest(self, point: Array) -> Array:
+        """What a surge just seen does not lift a forecast over: a second one on top of it.
+
+        While history is short, one surge is a large share of it.
+        """
+        step_s = self._buckets.step_s
+        leap = LEAP * point + 3.0 * (np.sqrt(point / step_s) + 1.0 / step_s)
+        return np.maximum(self._peak, leap)
 
     def _at_least_chance(self, answer: Array, point: Array, levels: tuple[float, ...]) -> Array:
         """Quantiles above the middle raised, those below it lowered, to what chance makes."""
@@ -136,6 +151,7 @@ class Trailing(Generic[K]):
             error = (np.sqrt(actual[rows]) - np.sqrt(due[rows])) / self._scale(due[rows])
             self._errors[rows, self._made[rows] % self._errors.shape[1]] = error
             self._made[rows] += 1
+        self._peak = np.fmax(self._peak * self._fading, rates)
         self._newest = self._point.advance(slot, rates)
         self._forecasts[:, column] = self._newest
 
@@ -174,6 +190,7 @@ class Trailing(Generic[K]):
         self._rates = np.concatenate([self._rates, blank])
         self._forecasts = np.concatenate([self._forecasts, blank])
         self._newest = np.append(self._newest, np.full(rows, np.nan))
+        self._peak = np.append(self._peak, np.zeros(rows))
         self._point.widen(rows)
 
     def _forget(self) -> None:
@@ -184,7 +201,7 @@ class Trailing(Generic[K]):
         self._buckets.keep(rows)
         self._errors, self._made = self._errors[rows], self._made[rows]
         self._rates, self._forecasts = self._rates[rows], self._forecasts[rows]
-        self._newest = self._newest[rows]
+        self._newest, self._peak = self._newest[rows], self._peak[rows]
         self._ranked = ((), 0, np.zeros((0, 0)))
         self._point.keep(rows)
 

@@ -107,6 +107,14 @@ def test_a_flash_crowd_is_followed_in_the_tick_that_shows_it(qps: float) -> None
     assert middle == pytest.approx(20.0 * qps, rel=0.05)
 
 
+def test_a_surge_is_not_expected_to_surge_again() -> None:
+    """Ten minutes of history, a tenth of them wrong by a factor of 10."""
+    history = [*steady(100.0, 60), *steady(1_000.0, 6)]
+    [high] = fed(adaptive, history).predict((0.95,))["a"]
+
+    assert 1_000.0 < high < 1_600.0
+
+
 def test_a_flash_crowd_is_followed_within_an_open_bucket() -> None:
     forecaster = fed(adaptive, steady(100.0, 100))
     forecaster.observe(1_001.0, 1.0, {"a": 1_000.0})
