@@ -10,6 +10,7 @@ its squishy bin packing (section 6.1): when sessions share a device, batches shr
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from planner.curve import Batch, Curve
 from planner.problem import LOAD, OVERHEAD_MS
@@ -145,11 +146,8 @@ def frontier(curve: Curve, within_ms: float) -> list[Batch]:
         if not made or ms / size < made[-1].unit_ms * (1 - 1e-12):
             made.append(Batch(size, ms, ms / size))
     # Of equal latencies the larger batch costs less: the smaller one is never run.
-    return [
-        batch
-        for batch, larger in zip(made, [*made[1:], None], strict=True)
-        if larger is None or larger.latency_ms > batch.latency_ms
-    ]
+    shorter = [one for one, larger in pairwise(made) if one.latency_ms < larger.latency_ms]
+    return [*shorter, *made[-1:]]
 
 
 def latencies(curve: Curve, within_ms: float) -> list[float]:
@@ -167,7 +165,7 @@ def _turning(curve: Curve, largest: int) -> Iterable[int]:
         return
     first = min(curve.points[0][0], largest)
     yield first
-    for (low, low_ms), (high, high_ms) in zip(curve.points, curve.points[1:], strict=False):
+    for (low, low_ms), (high, high_ms) in pairwise(curve.points):
         if low >= largest:
             return
         if high_ms * low < low_ms * high:

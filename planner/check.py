@@ -40,6 +40,8 @@ def _references(problem: Problem, solution: Solution) -> Iterator[str]:
             and 0 <= part.offer < len(problem.offers)
         ):
             yield f"an assignment refers to nothing: {part}"
+        elif not 1 <= part.batch_size <= problem.offers[part.offer].curve.max_batch:
+            yield f"a batch of {part.batch_size} is forbidden to offer {part.offer}"
 
 
 def _devices(problem: Problem, solution: Solution) -> Iterator[str]:
@@ -63,9 +65,6 @@ def _parts(problem: Problem, solution: Solution) -> Iterator[str]:
             yield f"{who}: profiled on {offer.device_kind}, placed on another kind"
         if demand.accuracy is not None and offer.accuracy < demand.accuracy:
             yield f"{who}: accuracy {offer.accuracy:g} is below the floor {demand.accuracy:g}"
-        if not 1 <= part.batch_size <= offer.curve.max_batch:
-            yield f"{who}: a batch of {part.batch_size} is forbidden"
-            continue
         if part.qps <= 0:
             yield f"{who}: serves {part.qps:g} queries per second"
         share = _time(problem, part)

@@ -4,7 +4,7 @@ Mutable on purpose; it lives inside one call of a planner. Every step keeps ever
 whatever stands there when the time is up is a plan.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor, fsum, inf
 from typing import NamedTuple
 
@@ -123,25 +123,57 @@ class Device:
         """Choose everyone's batches anew, so that all takes the least time."""
         if len(self.parts) < 2:
             return
-        best, least = None, fsum(q * b.unit_ms for b, q in self.parts.values()) * (1 - 1e-9)
-        longest = {batch.latency_ms for batch, _ in self.parts.values()}
-        longest |= {self._menu.options[index].alone.latency_ms for index in self.parts}
+        busy = fsum(qps * batch.unit_ms for batch, qps in self.parts.values())
+        found = min(self._arrangements(list(self.parts)), key=lambda one: one[0], default=None)
+        if found is not None and found[0] < busy * (1 - 1e-9):
+            self._rebatch(found[1])
+
+    def make_room(self, index: int) -> Room | None:
+        """The room of an option, smaller batches for those that are there if it needs them."""
+        room = self.room(index)
+        if room is not None or not self.parts:
+            return room
+        option = self._menu.options[index]
+        if option.offer not in self.offers and option.memory_mib > self.memory_mib * (1 + SLACK):
+            return None
+        most, chosen = 0.0, None
+        for busy_ms, batches in self._arrangements([*self.parts, index]):
+            qps = (self._menu.problem.load * 1000 - busy_ms) / max(batches[index].unit_ms, 1e-12)
+            if qps > most * (1 + 1e-9):
+                most, chosen = qps, batches
+        if chosen is None or most <= NEGLIGIBLE * self._menu.rates[option.demand]:
+            return None
+        self._rebatch(chosen)
+        return self.room(index)
+
+    def _arrangements(self, options: list[int]) -> Iterator[tuple[float, dict[int, Batch]]]:
+        """Batches of these options for some longest batches, with the time of those here in ms/s.
+
+        The longest batches tried are those that are best for one option alone, and those that one
+        option can just bear with its smallest batch.
+        """
+        menu = self._menu
+        longest: set[float] = set()
+        for index in options:
+            option = menu.options[index]
+            smallest = menu.problem.offers[option.offer].curve.points[0][1]
+            longest |= {option.alone.latency_ms, menu.left_ms(option.demand) - smallest}
+        longest |= {batch.latency_ms for batch, _ in self.parts.values()}
         for longest_ms in sorted(longest):
-            found: dict[int, tuple[Batch, float]] = {}
-            time = 0.0
-            for index, (_, qps) in self.parts.items():
-                left_ms = self._menu.left_ms(self._menu.options[index].demand)
-                batch = self._menu.batch(index, min(longest_ms, left_ms - longest_ms))
+            batches: dict[int, Batch] = {}
+            for index in options:
+                left_ms = menu.left_ms(menu.options[index].demand)
+                batch = menu.batch(index, min(longest_ms, left_ms - longest_ms))
                 if batch is None:
                     break
-                found[index] = (batch, qps)
-                time += qps * batch.unit_ms
+                batches[index] = batch
             else:
-                if time < least:
-                    best, least = found, time
-        if best is not None:
-            self.parts = best
-            self._measure()
+                busy = fsum(qps * batches[i].unit_ms for i, (_, qps) in self.parts.items())
+                yield busy, batches
+
+    def _rebatch(self, batches: Mapping[int, Batch]) -> None:
+        self.parts = {index: (batches[index], qps) for index, (_, qps) in self.parts.items()}
+        self._measure()
 
     def copy(self) -> "Device":
         made = Device(self._menu, self.kind)

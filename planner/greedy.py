@@ -8,6 +8,7 @@ variant and some are not served, at a high price everyone takes the fastest.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from math import inf
 
 from planner.draft import Device, Draft, better, finish
@@ -17,6 +18,10 @@ from planner.problem import Objective, Problem, Solution
 
 EFFORT = 60_000
 """Tries of an option on a device that improvement may take: a few hundred ms at most."""
+FEW = 6
+"""Devices up to which three are taken out at once, and every kind is tried in their place."""
+TRIES = 40
+"""Devices of a large plan that are taken out to see whether it does without them."""
 RUINED = 24
 """Devices that improvement takes out, alone and in pairs."""
 SEEDS = 12
@@ -41,14 +46,37 @@ def greedy(problem: Problem, objective: Objective) -> Solution:
     return finish(draft, objective, bound=bound, notes=("best fit",))
 
 
-def plan(menu: Menu, objective: Objective, stop: Stop = lambda: False) -> Draft:
-    """The best draft that best fit and its improvement find."""
-    if objective is Objective.COST:
-        best = _build(menu, _Ranking(menu, cost=True))
-        if not best.complete:
-            best = _best(best, _build(menu, _Ranking(menu, cost=False)), objective)
-        return _improve(best, _Ranking(menu, cost=best.complete), objective, stop)
-    return _accurate(menu, stop)
+def plan(
+    menu: Menu, objective: Objective, stop: Stop = lambda: False, *, quick: bool = False
+) -> Draft:
+    """The best draft that best fit and its improvement find; ``quick`` leaves improvement out."""
+    cost = objective is Objective.COST
+    cheap, fast = _Ranking(menu, cost=True), _Ranking(menu, cost=False)
+    best = _build(menu, cheap if cost else fast)
+    if cost and not best.complete:
+        best = _best(best, _build(menu, fast), objective)
+    if quick:
+        return best
+    if not _large(menu):
+        for ranking in (cheap, fast):
+            for kinds in _subsets(menu):
+                best = _best(best, _build(menu, ranking, kinds), objective)
+    ranking = cheap if cost and best.complete else fast
+    if not cost:
+        best, ranking = _accurate(menu, best, stop)
+    return _improve(best, ranking, objective, stop)
+
+
+def _large(menu: Menu) -> bool:
+    return len(menu.rates) * sum(menu.counts) > SMALL
+
+
+def _subsets(menu: Menu) -> list[tuple[int, ...]]:
+    """Kinds to begin with: each alone, and each left out."""
+    kinds = range(len(menu.counts))
+    subsets = [(kind,) for kind in kinds]
+    subsets += [tuple(k for k in kinds if k != kind) for kind in kinds]
+    return list(dict.fromkeys(found for found in subsets if found))
 
 
 def _best(one: Draft, other: Draft, objective: Objective) -> Draft:
@@ -86,22 +114,24 @@ class _Ranking:
         return (time_price * option.alone.unit_ms - option.accuracy, option.alone.unit_ms, index)
 
 
-def _build(menu: Menu, ranking: _Ranking) -> Draft:
-    """Open devices until everything is served or nothing can be opened."""
+def _build(menu: Menu, ranking: _Ranking, kinds: Sequence[int] | None = None) -> Draft:
+    """Open devices until everything is served or nothing can be opened; of some kinds first."""
     draft = Draft(menu)
-    extend(draft, ranking)
+    extend(draft, ranking, kinds)
+    if kinds is not None:
+        extend(draft, ranking)
     return draft
 
 
-def extend(draft: Draft, ranking: _Ranking) -> None:
+def extend(draft: Draft, ranking: _Ranking, kinds: Sequence[int] | None = None) -> None:
     """Serve what is missing: first on what is open, then on new devices."""
     menu = draft.menu
     if draft.devices:
         _fill_open(draft, ranking)
-    if len(menu.rates) * sum(menu.counts) > SMALL:
+    if kinds is None and _large(menu):
         _in_bulk(draft, ranking)
     while not draft.complete:
-        opened = _next_device(draft, ranking)
+        opened = _next_device(draft, ranking, kinds)
         if opened is None:
             return
         _repeat(draft, opened)
@@ -111,13 +141,14 @@ def _fill_open(draft: Draft, ranking: _Ranking) -> None:
     """Use the rooms that open devices have, the tightest SLO first."""
     menu = draft.menu
     classes = [c for c, missing in enumerate(draft.missing) if missing > 0]
+    large = _large(menu)
     for demand in sorted(classes, key=menu.left_ms):
         rooms = []
         for at, device in enumerate(draft.devices):
             if device.left <= 1e-9:
                 continue
             for index in ranking.by_kind[demand][device.kind]:
-                room = device.room(index)
+                room = device.room(index) if large else device.make_room(index)
                 if room is not None:
                     waste = room.batch.unit_ms / max(menu.options[index].alone.unit_ms, 1e-12)
                     rooms.append((waste, at, index))
@@ -163,13 +194,15 @@ def _in_bulk(draft: Draft, ranking: _Ranking) -> None:
     _fill_open(draft, ranking)
 
 
-def _next_device(draft: Draft, ranking: _Ranking) -> Device | None:
+def _next_device(
+    draft: Draft, ranking: _Ranking, kinds: Sequence[int] | None = None
+) -> Device | None:
     """Open the device that serves most worth for its price; None when none serves anything."""
     menu = draft.menu
     missing = [c for c, rate in enumerate(draft.missing) if rate > 0]
     best: tuple[float, float] | None = None
     chosen: Device | None = None
-    for kind in range(len(menu.counts)):
+    for kind in range(len(menu.counts)) if kinds is None else kinds:
         if not draft.openable(kind):
             continue
         able = [c for c in missing if ranking.by_kind[c][kind]]
@@ -203,7 +236,7 @@ def _fill(draft: Draft, ranking: _Ranking, device: Device, order: Sequence[int])
     worth = 0.0
     for demand in order:
         for index in ranking.by_kind[demand][device.kind]:
-            room = device.room(index)
+            room = device.make_room(index)
             if room is not None:
                 taken = min(room.qps, draft.missing[demand])
                 device.put(index, room.batch, taken)
@@ -237,16 +270,23 @@ def _improve(draft: Draft, ranking: _Ranking, objective: Objective, stop: Stop) 
         single = single[:RUINED]
         pairs = [(a,) for a in single] + [(a, b) for a in single for b in single if b < a]
         step = max(1, len(draft.menu.options) * max(1, len(draft.devices)) // 4)
-        for out in pairs:
+        firsts: list[tuple[int, ...] | None] = [None]
+        if len(single) <= FEW:
+            firsts += [(kind,) for kind in range(len(draft.menu.counts))]
+            pairs += [(a, b, c) for a in single for b in single for c in single if c < b < a]
+        for out, first in product(pairs, firsts):
             effort -= step
             if effort < 0 or stop():
                 return draft
-            tried = draft.copy()
-            for device in [tried.devices[at] for at in out]:
-                tried.close(device)
-            for device in tried.devices:
-                device.tighten()
+            tried = _without(draft, out)
+            if first is not None:
+                if not draft.menu.counts[first[0]] or tried.complete:
+                    continue
+                _fill_open(tried, ranking)
+                _next_device(tried, ranking, first)
             extend(tried, ranking)
+            if objective is Objective.ACCURACY:
+                upgrade(tried, stop)
             if better(tried, draft, objective):
                 draft = tried
                 improved = True
@@ -254,26 +294,61 @@ def _improve(draft: Draft, ranking: _Ranking, objective: Objective, stop: Stop) 
     return draft
 
 
-def _accurate(menu: Menu, stop: Stop) -> Draft:
-    """Search the price of device time at which the plan is best."""
-    best = _build(menu, _Ranking(menu, cost=False))
-    scale = [option.alone.unit_ms for option in menu.options if option.alone.unit_ms > 0]
-    if not scale:
-        return best
-    low, high = 0.0, 1.0 / min(scale)
-    for step in range(PRICES):
+def consolidate(draft: Draft, stop: Stop) -> Draft:
+    """Do without devices that waste most, one at a time; for plans of many devices."""
+    ranking = _Ranking(draft.menu, cost=True)
+    prices = draft.menu.prices
+    tries = TRIES
+    failed: set[int] = set()
+    while tries and not stop():
+        wasteful = [
+            (-device.left * prices[device.kind], at)
+            for at, device in enumerate(draft.devices)
+            if device.count == 1 and id(device) not in failed
+        ]
+        if not wasteful:
+            break
+        tries -= 1
+        _, at = min(wasteful)
+        tried = _without(draft, (at,))
+        extend(tried, ranking, range(len(draft.menu.counts)))
+        if better(tried, draft, Objective.COST):
+            draft = tried
+            failed.clear()
+        else:
+            failed.add(id(draft.devices[at]))
+    return draft
+
+
+def _without(draft: Draft, out: Sequence[int]) -> Draft:
+    made = draft.copy()
+    for device in [made.devices[at] for at in out]:
+        made.close(device)
+    for device in made.devices:
+        device.tighten()
+    return made
+
+
+def _accurate(menu: Menu, served: Draft, stop: Stop) -> tuple[Draft, _Ranking]:
+    """Search the price of device time at which the plan is best; ends with that ranking."""
+    best, ranking = served, _Ranking(menu, cost=False)
+    times = [option.alone.unit_ms for option in menu.options if option.alone.unit_ms > 0]
+    if not times:
+        return best, ranking
+    low, high = -6.0, 1.0
+    for step in range(PRICES if not _large(menu) else 4):
         if stop():
             break
-        price = 0.0 if step == 0 else (low * high) ** 0.5 if low > 0 else high / 10**step
-        found = _build(menu, _Ranking(menu, cost=False, time_price=price))
-        best = _best(best, found, Objective.ACCURACY)
+        exponent = low if step == 0 else (low + high) / 2
+        tried = _Ranking(menu, cost=False, time_price=10**exponent / min(times))
+        found = upgrade(_build(menu, tried), stop)
         if found.served_qps >= best.served_qps * (1 - 1e-9):
-            high = price
-            if price == 0.0:
-                break
+            high = exponent
         else:
-            low = price
-    return upgrade(best, stop)
+            low = exponent
+        if better(found, best, Objective.ACCURACY):
+            best, ranking = found, tried
+    return upgrade(best.copy(), stop), ranking
 
 
 def upgrade(draft: Draft, stop: Stop = lambda: False) -> Draft:
@@ -319,4 +394,4 @@ def finish_up(draft: Draft, objective: Objective, stop: Stop) -> Draft:
     """Serve what packing left over, then use the room there is for accuracy."""
     if not draft.complete:
         extend(draft, _Ranking(draft.menu, cost=objective is Objective.COST))
-    return upgrade(draft, stop) if objective is Objective.ACCURACY else draft
+    return upgrade(draft, stop) if objective is Objective.ACCURACY else consolidate(draft, stop)

@@ -39,7 +39,7 @@ def solve(
     """
     until = clock() + time_limit_s
     search = _Search(problem, objective, lambda: until - clock())
-    search.greedy()
+    search.greedy(quick=exact)
     if exact and not search.out_of_time:
         search.exact()
     return search.solution()
@@ -86,8 +86,9 @@ class _Search:
         else:
             self._bound = min(self._bound, bound)
 
-    def greedy(self) -> None:
-        self.offer(plan(self.menu, self.objective, lambda: self.out_of_time), "best fit")
+    def greedy(self, *, quick: bool) -> None:
+        found = plan(self.menu, self.objective, lambda: self.out_of_time, quick=quick)
+        self.offer(found, "best fit")
 
     def exact(self) -> None:
         few = len(self.relaxation.options) <= FEW
