@@ -7,7 +7,7 @@ MODELLESS_BENCH_DATA names; without it there is nothing to measure.
 Rolling origin: every 10 seconds each forecaster is given the count of these 10 seconds and asked
 for quantiles of the mean rate of the next 60. It has seen nothing but what came before. The first
 two hours are not judged. The two gaps are neither shown, nor judged: an origin whose next minute
-touches one is left out. Choices were made on the first day; the second was only measured.
+touches one is left out. Constants were chosen by the loss of the first day.
 """
 
 import argparse
