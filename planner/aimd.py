@@ -77,6 +77,9 @@ class AdditiveQueue:
         """Forget an empty lane and what was learned about it."""
         del self._states[lane]
 
+    def pace(self, longest_ms: float | None) -> None:
+        """Nothing: the length of batches is what this queue learns by itself."""
+
     def replan(self, lane: Lane, table: LatencyTable, share: float) -> None:
         """Take over how large a batch may be at most, if what waits still fits."""
         waiting = self._states[lane].waiting.values()

@@ -13,7 +13,8 @@ predicted, that **no admitted query becomes late**:
   everyone.
 * *Length.* A batch takes at most half of the tightest budget seen lately: who just missed it waits
   for it and still has time for one of his own (Nexus, SOSP'19, section 4.1). Longer batches
-  serve more per second, but nobody could be admitted while they run.
+  serve more per second, but nobody could be admitted while they run. Where a plan says how long
+  the batches of this slice are to be, for the classes that it gives to it, that counts instead.
 * *Batch.* The head decides the variant; the largest batch after which the agenda or a forecast of
   the rest is in time for everyone runs now. Nothing waits to fill a batch.
 
@@ -107,6 +108,7 @@ class Schedule:
         self._earliest_ms = inf
         self._latest_ms = -inf
         self._reach = _Reach()
+        self._pace_ms: float | None = None
         self._denied_ms = -inf
         """When a task that was not above its share was last refused."""
         self._steps = FORECAST_STEPS
@@ -149,6 +151,13 @@ class Schedule:
         lane.tenant.share = share or lane.tenant.share
         self._resize(lane, 0, 0)
 
+    def pace(self, longest_ms: float | None) -> None:
+        """Form batches of at most this length, as planned; None: by the budgets that are seen.
+
+        A lane follows when it is next empty.
+        """
+        self._pace_ms = longest_ms
+
     def correct(self, lane: Lane, correction: float) -> None:
         """Set the factor observed / predicted of a lane."""
         self._floor_ms += lane.rows * lane.unit_ms * (correction - lane.correction)
@@ -174,7 +183,7 @@ class Schedule:
             return Verdict.QUEUE_FULL
         self._reach.saw(deadline_ms - now_ms, now_ms)
         if not lane.queue and lane.gains:
-            lane.keep_within(self._reach.tight_ms / 2)
+            lane.keep_within(self._pace_ms or self._reach.tight_ms / 2)
         lane.limit = max(lane.limit, rows)
         start_ms = max(now_ms, self.busy_until_ms)
         added_ms = lane.bound_ms(len(lane.queue) + 1, lane.rows + rows) - lane.work_ms

@@ -132,6 +132,22 @@ def shares_of(
     return shares
 
 
+def paces(routes: Iterable[Route], snapshot: Snapshot) -> dict[WorkerId, float]:
+    """The longest batch that is planned for each worker that has routes, in ms.
+
+    Who just missed it waits for so long, so longer ones would break the SLO of a class there.
+    """
+    found: dict[WorkerId, float] = {}
+    for route in routes:
+        worker = snapshot.workers.get(route.worker)
+        view = snapshot.tasks.get(route.task)
+        for candidate in view.by_variant.get(route.variant, ()) if view and worker else ():
+            if worker is not None and candidate.device_kind == worker.device_kind:
+                size = min(route.batch_size, candidate.table.max_batch)
+                found[worker.id] = max(found.get(worker.id, 0.0), candidate.table.ms[size])
+    return found
+
+
 def _kinds(
     workers: Iterable[WorkerReport], prices: Mapping[DeviceKindName, float]
 ) -> tuple[Kind, ...]:

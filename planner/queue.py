@@ -65,6 +65,10 @@ class LiveQueue(Queue, Protocol):
     """A queue in a worker, where plans and latencies change under it. It never holds a batch back:
     ``wake_ms`` is not asked."""
 
+    def pace(self, longest_ms: float | None) -> None:
+        """Form batches of at most this length; None: as the queue sees fit."""
+        ...
+
     def replan(self, lane: Lane, table: LatencyTable, share: float) -> None:
         """Take over a new latency table and planned share of a lane."""
         ...

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from planner.batching import Schedule
 from planner.demand import SloClass, slo_class
+from planner.division import paces
 from planner.following import Patience, choose
 from planner.forecast import ClassForecast
 from planner.greedy import greedy
@@ -137,13 +138,14 @@ class Modelless:
 
     def _share_anew(self, plan: Plan) -> None:
         """Tell the queues what the plan gives each task."""
+        longest = paces(plan.routes, self._refresh())
         for worker in self._fleet.workers.values():
+            assert isinstance(worker.queue, Schedule)
+            worker.queue.pace(longest.get(worker.id))
             placed = [p for p in plan.placements if p.worker == worker.id]
             for key, replica in worker.replicas.items():
                 share = task_share(placed, worker.id, key[0])
-                queue = worker.queue
-                assert isinstance(queue, Schedule)
-                queue.replan(replica.lane, replica.candidate.table, share)
+                worker.queue.replan(replica.lane, replica.candidate.table, share)
 
 
 def envelope(lately: Iterable[tuple[Demand, ...]]) -> tuple[Demand, ...]:
