@@ -74,9 +74,9 @@ def _large(menu: Menu) -> bool:
 def _subsets(menu: Menu) -> list[tuple[int, ...]]:
     """Kinds to begin with: each alone, and each left out."""
     kinds = range(len(menu.counts))
-    subsets = [(kind,) for kind in kinds]
-    subsets += [tuple(k for k in kinds if k != kind) for kind in kinds]
-    return list(dict.fromkeys(found for found in subsets if found))
+    alone: list[tuple[int, ...]] = [(kind,) for kind in kinds]
+    others = [tuple(k for k in kinds if k != kind) for kind in kinds if len(kinds) > 2]
+    return [*alone, *others]
 
 
 def _best(one: Draft, other: Draft, objective: Objective) -> Draft:
@@ -268,7 +268,8 @@ def _improve(draft: Draft, ranking: _Ranking, objective: Objective, stop: Stop) 
         # The emptiest are the easiest to do without.
         single.sort(key=lambda at: -draft.devices[at].left)
         single = single[:RUINED]
-        pairs = [(a,) for a in single] + [(a, b) for a in single for b in single if b < a]
+        pairs: list[tuple[int, ...]] = [(a,) for a in single]
+        pairs += [(a, b) for a in single for b in single if b < a]
         step = max(1, len(draft.menu.options) * max(1, len(draft.devices)) // 4)
         firsts: list[tuple[int, ...] | None] = [None]
         if len(single) <= FEW:

@@ -18,8 +18,12 @@ from planner.problem import Clock, Objective, Problem, Solution
 
 SMALL = 2_500
 """Options summed over configurations up to which a problem is solved exactly."""
-FEW = 400
-"""Options that matter, up to which configurations are listed at all."""
+FEW = 240
+"""Options of the relaxation, up to which configurations are listed at all."""
+TINY = 600
+"""The same, up to which the search goes on to its end."""
+NODES_TINY = 20_000
+NODES_SMALL = 50
 LAST_S = 0.05
 """What a bound may still take when time is up."""
 
@@ -34,14 +38,16 @@ def solve(
 ) -> Solution:
     """The best plan found within the limit, with its bound. Never fails to answer.
 
-    The same problem gives the same solution unless ``timed_out``. Without ``exact``, best fit's
-    plan is bounded and returned.
+    The same problem gives the same solution unless ``timed_out``. Without ``exact`` it is done
+    once the relaxation is packed: for a control loop, which plans again soon.
     """
     until = clock() + time_limit_s
     search = _Search(problem, objective, lambda: until - clock())
-    search.greedy(quick=exact)
-    if exact and not search.out_of_time:
-        search.exact()
+    search.fit()
+    if not search.out_of_time:
+        search.pack()
+    if exact and not search.out_of_time and not search.near:
+        search.prove()
     return search.solution()
 
 
@@ -86,22 +92,45 @@ class _Search:
         else:
             self._bound = min(self._bound, bound)
 
-    def greedy(self, *, quick: bool) -> None:
-        found = plan(self.menu, self.objective, lambda: self.out_of_time, quick=quick)
+    def fit(self) -> None:
+        found = plan(self.menu, self.objective, lambda: self.out_of_time, quick=True)
         self.offer(found, "best fit")
 
-    def exact(self) -> None:
+    def pack(self) -> None:
+        packed = aggregated(self.menu, self.relaxation, self.best, self.objective, left=self.left)
+        self.offer(packed.draft, "packed from the relaxation")
+        self.learn(packed.bound, packed.served_qps)
+
+    @property
+    def near(self) -> bool:
+        """Whether what could still be gained is not worth looking for."""
+        if len(self.relaxation.options) <= FEW:
+            return False
+        return self.gap <= NEAR
+
+    @property
+    def gap(self) -> float:
+        bound = self.bound()
+        cost = self.objective is Objective.COST
+        reached = self.best.usd_per_hour if cost else self.best.weighed
+        bound = bound if cost else bound * self.best.served_qps
+        return abs(reached - bound) / max(reached, 1e-9)
+
+    def prove(self) -> None:
+        """Search all configurations if they can be listed; else try to improve by hand."""
         few = len(self.relaxation.options) <= FEW
         listed = configurations(self.menu, self.objective, most=SMALL) if few else None
-        if listed is not None:
-            found = exactly(self.menu, listed, self.objective, left=self.left)
+        size = sum(len(found.batches) for found in listed or ())
+        if listed is not None and (size <= TINY or self.gap > NEAR):
+            nodes = NODES_TINY if size <= TINY else NODES_SMALL
+            found = exactly(self.menu, listed, self.objective, left=self.left, nodes=nodes)
             self.offer(found.draft, "exact over configurations")
             self.learn(found.bound, found.served_qps)
             if found.proven or self.out_of_time:
                 return
-        packed = aggregated(self.menu, self.relaxation, self.best, self.objective, left=self.left)
-        self.offer(packed.draft, "packed from the relaxation")
-        self.learn(packed.bound, packed.served_qps)
+        if self.gap > NEAR:
+            found_by_hand = plan(self.menu, self.objective, lambda: self.out_of_time)
+            self.offer(found_by_hand, "best fit, improved")
 
     def bound(self) -> float:
         """In terms of the objective, for the best plan."""
