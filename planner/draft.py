@@ -157,7 +157,9 @@ class Device:
         for index in options:
             option = menu.options[index]
             smallest = menu.problem.offers[option.offer].curve.points[0][1]
-            longest |= {option.alone.latency_ms, menu.left_ms(option.demand) - smallest}
+            # Rounding must not put the smallest batch just out of reach.
+            bearable = (menu.left_ms(option.demand) - smallest) * (1 - 1e-12)
+            longest |= {option.alone.latency_ms, bearable}
         longest |= {batch.latency_ms for batch, _ in self.parts.values()}
         for longest_ms in sorted(longest):
             batches: dict[int, Batch] = {}
@@ -179,7 +181,11 @@ class Device:
         made = Device(self._menu, self.kind)
         made.count = self.count
         made.parts = dict(self.parts)
-        made._measure()
+        made.offers = set(self.offers)
+        made.left = self.left
+        made.longest_ms = self.longest_ms
+        made.allowed_ms = self.allowed_ms
+        made.memory_mib = self.memory_mib
         return made
 
 

@@ -311,7 +311,8 @@ def consolidate(draft: Draft, stop: Stop) -> Draft:
             break
         tries -= 1
         _, at = min(wasteful)
-        tried = _without(draft, (at,))
+        tried = draft.copy()
+        tried.close(tried.devices[at])
         extend(tried, ranking, range(len(draft.menu.counts)))
         if better(tried, draft, Objective.COST):
             draft = tried
