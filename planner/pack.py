@@ -5,11 +5,18 @@ in the order of SLOs: neighbours bear nearly the same batches, so sharing costs 
 memory is short, the order is that of memory, and a device is filled with what fits best.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import floor, inf
 
 from planner.draft import Device, Draft, Room
 from planner.menu import Menu
+
+WASTEFUL = 1.1
+"""Times what an option takes alone: more than that is sought elsewhere first."""
+Rests = Sequence[tuple[int, float]]
+"""Options and the rates of them that have no place yet."""
+Choose = Callable[[Menu, Device, Rests], int | None]
+"""Which of the rests to put on a device next; None when none fits."""
 
 WINDOW = 24
 """How many neighbours in the order are tried for a device."""
@@ -31,7 +38,9 @@ def pack(draft: Draft, shares: Mapping[int, float]) -> list[int]:
         if not mine:
             continue
         rests = _whole_devices(draft, kind, mine)
-        plans = [_shared(menu, kind, order) for order in _orders(menu, rests)]
+        plans = [_shared(menu, kind, order, _snug) for order in _orders(menu, rests)]
+        if len(plans) > 1:
+            plans += [_shared(menu, kind, order, _even) for order in _orders(menu, rests)]
         best = min(plans, key=len)
         wanted[kind] = draft.opened[kind] + len(best)
         # The fullest first: if counts cut the plan short, the least is lost.
@@ -73,7 +82,9 @@ def _orders(menu: Menu, rests: Mapping[int, float]) -> list[list[tuple[int, floa
     return [by_slo, by_memory]
 
 
-def _shared(menu: Menu, kind: int, order: Sequence[tuple[int, float]]) -> list[Device]:
+def _shared(
+    menu: Menu, kind: int, order: Sequence[tuple[int, float]], choose: Choose
+) -> list[Device]:
     """Fill devices one after the other with what remains."""
     rests = list(order)
     made: list[Device] = []
@@ -82,7 +93,7 @@ def _shared(menu: Menu, kind: int, order: Sequence[tuple[int, float]]) -> list[D
         first, qps = rests.pop(0)
         _take(menu, device, first, qps, rests, at=0)
         while rests:
-            found = _next(menu, device, rests)
+            found = choose(menu, device, rests)
             if found is None:
                 break
             index, qps = rests.pop(found)
@@ -104,7 +115,7 @@ def _take(
         rests.insert(at, (index, qps - taken))
 
 
-def _next(menu: Menu, device: Device, rests: Sequence[tuple[int, float]]) -> int | None:
+def _snug(menu: Menu, device: Device, rests: Rests) -> int | None:
     """Which of the next in the order to put on a device; None when none fits.
 
     The one that fits whole and fills most; if none fits whole, the one that loses least by sharing.
@@ -119,7 +130,37 @@ def _next(menu: Menu, device: Device, rests: Sequence[tuple[int, float]]) -> int
         waste = room.batch.unit_ms / alone if alone > 0 else 1.0
         whole = qps <= room.qps
         time = min(qps, room.qps) * room.batch.unit_ms
-        score = (waste if waste > 1.1 else 1.0, -time if whole else 0.0)
+        score = (waste if waste > WASTEFUL else 1.0, -time if whole else 0.0)
+        if best is None or score < best:
+            best, found = score, at
+    return found
+
+
+def _even(menu: Menu, device: Device, rests: Rests) -> int | None:
+    """Which to put on a device next so that its memory and its time run out together.
+
+    What matters is the proportion in which all rests together need the two. Those that fit whole
+    come first; one that must be split costs its memory again.
+    """
+    limit = menu.problem.kinds[device.kind].memory_mib
+    memory = sum(menu.options[index].memory_mib for index, _ in rests) / limit
+    time = sum(qps * menu.options[index].alone.unit_ms for index, qps in rests)
+    time /= menu.problem.load * 1000
+    best: tuple[bool, float] | None = None
+    found = None
+    for at, (index, qps) in enumerate(rests[: 2 * WINDOW]):
+        room = device.room(index)
+        if room is None:
+            continue
+        option = menu.options[index]
+        if room.batch.unit_ms > WASTEFUL * option.alone.unit_ms:
+            continue
+        held = 0.0 if option.offer in device.offers else option.memory_mib
+        taken = min(qps, room.qps) * room.batch.unit_ms / 1000
+        memory_left = (device.memory_mib - held) / limit
+        time_left = (device.left - taken) / menu.problem.load
+        uneven = abs(memory_left * time - time_left * memory)
+        score = (qps > room.qps, uneven)
         if best is None or score < best:
             best, found = score, at
     return found

@@ -128,7 +128,7 @@ def scaled(problem: Problem, needed: float) -> Problem:
         found = replace(problem, demand=roomy.demand)
         draft: Draft = plan(Menu(found), Objective.COST, quick=True)
         opened = sum(device.count for device in draft.devices)
-        if draft.complete or needed >= 1:
+        if draft.complete or opened < 0.95 * fleet_size or needed >= 1:
             break
         roomy = _times(roomy, 0.8)
     return replace(problem, demand=roomy.demand)
