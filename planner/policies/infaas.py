@@ -23,9 +23,10 @@ Where the paper is silent, and what was assumed:
   each. The fastest is the one with the highest rate.
 * A step down unloads one replica, where the fewest others are. A single replica gets no vote unless
   nothing arrives, so stepping down to the CPU would never differ from unloading.
-* Under the objective ``cost``, workers follow the demand. Utilisation is the rate over the peak
-  rate of all that workers hold, so that several workers can be added at once. A worker is released
-  once it has held nothing for a minute, the least that is billed.
+* Under the objective ``cost``, workers follow the demand: besides the rule of the paper, what the
+  rates need at the peak rates of their variants is ordered at once, and a worker for each replica
+  that finds no device. A worker is released once it has held nothing for a minute, the least that
+  is billed.
 * Under ``instant`` nothing is counted and only selection is left.
 """
 
@@ -352,9 +353,14 @@ class Infaas:
         idle = self._idle(now_s)
         for setting in self._setting.kinds:
             have = self._fleet.count(setting.name)
-            need = rules.workers_needed(work.get(setting.name, 0.0))
+            usable = [w for w in self._fleet.workers.values() if w.kind.name == setting.name]
             ordered = sum(1 for w in self._fleet.ordered.values() if w.kind.name == setting.name)
-            need = max(need, have + min(short.get(setting.name, 0), setting.count) - ordered)
+            least = min((self._utilisation[worker.id] for worker in usable), default=0.0)
+            need = max(
+                rules.workers_for(work.get(setting.name, 0.0)),
+                have + rules.more_workers(least, len(usable), ordered),
+                have + short.get(setting.name, 0) - ordered,
+            )
             if need > have:
                 actions.append(Scale(device_kind=setting.name, count=min(need, setting.count)))
             elif need < have and idle.get(setting.name):

@@ -96,8 +96,8 @@ class Load(NamedTuple):
 def overloaded(load: Load, fitted: float, batch: int, replicas: int, gpu: bool) -> bool:
     """Whether a variant on a worker is to be blacklisted.
 
-    The paper's rates are of requests that each fill a variant's batch; here a query is one row, so
-    ``1000 / fitted`` is times the batch.
+    Outstanding queries are compared with what is done in full batches; the paper's queries fill a
+    batch each. The bound on QPS only spares what is hardly used, and is taken as it stands.
     """
     if gpu:
         k, q, r = (min(5.0, 15.0 / fitted) if fitted < 10.0 else 1.5), 0.3, 0.8
@@ -105,9 +105,9 @@ def overloaded(load: Load, fitted: float, batch: int, replicas: int, gpu: bool) 
         k, q, r = 4.0, 1.0, 1.1
     else:
         k, q, r = 2.5, 0.5, 0.8
-    peak_qps = 1_000 / fitted * batch
-    return (load.mean_ms > k * fitted and load.qps > q * peak_qps) or (
-        load.outstanding > r * replicas * peak_qps
+    per_s = 1_000 / fitted
+    return (load.mean_ms > k * fitted and load.qps > q * per_s) or (
+        load.outstanding > r * replicas * per_s * batch
     )
 
 
@@ -151,6 +151,14 @@ def steps_down(count: int, gpu: bool) -> bool:
     return count > (GPU_VOTES if gpu else CPU_VOTES)
 
 
-def workers_needed(work: float) -> int:
-    """How many workers keep the least utilised at or below 80 %, work being in whole workers."""
+def more_workers(least_utilised: float, usable: int, ordered: int) -> int:
+    """Workers to add now: one each second while even the least utilised passes 80 %.
+
+    No more are on order than are usable, so that the fleet at most doubles while they start.
+    """
+    return int(usable > 0 and least_utilised > BUSY and ordered < usable)
+
+
+def workers_for(work: float) -> int:
+    """How many workers keep utilisation at or below 80 %, work being in whole workers."""
     return ceil(work / BUSY - 1e-9)

@@ -32,8 +32,8 @@ def test_case(path: Path) -> None:
 
 def test_every_threshold_has_a_case() -> None:
     assert {json.loads(path.read_text())["rule"] for path in CASES} == {
-        "fit", "lacking_qps", "more_replicas", "overloaded", "recovered", "scaling_cost_ms",
-        "scan_budget", "steps_down", "upgrades", "votes", "workers_needed",
+        "fit", "lacking_qps", "more_replicas", "more_workers", "overloaded", "recovered",
+        "scaling_cost_ms", "scan_budget", "steps_down", "upgrades", "votes", "workers_for",
     }  # fmt: skip
 
 
