@@ -5,11 +5,11 @@ left without work become copies of those with the most: what is paid for anyway 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 from math import inf
 
-from planner.instance import Instance, instance
+from planner.instance import TAIL, Instance, instance
 from planner.matching import match
 from planner.problem import Assignment, Kind, Planner
 from planner.types import Candidate, Demand, Objective, Snapshot, WorkerReport
@@ -24,8 +24,11 @@ from variants.types import (
 
 Key = tuple[TaskName, VariantName]
 
-LOADS = (0.8, 0.95)
-"""Parts of a device's time to plan for: the next one when the demand does not fit."""
+TAILS = (TAIL, TAIL / 3)
+"""Headroom to plan with: the next one when the demand does not fit."""
+SCALES = 5
+"""Times that a demand is made smaller until it fits."""
+SMALLER = 0.97
 DRIFT = 0.1
 """Demand may change by this part of its work before it is divided anew."""
 SERVED = 1.0 - 1e-6
@@ -40,7 +43,8 @@ class Division:
     served_qps: float = 0.0
     asked_qps: float = 0.0
     accuracy: float = 0.0
-    load: float = LOADS[0]
+    tail: float = TAIL
+    """The headroom that it was planned with."""
     notes: tuple[str, ...] = ()
 
 
@@ -63,26 +67,33 @@ def divide(
     """
     kinds = _kinds(workers, prices)
     quarantined = _quarantined_everywhere(workers)
-    best: tuple[Instance, float, tuple[Assignment, ...], Sequence[DeviceKindName]] | None = None
-    served_qps = accuracy = -1.0
-    for load in LOADS:
-        made = instance(snapshot, kinds, demand, load=load, forbidden=quarantined)
+    scale = 1.0
+    tails = iter(TAILS)
+    tail = next(tails)
+    for _ in range(len(TAILS) + SCALES):
+        part = demand if scale == 1.0 else [replace(d, qps=d.qps * scale) for d in demand]
+        made = instance(snapshot, kinds, part, tail=tail, forbidden=quarantined)
         if not made.problem.demand:
             return NOTHING
         found = planner(made.problem, objective)
-        if found.served_qps > served_qps * (1.0 + 1e-6):
-            best = (made, load, found.assignments, found.devices)
-            served_qps, accuracy = found.served_qps, found.accuracy
         if found.feasible:
             break
-    assert best is not None
-    made, load, assignments, devices = best
+        # Less headroom first; then less of everybody rather than nothing of some.
+        asked_qps = sum(d.qps for d in made.problem.demand)
+        following = next(tails, None)
+        if following is None:
+            scale *= SMALLER * found.served_qps / asked_qps
+        else:
+            tail = following
+    served = [0.0] * len(made.asked)
+    for assignment in found.assignments:
+        served[assignment.demand] += assignment.qps / made.factors[assignment.demand]
     return Division(
-        routes=_settle(made, assignments, devices, workers),
-        served_qps=served_qps,
+        routes=_settle(made, found.assignments, found.devices, workers, scale),
+        served_qps=sum(served),
         asked_qps=sum(d.qps for d in demand),
-        accuracy=accuracy,
-        load=load,
+        accuracy=found.accuracy,
+        tail=tail,
     )
 
 
@@ -191,7 +202,9 @@ def _settle(
     assignments: Iterable[Assignment],
     kinds: Sequence[DeviceKindName],
     workers: Sequence[WorkerReport],
+    scale: float,
 ) -> tuple[Route, ...]:
+    """Routes over concrete workers; rates are those of the whole demand again."""
     devices = [_Device(kind, []) for kind in kinds]
     for assignment in assignments:
         devices[assignment.device].work.append(assignment)
@@ -219,12 +232,13 @@ def _settle(
                 if key in bad[worker]:
                     continue
                 asked = made.asked[assignment.demand]
-                part = 1.0 / len(device.copies or (worker,))
+                copies = len(device.copies or (worker,))
+                qps = assignment.qps / made.factors[assignment.demand] / copies / scale
                 route = (
                     asked.task, asked.latency_ms, asked.accuracy, candidate.variant, worker,
                     assignment.batch_size,
                 )  # fmt: skip
-                rates[route] = rates.get(route, 0.0) + assignment.qps * part
+                rates[route] = rates.get(route, 0.0) + qps
     return tuple(
         Route(
             task=task, latency_ms=latency_ms, accuracy=floor, variant=variant, worker=worker,

@@ -1,4 +1,12 @@
-"""The planning problem of a live fleet: from a snapshot and a demand to ``Problem``."""
+"""The planning problem of a live fleet: from a snapshot and a demand to ``Problem``.
+
+*Headroom.* Queries come by chance; what a class absorbs of that depends on its slack. Let K be
+the queries that its devices could work off within the slack of one, ``(SLO - batch) / time per
+row`` for each device that it needs. In heavy traffic the chance that the backlog exceeds K falls
+like ``exp(-2 K (1 - load) / load)`` (Kingman's bound for Poisson arrivals and constant service), so
+a tail of ``exp(-t)`` takes a load of ``1 / (1 + t / 2K)``. A class with little slack is planned for
+as if it asked for more, one with a lot of it is not.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +19,11 @@ from variants.types import DeviceKindName, ModelName, TaskName, VariantName
 
 Key = tuple[TaskName, VariantName]
 
+LOAD = 0.95
+"""Most of a device's time that is planned for, whatever the slack."""
+TAIL = 4.6
+"""One in a hundred."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
@@ -21,6 +34,8 @@ class Instance:
     """The candidate behind each offer."""
     asked: tuple[Demand, ...]
     """The class behind each demand of the problem, as it was asked."""
+    factors: tuple[float, ...]
+    """What each rate was multiplied by for headroom."""
     hopeless: tuple[Demand, ...]
     """Classes that no device could serve, left out of the problem."""
 
@@ -30,7 +45,7 @@ def instance(
     kinds: Iterable[Kind],
     demand: Iterable[Demand],
     *,
-    load: float,
+    tail: float = TAIL,
     forbidden: Mapping[DeviceKindName, Collection[Key]] | None = None,
     pools: Iterable[Pool] = (),
 ) -> Instance:
@@ -41,7 +56,8 @@ def instance(
     takes. Whether a query makes it is then up to the queues.
 
     Args:
-        load: part of a device's time to plan for.
+        tail: how unlikely a backlog beyond the slack is to be, as ``-log`` of its chance; 0 for
+            no headroom.
         forbidden: what must not be placed on a kind: it is quarantined everywhere there.
     """
     kinds = tuple(kind for kind in kinds if kind.count > 0)
@@ -62,39 +78,58 @@ def instance(
     fastest: dict[TaskName, list[Candidate]] = {}
     for candidate in found:
         fastest.setdefault(candidate.task, []).append(candidate)
-    planned, asked, hopeless = [], [], []
+    planned, asked, hopeless, factors = [], [], [], []
+    offers = {id(candidate): _offer(candidate) for candidate in found}
     for entry in wanted:
-        stretched = _stretched(entry, fastest.get(entry.task, ()), overhead_ms)
-        if stretched is None:
+        floor = -inf if entry.accuracy is None else entry.accuracy
+        able = [c for c in fastest.get(entry.task, ()) if c.accuracy >= floor]
+        slo_ms = _stretched_ms(entry, able, overhead_ms)
+        if slo_ms is None:
             hopeless.append(entry)
-        else:
-            planned.append(stretched)
-            asked.append(entry)
+            continue
+        factor = 1.0
+        if tail > 0.0:
+            curves = [offers[id(candidate)].curve for candidate in able]
+            factor = _headroom(curves, slo_ms - overhead_ms, entry.qps, tail)
+        planned.append(replace(entry, latency_ms=slo_ms, qps=entry.qps * factor))
+        asked.append(entry)
+        factors.append(factor)
     problem = Problem(
-        offers=tuple(_offer(candidate) for candidate in found),
+        offers=tuple(offers[id(candidate)] for candidate in found),
         kinds=kinds,
         demand=tuple(planned),
         pools=tuple(pools),
-        load=load,
+        load=LOAD,
         overhead_ms=overhead_ms,
     )
     return Instance(
         problem=problem,
         candidates=tuple(found),
         asked=tuple(asked),
+        factors=tuple(factors),
         hopeless=tuple(hopeless),
     )
 
 
-def _stretched(entry: Demand, candidates: Iterable[Candidate], overhead_ms: float) -> Demand | None:
-    """The class, its SLO such that some batch of one row can be planned for; None if even an idle
-    device is too slow."""
-    floor = -inf if entry.accuracy is None else entry.accuracy
-    least_ms = min((c.table.ms[1] for c in candidates if c.accuracy >= floor), default=inf)
-    if least_ms + overhead_ms > entry.latency_ms:
+def _stretched_ms(entry: Demand, able: Iterable[Candidate], overhead_ms: float) -> float | None:
+    """The SLO to plan for, such that some batch of one row fits twice; None if even an idle device
+    is too slow."""
+    slo_ms = entry.slo_ms or entry.latency_ms
+    least_ms = min((c.table.ms[1] for c in able), default=inf)
+    if least_ms + overhead_ms > slo_ms:
         return None
-    needed_ms = 2 * least_ms + overhead_ms
-    return entry if needed_ms <= entry.latency_ms else replace(entry, latency_ms=needed_ms)
+    return max(slo_ms, 2 * least_ms + overhead_ms)
+
+
+def _headroom(curves: Iterable[Curve], slo_ms: float, qps: float, tail: float) -> float:
+    """What to multiply a rate by, so that planning for ``LOAD`` leaves the headroom it needs."""
+    batches = [batch for curve in curves if (batch := curve.cheapest(slo_ms / 2 * (1 + 1e-9)))]
+    if not batches:
+        return 1.0
+    quickest = min(batches, key=lambda batch: batch.unit_ms)
+    devices = max(1.0, qps * quickest.unit_ms / 1_000)
+    slack = devices * (slo_ms - quickest.latency_ms) / max(quickest.unit_ms, 1e-6)
+    return max(1.0, LOAD * (1.0 + tail / (2.0 * max(slack, 0.5))))
 
 
 def _offer(candidate: Candidate) -> Offer:

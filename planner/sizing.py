@@ -7,7 +7,6 @@ most that was expected lately needs fewer, and only when what replaces them is t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.division import LOADS
 from planner.instance import instance
 from planner.problem import Kind, Planner, Pool, Solution
 from planner.types import Demand, Objective, Snapshot
@@ -104,7 +103,6 @@ class _Market:
                 if name in self.kinds
             ),
             demand,
-            load=LOADS[0],
             pools=self.pools,
         )
         if not made.problem.demand:

@@ -42,6 +42,9 @@ from variants.types import (
 Key = tuple[TaskName, VariantName]
 
 
+_HEADROOM = {True: "", False: ", without headroom for chance"}
+
+
 def tick(observation: Observation, planner: Planner = greedy) -> Decision:
     """One turn of the control loop: scale, divide, place, and say what has to change.
 
@@ -181,9 +184,8 @@ def _explanation(
     if again and division.asked_qps > 0:
         sentences.append(
             f"The demand of {division.asked_qps:.0f} rows per second was divided anew: "
-            f"{100 * division.served_qps / division.asked_qps:.1f} % of it can be served with "
-            f"{100 * division.load:.0f} % of the workers' time, at a mean accuracy of "
-            f"{division.accuracy:.4f}."
+            f"{100 * division.served_qps / division.asked_qps:.1f} % of it can be served, at a "
+            f"mean accuracy of {division.accuracy:.4f}{_HEADROOM[division.tail > 0]}."
         )
     memory_mib = memory_of(snapshot)
     by_kind: dict[DeviceKindName, dict[Key, float]] = {}

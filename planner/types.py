@@ -276,6 +276,9 @@ class Demand:
     latency_ms: float
     accuracy: float | None
     qps: float
+    slo_ms: float | None = None
+    """The tightest latency SLO seen in the class, to plan for; None: ``latency_ms``, which is at
+    most that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

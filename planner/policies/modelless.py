@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 
 from planner.batching import Schedule
 from planner.demand import SloClass, slo_class
@@ -55,6 +56,7 @@ class Modelless:
         self._patience = Patience()
         self._plan: Plan | None = None
         self._counts: dict[tuple[TaskName, SloClass], float] = {}
+        self._tightest: dict[tuple[TaskName, SloClass], float] = {}
         self._classes: dict[tuple[TaskName, float, float | None], tuple[TaskName, SloClass]] = {}
         horizon_s = setting.tick_s + setting.provision_s
         self._forecast = ClassForecast(step_s=setting.tick_s, horizon_s=horizon_s)
@@ -75,6 +77,8 @@ class Modelless:
             slo = slo_class(query.latency_ms, query.accuracy, self._steps.get(query.task, ()))
             counted = self._classes[asked] = (query.task, slo)
         self._counts[counted] = self._counts.get(counted, 0.0) + 1.0
+        if query.latency_ms < self._tightest.get(counted, inf):
+            self._tightest[counted] = query.latency_ms
         snapshot = self._snapshot or self._refresh()
         return choose(snapshot, self._routes, self._patience, query, now_ms)
 
@@ -111,6 +115,10 @@ class Modelless:
             self._forecast.observe(now_s, counts, self.tick_s)
         setting = self._setting
         expected = self._forecast.demand(QUANTILE[self._objective]) if now_s > 0 else ()
+        expected = tuple(
+            replace(d, slo_ms=self._tightest.get((d.task, (d.latency_ms, d.accuracy))))
+            for d in expected
+        )
         self._lately.append(expected)
         decision = tick(
             Observation(
