@@ -1,6 +1,7 @@
 """Policies compared on the same queries: ``python -m tests.bench.policies``.
 
-About fifteen minutes; ``--quick`` takes about one and says little. The measured catalog and the
+About twenty minutes a catalog, most of it the solver of ``proteus``; ``--quick`` takes about five and
+says little. The measured catalog and the
 tweet stream are read from the directory that MODELLESS_BENCH_DATA names; without it, the synthetic
 ones stand in. What the workloads are, and how large: ``tests.bench.workloads``.
 
@@ -54,7 +55,7 @@ class Run:
     def row(self) -> str:
         found = self.report
         return (
-            f"| {found.policy:<15} | {found.violation_ratio:8.3%} | {found.late:>6,} "
+            f"| {found.policy:<16} | {found.violation_ratio:8.3%} | {found.late:>6,} "
             f"| {found.rejected:>7,} | {found.effective_accuracy:.4f} | {found.cost_usd:6.3f} "
             f"| {found.busy_ratio:5.1%} | {found.loads:>6,} | {found.evictions:>6,} "
             f"| {found.decision_us_p50:5.1f} | {found.decision_us_p99:5.0f} "
@@ -64,7 +65,7 @@ class Run:
 
 
 HEAD = (
-    "| policy          | violated |   late | refused | accuracy |   USD  |  busy | "
+    "| policy           | violated |   late | refused | accuracy |   USD  |  busy | "
     " loads | unload | µs p50 |   p99 | plan ms |   p99  | queries/s |\n"
     "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
