@@ -1,9 +1,9 @@
 """Policies compared on the same queries: ``python -m tests.bench.policies``.
 
-About twenty minutes a catalog, most of it the solver of ``proteus``; ``--quick`` takes about five and
-says little. The measured catalog and the
-tweet stream are read from the directory that MODELLESS_BENCH_DATA names; without it, the synthetic
-ones stand in. What the workloads are, and how large: ``tests.bench.workloads``.
+About twenty minutes a catalog, most of it the solver of ``proteus``; ``--quick`` takes about five
+and says little. The measured catalog and the tweet stream are read from the directory that
+MODELLESS_BENCH_DATA names; without it, the synthetic ones stand in. What the workloads are, and how
+large: ``tests.bench.workloads``.
 
 Times of decisions and plans are processor time, and so are queries per second, so that they mean
 the same when others compute as well.
