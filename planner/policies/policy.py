@@ -50,8 +50,8 @@ class Brief:
 
     setting: Setting
     average: Callable[[], tuple[Demand, ...]]
-    """The trace's own mean rates by SLO class: for policies that are sized by hand, in advance.
-    Ours does not look."""
+    """The trace's own mean rates by SLO class, with the tightest latency of each: for policies that
+    are sized by hand, in advance. Ours does not look."""
     clock_s: Callable[[], float]
     """Wall clock, for the time limits of solvers only."""
 

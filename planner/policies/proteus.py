@@ -119,6 +119,7 @@ class Proteus:
             found = self._by_key.get(key)
             if found is None:
                 found = self._by_key[key] = _Class(*key)
+            found.tightest_ms = min(found.tightest_ms, latency_ms)
             self._classes[asked] = found
         return found
 
@@ -154,7 +155,7 @@ class Proteus:
         whole = sum(c.qps for c in self._by_key.values() if c.task == found.task)
         part = found.qps / whole if whole else 1.0
         for candidate in self._candidates.get(found.task, ()):
-            if candidate.accuracy < found.floor or candidate.table.ms[1] > found.latency_ms:
+            if candidate.accuracy < found.floor or candidate.table.ms[1] > found.tightest_ms:
                 continue
             for replica in self._held.ready((candidate.task, candidate.variant)):
                 if replica.candidate is not candidate:
@@ -163,7 +164,7 @@ class Proteus:
                 if setup is not None and (setup.task, setup.variant) == replica.key:
                     flow = flows.get(setup, 0.0)
                 elif setup is not None and not _is_ready(replica.worker, setup):
-                    flow = part * _peak_qps(candidate, found.latency_ms)
+                    flow = part * _peak_qps(candidate, found.tightest_ms)
                 else:
                     flow = 0.0
                 if flow:
@@ -252,7 +253,10 @@ class Proteus:
     def _solve(self, now_s: float) -> None:
         self._planned = {k: c.qps for k, c in self._by_key.items() if c.qps > FADED_QPS}
         self._planned_s = now_s
-        families = [Family(*key, qps) for key, qps in self._planned.items()]
+        families = [
+            Family(task, self._by_key[task, latency_ms, floor].tightest_ms, floor, qps)
+            for (task, latency_ms, floor), qps in self._planned.items()
+        ]
         options: list[Setup] = []
         for task in dict.fromkeys(family.task for family in families):
             latencies_ms = [f.latency_ms for f in families if f.task == task]
@@ -328,11 +332,24 @@ class _Share:
 class _Class:
     """An SLO class of a task: what arrives and where it is routed."""
 
-    __slots__ = ("count", "floor", "latency_ms", "others", "qps", "shares", "stale", "task")
+    __slots__ = (
+        "count",
+        "floor",
+        "latency_ms",
+        "others",
+        "qps",
+        "shares",
+        "stale",
+        "task",
+        "tightest_ms",
+    )
 
     def __init__(self, task: TaskName, latency_ms: float, floor: float) -> None:
         self.task = task
         self.latency_ms = latency_ms
+        """Of the class: rounded down."""
+        self.tightest_ms = inf
+        """Of its queries so far."""
         self.floor = floor
         self.qps = 0.0
         self.count = 0

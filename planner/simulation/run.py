@@ -74,17 +74,20 @@ def accuracies(catalog: CatalogSnapshot) -> Mapping[TaskName, tuple[float, ...]]
 
 
 def mean_demand(trace: Trace, steps: Mapping[TaskName, tuple[float, ...]]) -> tuple[Demand, ...]:
-    """The mean rate of each SLO class over the whole trace."""
+    """The mean rate of each SLO class over the whole trace, its latency the tightest that was asked
+    for in the class."""
+    tightest_ms: dict[tuple[TaskName, float, float | None], float] = {}
     counts: dict[tuple[TaskName, float, float | None], int] = {}
     asked = Counter(zip(trace.task, trace.latency_ms, trace.min_accuracy, strict=True))
     for (index, latency_ms, floor), count in asked.items():
         task = trace.tasks[index]
         slo = slo_class(latency_ms, None if floor == -inf else floor, steps.get(task, ()))
         counts[(task, *slo)] = counts.get((task, *slo), 0) + count
+        tightest_ms[(task, *slo)] = min(tightest_ms.get((task, *slo), inf), latency_ms)
     last_s = max(trace.arrival_s[-1], 1.0) if len(trace) else 1.0
     return tuple(
-        Demand(task=task, latency_ms=latency_ms, accuracy=floor, qps=count / last_s)
-        for (task, latency_ms, floor), count in sorted(
+        Demand(task=key[0], latency_ms=tightest_ms[key], accuracy=key[2], qps=count / last_s)
+        for key, count in sorted(
             counts.items(), key=lambda entry: (entry[0][0], entry[0][1], entry[0][2] or -1.0)
         )
     )
