@@ -19,8 +19,10 @@ from planner.problem import Objective
 
 ROUNDS = 5
 """Of planning again with what packing lost."""
+ENOUGH = 0.004
+"""A gap with which planning again is not worth its time: less than half of what is asked for."""
 NEAR = 0.001
-"""A gap with which planning again is not worth its time: a tenth of what is asked for."""
+"""A gap that is as good as none: a tenth of what is asked for."""
 NODES = 500
 
 Left = Callable[[], float]
@@ -49,6 +51,7 @@ def aggregated(
     bound = 0.0 if cost else inf
     incomplete = False
     factors = [1.0] * len(menu.counts)
+    stale = False
     for turn in range(ROUNDS):
         if left() <= 0:
             break
@@ -76,13 +79,14 @@ def aggregated(
         gained = better(draft, best, objective)
         if gained:
             best = draft
-        if _near(best, served, bound, cost=cost) or (turn and not gained):
+        if _near(best, served, bound, cost=cost) or (turn and not gained and stale):
             break
+        stale = bool(turn) and not gained
         given = [answer.values[at] for at in relaxation.opened]
         if all(w <= g + 1e-6 for w, g in zip(wanted, given, strict=True)):
             break
         factors = [
-            factor * max(0.5, min(1.0, g / w if w else 1.0))
+            factor * (1 - 0.5 * min(0.5, max(0.0, 1 - g / w if w else 0.0)))
             for factor, w, g in zip(factors, wanted, given, strict=True)
         ]
     relaxation.narrow([1.0] * len(menu.counts))
@@ -109,5 +113,5 @@ def _near(draft: Draft, served: float, bound: float, *, cost: bool) -> bool:
     if draft.served_qps < served * (1 - 1e-9):
         return False
     if cost:
-        return draft.usd_per_hour <= bound * (1 + NEAR)
+        return draft.usd_per_hour <= bound * (1 + ENOUGH)
     return draft.weighed >= bound * (1 - NEAR)

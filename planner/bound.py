@@ -32,6 +32,7 @@ class Relaxation:
         "_binding",
         "_demand",
         "_factors",
+        "_lossy",
         "_objective",
         "_served",
         "_time",
@@ -51,13 +52,14 @@ class Relaxation:
         self._objective = objective
         self._useful = menu.useful(objective)
         self._binding: set[int] = set()
+        self._lossy: set[int] = set()
         self._factors = [1.0] * len(menu.counts)
         self._total = fsum(menu.rates)
         self._build()
 
     def _build(self) -> None:
         menu = self.menu
-        self.options = menu.hull(self._useful, self._objective, but=self._binding)
+        self.options = menu.hull(self._useful, self._objective, but=self._binding | self._lossy)
         self.program = Program()
         for _ in self.options:
             self.program.variable(high=1.0)
@@ -74,7 +76,7 @@ class Relaxation:
                 cut = [(copy, u) for (copy, _), u in zip(held, row, strict=True) if u > 0]
                 self.program.row(
                     [*(copy for copy, _ in cut), self.opened[kind]],
-                    [*(u for _, u in cut), -1.0],
+                    [*(u for _, u in cut), -self._factors[kind]],
                     high=0.0,
                 )
         self._add_pools()
@@ -84,7 +86,7 @@ class Relaxation:
         """Solve, and again with the memory rows of the kinds whose memory the answer breaks."""
         answer = solved()
         while answer.values is not None:
-            broken = self._broken(answer.values) - self._binding
+            broken = self._broken(answer.values) - self._binding - self._lossy
             if not broken:
                 break
             self._binding |= broken
@@ -139,7 +141,7 @@ class Relaxation:
         """The number of copies of one offer, if memory rows are wanted where it runs."""
         load = self.menu.problem.load
         first = self.menu.options[self.options[used[0]]]
-        if first.kind not in self._binding or first.memory_mib <= 0:
+        if first.kind not in self._binding | self._lossy or first.memory_mib <= 0:
             return
         times = [self.menu.options[self.options[at]].time for at in used]
         copy = self.program.variable(high=float(self.menu.counts[first.kind]))
@@ -181,8 +183,14 @@ class Relaxation:
         return [self.menu.rates[self.menu.options[i].demand] / total for i in self.options]
 
     def narrow(self, factors: Sequence[float]) -> None:
-        """Plan with this factor of each kind's time: what packing is expected to lose."""
+        """Plan with this factor of each kind's time and memory: what packing will lose."""
         self._factors = list(factors)
+        short = {kind for kind, factor in enumerate(factors) if factor < 1}
+        lossy = {kind for kind in short if self.menu.binds(kind)}
+        if lossy or self._lossy:
+            self._lossy = lossy
+            self._build()
+            return
         for row, opened, factor in zip(self._time, self.opened, factors, strict=True):
             self.program.coefficient(row, opened, -self.menu.problem.load * factor)
 
