@@ -15,9 +15,11 @@ from variants.types import Prefer
 PATIENCE = 0.5
 """Part of the deadline that a query may be predicted to take on any leg but its last, as long as
 nobody is refused."""
-OVERFLOW = 0.5
-"""Part of its slack that a query may wait for workers that the plan gives to others, while
-queries are being refused."""
+OVERFLOW = 0.3
+"""Part of its slack that a query may wait for workers that the plan gives to others, in the end."""
+CROWDED_S = 20.0
+"""How long it takes to get there, while queries are being refused: about two plans. Until then the
+plan may be wrong and others idle; after that there is simply too much."""
 LEAST_PATIENCE = 0.02
 PATIENCE_LOST = 0.1
 """Part of the patience that a refusal costs."""
@@ -32,11 +34,12 @@ class Patience:
     when a crowd arrives. Written by whoever learns of refusals, read by decisions.
     """
 
-    __slots__ = ("_at_ms", "_value")
+    __slots__ = ("_at_ms", "_since_ms", "_value")
 
     def __init__(self) -> None:
         self._value = PATIENCE
         self._at_ms = 0.0
+        self._since_ms = 0.0
 
     def at(self, now_ms: float) -> float:
         value = self._value
@@ -44,9 +47,18 @@ class Patience:
             value += PATIENCE_REGAINED_PER_S * max(0.0, now_ms - self._at_ms) / 1_000
         return min(value, PATIENCE)
 
+    def overflow(self, now_ms: float) -> float:
+        """Part of its slack that a query may wait for workers that the plan gives to others."""
+        if self.at(now_ms) >= PATIENCE:
+            return 1.0
+        return max(OVERFLOW, 1.0 - (now_ms - self._since_ms) / (1_000 * CROWDED_S))
+
     def refused(self, now_ms: float) -> None:
         """A worker refused a query, or none was found."""
-        self._value = max(LEAST_PATIENCE, self.at(now_ms) * (1.0 - PATIENCE_LOST))
+        before = self.at(now_ms)
+        if before >= PATIENCE:
+            self._since_ms = now_ms
+        self._value = max(LEAST_PATIENCE, before * (1.0 - PATIENCE_LOST))
         self._at_ms = now_ms
 
 
@@ -70,10 +82,11 @@ def choose(
             return own
     query = query._replace(prefer=Prefer.LATENCY)
     found = select(snapshot, query, now_ms)
-    if part < PATIENCE and isinstance(found, Choice) and not found.cold:
+    overflow = patience.overflow(now_ms)
+    if overflow < 1.0 and isinstance(found, Choice) and not found.cold:
         run_ms = found.candidate.table.ms[query.rows] + snapshot.transport_ms
         slack_ms = query.received_ms + query.latency_ms - now_ms - run_ms
-        if found.predicted_ms - run_ms > OVERFLOW * slack_ms:
+        if found.predicted_ms - run_ms > overflow * slack_ms:
             return crowded(snapshot, query, now_ms)
     return found
 

@@ -31,7 +31,7 @@ from planner.types import (
 )
 from variants.types import Plan, Prefer, ReplicaState, TaskName
 
-QUANTILE = {Objective.ACCURACY: 0.5, Objective.COST: 0.95}
+QUANTILE = {Objective.ACCURACY: 0.9, Objective.COST: 0.95}
 """Of the forecast, to plan for. Where accuracy gives way first, the middle will do."""
 ENVELOPE_S = 60.0
 """A device is billed so long at least: it need not go before."""
