@@ -195,10 +195,10 @@ class Relaxation:
             self.program.coefficient(row, opened, -self.menu.problem.load * factor)
 
     def _demand_at_least(self, served_qps: float) -> None:
-        """All of every class, or at least this much in total, whichever classes it is."""
-        whole = served_qps >= self._total * (1 - 1e-9)
-        for row, rate in zip(self._demand, self.menu.rates, strict=True):
-            self.program.limit(row, 1.0 if whole and rate > 0 else 0.0, 1.0)
+        """All of every class that has options, or at least this much in total, whichever classes it is."""
+        whole = served_qps >= self.menu.reachable_qps * (1 - 1e-9)
+        for row, options in zip(self._demand, self.menu.of_class, strict=True):
+            self.program.limit(row, 1.0 if whole and options else 0.0, 1.0)
         part = -inf if whole or not served_qps else served_qps / self._total * (1 - 1e-9)
         self.program.limit(self._served, part, inf)
 

@@ -9,7 +9,7 @@ in time, and sharing only shortens it.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from math import floor, inf, isfinite
+from math import floor, fsum, inf, isfinite
 
 from planner.capacity import SLACK, limit_ms
 from planner.curve import Batch
@@ -109,6 +109,11 @@ class Menu:
         """What the SLO of a class leaves for waiting and running."""
         slo = self.problem.demand[demand].latency_ms
         return slo - self.problem.overhead_ms + SLACK * slo
+
+    @property
+    def reachable_qps(self) -> float:
+        """Of the classes that something can serve."""
+        return fsum(r for r, found in zip(self.rates, self.of_class, strict=True) if found)
 
     def binds(self, kind: int) -> bool:
         """Whether a device of this kind may be too small for all variants that could be on it."""

@@ -2,24 +2,29 @@
 
 Whole devices first, each for one option; what remains of every option shares devices with others,
 in the order of SLOs: neighbours bear nearly the same batches, so sharing costs them little. Where
-memory is short, the order is that of memory, and a device is filled with what fits best.
+memory may be short that wastes it, because a device full of one option has memory left that nobody
+uses. There small options are put beside a large one, which then fills the time they leave.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from math import floor, inf
 
-from planner.draft import Device, Draft, Room
+from planner.draft import Device, Draft
 from planner.menu import Menu
 
-WASTEFUL = 1.1
-"""Times what an option takes alone: more than that is sought elsewhere first."""
 Rests = Sequence[tuple[int, float]]
 """Options and the rates of them that have no place yet."""
 Choose = Callable[[Menu, Device, Rests], int | None]
 """Which of the rests to put on a device next; None when none fits."""
 
+WASTEFUL = 1.1
+"""Times what an option takes alone: more than that is sought elsewhere first."""
 WINDOW = 24
 """How many neighbours in the order are tried for a device."""
+HOSTS = 6
+"""Large options that are tried as company for a small one."""
+DUST = 1e-11
+"""Relative: rates below this part of a class are none."""
 
 
 def pack(draft: Draft, shares: Mapping[int, float]) -> list[int]:
@@ -28,63 +33,76 @@ def pack(draft: Draft, shares: Mapping[int, float]) -> list[int]:
     What counts do not allow stays missing in the draft.
 
     Args:
-        draft: Changed in place; its devices are filled first.
+        draft: Changed in place.
         shares: Per option, the part of its class's whole demand, in [0, 1].
     """
     menu = draft.menu
-    wanted = [0] * len(menu.counts)
+    wanted = list(draft.opened)
     for kind in range(len(menu.counts)):
-        mine = {i: share for i, share in shares.items() if menu.options[i].kind == kind}
-        if not mine:
+        rates = {
+            index: share * menu.rates[menu.options[index].demand]
+            for index, share in shares.items()
+            if menu.options[index].kind == kind
+        }
+        if not rates:
             continue
-        rests = _whole_devices(draft, kind, mine)
-        plans = [_shared(menu, kind, order, _snug) for order in _orders(menu, rests)]
-        if len(plans) > 1:
-            plans += [_shared(menu, kind, order, _even) for order in _orders(menu, rests)]
-        best = min(plans, key=len)
-        wanted[kind] = draft.opened[kind] + len(best)
+        plans = [_apart(menu, kind, rates, choose) for choose in (_snug, _even)]
+        if menu.binds(kind):
+            plans.append(_together(menu, kind, rates))
+        best = min(plans, key=_size)
+        wanted[kind] += _size(best)
         # The fullest first: if counts cut the plan short, the least is lost.
         for device in sorted(best, key=lambda device: device.left):
-            if not draft.openable(kind):
-                break
-            opened = draft.open(kind)
-            for index, (batch, qps) in device.parts.items():
-                draft.serve(opened, index, Room(batch, qps), qps)
+            count = min(device.count, draft.openable(kind))
+            if count:
+                draft.take_in(device, count)
     return wanted
 
 
-def _whole_devices(draft: Draft, kind: int, shares: Mapping[int, float]) -> dict[int, float]:
-    """Open the devices that one option fills alone; rates that remain come back, per option."""
-    menu = draft.menu
+def _size(plan: Sequence[Device]) -> int:
+    return sum(device.count for device in plan)
+
+
+def _apart(menu: Menu, kind: int, rates: Mapping[int, float], choose: Choose) -> list[Device]:
+    """Whole devices for one option each, the rests on shared ones."""
+    made, rests = _whole(menu, kind, rates)
+    return made + _shared(menu, kind, _by_slo(menu, rests), choose)
+
+
+def _whole(
+    menu: Menu, kind: int, rates: Mapping[int, float]
+) -> tuple[list[Device], dict[int, float]]:
+    """The devices that one option fills alone, and the rates that remain."""
+    made: list[Device] = []
     rests: dict[int, float] = {}
-    for index, share in shares.items():
-        option = menu.options[index]
-        rate = share * menu.rates[option.demand]
-        whole = menu.problem.load * 1000 / option.alone.unit_ms if option.alone.unit_ms else inf
-        count = min(draft.openable(kind), floor(rate / whole * (1 + 1e-12))) if whole < inf else 0
+    for index, rate in rates.items():
+        rest = rate
+        whole = _full_rate(menu, index)
+        count = floor(rate / whole * (1 + 1e-12)) if whole < inf else 0
         if count:
             device = Device(menu, kind)
-            device.put(index, option.alone, whole)
-            draft.take_in(device, count)
-            rate -= whole * count
-        if rate > 1e-11 * menu.rates[option.demand]:
-            rests[index] = rate
-    return rests
+            device.put(index, menu.options[index].alone, whole)
+            device.count = count
+            made.append(device)
+            rest -= whole * count
+        if rest > DUST * menu.rates[menu.options[index].demand]:
+            rests[index] = rest
+    return made, rests
 
 
-def _orders(menu: Menu, rests: Mapping[int, float]) -> list[list[tuple[int, float]]]:
-    by_slo = sorted(
-        rests.items(), key=lambda item: (menu.left_ms(menu.options[item[0]].demand), item[0])
+def _full_rate(menu: Menu, index: int) -> float:
+    """What a device serves that has only this option."""
+    unit_ms = menu.options[index].alone.unit_ms
+    return menu.problem.load * 1000 / unit_ms if unit_ms > 0 else inf
+
+
+def _by_slo(menu: Menu, rates: Mapping[int, float]) -> list[tuple[int, float]]:
+    return sorted(
+        rates.items(), key=lambda item: (menu.left_ms(menu.options[item[0]].demand), item[0])
     )
-    if not rests or not menu.binds(menu.options[next(iter(rests))].kind):
-        return [by_slo]
-    by_memory = sorted(by_slo, key=lambda item: -menu.options[item[0]].memory_mib)
-    return [by_slo, by_memory]
 
 
-def _shared(
-    menu: Menu, kind: int, order: Sequence[tuple[int, float]], choose: Choose
-) -> list[Device]:
+def _shared(menu: Menu, kind: int, order: Rests, choose: Choose) -> list[Device]:
     """Fill devices one after the other with what remains."""
     rests = list(order)
     made: list[Device] = []
@@ -111,15 +129,12 @@ def _take(
     taken = min(qps, room.qps)
     device.put(index, room.batch, taken)
     device.tighten()
-    if qps - taken > 1e-11 * menu.rates[menu.options[index].demand]:
+    if qps - taken > DUST * menu.rates[menu.options[index].demand]:
         rests.insert(at, (index, qps - taken))
 
 
 def _snug(menu: Menu, device: Device, rests: Rests) -> int | None:
-    """Which of the next in the order to put on a device; None when none fits.
-
-    The one that fits whole and fills most; if none fits whole, the one that loses least by sharing.
-    """
+    """The one that fits whole and fills most; if none fits whole, what loses least by sharing."""
     best: tuple[float, float] | None = None
     found = None
     for at, (index, qps) in enumerate(rests[:WINDOW]):
@@ -143,7 +158,7 @@ def _even(menu: Menu, device: Device, rests: Rests) -> int | None:
     come first; one that must be split costs its memory again.
     """
     limit = menu.problem.kinds[device.kind].memory_mib
-    memory = sum(menu.options[index].memory_mib for index, _ in rests) / limit
+    memory = sum(menu.options[index].memory_mib for index, _ in rests) / limit if limit else 0.0
     time = sum(qps * menu.options[index].alone.unit_ms for index, qps in rests)
     time /= menu.problem.load * 1000
     best: tuple[bool, float] | None = None
@@ -157,10 +172,70 @@ def _even(menu: Menu, device: Device, rests: Rests) -> int | None:
             continue
         held = 0.0 if option.offer in device.offers else option.memory_mib
         taken = min(qps, room.qps) * room.batch.unit_ms / 1000
-        memory_left = (device.memory_mib - held) / limit
+        memory_left = (device.memory_mib - held) / limit if limit else 0.0
         time_left = (device.left - taken) / menu.problem.load
-        uneven = abs(memory_left * time - time_left * memory)
-        score = (qps > room.qps, uneven)
+        score = (qps > room.qps, abs(memory_left * time - time_left * memory))
         if best is None or score < best:
             best, found = score, at
     return found
+
+
+def _together(menu: Menu, kind: int, rates: Mapping[int, float]) -> list[Device]:
+    """Small options beside large ones, as long as there are both; the rest apart."""
+    large = {i: rate for i, rate in rates.items() if rate >= _full_rate(menu, i) * (1 - 1e-12)}
+    small = _by_slo(menu, {i: rate for i, rate in rates.items() if i not in large})
+    made: list[Device] = []
+    alone: dict[int, float] = {}
+    while small:
+        index, rate = small[0]
+        device, host = _hosted(menu, kind, index, large)
+        if device is None:
+            alone[index] = rate
+            small.pop(0)
+            continue
+        _add_small(menu, device, small)
+        room = device.room(host)
+        filled = min(large[host], room.qps) if room is not None else 0.0
+        if room is not None and filled > 0:
+            device.put(host, room.batch, filled)
+        large[host] -= device.parts[host][1]
+        made.append(device)
+        if large[host] < _full_rate(menu, host):
+            rest = large.pop(host)
+            if rest > DUST * menu.rates[menu.options[host].demand]:
+                small = _by_slo(menu, {**dict(small), host: rest})
+    return made + _apart(menu, kind, {**alone, **large}, _even)
+
+
+def _hosted(
+    menu: Menu, kind: int, index: int, large: Mapping[int, float]
+) -> tuple[Device | None, int]:
+    """A device with a large option that bears this small one; its memory is taken, no time yet."""
+    left_ms = menu.left_ms(menu.options[index].demand)
+
+    def distance(host: int) -> float:
+        other_ms = menu.left_ms(menu.options[host].demand)
+        return max(left_ms, other_ms) / min(left_ms, other_ms)
+
+    for host in sorted(large, key=lambda host: (distance(host), host))[:HOSTS]:
+        device = Device(menu, kind)
+        device.put(host, menu.options[host].alone, _full_rate(menu, host) * 1e-6)
+        if device.room(index) is not None:
+            return device, host
+    return None, -1
+
+
+def _add_small(menu: Menu, device: Device, small: list[tuple[int, float]]) -> None:
+    """The first, then of those that fit whole the ones that take most of the memory."""
+    chosen: int | None = 0
+    while chosen is not None:
+        index, rate = small.pop(chosen)
+        _take(menu, device, index, rate, small, at=chosen)
+        chosen = None
+        most = -1.0
+        for at, (other, qps) in enumerate(small[: 2 * WINDOW]):
+            room = device.room(other)
+            if room is None or qps > room.qps:
+                continue
+            if menu.options[other].memory_mib > most:
+                most, chosen = menu.options[other].memory_mib, at
