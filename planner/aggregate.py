@@ -36,61 +36,64 @@ class Aggregated:
     served_qps: float
     bound: float
     """Least USD per hour, or the largest sum of rate x accuracy; 0 or infinite when unknown."""
-    incomplete: bool
-    """It is proven that no plan serves everything."""
 
 
 def aggregated(
     menu: Menu, relaxation: Relaxation, known: Draft, objective: Objective, *, left: Left
 ) -> Aggregated:
     """Solve the relaxation, pack it, correct it; begins with a known plan."""
-    total = fsum(menu.rates)
     cost = objective is Objective.COST
-    best = known
-    served = total
-    bound = 0.0 if cost else inf
-    incomplete = False
+    best, bound = known, 0.0 if cost else inf
+    served = menu.reachable_qps
+    whole = served * (1 - 1e-9)
     factors = [1.0] * len(menu.counts)
-    stale = False
+    idle = 0
     for turn in range(ROUNDS):
-        if left() <= 0:
+        if left() <= 0 or idle > 1:
             break
         relaxation.narrow(factors)
-        answer = None
-        if cost or known.complete or turn:
-            answer = _best(relaxation, objective, served, left)
-        if answer is None or (answer.values is None and left() > 0):
-            # Not everything can be served, or not in what packing leaves.
-            most = relaxation.most_served(time_limit_s=left)
-            if most.values is None:
-                break
-            reachable = min(1.0, most.objective) * total
-            if turn == 0:
-                served = reachable
-                incomplete = most.optimal and reachable < total * (1 - 1e-9)
-            answer = _best(relaxation, objective, reachable, left)
+        # For cost it may be so; for accuracy only if a plan shows it.
+        hopeful = turn > 0 or cost or known.served_qps >= whole
+        answer, reached = _answer(relaxation, objective, served, left, hopeful=hopeful)
         if answer.values is None:
             break
         if turn == 0:
-            bound = answer.bound if cost else answer.bound * total
+            bound = answer.bound if cost else answer.bound * fsum(menu.rates)
+            served = reached
         draft = Draft(menu)
         wanted = pack(draft, _shares(relaxation, answer))
         draft = finish_up(draft, objective, lambda: left() <= 0)
+        short = draft.served_qps < served * (1 - 1e-9)
         gained = better(draft, best, objective)
+        idle = 0 if gained or short else idle + 1
         if gained:
             best = draft
-        if _near(best, served, bound, cost=cost) or (turn and not gained and stale):
+        if _near(best, served, bound, cost=cost):
             break
-        stale = bool(turn) and not gained
         given = [answer.values[at] for at in relaxation.opened]
-        if all(w <= g + 1e-6 for w, g in zip(wanted, given, strict=True)):
+        lost = [max(0.0, 1 - g / w) if w else 0.0 for w, g in zip(wanted, given, strict=True)]
+        if not any(loss > 1e-6 for loss in lost):
             break
-        factors = [
-            factor * (1 - 0.5 * min(0.5, max(0.0, 1 - g / w if w else 0.0)))
-            for factor, w, g in zip(factors, wanted, given, strict=True)
-        ]
+        # Consolidation wins back some; where too little is served, nothing did.
+        part = 1.0 if short else 0.5
+        factors = [f * (1 - part * min(0.5, x)) for f, x in zip(factors, lost, strict=True)]
     relaxation.narrow([1.0] * len(menu.counts))
-    return Aggregated(draft=best, served_qps=served, bound=bound, incomplete=incomplete)
+    return Aggregated(draft=best, served_qps=served, bound=bound)
+
+
+def _answer(
+    relaxation: Relaxation, objective: Objective, served: float, left: Left, *, hopeful: bool
+) -> tuple[Answer, float]:
+    """The relaxation's best that serves this much, or else the most; and how much that is."""
+    if hopeful:
+        answer = _best(relaxation, objective, served, left)
+        if answer.values is not None or left() <= 0:
+            return answer, served
+    most = relaxation.most_served(time_limit_s=left)
+    if most.values is None:
+        return most, 0.0
+    reached = min(served, most.objective * fsum(relaxation.menu.rates))
+    return _best(relaxation, objective, reached, left), reached
 
 
 def _best(relaxation: Relaxation, objective: Objective, served_qps: float, left: Left) -> Answer:
