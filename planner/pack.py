@@ -7,20 +7,24 @@ uses. There small options are put beside a large one, which then fills the time 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from math import floor, inf
+from math import ceil, floor, inf
 
 from planner.draft import Device, Draft
 from planner.menu import Menu
 
 Rests = Sequence[tuple[int, float]]
 """Options and the rates of them that have no place yet."""
+Order = Callable[[Menu, Mapping[int, float]], list[tuple[int, float]]]
+"""In which order rests are given a place."""
 Choose = Callable[[Menu, Device, Rests], int | None]
 """Which of the rests to put on a device next; None when none fits."""
 
 WASTEFUL = 1.1
 """Times what an option takes alone: more than that is sought elsewhere first."""
-WINDOW = 24
-"""How many neighbours in the order are tried for a device."""
+WINDOW = 48
+"""How many of the next in the order are tried for a device."""
+CLOSE = 1.003
+"""Times the fewest devices that the load needs: no other way of packing is tried then."""
 HOSTS = 6
 """Large options that are tried as company for a small one."""
 DUST = 1e-11
@@ -46,10 +50,7 @@ def pack(draft: Draft, shares: Mapping[int, float]) -> list[int]:
         }
         if not rates:
             continue
-        plans = [_apart(menu, kind, rates, choose) for choose in (_snug, _even)]
-        if menu.binds(kind):
-            plans.append(_together(menu, kind, rates))
-        best = min(plans, key=_size)
+        best = _fewest(menu, kind, rates)
         wanted[kind] += _size(best)
         # The fullest first: if counts cut the plan short, the least is lost.
         for device in sorted(best, key=lambda device: device.left):
@@ -59,14 +60,38 @@ def pack(draft: Draft, shares: Mapping[int, float]) -> list[int]:
     return wanted
 
 
+def _fewest(menu: Menu, kind: int, rates: Mapping[int, float]) -> list[Device]:
+    """The best of several ways to pack one kind; the first that cannot be beaten ends it."""
+    least = ceil(sum(rate / _full_rate(menu, index) for index, rate in rates.items()) - 1e-9)
+    orders: tuple[Order, ...] = (_tightest,)
+    if menu.binds(kind):
+        orders = (_tightest, _heaviest, _bulkiest)
+    best: list[Device] | None = None
+    for order in orders:
+        for choose in (_snug, _even, None):
+            if choose is not None:
+                plan = _apart(menu, kind, rates, order, choose)
+            elif menu.binds(kind):
+                plan = _together(menu, kind, rates, order)
+            else:
+                continue
+            if best is None or _size(plan) < _size(best):
+                best = plan
+            if _size(best) <= least * CLOSE:
+                return best
+    return best or []
+
+
 def _size(plan: Sequence[Device]) -> int:
     return sum(device.count for device in plan)
 
 
-def _apart(menu: Menu, kind: int, rates: Mapping[int, float], choose: Choose) -> list[Device]:
+def _apart(
+    menu: Menu, kind: int, rates: Mapping[int, float], order: Order, choose: Choose
+) -> list[Device]:
     """Whole devices for one option each, the rests on shared ones."""
     made, rests = _whole(menu, kind, rates)
-    return made + _shared(menu, kind, _by_slo(menu, rests), choose)
+    return made + _shared(menu, kind, order(menu, rests), choose)
 
 
 def _whole(
@@ -96,10 +121,29 @@ def _full_rate(menu: Menu, index: int) -> float:
     return menu.problem.load * 1000 / unit_ms if unit_ms > 0 else inf
 
 
-def _by_slo(menu: Menu, rates: Mapping[int, float]) -> list[tuple[int, float]]:
+def _tightest(menu: Menu, rates: Mapping[int, float]) -> list[tuple[int, float]]:
+    """By SLO."""
     return sorted(
         rates.items(), key=lambda item: (menu.left_ms(menu.options[item[0]].demand), item[0])
     )
+
+
+def _heaviest(menu: Menu, rates: Mapping[int, float]) -> list[tuple[int, float]]:
+    """By memory, the most first."""
+    return sorted(rates.items(), key=lambda item: (-menu.options[item[0]].memory_mib, item[0]))
+
+
+def _bulkiest(menu: Menu, rates: Mapping[int, float]) -> list[tuple[int, float]]:
+    """By the larger part of a device that it takes, of time or of memory, the most first."""
+
+    def bulk(item: tuple[int, float]) -> tuple[float, int]:
+        index, rate = item
+        option = menu.options[index]
+        limit = menu.problem.kinds[option.kind].memory_mib
+        memory = option.memory_mib / limit if limit else 0.0
+        return (-max(memory, rate / _full_rate(menu, index)), index)
+
+    return sorted(rates.items(), key=bulk)
 
 
 def _shared(menu: Menu, kind: int, order: Rests, choose: Choose) -> list[Device]:
@@ -163,7 +207,7 @@ def _even(menu: Menu, device: Device, rests: Rests) -> int | None:
     time /= menu.problem.load * 1000
     best: tuple[bool, float] | None = None
     found = None
-    for at, (index, qps) in enumerate(rests[: 2 * WINDOW]):
+    for at, (index, qps) in enumerate(rests[:WINDOW]):
         room = device.room(index)
         if room is None:
             continue
@@ -180,10 +224,10 @@ def _even(menu: Menu, device: Device, rests: Rests) -> int | None:
     return found
 
 
-def _together(menu: Menu, kind: int, rates: Mapping[int, float]) -> list[Device]:
+def _together(menu: Menu, kind: int, rates: Mapping[int, float], order: Order) -> list[Device]:
     """Small options beside large ones, as long as there are both; the rest apart."""
     large = {i: rate for i, rate in rates.items() if rate >= _full_rate(menu, i) * (1 - 1e-12)}
-    small = _by_slo(menu, {i: rate for i, rate in rates.items() if i not in large})
+    small = order(menu, {i: rate for i, rate in rates.items() if i not in large})
     made: list[Device] = []
     alone: dict[int, float] = {}
     while small:
@@ -203,8 +247,8 @@ def _together(menu: Menu, kind: int, rates: Mapping[int, float]) -> list[Device]
         if large[host] < _full_rate(menu, host):
             rest = large.pop(host)
             if rest > DUST * menu.rates[menu.options[host].demand]:
-                small = _by_slo(menu, {**dict(small), host: rest})
-    return made + _apart(menu, kind, {**alone, **large}, _even)
+                small = order(menu, {**dict(small), host: rest})
+    return made + _apart(menu, kind, {**alone, **large}, order, _even)
 
 
 def _hosted(
@@ -233,7 +277,7 @@ def _add_small(menu: Menu, device: Device, small: list[tuple[int, float]]) -> No
         _take(menu, device, index, rate, small, at=chosen)
         chosen = None
         most = -1.0
-        for at, (other, qps) in enumerate(small[: 2 * WINDOW]):
+        for at, (other, qps) in enumerate(small[:WINDOW]):
             room = device.room(other)
             if room is None or qps > room.qps:
                 continue
