@@ -195,7 +195,7 @@ class Relaxation:
             self.program.coefficient(row, opened, -self.menu.problem.load * factor)
 
     def _demand_at_least(self, served_qps: float) -> None:
-        """All of every class that has options, or at least this much in total, whichever classes it is."""
+        """All of every class that has options, or at least this much in total of whichever."""
         whole = served_qps >= self.menu.reachable_qps * (1 - 1e-9)
         for row, options in zip(self._demand, self.menu.of_class, strict=True):
             self.program.limit(row, 1.0 if whole and options else 0.0, 1.0)

@@ -121,7 +121,8 @@ class Device:
 
     def tighten(self) -> None:
         """Choose everyone's batches anew, so that all takes the least time."""
-        if len(self.parts) < 2:
+        options = self._menu.options
+        if all(batch == options[index].alone for index, (batch, _) in self.parts.items()):
             return
         busy = fsum(qps * batch.unit_ms for batch, qps in self.parts.values())
         found = min(self._arrangements(list(self.parts)), key=lambda one: one[0], default=None)

@@ -190,7 +190,7 @@ def _in_bulk(draft: Draft, ranking: _Ranking) -> None:
                 shares[index] = share
                 room[option.kind] -= share * option.time
                 left -= share
-    pack(draft, shares)
+    pack(draft, shares, quick=True)
     _fill_open(draft, ranking)
 
 

@@ -31,7 +31,7 @@ DUST = 1e-11
 """Relative: rates below this part of a class are none."""
 
 
-def pack(draft: Draft, shares: Mapping[int, float]) -> list[int]:
+def pack(draft: Draft, shares: Mapping[int, float], *, quick: bool = False) -> list[int]:
     """Serve these shares of classes by these options; how many devices each kind would need.
 
     What counts do not allow stays missing in the draft.
@@ -39,6 +39,7 @@ def pack(draft: Draft, shares: Mapping[int, float]) -> list[int]:
     Args:
         draft: Changed in place.
         shares: Per option, the part of its class's whole demand, in [0, 1].
+        quick: Take the first way to pack instead of the best of several.
     """
     menu = draft.menu
     wanted = list(draft.opened)
@@ -50,7 +51,9 @@ def pack(draft: Draft, shares: Mapping[int, float]) -> list[int]:
         }
         if not rates:
             continue
-        best = _fewest(menu, kind, rates)
+        best = _apart(menu, kind, rates, _tightest, _snug)
+        if not quick:
+            best = _fewest(menu, kind, rates, best)
         wanted[kind] += _size(best)
         # The fullest first: if counts cut the plan short, the least is lost.
         for device in sorted(best, key=lambda device: device.left):
@@ -60,26 +63,25 @@ def pack(draft: Draft, shares: Mapping[int, float]) -> list[int]:
     return wanted
 
 
-def _fewest(menu: Menu, kind: int, rates: Mapping[int, float]) -> list[Device]:
-    """The best of several ways to pack one kind; the first that cannot be beaten ends it."""
+def _fewest(menu: Menu, kind: int, rates: Mapping[int, float], best: list[Device]) -> list[Device]:
+    """The best of several ways to pack one kind; one that cannot be beaten ends it."""
     least = ceil(sum(rate / _full_rate(menu, index) for index, rate in rates.items()) - 1e-9)
     orders: tuple[Order, ...] = (_tightest,)
     if menu.binds(kind):
         orders = (_tightest, _heaviest, _bulkiest)
-    best: list[Device] | None = None
     for order in orders:
         for choose in (_snug, _even, None):
+            if _size(best) <= least * CLOSE:
+                return best
             if choose is not None:
                 plan = _apart(menu, kind, rates, order, choose)
             elif menu.binds(kind):
                 plan = _together(menu, kind, rates, order)
             else:
                 continue
-            if best is None or _size(plan) < _size(best):
+            if _size(plan) < _size(best):
                 best = plan
-            if _size(best) <= least * CLOSE:
-                return best
-    return best or []
+    return best
 
 
 def _size(plan: Sequence[Device]) -> int:

@@ -7,7 +7,7 @@ ones by the aggregated relaxation and packing. The relaxation bounds what is not
 from collections.abc import Callable
 from math import fsum, inf
 
-from planner.aggregate import NEAR, NODES, aggregated
+from planner.aggregate import ENOUGH, NEAR, NODES, aggregated
 from planner.bound import Relaxation
 from planner.configurations import configurations
 from planner.draft import Draft, better, finish
@@ -128,7 +128,7 @@ class _Search:
             self.learn(found.bound, found.served_qps)
             if found.proven or self.out_of_time:
                 return
-        if self.gap > NEAR:
+        if self.gap > ENOUGH:
             found_by_hand = plan(self.menu, self.objective, lambda: self.out_of_time)
             self.offer(found_by_hand, "best fit, improved")
 
