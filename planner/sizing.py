@@ -1,7 +1,9 @@
 """Sizing: how many workers of each kind there should be.
 
 Up at once, from what is expected over the time that a new worker takes; down only when even the
-most that was expected lately needs fewer, and only when what replaces them is there.
+most that was expected lately needs fewer, and only when what replaces them is there. Before
+anything is known of the demand everything there may be is opened, and nothing goes until it has
+been watched for a while: a few minutes of too many workers cost less than the first queries.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,8 @@ from planner.problem import Kind, Planner, Pool, Solution
 from planner.types import Demand, Objective, Snapshot
 from variants.types import DeviceKind, DeviceKindName
 
+SETTLED_S = 120.0
+"""Demand has to be watched for so long before any worker goes."""
 WORTH_SHRINKING = 0.95
 """The smaller fleet has to cost less than this part of the present one."""
 
@@ -26,6 +30,8 @@ def size(
     envelope: Sequence[Demand],
     planner: Planner,
     pools: Sequence[Pool] = (),
+    *,
+    settled: bool = True,
 ) -> tuple[dict[DeviceKindName, int], str]:
     """Worker counts by kind, with the reason.
 
@@ -34,6 +40,7 @@ def size(
         running: what was asked for so far.
         usable: what is there.
         envelope: at least ``expected``, class by class.
+        settled: whether demand has been watched for long enough to let workers go.
     """
     now = {kind: running.get(kind, 0) for kind in most}
     market = _Market(snapshot, kinds, planner, tuple(pools))
@@ -41,6 +48,10 @@ def size(
     price_now, price_needed = market.price(now), market.price(needed)
     if needed == now:
         return now, "as many as needed"
+    if not settled:
+        needed = {kind: max(now[kind], needed[kind]) for kind in now}
+        if needed == now:
+            return now, "the demand is not known for long enough to let any go"
     if all(now[kind] >= needed[kind] for kind in now):
         if price_needed < price_now * WORTH_SHRINKING:
             return needed, "fewer suffice, and have for a while"

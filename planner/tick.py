@@ -17,7 +17,7 @@ from planner.division import NOTHING, Division, divide, drifted, shares_of
 from planner.greedy import greedy
 from planner.placement import place
 from planner.problem import Planner
-from planner.sizing import size
+from planner.sizing import SETTLED_S, size
 from planner.snapshot import build_snapshot
 from planner.types import (
     Action,
@@ -100,6 +100,8 @@ def _workers(
     inventory = observation.inventory
     if not observation.elastic:
         return {kind: n for kind, n in sorted(inventory.items()) if n > 0}, "the inventory"
+    if observation.plan is None and not expected:
+        return dict(inventory), "nothing is known of the demand yet"
     usable: dict[DeviceKindName, int] = {}
     for report in observation.workers:
         if not report.draining:
@@ -113,6 +115,7 @@ def _workers(
         expected,
         expected if observation.envelope is None else observation.envelope,
         planner,
+        settled=observation.observed_s >= SETTLED_S,
     )
     return {kind: n for kind, n in sorted(counts.items()) if n > 0}, why
 

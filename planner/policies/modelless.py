@@ -33,8 +33,8 @@ from variants.types import Plan, Prefer, ReplicaState, TaskName
 
 QUANTILE = {Objective.ACCURACY: 0.9, Objective.COST: 0.95}
 """Of the forecast, to plan for. Where accuracy gives way first, the middle will do."""
-ENVELOPE_S = 60.0
-"""A device is billed so long at least: it need not go before."""
+ENVELOPE_S = 300.0
+"""How long the most that was expected is remembered: workers go only after so much slack."""
 
 
 def make(brief: Brief, fleet: Fleet) -> "Modelless":
@@ -133,6 +133,7 @@ class Modelless:
                 objective=self._objective,
                 expected=expected,
                 envelope=envelope(self._lately),
+                observed_s=now_s,
                 elastic=self._objective is Objective.COST,
                 transport_ms=0.0,
             ),
