@@ -61,7 +61,8 @@ def aggregated(
             bound = answer.bound if cost else answer.bound * fsum(menu.rates)
             served = reached
         draft = Draft(menu)
-        wanted = pack(draft, _shares(relaxation, answer))
+        given = [answer.values[at] for at in relaxation.opened]
+        wanted = pack(draft, _shares(relaxation, answer), given)
         draft = finish_up(draft, objective, lambda: left() <= 0)
         short = draft.served_qps < served * (1 - 1e-9)
         gained = better(draft, best, objective)
@@ -70,7 +71,6 @@ def aggregated(
             best = draft
         if _near(best, served, bound, cost=cost):
             break
-        given = [answer.values[at] for at in relaxation.opened]
         lost = [max(0.0, 1 - g / w) if w else 0.0 for w, g in zip(wanted, given, strict=True)]
         if not any(loss > 1e-6 for loss in lost):
             break

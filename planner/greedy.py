@@ -190,7 +190,7 @@ def _in_bulk(draft: Draft, ranking: _Ranking) -> None:
                 shares[index] = share
                 room[option.kind] -= share * option.time
                 left -= share
-    pack(draft, shares, quick=True)
+    pack(draft, shares)
     _fill_open(draft, ranking)
 
 

@@ -7,7 +7,7 @@ uses. There small options are put beside a large one, which then fills the time 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil, floor, inf
+from math import floor, inf
 
 from planner.draft import Device, Draft
 from planner.menu import Menu
@@ -24,14 +24,16 @@ WASTEFUL = 1.1
 WINDOW = 48
 """How many of the next in the order are tried for a device."""
 CLOSE = 1.003
-"""Times the fewest devices that the load needs: no other way of packing is tried then."""
+"""Times the devices given: no other way of packing is tried then."""
 HOSTS = 6
 """Large options that are tried as company for a small one."""
 DUST = 1e-11
 """Relative: rates below this part of a class are none."""
 
 
-def pack(draft: Draft, shares: Mapping[int, float], *, quick: bool = False) -> list[int]:
+def pack(
+    draft: Draft, shares: Mapping[int, float], given: Sequence[float] | None = None
+) -> list[int]:
     """Serve these shares of classes by these options; how many devices each kind would need.
 
     What counts do not allow stays missing in the draft.
@@ -39,7 +41,8 @@ def pack(draft: Draft, shares: Mapping[int, float], *, quick: bool = False) -> l
     Args:
         draft: Changed in place.
         shares: Per option, the part of its class's whole demand, in [0, 1].
-        quick: Take the first way to pack instead of the best of several.
+        given: Devices per kind that are enough: several ways to pack are tried to get there.
+            Without it, one.
     """
     menu = draft.menu
     wanted = list(draft.opened)
@@ -52,8 +55,8 @@ def pack(draft: Draft, shares: Mapping[int, float], *, quick: bool = False) -> l
         if not rates:
             continue
         best = _apart(menu, kind, rates, _tightest, _snug)
-        if not quick:
-            best = _fewest(menu, kind, rates, best)
+        if given is not None:
+            best = _fewest(menu, kind, rates, best, given[kind])
         wanted[kind] += _size(best)
         # The fullest first: if counts cut the plan short, the least is lost.
         for device in sorted(best, key=lambda device: device.left):
@@ -63,15 +66,16 @@ def pack(draft: Draft, shares: Mapping[int, float], *, quick: bool = False) -> l
     return wanted
 
 
-def _fewest(menu: Menu, kind: int, rates: Mapping[int, float], best: list[Device]) -> list[Device]:
-    """The best of several ways to pack one kind; one that cannot be beaten ends it."""
-    least = ceil(sum(rate / _full_rate(menu, index) for index, rate in rates.items()) - 1e-9)
+def _fewest(
+    menu: Menu, kind: int, rates: Mapping[int, float], best: list[Device], given: float
+) -> list[Device]:
+    """The best of several ways to pack one kind; one that needs no more than given ends it."""
     orders: tuple[Order, ...] = (_tightest,)
     if menu.binds(kind):
         orders = (_tightest, _heaviest, _bulkiest)
     for order in orders:
         for choose in (_snug, _even, None):
-            if _size(best) <= least * CLOSE:
+            if _size(best) <= given * CLOSE:
                 return best
             if choose is not None:
                 plan = _apart(menu, kind, rates, order, choose)

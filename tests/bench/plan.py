@@ -37,6 +37,7 @@ SHAPES = {
     "one to three fit, rates over 3 orders": Fleet(
         memory_mib=MEMORY["one to three fit"], slos="any", spread=3.0
     ),
+    "one or two fit": Fleet(memory_mib=(1_500.0, 1_500.0, 1_500.0), spread=1.0),
     "tight SLOs": Fleet(slos="tight"),
     "any SLOs, memory": Fleet(slos="any", memory_mib=MEMORY["some variants fit"]),
     "three classes per task": Fleet(classes=3, memory_mib=MEMORY["some variants fit"]),
