@@ -77,8 +77,9 @@ class Curve:
             size -= 1
         return size
 
-    def cheapest(self, limit_ms: float) -> Batch | None:
-        """The batch with the least latency per row among those within ``limit_ms``.
+    def cheapest(self, limit_ms: float, most: int | None = None) -> Batch | None:
+        """The batch with the least latency per row among those within ``limit_ms``, and of at most
+        ``most`` rows.
 
         On a linear piece latency per row is monotone, so only profiled sizes and the largest
         allowed one can be it. Ties go to the smaller batch. None when not even one row fits.
@@ -87,6 +88,8 @@ class Curve:
         largest = self.largest(limit_ms)
         if largest == 0:
             return None
+        if most is not None:
+            largest = min(largest, max(1, most))
         # Below the first profiled size, rows come free: the largest allowed is the cheapest.
         sizes = [size for size, _ in self.points if size < largest]
         for size in (*sizes, largest):

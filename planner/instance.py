@@ -6,6 +6,10 @@ row`` for each device that it needs. In heavy traffic the chance that the backlo
 like ``exp(-2 K (1 - load) / load)`` (Kingman's bound for Poisson arrivals and constant service), so
 a tail of ``exp(-t)`` takes a load of ``1 / (1 + t / 2K)``. A class with little slack is planned for
 as if it asked for more, one with a lot of it is not.
+
+*Batches.* Queries have to arrive before they can share a batch. In half of its SLO, the longest
+that a class may wait, ``rate x SLO / 2`` of its queries come: larger batches are not planned for
+(the duty cycles of Nexus, SOSP'19, section 6.1: batch = rate x cycle).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -78,7 +82,7 @@ def instance(
     fastest: dict[TaskName, list[Candidate]] = {}
     for candidate in found:
         fastest.setdefault(candidate.task, []).append(candidate)
-    planned, asked, hopeless, factors = [], [], [], []
+    planned, asked, hopeless, factors, most = [], [], [], [], []
     offers = {id(candidate): _offer(candidate) for candidate in found}
     for entry in wanted:
         floor = -inf if entry.accuracy is None else entry.accuracy
@@ -87,10 +91,11 @@ def instance(
         if slo_ms is None:
             hopeless.append(entry)
             continue
+        most.append(max(1, int(entry.qps * (slo_ms - overhead_ms) / 2_000)))
         factor = 1.0
         if tail > 0.0:
             curves = [offers[id(candidate)].curve for candidate in able]
-            factor = _headroom(curves, slo_ms - overhead_ms, entry.qps, tail)
+            factor = _headroom(curves, slo_ms - overhead_ms, entry.qps, tail, most[-1])
         planned.append(replace(entry, latency_ms=slo_ms, qps=entry.qps * factor))
         asked.append(entry)
         factors.append(factor)
@@ -101,6 +106,7 @@ def instance(
         pools=tuple(pools),
         load=LOAD,
         overhead_ms=overhead_ms,
+        most=tuple(most),
     )
     return Instance(
         problem=problem,
@@ -121,9 +127,10 @@ def _stretched_ms(entry: Demand, able: Iterable[Candidate], overhead_ms: float) 
     return max(slo_ms, 2 * least_ms + overhead_ms)
 
 
-def _headroom(curves: Iterable[Curve], slo_ms: float, qps: float, tail: float) -> float:
+def _headroom(curves: Iterable[Curve], slo_ms: float, qps: float, tail: float, most: int) -> float:
     """What to multiply a rate by, so that planning for ``LOAD`` leaves the headroom it needs."""
-    batches = [batch for curve in curves if (batch := curve.cheapest(slo_ms / 2 * (1 + 1e-9)))]
+    half_ms = slo_ms / 2 * (1 + 1e-9)
+    batches = [batch for curve in curves if (batch := curve.cheapest(half_ms, most))]
     if not batches:
         return 1.0
     quickest = min(batches, key=lambda batch: batch.unit_ms)

@@ -59,7 +59,7 @@ class Menu:
                 if uses > 0:
                     counts[index] = min(counts[index], floor(pool.capacity / uses * (1 + SLACK)))
         self.counts = tuple(max(0, count) for count in counts)
-        self._batches: dict[tuple[int, float], Batch | None] = {}
+        self._batches: dict[tuple[int, float, int | None], Batch | None] = {}
         self.options = tuple(self._made())
         of_class: list[list[int]] = [[] for _ in problem.demand]
         for index, option in enumerate(self.options):
@@ -82,8 +82,9 @@ class Menu:
                 continue
             least = -inf if demand.accuracy is None else demand.accuracy
             limit = limit_ms(demand.latency_ms, overhead_ms=problem.overhead_ms)
+            most = problem.most[number] if problem.most else None
             for index, at, offer in offered[demand.task]:
-                batch = offer.curve.cheapest(limit) if offer.accuracy >= least else None
+                batch = offer.curve.cheapest(limit, most) if offer.accuracy >= least else None
                 if batch is not None:
                     yield Option(
                         demand=number,
@@ -100,9 +101,11 @@ class Menu:
         option = self.options[index]
         if limit >= option.alone.latency_ms:
             return option.alone
-        key = (option.offer, limit)
+        problem = self.problem
+        most = problem.most[option.demand] if problem.most else None
+        key = (option.offer, limit, most)
         if key not in self._batches:
-            self._batches[key] = self.problem.offers[option.offer].curve.cheapest(limit)
+            self._batches[key] = problem.offers[option.offer].curve.cheapest(limit, most)
         return self._batches[key]
 
     def left_ms(self, demand: int) -> float:

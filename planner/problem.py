@@ -74,6 +74,8 @@ class Problem:
     pools: tuple[Pool, ...] = ()
     load: float = LOAD
     overhead_ms: float = OVERHEAD_MS
+    most: tuple[int, ...] = ()
+    """Per class, the largest batch that its queries can fill in time; empty when any can be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
