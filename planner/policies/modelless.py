@@ -10,14 +10,14 @@ from planner.demand import SloClass, slo_class
 from planner.division import paces
 from planner.following import Patience, choose
 from planner.forecast import ClassForecast
-from planner.greedy import greedy
 from planner.policies.policy import Brief
-from planner.problem import Planner
+from planner.problem import Planner, Problem, Solution
 from planner.queue import Queue
 from planner.routes import EMPTY, RouteTable, resolve
 from planner.shares import task_share
 from planner.simulation.fleet import Fleet
 from planner.snapshot import build_snapshot
+from planner.solve import solve
 from planner.tick import tick
 from planner.types import (
     Action,
@@ -31,14 +31,21 @@ from planner.types import (
 )
 from variants.types import Plan, Prefer, ReplicaState, TaskName
 
-QUANTILE = {Objective.ACCURACY: 0.9, Objective.COST: 0.95}
+QUANTILE = {Objective.ACCURACY: 0.5, Objective.COST: 0.95}
 """Of the forecast, to plan for. Where accuracy gives way first, the middle will do."""
+PLAN_LIMIT_S = 5.0
+"""A guard: plans take some tens of ms, and where it cuts in they are not repeatable."""
 ENVELOPE_S = 300.0
 """How long the most that was expected is remembered: workers go only after so much slack."""
 
 
 def make(brief: Brief, fleet: Fleet) -> "Modelless":
-    return Modelless(brief, fleet, greedy)
+    def planner(problem: Problem, objective: Objective) -> Solution:
+        return solve(
+            problem, objective, clock=brief.clock_s, time_limit_s=PLAN_LIMIT_S, exact=False
+        )
+
+    return Modelless(brief, fleet, planner)
 
 
 class Modelless:
