@@ -218,17 +218,22 @@ class Schedule:
 
         Without it, a queue at its limit admits one query whenever there is time for one more batch
         of one, and that batch can never grow: a device that needs large batches is kept busy with
-        single rows for good. The growth of every lane that waits comes out of the same slack. Where
-        batches save little time, little slack is worth keeping.
+        single rows for good. The growth of the other lanes that wait comes out of the same slack;
+        where batches save little time, little is kept for that.
         Whoever finds nobody of its lane waiting is let in all the same.
         """
         lane = item.lane
         if not (lane.gains and lane.queue):
             return 0.0
         own_ms = lane.ms[item.rows] * lane.correction
-        full_ms = sum(each.ms[each.limit] * each.correction for each in self._active if each.gains)
-        room_ms = min(full_ms, GROWTH_BUDGET * (item.deadline_ms - now_ms)) - own_ms
-        return max(0.0, lane.saving * room_ms)
+        full_ms = lane.ms[lane.limit] * lane.correction
+        others_ms = sum(
+            each.ms[each.limit] * each.correction
+            for each in self._active
+            if each.gains and each is not lane
+        )
+        budget_ms = GROWTH_BUDGET * (item.deadline_ms - now_ms)
+        return max(0.0, min(full_ms + lane.saving * others_ms, budget_ms) - own_ms)
 
     def _fits(self, entry: Entry, start_ms: float, limit_ms: float, room_ms: float) -> bool:
         """Whether everybody is in time with a query in the queue and it by ``limit_ms``.
@@ -346,8 +351,10 @@ class Schedule:
         """
         best: Lane | None = None
         for lane in self._active:
-            if lane.gains and lane.rows >= lane.limit and (
-                best is None or lane.saving > best.saving
+            if (
+                lane.gains
+                and lane.rows >= lane.limit
+                and (best is None or lane.saving > best.saving)
             ):
                 best = lane
         if best is None or urgent.saving <= 0.0:
