@@ -17,7 +17,7 @@ from planner.division import NOTHING, Division, divide, drifted, shares_of
 from planner.greedy import greedy
 from planner.placement import place
 from planner.problem import Planner
-from planner.sizing import SETTLED_S, size
+from planner.sizing import size
 from planner.snapshot import build_snapshot
 from planner.types import (
     Action,
@@ -115,7 +115,7 @@ def _workers(
         expected,
         expected if observation.envelope is None else observation.envelope,
         planner,
-        settled=observation.observed_s >= SETTLED_S,
+        settled=observation.settled,
     )
     return {kind: n for kind, n in sorted(counts.items()) if n > 0}, why
 

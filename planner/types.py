@@ -302,8 +302,8 @@ class Observation:
     envelope: tuple[Demand, ...] | None = None
     """The most that was expected lately, by class: workers go only when even that needs fewer.
     None where nobody remembers; then it is ``expected``."""
-    observed_s: float = float("inf")
-    """For how long demand has been observed. Until that is long enough, no worker goes."""
+    settled: bool = True
+    """Whether demand has been watched for long enough to let workers go."""
     elastic: bool = False
     """Whether the plan decides how many workers there are, ``inventory`` being the most."""
     transport_ms: float = TRANSPORT_MS

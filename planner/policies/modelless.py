@@ -1,6 +1,5 @@
 """Our own policy: the functions that production calls, called in the same way."""
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
@@ -8,8 +7,8 @@ from math import inf
 from planner.batching import Schedule
 from planner.demand import SloClass, slo_class
 from planner.division import paces
+from planner.expectation import Expectation
 from planner.following import Patience, choose
-from planner.forecast import ClassForecast
 from planner.policies.policy import Brief
 from planner.problem import Planner, Problem, Solution
 from planner.queue import Queue
@@ -22,7 +21,6 @@ from planner.tick import tick
 from planner.types import (
     Action,
     Choice,
-    Demand,
     Objective,
     Observation,
     Query,
@@ -31,12 +29,8 @@ from planner.types import (
 )
 from variants.types import Plan, Prefer, ReplicaState, TaskName
 
-QUANTILE = {Objective.ACCURACY: 0.5, Objective.COST: 0.95}
-"""Of the forecast, to plan for. Where accuracy gives way first, the middle will do."""
 PLAN_LIMIT_S = 5.0
 """A guard: plans take some tens of ms, and where it cuts in they are not repeatable."""
-ENVELOPE_S = 300.0
-"""How long the most that was expected is remembered: workers go only after so much slack."""
 
 
 def make(brief: Brief, fleet: Fleet) -> "Modelless":
@@ -66,8 +60,9 @@ class Modelless:
         self._tightest: dict[tuple[TaskName, SloClass], float] = {}
         self._classes: dict[tuple[TaskName, float, float | None], tuple[TaskName, SloClass]] = {}
         horizon_s = setting.tick_s + setting.provision_s
-        self._forecast = ClassForecast(step_s=setting.tick_s, horizon_s=horizon_s)
-        self._lately: deque[tuple[Demand, ...]] = deque(maxlen=1 + int(ENVELOPE_S / setting.tick_s))
+        self._expectation = Expectation(
+            setting.objective, step_s=setting.tick_s, horizon_s=horizon_s
+        )
         views = build_snapshot(setting.catalog, ()).tasks
         self._steps = {name: view.accuracies for name, view in views.items()}
 
@@ -118,29 +113,25 @@ class Modelless:
 
     def tick(self, now_s: float) -> Iterable[Action]:
         counts, self._counts = self._counts, {}
+        tightest, self._tightest = self._tightest, {}
+        expectation = self._expectation
         if now_s > 0:
-            self._forecast.observe(now_s, counts, self.tick_s)
+            expectation.observe(now_s, counts, tightest, self.tick_s)
         setting = self._setting
-        expected = self._forecast.demand(QUANTILE[self._objective]) if now_s > 0 else ()
-        expected = tuple(
-            replace(d, slo_ms=self._tightest.get((d.task, (d.latency_ms, d.accuracy))))
-            for d in expected
-        )
-        self._lately.append(expected)
         decision = tick(
             Observation(
                 catalog=setting.catalog,
                 workers=self._fleet.reports(now_s * 1_000),
-                demand=expected,
+                demand=expectation.expected,
                 inventory={kind.name: kind.count for kind in setting.kinds},
                 running={kind.name: self._fleet.count(kind.name) for kind in setting.kinds},
                 plan=self._plan,
                 now_s=now_s,
                 seed=setting.seed,
                 objective=self._objective,
-                expected=expected,
-                envelope=envelope(self._lately),
-                observed_s=now_s,
+                expected=expectation.expected,
+                envelope=expectation.envelope,
+                settled=expectation.settled,
                 elastic=self._objective is Objective.COST,
                 transport_ms=0.0,
             ),
@@ -162,14 +153,3 @@ class Modelless:
             for key, replica in worker.replicas.items():
                 share = task_share(placed, worker.id, key[0])
                 worker.queue.replan(replica.lane, replica.candidate.table, share)
-
-
-def envelope(lately: Iterable[tuple[Demand, ...]]) -> tuple[Demand, ...]:
-    """The most that was expected of each class."""
-    most: dict[tuple[TaskName, float, float | None], Demand] = {}
-    for demands in lately:
-        for demand in demands:
-            key = (demand.task, demand.latency_ms, demand.accuracy)
-            if key not in most or demand.qps > most[key].qps:
-                most[key] = demand
-    return tuple(most.values())
