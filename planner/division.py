@@ -144,19 +144,24 @@ def shares_of(
 
 
 def paces(routes: Iterable[Route], snapshot: Snapshot) -> dict[WorkerId, float]:
-    """The longest batch that is planned for each worker that has routes, in ms.
+    """How long batches may be on each worker that has routes, in ms.
 
-    Who just missed it waits for so long, so longer ones would break the SLO of a class there.
+    Who just missed one waits for so long, and has to have time for one of his own: half of the
+    tightest SLO that the plan gives to the worker, or what is planned, should that be longer. Less
+    would gain nobody anything, and leave no way to grow when more comes than was planned for.
     """
-    found: dict[WorkerId, float] = {}
+    longest: dict[WorkerId, float] = {}
+    halves: dict[WorkerId, float] = {}
     for route in routes:
         worker = snapshot.workers.get(route.worker)
         view = snapshot.tasks.get(route.task)
         for candidate in view.by_variant.get(route.variant, ()) if view and worker else ():
             if worker is not None and candidate.device_kind == worker.device_kind:
                 size = min(route.batch_size, candidate.table.max_batch)
-                found[worker.id] = max(found.get(worker.id, 0.0), candidate.table.ms[size])
-    return found
+                longest[worker.id] = max(longest.get(worker.id, 0.0), candidate.table.ms[size])
+                half_ms = (route.latency_ms - snapshot.transport_ms) / 2
+                halves[worker.id] = min(halves.get(worker.id, inf), half_ms)
+    return {worker: max(ms, halves[worker]) for worker, ms in longest.items()}
 
 
 def _kinds(
