@@ -1,7 +1,6 @@
 """Lanes: the waiting queries of each loaded variant, what they take, and whose they are."""
 
 from bisect import bisect_right
-from itertools import pairwise
 from math import exp, inf
 
 from planner.types import LatencyTable
@@ -65,19 +64,15 @@ class Lane:
         return cls(task, Tenant(), table)
 
     def set_table(self, table: LatencyTable) -> None:
-        """Take over a table. ``gains`` says whether a row can be cheaper in a larger batch."""
+        """Take over a table, and what larger batches save by it."""
         self.ms = table.ms
         self.max_batch = table.max_batch
         # What waits was admitted counting on the old limit: it does not shrink under it.
         held = self.limit if self.queue else self.max_batch
         self.limit = min(held, self.max_batch)
-        each_ms = [ms / rows for rows, ms in enumerate(table.ms) if rows]
-        self.unit_ms = min(each_ms)
-        self.saving = 1.0 - self.unit_ms / each_ms[0] if each_ms[0] else 0.0
-        """Part of a row's time that a batch can save."""
         # If a row costs no less in a larger batch, two batches never cost more than one of both:
         # ms[a] <= a / (a + b) * ms[a + b], and the same for b.
-        self.gains = any(more < less * (1 - 1e-9) for less, more in pairwise(each_ms))
+        self.unit_ms, self.saving, self.gains = table.economy
 
     def keep_within(self, batch_ms: float) -> None:
         """Form no batches that take longer than this or a single row. The lane must be empty."""

@@ -18,6 +18,7 @@ from planner.types import (
     Snapshot,
     TaskView,
     WorkerView,
+    latency_table,
 )
 from variants.types import (
     CatalogSnapshot,
@@ -233,7 +234,7 @@ def _candidate(
         accuracy=variant.accuracy,
         price_usd_per_1k=reservation_price(profile, kind),
         usd_per_hour=kind.usd_per_hour,
-        table=table or LatencyTable(latency_points(profile)),
+        table=table or latency_table(latency_points(profile)),
         memory_mib=profile.memory_mib,
         load_ms=profile.load_s * 1_000,
         canary=canary,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from variants.errors import Alternative
 from variants.types import (
@@ -34,7 +35,7 @@ class LatencyTable:
     the batch is forbidden; it is made non-decreasing.
     """
 
-    __slots__ = ("doubling", "max_batch", "ms", "points")
+    __slots__ = ("__weakref__", "_economy", "doubling", "max_batch", "ms", "points")
 
     ms: tuple[float, ...]
     """``ms[b]`` is the latency of a batch of ``b`` rows; ``ms[0]`` equals ``ms[1]``."""
@@ -56,6 +57,50 @@ class LatencyTable:
         self.ms = tuple(table)
         self.max_batch = len(table) - 1
         self.doubling = tuple([table[1 << k] for k in range(self.max_batch.bit_length())])
+        self._economy: Economy | None = None
+
+    @property
+    def economy(self) -> "Economy":
+        """What larger batches save; looked at once, in all of the table."""
+        if self._economy is None:
+            self._economy = _economy(self.ms)
+        return self._economy
+
+
+class Economy(NamedTuple):
+    """What a row takes in a batch, compared with a batch of its own."""
+
+    unit_ms: float
+    """Time of a row where it is least."""
+    saving: float
+    """Part of a row's time that a batch can save."""
+    gains: bool
+    """Whether a row can be cheaper in a larger batch."""
+
+
+def _economy(table_ms: Sequence[float]) -> Economy:
+    each_ms = [ms / rows for rows, ms in enumerate(table_ms) if rows]
+    unit_ms = min(each_ms)
+    return Economy(
+        unit_ms,
+        1.0 - unit_ms / each_ms[0] if each_ms[0] else 0.0,
+        any(more < less * (1 - 1e-9) for less, more in pairwise(each_ms)),
+    )
+
+
+_TABLES: WeakValueDictionary[tuple[tuple[int, float], ...], LatencyTable] = WeakValueDictionary()
+
+
+def latency_table(points: tuple[tuple[int, float], ...]) -> LatencyTable:
+    """The table of these points; the same one for as long as anybody has it.
+
+    It never changes, and profiles of a thousand batch sizes take longer to spell out than all else
+    that is made of them.
+    """
+    table = _TABLES.get(points)
+    if table is None:
+        table = _TABLES[points] = LatencyTable(points)
+    return table
 
 
 @dataclass(slots=True, kw_only=True)

@@ -53,6 +53,8 @@ class Modelless:
         self._planner = planner
         self._objective = setting.objective
         self._snapshot: Snapshot | None = None
+        self._before: Snapshot | None = None
+        """The latest one, that holds no more."""
         self._routes: RouteTable = EMPTY
         self._patience = Patience()
         self._plan: Plan | None = None
@@ -104,7 +106,9 @@ class Modelless:
                 for worker in self._fleet.workers.values()
             ),
             transport_ms=0.0,
+            before=self._before,
         )
+        self._before = snapshot
         if self._plan is not None:
             accurate = self._objective is Objective.ACCURACY
             prefer = Prefer.ACCURACY if accurate else Prefer.COST
