@@ -70,14 +70,17 @@ def choose(
     What finds no room on its legs, or was refused there, completes wherever it does first: that
     spreads a crowd over all workers, on the variants that take least. Once queries are being
     refused, it may not wait long elsewhere any more: the batches of those who belong there would
-    become smaller, and fewer be served in all. Pinned queries, and those that prefer something
-    else than the plan does, do not follow it.
+    become smaller, and fewer be served in all. Pinned queries, those of a class that the plan does
+    not know, and those that prefer something else than it does are chosen for one by one.
     """
     if query.variant is not None or not routes.used or query.prefer is not routes.prefer:
         return select(snapshot, query, now_ms)
+    legs = routes.legs(query)
+    if not legs:
+        return select(snapshot, query, now_ms)
     part = patience.at(now_ms)
     if query.avoid is None:
-        own = follow(routes.legs(query), query, now_ms, snapshot.transport_ms, part)
+        own = follow(legs, query, now_ms, snapshot.transport_ms, part)
         if own is not None:
             return own
     query = query._replace(prefer=Prefer.LATENCY)
