@@ -1,12 +1,12 @@
 """Arrivals: what was asked at the gateways, from growing counters to rates per SLO class."""
 
 from collections.abc import Iterable, Mapping
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from planner.demand import SloClass, demands, slo_class, smoothed
-from planner.forecast import ClassForecast
-from planner.types import Demand
+from planner.expectation import Expectation
+from planner.types import Demand, Objective
 from variants.types import CatalogSnapshot, TaskName
 
 WEIGHT = 0.2
@@ -21,18 +21,14 @@ class Arrivals:
     A gateway counts from the second report on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, expectation: Expectation | None = None) -> None:
         self.demand: tuple[Demand, ...] = ()
+        self.expectation = expectation or Expectation(Objective.COST)
         self._counted: dict[str, Mapping[str, int]] = {}
         self._counted_at_s = float("-inf")
-        self._forecast = ClassForecast()
 
     def due(self, now_s: float) -> bool:
         return now_s - self._counted_at_s >= COUNT_EVERY_S
-
-    def expected(self, quantile: float) -> tuple[Demand, ...]:
-        """Demand over the next minute, each task's total at this quantile of its forecast."""
-        return self._forecast.demand(quantile)
 
     def count(
         self, reports: Mapping[str, Mapping[str, Any]], catalog: CatalogSnapshot, now_s: float
@@ -47,8 +43,10 @@ class Arrivals:
         before, self._counted = self._counted, counted
         accuracies = accuracies_of(catalog)
         rows: dict[tuple[TaskName, SloClass], float] = {}
+        tightest: dict[tuple[TaskName, SloClass], float] = {}
         known = counted.keys() & before.keys()
         for id_ in known:
+            least = reports[id_].get("tightest", {})
             for key, count in counted[id_].items():
                 last = before[id_].get(key, 0)
                 asked = _parse(key)
@@ -57,8 +55,10 @@ class Arrivals:
                     slo = slo_class(latency_ms, floor, accuracies.get(task, ()))
                     new = count - last if count >= last else count
                     rows[task, slo] = rows.get((task, slo), 0.0) + new
+                    if key in least:
+                        tightest[task, slo] = min(tightest.get((task, slo), inf), least[key])
         if known and isfinite(elapsed_s):
-            self._forecast.observe(now_s, rows, elapsed_s)
+            self.expectation.observe(now_s, rows, tightest, elapsed_s)
         self.demand = smoothed(self.demand, demands([rows], elapsed_s), WEIGHT)
 
 

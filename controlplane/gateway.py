@@ -1,9 +1,10 @@
 """The gateway: one process that answers queries and keeps itself informed.
 
 It owns a query path, a connection to every worker, and the control API. What it knows comes from
-three places, none of them on the query path: the catalog (polled by revision), the directory of
-workers in the live state (announced and polled), and the workers themselves, which say on their
-connections what they hold. When catalog or live state are gone, it goes on with what it has.
+three places, none of them on the query path: the catalog and the plan in it (polled by revision and
+version), the directory of workers in the live state (announced and polled), and the workers
+themselves, which say on their connections what they hold. When catalog or live state are gone, it
+goes on with what it has.
 """
 
 import asyncio
@@ -27,12 +28,22 @@ from controlplane.path import QueryPath
 from controlplane.settings import Settings
 from controlplane.specs import Specs
 from controlplane.surface import build_surface
+from planner.expectation import Least
+from planner.routes import resolve
 from planner.snapshot import build_snapshot, keeping
-from planner.types import Candidate, WorkerView
+from planner.types import Candidate, Objective, WorkerView
 from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog
 from variants.errors import ModellessError, Overloaded, ReplicaLost, StateUnavailable
-from variants.types import CatalogSnapshot, DeviceKindName, ReplicaState, TaskName, WorkerId
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKindName,
+    Prefer,
+    ReplicaState,
+    Route,
+    TaskName,
+    WorkerId,
+)
 from workers.channel import WorkerConnection
 from workers.host import settle_memory
 from workers.types import WorkerStatus
@@ -41,6 +52,9 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.5
 REPORT_S = 1.0
+TIGHT_S = 5.0
+"""How long the tightest SLO of a class is reported, and up to twice as long: a report may be missed
+by who reads them, but what is seen for long is remembered there."""
 LOAD_TIMEOUT_S = 120.0
 LOADS_PER_WORKER = 16
 """Loads under way at one worker; it refuses a connection with more than 64."""
@@ -98,6 +112,11 @@ class Gateway:
         self._server: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._demand: dict[str, int] = {}
+        self._tightest: Least[str] = Least(TIGHT_S)
+        self._plan_version = 0
+        self._routes: tuple[Route, ...] = ()
+        accurate = settings.objective == Objective.ACCURACY
+        self._prefer = Prefer.ACCURACY if accurate else Prefer.COST
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -111,6 +130,7 @@ class Gateway:
         listening = bind(self.settings)
         try:
             await self._refresh_catalog()
+            await self._refresh_plan()
         except StateUnavailable:
             listening.close()
             raise
@@ -216,6 +236,7 @@ class Gateway:
 
     async def _follow_catalog(self) -> None:
         await self._refresh_catalog()
+        await self._refresh_plan()
         await self._pause(POLL_S)
 
     async def _refresh_catalog(self) -> None:
@@ -227,6 +248,17 @@ class Gateway:
             self._failures.forget()
             self.path.tasks = {task.name: task for task in self.known.tasks}
             self._rebuild()
+
+    async def _refresh_plan(self) -> None:
+        """Follow a new plan's routes; while there is none to read, the last one's."""
+        version = await asyncio.to_thread(self.catalog.plan_version)
+        if version != self._plan_version:
+            plan = await asyncio.to_thread(self.catalog.latest_plan)
+            if plan is not None:
+                self._plan_version = plan.version
+                if plan.routes != self._routes:
+                    self._routes = plan.routes
+                    self._resolve()
 
     def _read_catalog(self) -> CatalogSnapshot:
         """The catalog as it is now, in another thread than queries are answered in."""
@@ -311,12 +343,20 @@ class Gateway:
             [(link.view, link.ready) for link in self.links.values()],
             before=self.path.snapshot,
         )
+        self._resolve()
+
+    def _resolve(self) -> None:
+        """Make the routes that the next query follows."""
+        self.path.routes = resolve(self._routes, self.path.snapshot, self._prefer)
 
     async def _report(self) -> None:
         """Tell the control loop, through the live state, what was asked here."""
+        tightest: dict[str, float] = {}
         for (task, latency_ms, accuracy), rows in self.path.take_demand().items():
             key = counter(task, latency_ms, accuracy, self._accuracies.get(task, ()))
             self._demand[key] = self._demand.get(key, 0) + rows
+            tightest[key] = min(latency_ms, tightest.get(key, latency_ms))
+        self._tightest.saw(monotonic(), tightest)
         counters = self.path.counters
         tasks = {
             name: {
@@ -327,7 +367,12 @@ class Gateway:
             for name, task in counters.tasks.items()
             if name
         }
-        report = {"demand": self._demand, "tasks": tasks, "in_flight": counters.in_flight}
+        report = {
+            "demand": self._demand,
+            "tightest": self._tightest.items(),
+            "tasks": tasks,
+            "in_flight": counters.in_flight,
+        }
         await self.live.put_gateway(self.id, report)
         await asyncio.sleep(REPORT_S)
 

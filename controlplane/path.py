@@ -19,7 +19,8 @@ from controlplane.http_errors import error_body, error_headers, request_id, stat
 from controlplane.metrics import Counters
 from controlplane.query import Asked, parse_v1, parse_v2
 from controlplane.replies import Used, encode_v1, encode_v2
-from planner.selection import select
+from planner.following import Patience, choose
+from planner.routes import EMPTY, RouteTable
 from planner.types import Candidate, Choice, Query, Refusal, RefusalCode, Snapshot, WorkerView
 from variants.errors import (
     Cold,
@@ -83,11 +84,13 @@ class Loader(Protocol):
 class QueryPath:
     """Answers queries from an in-memory snapshot and open connections to workers.
 
-    Whoever owns it keeps ``snapshot``, ``tasks`` and ``connections`` current.
+    Whoever owns it keeps ``snapshot``, ``routes``, ``tasks`` and ``connections`` current.
     """
 
     def __init__(self, *, loader: Loader, clock_ms: Callable[[], float] = monotonic_ms) -> None:
         self.snapshot = Snapshot(revision=0, tasks={}, workers={})
+        self.routes: RouteTable = EMPTY
+        self.patience = Patience()
         self.tasks: Mapping[TaskName, Task] = {}
         self.connections: dict[WorkerId, WorkerConnection] = {}
         self.counters = Counters()
@@ -260,7 +263,7 @@ class InFlight:
         """Select a variant and a worker and send the query there, or answer why not."""
         path = self.path
         now_ms = path.clock_ms()
-        found = select(path.snapshot, query, now_ms)
+        found = choose(path.snapshot, path.routes, path.patience, query, now_ms)
         if isinstance(found, Refusal):
             self._turned_down(found)
             return
@@ -301,6 +304,8 @@ class InFlight:
         now_ms = self.path.clock_ms()
         if code is not ReplyCode.LOST:
             worker.busy_until_ms = now_ms + reply.backlog_us / 1000
+        if code is ReplyCode.OVERLOADED:
+            self.path.patience.refused(now_ms)
         if self.done:
             return
         try:

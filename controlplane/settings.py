@@ -16,7 +16,10 @@ from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from planner.queue import BATCHING
+from planner.types import Objective
 from variants.errors import InvalidInput
+
+FORECASTS = ("adaptive", "learned")
 
 
 def _default_state_dir() -> Path:
@@ -53,6 +56,24 @@ class Settings(BaseSettings):
         0, ge=0, description="What variants may take on one worker; 0: half of the memory, shared."
     )
     usd_per_core_hour: float = Field(0.04, ge=0, description="Price of one core for an hour.")
+    objective: str = Field(
+        "cost", description="What plans optimise: 'cost', or 'accuracy' of all that is served."
+    )
+    elastic: bool = Field(
+        False,
+        description="Whether plans decide how many workers run, up to the inventory; "
+        "else the inventory runs.",
+    )
+    linger_s: float = Field(
+        300.0, ge=1, description="How long fewer workers must have sufficed before any goes."
+    )
+    plan_limit_s: float = Field(
+        1.0, ge=0, le=60, description="Time to search for a better plan; 0: best fit alone."
+    )
+    forecast: str = Field(
+        "adaptive",
+        description="How demand is forecast: 'adaptive', or 'learned' from what was seen, hourly.",
+    )
     gateways: int = Field(1, ge=1, le=64, description="Gateway processes sharing the port.")
     tick_s: float = Field(1.0, ge=0.05, le=60, description="Period of the control loop.")
     max_body_mib: float = Field(16, gt=0, le=1024, description="Largest request body.")
@@ -94,6 +115,20 @@ class Settings(BaseSettings):
     def _batching(cls, name: str) -> str:
         if name not in BATCHING:
             raise ValueError(f"it must be one of {', '.join(BATCHING)}")
+        return name
+
+    @field_validator("objective")
+    @classmethod
+    def _objective(cls, name: str) -> str:
+        if name not in set(Objective):
+            raise ValueError(f"it must be one of {', '.join(Objective)}")
+        return name
+
+    @field_validator("forecast")
+    @classmethod
+    def _forecast(cls, name: str) -> str:
+        if name not in FORECASTS:
+            raise ValueError(f"it must be one of {', '.join(FORECASTS)}")
         return name
 
     @field_validator("log_level")

@@ -21,7 +21,15 @@ class Specs:
             (p.task, p.variant, p.device_kind): p for p in catalog.profiles
         }
 
-    def of(self, task: str, variant: str, device_kind: str, *, share: float = 0.0) -> LoadSpec:
+    def of(
+        self,
+        task: str,
+        variant: str,
+        device_kind: str,
+        *,
+        share: float = 0.0,
+        pace_ms: float | None = None,
+    ) -> LoadSpec:
         """How to load a variant on a worker of a device kind.
 
         Raises:
@@ -43,6 +51,7 @@ class Specs:
             memory_mib=profile.memory_mib,
             load_s=profile.load_s,
             share=share,
+            pace_ms=pace_ms,
             options=tuple(sorted(found.options.items())),
         )
 

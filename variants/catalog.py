@@ -101,6 +101,9 @@ class Catalog(Protocol):
     def latest_plan(self) -> Plan | None:
         """The plan with the highest version."""
 
+    def plan_version(self) -> int:
+        """The version of that plan; 0 when nothing was ever planned. Cheap: gateways poll it."""
+
     def add_tick(self, record: TickRecord) -> None:
         """Keep a tick's record; only the newest 1,000 are kept.
 

@@ -152,6 +152,9 @@ class MemoryCatalog:
     def latest_plan(self) -> Plan | None:
         return self._plan
 
+    def plan_version(self) -> int:
+        return self._plan.version if self._plan else 0
+
     def add_tick(self, record: TickRecord) -> None:
         kept = replace(record, body=plain_body(record))
         with self._writing:

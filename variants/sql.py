@@ -242,6 +242,10 @@ class SqlCatalog:
             ).first()
             return read_plan(row) if row else None
 
+    def plan_version(self) -> int:
+        with self._transaction(self._poller) as connection:
+            return _counter(connection, "plan")
+
     def add_tick(self, record: TickRecord) -> None:
         row = {"plan_version": record.plan_version, "at": record.at, "body": plain_body(record)}
         with self._transaction(self._writer) as connection:

@@ -72,6 +72,8 @@ class Loading:
     ) -> ReplicaStatus:
         """Load a variant, or take over the share and latencies of one that is loaded.
 
+        The pace is the worker's, so it counts at once: a load that is told later may end earlier.
+
         Args:
             make_room: others that are idle may be evicted.
             force: lift a quarantine.
@@ -81,6 +83,8 @@ class Loading:
             Overloaded: there is no room.
             RuntimeFailed: it cannot be loaded.
         """
+        if spec.pace_ms is not None:
+            self.executor.schedule.pace(spec.pace_ms or None)
         variant = variant_id(spec.task, spec.variant)
         replica = self._replicas.get(variant)
         while replica is not None and replica.state is ReplicaState.UNLOADING:
@@ -184,7 +188,16 @@ class Loading:
         return replica
 
     async def _make_room(self, spec: LoadSpec, evict: bool) -> None:
-        need_mib = self.reserved_mib + spec.memory_mib - self.memory_mib
+        """Wait for what is leaving anyway, as long as room is short; then evict, if that is asked.
+
+        Raises:
+            Overloaded: there is no room, and no more of it to come.
+        """
+        while (need_mib := self.reserved_mib + spec.memory_mib - self.memory_mib) > 0:
+            leaving = [r.gone for r in self._replicas.values() if r.state is ReplicaState.UNLOADING]
+            if not leaving:
+                break
+            await asyncio.wait(leaving, return_when=asyncio.FIRST_COMPLETED)
         name = f"{spec.task}/{spec.variant}"
         if need_mib <= 0:
             return
@@ -200,12 +213,12 @@ class Loading:
             raise Overloaded(
                 f"{name} needs {spec.memory_mib:.1f} MiB, {free_mib:.1f} MiB are free here"
             )
-        leaving = [self._replicas[key] for key in found]
-        for replica in leaving:
+        evicted = [self._replicas[key] for key in found]
+        for replica in evicted:
             log.info("%s leaves to make room for %s", replica.name, name)
             # Now, not when the gathered task first runs: until then others might unload it, too.
             replica.state = ReplicaState.UNLOADING
-        await asyncio.gather(*map(self._unload, leaving))
+        await asyncio.gather(*map(self._unload, evicted))
 
     async def _bring_up(self, replica: Replica, runtime: Runtime) -> None:
         """Load in the other thread, then open the lane; on failure, leave no trace."""

@@ -79,6 +79,7 @@ def decode_load(value: dict[str, Any]) -> LoadSpec:
             memory_mib=float(value["memory_mib"]),
             load_s=float(value["load_s"]),
             share=float(value["share"]),
+            pace_ms=None if value.get("pace_ms") is None else float(value["pace_ms"]),
             options=tuple((str(key), str(text)) for key, text in value["options"]),
         )
     except (KeyError, TypeError, ValueError) as error:

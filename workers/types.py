@@ -36,6 +36,9 @@ class LoadSpec:
     load_s: float
     share: float = 0.0
     """Planned share of the worker's time for the task, in [0, 1]; 0 when nothing was planned."""
+    pace_ms: float | None = None
+    """Planned length of the longest batch on the worker; 0: its queue sees for itself; None: as it
+    was told before."""
     options: tuple[tuple[str, str], ...] = ()
 
 

@@ -74,6 +74,7 @@ def test_a_new_catalog_is_empty(catalog: Catalog) -> None:
     assert catalog.snapshot() == CatalogSnapshot(revision=0)
     assert catalog.revision() == 0
     assert catalog.latest_plan() is None
+    assert catalog.plan_version() == 0
     assert catalog.ticks(10) == ()
     assert catalog.events(10) == ()
 
@@ -378,6 +379,7 @@ def test_plans_get_versions_that_grow(catalog: Catalog) -> None:
     assert catalog.put_plan(plan(epoch, share=0.1)) == plan(epoch, share=0.1, number=1)
     assert catalog.put_plan(plan(epoch, share=0.2)) == plan(epoch, share=0.2, number=2)
     assert catalog.latest_plan() == plan(epoch, share=0.2, number=2)
+    assert catalog.plan_version() == 2
 
 
 def test_an_older_leader_cannot_plan(catalog: Catalog) -> None:
