@@ -12,10 +12,8 @@ only what the stored plan says is kept up.
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Protocol
 
@@ -24,15 +22,19 @@ from controlplane.backoff import Backoff
 from controlplane.chronicle import happened
 from controlplane.cluster import WorkerAddress
 from controlplane.contacts import Contacts
+from controlplane.journal import Journal, timestamp
+from controlplane.lessons import expectation_of
 from controlplane.live import LiveState
 from controlplane.settings import Settings
 from controlplane.specs import Specs
-from planner.shares import task_share
+from controlplane.terms import Key, Term, Terms
+from planner.solve import within
 from planner.tick import tick
 from planner.types import (
     Action,
     Decision,
     Load,
+    Objective,
     Observation,
     ReplicaReport,
     Scale,
@@ -44,6 +46,7 @@ from variants.catalog import Catalog
 from variants.errors import (
     ClusterUnavailable,
     ModellessError,
+    Overloaded,
     ReplicaLost,
     StaleEpoch,
     StateUnavailable,
@@ -51,27 +54,19 @@ from variants.errors import (
 from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
-    Event,
     Plan,
     ReplicaState,
-    TickRecord,
     WorkerId,
 )
-from workers.types import LoadSpec, WorkerStatus
+from workers.types import LoadSpec, ReplicaStatus, WorkerStatus
 
 log = logging.getLogger(__name__)
 
 LOAD_TIMEOUT_S = 120.0
 RESHARE_TIMEOUT_S = 5.0
-RECORD_EVERY_S = 60.0
 TARGETS_EVERY_S = 10.0
 """How often the cluster is asked how many workers it was told to run: somebody else may have."""
 SHORTEST_PAUSE_S = 0.05
-EVENTS_HELD = 1_000
-"""Events that wait for the database to come back; the oldest go first."""
-
-Key = tuple[str, str, str]
-"""What a load, an unload or a scaling is about: worker, task and variant, or kind alone."""
 
 
 class Cluster(Protocol):
@@ -118,11 +113,10 @@ class ControlLoop:
         self._statuses: dict[str, WorkerStatus] | None = None
         self._busy: dict[Key, asyncio.Task[None]] = {}
         self._failures: Backoff[Key] = Backoff()
-        self._arrivals = Arrivals()
-        self._shared_revision = -1
-        self._events: deque[Event] = deque(maxlen=EVENTS_HELD)
-        self._troubles: dict[str, str] = {}
-        self._recorded_at_s = float("-inf")
+        expectation, self._lessons = expectation_of(settings)
+        self._arrivals = Arrivals(expectation)
+        self._terms = Terms()
+        self._journal = Journal(catalog)
         self._turned_at_s = float("-inf")
 
     async def run(self) -> None:
@@ -142,6 +136,8 @@ class ControlLoop:
             for task in under_way:
                 task.cancel()
             self._contacts.close()
+            if self._lessons is not None:
+                self._lessons.close()
             await asyncio.gather(*under_way, return_exceptions=True)
 
     def check(self) -> None:
@@ -153,11 +149,14 @@ class ControlLoop:
     async def turn(self) -> Decision:
         """One tick: observe, decide, apply, record."""
         observation = await self._observe()
-        decision = tick(observation)
+        # Beside the event loop: a search for a better plan may take its time.
+        planner = within(self._settings.plan_limit_s, monotonic)
+        decision = await asyncio.to_thread(tick, observation, planner)
         begun: list[Action] = []
         if await self._may_act(decision):
+            self._terms.make(self._plan, self._known, self._workers.values())
             begun = [action for action in decision.actions if await self._apply(action)]
-            self._share_anew(decision.changed)
+            self._tell_terms()
         await self._record(observation, decision, begun)
         return decision
 
@@ -168,9 +167,9 @@ class ControlLoop:
                 self._plan = await asyncio.to_thread(self._catalog.latest_plan)
                 break
             except StateUnavailable as error:
-                self._trouble("catalog", error)
+                self._journal.trouble("catalog", error)
                 await asyncio.sleep(1)
-        self._over("catalog")
+        self._journal.over("catalog")
         self._turned_at_s = self._clock_s()
 
     async def _turn_safely(self) -> None:
@@ -179,13 +178,11 @@ class ControlLoop:
         except StaleEpoch:
             raise
         except (StateUnavailable, ClusterUnavailable) as error:
-            self._trouble("turn", error)
+            self._journal.trouble("turn", error)
         except Exception as error:
-            if self._troubles.get("turn") != repr(error):
-                log.exception("a turn of the control loop failed")
-            self._troubles["turn"] = repr(error)
+            self._journal.unexpected("turn", error)
         else:
-            self._over("turn")
+            self._journal.over("turn")
         self._turned_at_s = self._clock_s()
 
     async def _pause(self, seconds: float) -> None:
@@ -197,18 +194,6 @@ class ControlLoop:
                 await self._wake.wait()
         self._wake.clear()
 
-    # -- troubles -------------------------------------------------------------------------------
-
-    def _trouble(self, what: str, error: ModellessError) -> None:
-        """Log that something is gone when it goes, not in every turn."""
-        if what not in self._troubles:
-            log.warning("going on with what is known: %s", error)
-        self._troubles[what] = error.message
-
-    def _over(self, what: str) -> None:
-        if self._troubles.pop(what, None) is not None:
-            log.info("%s: back to normal", what)
-
     # -- observe --------------------------------------------------------------------------------
 
     async def _observe(self) -> Observation:
@@ -217,6 +202,7 @@ class ControlLoop:
         await self._meet(await self._cluster.workers(self._running))
         if self._arrivals.due(self._clock_s()):
             await self._count()
+        expectation = self._arrivals.expectation
         return Observation(
             catalog=self._known,
             workers=tuple(_report(status) for status in self._workers.values()),
@@ -225,6 +211,11 @@ class ControlLoop:
             running=self._running,
             plan=self._plan,
             now_s=self._clock_s(),
+            objective=Objective(self._settings.objective),
+            expected=expectation.expected,
+            envelope=expectation.envelope,
+            settled=expectation.settled,
+            elastic=self._settings.elastic,
         )
 
     @property
@@ -241,11 +232,11 @@ class ControlLoop:
                 self._failures.forget()
             wanted = await asyncio.to_thread(self._catalog.inventory)
         except StateUnavailable as error:
-            self._trouble("catalog", error)
+            self._journal.trouble("catalog", error)
             if self._known.revision < 0:
                 raise
         else:
-            self._over("catalog")
+            self._journal.over("catalog")
             kind = DeviceKindName(self._settings.device_kind)
             self._inventory = {kind: self._settings.workers, **wanted}
 
@@ -271,7 +262,7 @@ class ControlLoop:
         self._failures.forget(lambda key: bool(key[1]) and key[0] not in after)
         await self._publish([asdict(worker) for worker in workers])
         for kind, subject, message in happened(before, after):
-            self._tell(kind, subject, message)
+            self._journal.tell(kind, subject, message)
 
     async def _publish(self, directory: list[dict[str, str]]) -> None:
         """Tell gateways, through the live state, where the workers are.
@@ -286,14 +277,16 @@ class ControlLoop:
                 await self._put_plan(self._plan or empty)
                 await self._live.put_workers(self._epoch, directory, force=True)
         except StateUnavailable as error:
-            self._trouble("live state", error)
+            self._journal.trouble("live state", error)
         else:
-            self._over("live state")
+            self._journal.over("live state")
 
     async def _count(self) -> None:
         with contextlib.suppress(StateUnavailable):
             reports = await self._live.gateways()
             self._arrivals.count(reports, self._known, self._clock_s())
+            if self._lessons is not None:
+                self._lessons.go_on()
 
     # -- apply ----------------------------------------------------------------------------------
 
@@ -306,7 +299,7 @@ class ControlLoop:
         Raises:
             StaleEpoch: a newer controller leads.
         """
-        if "catalog" in self._troubles:
+        if self._journal.troubled("catalog"):
             return not decision.changed
         try:
             if decision.changed:
@@ -316,12 +309,12 @@ class ControlLoop:
                 if newest is not None and newest.epoch > self._epoch:
                     raise StaleEpoch(f"epoch {self._epoch} is over: {newest.epoch} leads")
         except StateUnavailable as error:
-            self._trouble("writing", error)
+            self._journal.trouble("writing", error)
             return not decision.changed
         return True
 
     async def _put_plan(self, plan: Plan) -> None:
-        plan = replace(plan, epoch=self._epoch, created_at=_now())
+        plan = replace(plan, epoch=self._epoch, created_at=timestamp())
         self._plan = await asyncio.to_thread(self._catalog.put_plan, plan)
         with contextlib.suppress(StateUnavailable):
             await self._live.notify("plan")
@@ -353,28 +346,30 @@ class ControlLoop:
             return
         self._failures.succeeded(_key(action))
         self._running[action.device_kind] = action.count
-        self._tell("scaled", action.device_kind, f"to {action.count}: {action.why}")
+        self._journal.tell("scaled", action.device_kind, f"to {action.count}: {action.why}")
 
     async def _load(self, action: Load) -> None:
         subject = f"{action.task}/{action.variant} on {action.worker}"
         try:
             async with self._contacts.at(action.worker) as connection:
-                if not self._placed(action):
+                if not self._terms.placed(_key(action)):
                     return  # the plan moved on while this waited for its turn
-                await connection.load(self._spec(action), LOAD_TIMEOUT_S)
-        except ReplicaLost:
-            return  # the next turn sees that
+                term = self._terms.of(_key(action))
+                await connection.load(self._spec(action, term), LOAD_TIMEOUT_S)
+        except (ReplicaLost, Overloaded):
+            return  # the next turn sees that; nothing is wrong with a variant that found no room
         except Exception as error:
             self._fail(action, "load_failed", subject, error)
         else:
             self._failures.succeeded(_key(action))
-            self._tell("loaded", subject, action.why)
+            self._terms.told(_key(action), term)
+            self._journal.tell("loaded", subject, action.why)
 
     async def _unload(self, action: Unload) -> None:
         subject = f"{action.task}/{action.variant} on {action.worker}"
         try:
             async with self._contacts.at(action.worker) as connection:
-                if self._placed(action):
+                if self._terms.placed(_key(action)):
                     return
                 await connection.unload(action.task, action.variant, LOAD_TIMEOUT_S)
         except ReplicaLost:
@@ -383,49 +378,40 @@ class ControlLoop:
             self._fail(action, "unload_failed", subject, error)
         else:
             self._failures.succeeded(_key(action))
-            self._tell("unloaded", subject, action.why)
+            self._journal.tell("unloaded", subject, action.why)
 
     def _fail(self, action: Action, kind: str, subject: str, error: Exception) -> None:
         """Let the action wait longer than the last time; tell its reason when it is a new one."""
         if self._failures.failed(_key(action), str(error), self._clock_s()):
             expected = isinstance(error, ModellessError)
             log.warning("%s: %s: %s", kind, subject, error, exc_info=None if expected else error)
-            self._tell(kind, subject, str(error) if expected else f"unexpected: {error!r}")
+            self._journal.tell(kind, subject, str(error) if expected else f"unexpected: {error!r}")
 
-    def _placed(self, action: Load | Unload) -> bool:
-        placements = self._plan.placements if self._plan else ()
-        return any((p.worker, p.task, p.variant) == _key(action) for p in placements)
-
-    def _spec(self, action: Load) -> LoadSpec:
-        placements = self._plan.placements if self._plan else ()
-        share = task_share(placements, action.worker, action.task)
+    def _spec(self, action: Load, term: Term) -> LoadSpec:
         kind = self._workers[action.worker].device_kind
-        return self._specs.of(action.task, action.variant, kind, share=share)
+        return self._specs.of(
+            action.task, action.variant, kind, share=term.share, pace_ms=term.pace_ms
+        )
 
-    def _share_anew(self, changed: bool) -> None:
-        """Tell workers new shares and latencies of what they hold: loading it again does only that.
-
-        A controller that starts tells them once: it does not know what its predecessor said.
-        """
-        if not changed and self._shared_revision == self._known.revision:
-            return
-        self._shared_revision = self._known.revision
-        ready = {
-            (worker, replica.task, replica.variant)
+    def _tell_terms(self) -> None:
+        """Tell workers new terms of what they hold: loading it again does only that."""
+        ready: dict[Key, ReplicaStatus] = {
+            (worker, replica.task, replica.variant): replica
             for worker, status in self._workers.items()
             for replica in status.replicas
             if replica.state is ReplicaState.READY
         }
-        for placement in self._plan.placements if self._plan else ():
-            again = Load(worker=placement.worker, task=placement.task, variant=placement.variant)
-            if _key(again) in ready and _key(again) not in self._busy:
-                self._begin(_key(again), self._reshare(again))
+        for key in self._terms.untold(ready.keys()):
+            if key not in self._busy:
+                term, replica = self._terms.of(key), ready[key]
+                self._terms.told(key, term)
+                again = Load(worker=WorkerId(key[0]), task=replica.task, variant=replica.variant)
+                self._begin(key, self._tell(again, term))
 
-    async def _reshare(self, action: Load) -> None:
+    async def _tell(self, action: Load, term: Term) -> None:
         try:
             async with self._contacts.at(action.worker) as connection:
-                if self._placed(action):
-                    await connection.load(self._spec(action), RESHARE_TIMEOUT_S)
+                await connection.load(self._spec(action, term), RESHARE_TIMEOUT_S)
         except ReplicaLost:
             return
         except Exception as error:
@@ -436,58 +422,24 @@ class ControlLoop:
     async def _record(
         self, observation: Observation, decision: Decision, begun: list[Action]
     ) -> None:
-        """Keep what was decided, when something was or a minute has passed, and the events."""
+        """Keep what was decided and what happened."""
         with contextlib.suppress(StateUnavailable):
             await self._live.put_worker_status([asdict(s) for s in self._workers.values()])
-        if "catalog" in self._troubles:
+        if self._journal.troubled("catalog"):
             return
-        try:
-            await self._flush()
-            due = self._clock_s() - self._recorded_at_s >= RECORD_EVERY_S
-            if decision.changed or begun or due:
-                record = self._tick_record(observation, decision, begun)
-                await asyncio.to_thread(self._catalog.add_tick, record)
-                self._recorded_at_s = self._clock_s()
-        except StateUnavailable as error:
-            self._trouble("writing", error)
-        else:
-            self._over("writing")
-
-    async def _flush(self) -> None:
-        """Store the events that wait, in their order."""
-        while self._events:
-            event = self._events.popleft()
-            try:
-                await asyncio.to_thread(self._catalog.add_event, event)
-            except StateUnavailable:
-                self._events.appendleft(event)
-                raise
-
-    def _tick_record(
-        self, observation: Observation, decision: Decision, begun: list[Action]
-    ) -> TickRecord:
-        body = {
-            "epoch": self._epoch,
-            "catalog_revision": observation.catalog.revision,
-            "workers": [asdict(worker) for worker in observation.workers],
-            "demand": [asdict(demand) for demand in observation.demand],
-            "inventory": dict(observation.inventory),
-            "running": dict(observation.running),
-            "actions": [
-                {"action": type(action).__name__.lower(), **asdict(action)} for action in begun
-            ],
-            "explanation": list(decision.plan.explanation),
-        }
         version = self._plan.version if self._plan else 0
-        return TickRecord(plan_version=version, at=_now(), body=body)
-
-    def _tell(self, kind: str, subject: str, message: str) -> None:
-        """Note an event; this turn or the next one stores it."""
-        log.info("%s %s: %s", kind, subject, message)
-        self._events.append(Event(at=_now(), kind=kind, subject=subject, message=message))
+        try:
+            await self._journal.store(
+                observation, decision, begun, epoch=self._epoch, version=version
+            )
+        except StateUnavailable as error:
+            self._journal.trouble("writing", error)
+        else:
+            self._journal.over("writing")
 
 
 def _key(action: Action) -> Key:
+    """What an action is about: worker, task and variant, or a device kind alone."""
     if isinstance(action, Scale):
         return (action.device_kind, "", "")
     return (action.worker, action.task, action.variant)
@@ -512,7 +464,3 @@ def _report(status: WorkerStatus) -> WorkerReport:
             for replica in status.replicas
         ),
     )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

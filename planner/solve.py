@@ -12,9 +12,9 @@ from planner.bound import Relaxation
 from planner.configurations import configurations
 from planner.draft import Draft, better, finish
 from planner.exact import exact as exactly
-from planner.greedy import plan
+from planner.greedy import greedy, plan
 from planner.menu import Menu
-from planner.problem import Clock, Objective, Problem, Solution
+from planner.problem import Clock, Objective, Planner, Problem, Solution
 
 SMALL = 2_500
 """Options summed over configurations up to which a problem is solved exactly."""
@@ -164,3 +164,19 @@ class _Search:
         return finish(
             self.best, self.objective, bound=self.bound(), timed_out=late, notes=self.notes
         )
+
+
+def within(limit_s: float, clock: Clock) -> Planner:
+    """A planner for one turn of a control loop: its searches take no longer than this together.
+
+    When time is up, and with no time at all, best fit answers alone.
+    """
+    until = clock() + limit_s
+
+    def planner(problem: Problem, objective: Objective) -> Solution:
+        left_s = until - clock()
+        if left_s <= 0:
+            return greedy(problem, objective)
+        return solve(problem, objective, clock=clock, time_limit_s=left_s, exact=False)
+
+    return planner
