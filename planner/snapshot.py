@@ -72,7 +72,11 @@ def build_snapshot(
     reuse = None if known is None or before is None else _Reuse(before, known, attached)
     made: dict[TaskName, _Made] = {}
     tasks: dict[TaskName, TaskView] = {}
-    for name, entry in entries.items():
+    if known is not None and before is not None and same_catalog:
+        made.update(known.made)
+        tasks.update(before.tasks)
+    for name in entries if reuse is None or not same_catalog else reuse.suspects():
+        entry = entries[name]
         kept = None if reuse is None else reuse.task(name, entry)
         if kept is None:
             old = None if reuse is None else reuse.made(name)
@@ -145,6 +149,7 @@ class _Source(NamedTuple):
 class _Made(NamedTuple):
     """What became of an entry."""
 
+    entry: _Entry
     sources: list[_Source]
     candidates: list[Candidate]
     """One for each source, in their order."""
@@ -175,6 +180,11 @@ class _Reuse:
             else:
                 self._touched.update([task for task, _ in keys])
 
+    def suspects(self) -> Collection[TaskName]:
+        """Tasks that may have changed, though the catalog did not."""
+        known = self._parts.entries
+        return known if self._kinds else self._touched & known.keys()
+
     def task(self, name: TaskName, entry: _Entry) -> tuple[_Made, TaskView] | None:
         """A task of which nothing changed. Lists compare their items by identity first."""
         if name in self._touched or self._parts.entries.get(name) != entry:
@@ -204,24 +214,33 @@ def _entries(catalog: CatalogSnapshot) -> dict[TaskName, _Entry]:
 
 def _made(entry: _Entry, attached: Attachment, old: _Made | None) -> _Made:
     """Candidates from the catalog's entry; of the old ones, those that would be the same."""
+    if old is not None and old.entry is entry:
+        pairs = zip(old.sources, old.candidates, strict=True)
+        found = [_candidate(source, attached, source, c) for source, c in pairs]
+        return _Made(entry, old.sources, found, old.excluded)
     sources, excluded = _sources(entry)
     known: dict[tuple[VariantName, DeviceKindName], tuple[_Source, Candidate]] = {}
     if old is not None:
         pairs = zip(old.sources, old.candidates, strict=True)
         known = {(c.variant, c.device_kind): (source, c) for source, c in pairs}
-    return _Made(sources, [_candidate(s, attached, known) for s in sources], excluded)
+    found = [
+        _candidate(source, attached, *known.get((source.variant.name, source.kind.name), _NEW))
+        for source in sources
+    ]
+    return _Made(entry, sources, found, excluded)
+
+
+_NEW: tuple[None, None] = (None, None)
 
 
 def _candidate(
-    source: _Source,
-    attached: Attachment,
-    known: Mapping[tuple[VariantName, DeviceKindName], tuple[_Source, Candidate]],
+    source: _Source, attached: Attachment, old: _Source | None, candidate: Candidate | None
 ) -> Candidate:
+    """The candidate of a source; an old one, made of ``old``, where it would be the same."""
     variant, canary, profile, kind = source
     ready, hosts = attached.of((variant.task, variant.name), kind, profile.memory_mib)
     table: LatencyTable | None = None
-    if (found := known.get((variant.name, kind.name))) is not None:
-        old, candidate = found
+    if old is not None and candidate is not None:
         if candidate.ready is ready and candidate.hosts is hosts and old == source:
             return candidate
         if old.profile == profile:
