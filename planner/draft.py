@@ -154,19 +154,26 @@ class Device:
         option can just bear with its smallest batch.
         """
         menu = self._menu
-        longest: set[float] = set()
-        for index in options:
-            option = menu.options[index]
-            smallest = menu.problem.offers[option.offer].curve.points[0][1]
-            # Rounding must not put the smallest batch just out of reach.
-            bearable = (menu.left_ms(option.demand) - smallest) * (1 - 1e-12)
-            longest |= {option.alone.latency_ms, bearable}
-        longest |= {batch.latency_ms for batch, _ in self.parts.values()}
+        found = [menu.options[index] for index in options]
+        least_ms = max([option.smallest_ms for option in found])
+        most_ms = min([option.bearable_ms for option in found]) * (1 + 1e-9)
+        if least_ms > most_ms:
+            return  # somebody's smallest batch would not fit, whatever is the longest
+        longest = {batch.latency_ms for batch, _ in self.parts.values()}
+        longest.update([option.alone.latency_ms for option in found])
+        # Rounding must not put the smallest batch just out of reach.
+        longest.update([option.bearable_ms * (1 - 1e-12) for option in found])
+        bounds = [
+            (index, option.alone, menu.left_ms(option.demand))
+            for index, option in zip(options, found, strict=True)
+        ]
         for longest_ms in sorted(longest):
+            if not least_ms <= longest_ms <= most_ms:
+                continue
             batches: dict[int, Batch] = {}
-            for index in options:
-                left_ms = menu.left_ms(menu.options[index].demand)
-                batch = menu.batch(index, min(longest_ms, left_ms - longest_ms))
+            for index, alone, left_ms in bounds:
+                limit_ms = min(longest_ms, left_ms - longest_ms)
+                batch = alone if limit_ms >= alone.latency_ms else menu.batch(index, limit_ms)
                 if batch is None:
                     break
                 batches[index] = batch

@@ -31,12 +31,25 @@ class Option:
     alone: Batch
     time: float
     """Device time that the whole class takes in ``alone`` batches, in devices."""
+    smallest_ms: float
+    """Latency of the smallest batch."""
+    bearable_ms: float
+    """The longest batch of others that it can bear, with its smallest one."""
 
 
 class Menu:
     """All options of a problem."""
 
-    __slots__ = ("_batches", "counts", "of_class", "options", "prices", "problem", "rates")
+    __slots__ = (
+        "_batches",
+        "_left_ms",
+        "counts",
+        "of_class",
+        "options",
+        "prices",
+        "problem",
+        "rates",
+    )
 
     problem: Problem
     options: tuple[Option, ...]
@@ -52,6 +65,10 @@ class Menu:
         self.problem = problem
         self.prices = tuple(kind.usd_per_hour for kind in problem.kinds)
         self.rates = tuple(max(0.0, demand.qps) for demand in problem.demand)
+        self._left_ms = [
+            demand.latency_ms - problem.overhead_ms + SLACK * demand.latency_ms
+            for demand in problem.demand
+        ]
         counts = [kind.count for kind in problem.kinds]
         for pool in problem.pools:
             for index, kind in enumerate(problem.kinds):
@@ -94,6 +111,8 @@ class Menu:
                         memory_mib=offer.memory_mib,
                         alone=batch,
                         time=rate * batch.unit_ms / 1000,
+                        smallest_ms=offer.curve.points[0][1],
+                        bearable_ms=self._left_ms[number] - offer.curve.points[0][1],
                     )
 
     def batch(self, index: int, limit: float) -> Batch | None:
@@ -110,8 +129,7 @@ class Menu:
 
     def left_ms(self, demand: int) -> float:
         """What the SLO of a class leaves for waiting and running."""
-        slo = self.problem.demand[demand].latency_ms
-        return slo - self.problem.overhead_ms + SLACK * slo
+        return self._left_ms[demand]
 
     @property
     def reachable_qps(self) -> float:
