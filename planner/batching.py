@@ -319,10 +319,6 @@ class Schedule:
         self._steps = FORECAST_STEPS
         active = self._active
         lane = active[0] if len(active) == 1 else min(active, key=_head)
-        if len(active) > 1 and lane.rows < lane.limit:
-            full = self._full_batch(lane, now_ms)
-            if full is not None:
-                return full
         entries, rows = self._candidates(lane, now_ms)
         batch_ms = lane.ms[rows] * lane.correction
         count = len(entries)
@@ -342,46 +338,6 @@ class Schedule:
         self._resize(lane, -count, -rows)
         self.busy_until_ms = now_ms + batch_ms
         return Batch(lane, [entry[2] for entry in entries], rows, batch_ms)
-
-    def _full_batch(self, urgent: Lane, now_ms: float) -> Batch | None:
-        """A full batch of another lane, if everybody is in time behind it.
-
-        The most urgent lane has no full batch yet. Let it fill up while others run: the fuller the
-        batches, the more are served.
-        """
-        best: Lane | None = None
-        for lane in self._active:
-            if (
-                lane.gains
-                and lane.rows >= lane.limit
-                and (best is None or lane.saving > best.saving)
-            ):
-                best = lane
-        if best is None or urgent.saving <= 0.0:
-            return None
-        entries, rows = self._candidates(best, now_ms)
-        batch_ms = best.ms[rows] * best.correction
-        done_ms = now_ms + batch_ms
-        count = len(entries)
-        rest_ms = best.bound_ms(len(best.queue), best.rows - rows)
-        ample = done_ms + self.work_ms - best.work_ms + rest_ms <= self._earliest_ms
-        proved = ample
-        if not ample and self._agenda is not None:
-            change = self._agenda.take(best, count)
-            proved = self._agenda.in_time(done_ms)
-            if not proved:
-                self._agenda.undo(change)
-        elif ample and self._agenda is not None:
-            self._agenda.take(best, count)
-            if not self._agenda.in_time(done_ms):
-                self._agenda = None
-        if not proved:
-            for entry in entries:
-                heappush(best.queue, entry)
-            return None
-        self._resize(best, -count, -rows)
-        self.busy_until_ms = done_ms
-        return Batch(best, [entry[2] for entry in entries], rows, batch_ms)
 
     def wake_ms(self, now_ms: float) -> float:
         """Never: whatever waits runs as soon as the slice is free."""

@@ -70,15 +70,16 @@ def choose(
     What finds no room on its legs, or was refused there, completes wherever it does first: that
     spreads a crowd over all workers, on the variants that take least. Once queries are being
     refused, it may not wait long elsewhere any more: the batches of those who belong there would
-    become smaller, and fewer be served in all. Pinned queries, those of a class that the plan does
-    not know, and those that prefer something else than it does are chosen for one by one.
+    become smaller, and fewer be served in all. A class that the plan does not know takes the
+    cheapest variant that fits, as long as nobody is refused. Pinned queries, and those that prefer
+    something else than the plan does, do not follow it.
     """
     if query.variant is not None or not routes.used or query.prefer is not routes.prefer:
         return select(snapshot, query, now_ms)
     legs = routes.legs(query)
-    if not legs:
-        return select(snapshot, query, now_ms)
     part = patience.at(now_ms)
+    if not legs and part >= PATIENCE:
+        return select(snapshot, query._replace(prefer=Prefer.COST), now_ms)
     if query.avoid is None:
         own = follow(legs, query, now_ms, snapshot.transport_ms, part)
         if own is not None:
