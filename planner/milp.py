@@ -101,7 +101,7 @@ def solve(
         nodes: Most nodes of the search, 0 for no limit.
         hint: A point to begin with, one value per variable.
     """
-    from ortools.linear_solver import (  # type: ignore[import-untyped]
+    from ortools.linear_solver import (
         linear_solver_pb2,
         pywraplp,
     )

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from planner.curve import Curve
 from planner.types import Demand
-from planner.types import Objective as Objective
+from planner.types import Objective as Objective  # noqa: PLC0414 - it belongs to the problem as well
 from variants.types import DeviceKindName, ModelName, TaskName, VariantName
 
 LOAD = 0.8
