@@ -55,7 +55,7 @@ def capacity_qps(ground: Ground, mix: Mapping[Class, float]) -> float:
     Raises:
         ValueError: no device can serve a class.
     """
-    model = model_builder.Model()  # type: ignore[no-untyped-call]
+    model = model_builder.Model()
     total = sum(mix.values())
     rate = model.new_num_var(0.0, inf, "qps")
     given: dict[DeviceKindName, list[model_builder.Variable]] = {k.name: [] for k in ground.kinds}

@@ -11,7 +11,7 @@ from itertools import chain, combinations, combinations_with_replacement, produc
 from math import inf
 
 import numpy as np
-from scipy.optimize import linprog  # type: ignore[import-untyped]
+from scipy.optimize import linprog
 
 from planner.problem import Kind, Objective, Problem
 
