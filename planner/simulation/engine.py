@@ -6,12 +6,13 @@ It plays the hardware and the thin shell around it; every decision is the policy
   reserved from the start of a load until the variant is gone.
 * A query that waits for a load is offered to the queue when the load is done.
 * When a device fails, its queries are offered to the policy once more, whatever the policy.
-* A device on its way out takes nothing new and is billed until its last query is done.
+
+Devices that come and go are ``planner.simulation.devices``'.
 
 All times are ms since the beginning.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from math import inf, isfinite
 from typing import Any, cast
@@ -22,12 +23,13 @@ from planner.lanes import Item
 from planner.policies.policy import Policy
 from planner.popularity import Popularity
 from planner.problem import Objective
+from planner.simulation.devices import Devices
 from planner.simulation.fleet import Fleet, Key, Replica, Ticket, Worker, to_evict
 from planner.simulation.setting import Setting
 from planner.simulation.tally import Tally
 from planner.simulation.trace import Trace
 from planner.types import Action, Choice, Load, Query, Refusal, Scale, Unload
-from variants.types import DeviceKindName, Prefer, ReplicaState, WorkerId
+from variants.types import Prefer, ReplicaState, WorkerId
 
 _DRAWS = 65_536
 
@@ -52,8 +54,6 @@ class Engine:
         self._prefer = Prefer.ACCURACY if setting.objective is Objective.ACCURACY else Prefer.COST
         self._random = np.random.default_rng(setting.seed)
         self.tally = Tally(trace.arrival_s)
-        self.all: list[Worker] = []
-        """Every device that was ever billed."""
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = 0
         self._now_ms = 0.0
@@ -62,13 +62,13 @@ class Engine:
         """Queries accepted and not done."""
         self._arriving = len(trace) > 0
         """Whether queries are still to come."""
-        self._numbers: dict[DeviceKindName, int] = {}
         self._book: Popularity[Key] = Popularity()
         self._asked: dict[Key, int] = {}
         """Queries that the book was not told of yet."""
         self._looked = 0
         """Intervals of the timeline whose end was seen."""
         self.policy = policy(fleet)
+        self.devices = Devices(setting, fleet, self.policy, self._at)
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -109,9 +109,7 @@ class Engine:
         """What there is at the beginning, and the first of what comes round."""
         setting = self._setting
         if setting.instant or setting.objective is Objective.ACCURACY:
-            for kind in setting.kinds:
-                for _ in range(kind.count):
-                    self._usable(self._order_device(kind.name))
+            self.devices.open()
         self._at(self.tally.width_ms, self._look_again)
         if setting.instant:
             return
@@ -120,7 +118,7 @@ class Engine:
             self._at(setting.failures_every_s * 1_000, self._fail)
 
     def _look(self) -> None:
-        billed = [w for w in self.all if w.released_ms is None]
+        billed = [w for w in self.devices.billed if w.released_ms is None]
         self.tally.look(self._looked, self.fleet.workers.values(), billed)
         self._looked += 1
 
@@ -142,7 +140,7 @@ class Engine:
 
     def _apply(self, action: Action) -> None:
         if isinstance(action, Scale):
-            self._scale(action.device_kind, action.count)
+            self.devices.scale(action.device_kind, action.count, self._now_ms)
             return
         worker = self.fleet.workers.get(action.worker)
         if worker is None or worker.draining:
@@ -287,7 +285,7 @@ class Engine:
         if worker.batch is None and worker.queue.count and worker.id in self.fleet.workers:
             self._start(worker)
             if worker.draining:
-                self._release_if_idle(worker)
+                self.devices.release_if_idle(worker, self._now_ms)
 
     def _finish(self, worker: Worker, batch: Batch, run_ms: float) -> None:
         if worker.batch is not batch.items:
@@ -312,7 +310,7 @@ class Engine:
         else:
             worker.view.busy_until_ms = now_ms
         if worker.draining:
-            self._release_if_idle(worker)
+            self.devices.release_if_idle(worker, self._now_ms)
 
     def _lose(self, item: Item) -> None:
         """Give up a query that was accepted."""
@@ -377,7 +375,7 @@ class Engine:
         else:
             worker.view.busy_until_ms = self._now_ms + worker.queue.backlog_ms(self._now_ms)
         if worker.draining:
-            self._release_if_idle(worker)
+            self.devices.release_if_idle(worker, self._now_ms)
 
     def _unload(self, replica: Replica) -> None:
         """Take a variant out of routing; it is gone once nothing of it is in flight."""
@@ -396,87 +394,19 @@ class Engine:
             worker.reserved_mib = 0.0
         worker.view.free_mib = worker.free_mib
 
-    # -- devices ----------------------------------------------------------------------------------
-
-    def _order_device(self, kind: DeviceKindName) -> Worker:
-        number = self._numbers[kind] = self._numbers.get(kind, 0) + 1
-        worker = Worker(
-            WorkerId(f"{kind}-{number}"), self.fleet.kinds[kind], self.policy.queue(), self._now_ms
-        )
-        self.all.append(worker)
-        self.fleet.ordered[worker.id] = worker
-        return worker
-
-    def _usable(self, worker: Worker) -> None:
-        if self.fleet.ordered.pop(worker.id, None) is not None:
-            self.fleet.workers[worker.id] = worker
-            self.policy.changed()
-
-    def _scale(self, kind: DeviceKindName, count: int) -> None:
-        """Order or release devices; under ``accuracy`` the fleet stays as it is."""
-        if self._setting.objective is not Objective.COST:
-            return
-        have = self.fleet.count(kind)
-        drain = sum(1 for w in self.fleet.workers.values() if w.draining and w.kind.name == kind)
-        for _ in range(have, min(count, self.fleet.kinds[kind].count - drain)):
-            worker = self._order_device(kind)
-            self._at(self._now_ms + self._setting.provision_s * 1_000, self._usable, worker)
-        for worker in self._leaving(kind, have - count):
-            if worker.id in self.fleet.ordered:
-                del self.fleet.ordered[worker.id]
-                worker.released_ms = self._now_ms
-            else:
-                worker.draining = worker.view.draining = True
-                self._release_if_idle(worker)
-        self.policy.changed()
-
-    def _leaving(self, kind: DeviceKindName, count: int) -> Sequence[Worker]:
-        """Which devices go: the newest on order first, then those with the least loaded."""
-        if count <= 0:
-            return ()
-        fleet = self.fleet
-        ordered = [w for w in reversed(fleet.ordered.values()) if w.kind.name == kind]
-        there = [w for w in fleet.workers.values() if w.kind.name == kind and not w.draining]
-        there.sort(key=lambda w: (_reload_ms(w), w.view.busy_until_ms))
-        return (*ordered, *there)[:count]
-
-    def _release_if_idle(self, worker: Worker) -> None:
-        if any(replica.in_flight for replica in worker.replicas.values()):
-            return
-        worker.released_ms = self._now_ms
-        worker.replicas.clear()
-        del self.fleet.workers[worker.id]
-        self.policy.changed()
+    # -- failures ---------------------------------------------------------------------------------
 
     def _fail(self) -> None:
-        """A device, drawn at random, loses all it has; another takes its place."""
-        setting, fleet = self._setting, self.fleet
-        assert setting.failures_every_s is not None
+        every_s = self._setting.failures_every_s
+        assert every_s is not None
         if self._arriving:
-            self._at(self._now_ms + setting.failures_every_s * 1_000, self._fail)
-        if not fleet.workers:
+            self._at(self._now_ms + every_s * 1_000, self._fail)
+        if not self.fleet.workers:
             return
-        names = list(fleet.workers)
-        worker = fleet.workers.pop(names[int(self._random.integers(len(names)))])
-        worker.view.draining = True
-        lost = [ticket for replica in worker.replicas.values() for ticket in replica.waiting]
-        for replica in worker.replicas.values():
-            lost += [t for t in worker.queue.take(replica.lane) if isinstance(t, Ticket)]
-        lost += [t for t in worker.batch or () if isinstance(t, Ticket)]
-        worker.batch = None
-        worker.replicas.clear()
-        self.policy.changed()
-        if setting.objective is Objective.ACCURACY:
-            again = Worker(worker.id, worker.kind, self.policy.queue(), worker.ordered_ms)
-            self.all[self.all.index(worker)] = again
-            again.busy_ms = worker.busy_ms
-            fleet.ordered[again.id] = again
-            self._at(self._now_ms + setting.provision_s * 1_000, self._usable, again)
-        else:
-            worker.released_ms = self._now_ms
+        worker, lost = self.devices.fail(lambda n: int(self._random.integers(n)), self._now_ms)
         self._outstanding -= len(lost)
-        for ticket in sorted(lost, key=lambda ticket: ticket.arrived_ms):
-            self._retry(ticket, worker.id)
+        for ticket in lost:
+            self._retry(ticket, worker)
 
     def _retry(self, ticket: Ticket, lost_on: WorkerId) -> None:
         """Offer a query whose device failed once more; who tried twice already is late for good."""
@@ -491,7 +421,3 @@ def _use(replica: Replica, now_ms: float) -> None:
     replica.arrived += 1
     replica.last_used_ms = now_ms
     replica.inflation = replica.worker.inflation
-
-
-def _reload_ms(worker: Worker) -> float:
-    return sum(replica.candidate.load_ms for replica in worker.replicas.values())

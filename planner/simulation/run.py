@@ -46,7 +46,7 @@ def simulate(
     fleet = Fleet(offers_of(setting.catalog), setting.kinds)
     engine = Engine(setting, trace, fleet, lambda known: factory(brief, known), clock)
     end_ms = engine.run(progress)
-    return engine.tally.report(policy, engine.all, end_ms, least_billed_ms(setting))
+    return engine.tally.report(policy, engine.devices.billed, end_ms, least_billed_ms(setting))
 
 
 def least_billed_ms(setting: Setting) -> float:

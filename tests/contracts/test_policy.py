@@ -80,8 +80,8 @@ def test_every_query_has_one_outcome_and_no_device_is_over_its_memory(
     engine, report = guarded(name, known, rows)
 
     assert report.requests == len(rows) == report.in_time + report.late + report.rejected
-    assert [worker.queue.count for worker in engine.all] == [0] * len(engine.all)
-    assert all(not r.in_flight for worker in engine.all for r in worker.replicas.values())
+    assert [worker.queue.count for worker in engine.devices.billed] == [0] * len(engine.devices.billed)
+    assert all(not r.in_flight for worker in engine.devices.billed for r in worker.replicas.values())
 
 
 @pytest.mark.parametrize("name", NAMES)

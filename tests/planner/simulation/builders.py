@@ -292,7 +292,9 @@ def engine_of(
     fleet = Fleet(offers_of(setting.catalog), setting.kinds)
     engine = Engine(setting, asked, fleet, policy, lambda: 0.0)
     end_ms = engine.run()
-    return engine, engine.tally.report("told", engine.all, end_ms, least_billed_ms(setting))
+    return engine, engine.tally.report(
+        "told", engine.devices.billed, end_ms, least_billed_ms(setting)
+    )
 
 
 def about(value: float) -> float:

@@ -123,7 +123,7 @@ def test_every_query_has_one_outcome_and_nothing_is_left(known: Setting, asked: 
     engine, report = engine_of(known, asked, lambda fleet: Guarded(Fickle(known, fleet), fleet))
 
     assert report.requests == len(asked) == report.in_time + report.late + report.rejected
-    for worker in engine.all:
+    for worker in engine.devices.billed:
         assert worker.queue.count == 0
         assert worker.batch is None
         assert all(replica.in_flight == 0 for replica in worker.replicas.values())
@@ -157,9 +157,9 @@ def test_devices_cost_and_work_no_more_than_there_are(known: Setting, asked: Tra
     assert max(each.devices for each in report.timeline) <= known.kinds[0].count
     assert all(0.0 <= each.busy_ratio <= 1.0 for each in report.timeline)
     if known.objective is Objective.ACCURACY:
-        whole_s = max(w.released_ms or 0.0 for w in engine.all)
+        whole_s = max(w.released_ms or 0.0 for w in engine.devices.billed)
         assert whole_s == 0.0  # nobody goes
-        assert len(engine.all) == known.kinds[0].count
+        assert len(engine.devices.billed) == known.kinds[0].count
 
 
 @settings(max_examples=30, deadline=None)
