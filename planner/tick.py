@@ -11,9 +11,10 @@ decides what the one before it would have decided.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 
 from planner.diff import MemoryMib, diff, free
-from planner.division import NOTHING, Division, divide, drifted, shares_of
+from planner.division import NOTHING, SERVED, Division, divide, drifted, shares_of
 from planner.greedy import greedy
 from planner.placement import place
 from planner.problem import Planner
@@ -34,6 +35,7 @@ from variants.types import (
     Placement,
     Plan,
     ReplicaState,
+    Route,
     TaskName,
     VariantName,
     WorkerId,
@@ -41,6 +43,9 @@ from variants.types import (
 
 Key = tuple[TaskName, VariantName]
 
+
+WORTH_MOVING = 1.1
+"""Where not all can be served, a plan has to serve so many times as much to replace another."""
 
 _HEADROOM = {True: "", False: ", without headroom for chance"}
 
@@ -117,6 +122,13 @@ def _workers(
         planner,
         settled=observation.settled,
     )
+    if not any(counts.values()):
+        # Somebody has to answer the next query, whenever it comes.
+        prices = {kind.name: kind.usd_per_hour for kind in observation.catalog.device_kinds}
+        there = [kind for kind, most in inventory.items() if most > 0 and kind in prices]
+        there.sort(key=lambda kind: (not observation.running.get(kind, 0), prices[kind], kind))
+        counts = dict.fromkeys(there[:1], 1)
+        why = "one stays for whoever comes next"
     return {kind: n for kind, n in sorted(counts.items()) if n > 0}, why
 
 
@@ -127,8 +139,8 @@ def _division(
 
     True when it is anew.
     """
-    workers = [w for w in observation.workers if not w.draining]
-    known = [d for d in expected if d.task in snapshot.tasks and d.qps > 0.0]
+    workers = sorted((w for w in observation.workers if not w.draining), key=lambda w: w.id)
+    known = sorted((d for d in expected if _answerable(snapshot, workers, d)), key=_order)
     if not workers or not known:
         return NOTHING, {}, False
     routes = observation.plan.routes if observation.plan else ()
@@ -138,7 +150,47 @@ def _division(
         return Division(routes=routes), shares, False
     prices = {kind.name: kind.usd_per_hour for kind in observation.catalog.device_kinds}
     made = divide(snapshot, workers, known, prices, planner, observation.objective)
+    if shares is not None and fits:
+        asked, served = sum(d.qps for d in known), _served(made.routes, known)
+        if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):
+            # Too much for what is there, and who is left out differs with every tick.
+            return Division(routes=routes), shares, False
     return made, shares_of(made.routes, snapshot) or {}, True
+
+
+def _served(routes: Iterable[Route], demand: Iterable[Demand]) -> float:
+    """What routes serve of a demand, in rows per second."""
+    planned: dict[tuple[TaskName, float, float | None], float] = {}
+    for route in routes:
+        key = (route.task, route.latency_ms, route.accuracy)
+        planned[key] = planned.get(key, 0.0) + route.qps
+    return sum(min(d.qps, planned.get((d.task, d.latency_ms, d.accuracy), 0.0)) for d in demand)
+
+
+def _answerable(snapshot: Snapshot, workers: Iterable[WorkerReport], wanted: Demand) -> bool:
+    """Whether an idle worker of some kind here could answer a class in time.
+
+    What nobody can answer has no routes, and must not look like demand that came since.
+    """
+    if wanted.qps <= 0.0 or wanted.task not in snapshot.tasks:
+        return False
+    room_mib: dict[DeviceKindName, float] = {}
+    for worker in workers:
+        known_mib = room_mib.get(worker.device_kind, worker.memory_mib)
+        room_mib[worker.device_kind] = min(known_mib, worker.memory_mib)
+    floor = -inf if wanted.accuracy is None else wanted.accuracy
+    left_ms = (wanted.slo_ms or wanted.latency_ms) - snapshot.transport_ms
+    return any(
+        candidate.accuracy >= floor
+        and candidate.table.ms[1] <= left_ms
+        and candidate.memory_mib <= room_mib.get(candidate.device_kind, -inf)
+        and not candidate.canary
+        for candidate in snapshot.tasks[wanted.task].by_cost
+    )
+
+
+def _order(demand: Demand) -> tuple[TaskName, float, float]:
+    return (demand.task, demand.latency_ms, -inf if demand.accuracy is None else demand.accuracy)
 
 
 def _work_ms(snapshot: Snapshot) -> dict[TaskName, float]:

@@ -43,11 +43,14 @@ def test_unloads_come_before_loads() -> None:
     assert diff([placement("a")], workers, sizes(a=100)) == (unload("b", "w2"), load("a"))
 
 
-def test_a_load_waits_until_its_room_is_free() -> None:
-    plan, mib = [placement("a")], sizes(a=600)
+def test_a_load_takes_the_room_that_an_idle_replica_leaves() -> None:
     full = report("w1", replica("b", memory_mib=600))
+    assert diff([placement("a")], [full], sizes(a=600)) == (unload("b"), load("a"))
+
+
+def test_a_load_waits_for_room_that_was_given_up_before() -> None:
+    plan, mib = [placement("a")], sizes(a=600)
     leaving = report("w1", replica("b", memory_mib=600, state=ReplicaState.UNLOADING))
-    assert diff(plan, [full], mib) == (unload("b"),)
     assert diff(plan, [leaving], mib) == ()
     assert diff(plan, [report()], mib) == (load("a"),)
 
@@ -84,7 +87,8 @@ NAMES = ("a", "b", "c", "d", "e")
 
 
 def applied(workers: list[WorkerReport], actions: tuple[Action, ...]) -> list[WorkerReport]:
-    """The workers right after they took the actions: loads reserve, unloads have yet to free."""
+    """The workers right after they took the actions: unloads are under way, and loads that find
+    no room before they are over wait, or are refused."""
     by_id = {worker.id: worker for worker in workers}
     for action in actions:
         assert isinstance(action, Load | Unload)
@@ -97,6 +101,10 @@ def applied(workers: list[WorkerReport], actions: tuple[Action, ...]) -> list[Wo
             now = (*others, replace(found, state=ReplicaState.UNLOADING))
         else:
             assert all(r.variant != action.variant for r in worker.replicas)
+            if MIB[action.variant] > free(worker):
+                leaving = [r for r in worker.replicas if r.state is ReplicaState.UNLOADING]
+                assert MIB[action.variant] <= free(worker) + sum(r.memory_mib for r in leaving)
+                continue
             started = replica(
                 action.variant, state=ReplicaState.LOADING, memory_mib=MIB[action.variant]
             )

@@ -62,12 +62,8 @@ def test_a_lost_worker_leaves_the_plan() -> None:
 def test_the_inventory_is_what_runs() -> None:
     decision = tick(observation(two(), inventory={"cpu-1": 2}, running={"cpu-1": 1, "gpu-a": 1}))
     assert decision.actions == (
-        Scale(device_kind=CPU, count=2, why="the inventory has 2, 1 were asked for"),
-        Scale(
-            device_kind=DeviceKindName("gpu-a"),
-            count=0,
-            why="the inventory has 0, 1 were asked for",
-        ),
+        Scale(device_kind=CPU, count=2, why="2 instead of 1: the inventory"),
+        Scale(device_kind=DeviceKindName("gpu-a"), count=0, why="0 instead of 1: the inventory"),
     )
     assert decision.plan.workers == {CPU: 2}
 
@@ -102,6 +98,8 @@ def test_the_explanation_says_what_is_left_out_and_why() -> None:
     three = catalog([variant(n) for n in "abc"], [profile(n) for n in "abc"])
     decision = tick(observation(three, ill, report("w2", draining=True), demand=[demand(1)]))
     assert decision.plan.explanation == (
+        "The demand of 1 rows per second was divided anew: 100.0 % of it can be served, at a mean "
+        "accuracy of 0.9000.",
         "w1 (cpu-1) holds 1 of 3 variants of digits in 100 of 100 MiB; quarantined: a; "
         "no room for 1: what demand and recent use ask for came first.",
         "w2 drains and gets nothing.",
