@@ -1,11 +1,13 @@
 """The tick: whole decisions compared."""
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 
 from planner.tick import tick
-from planner.types import Decision, Demand, Load, Scale, Unload, WorkerReport
+from planner.types import Decision, Demand, Load, Observation, Scale, Unload, WorkerReport
 from tests.planner.builders import (
     catalog,
     demand,
@@ -123,3 +125,95 @@ def test_the_same_observation_gives_the_same_decision(
     again = observation(registered, *reversed(workers), demand=wanted[::-1])
     assert tick(seen) == tick(seen)
     assert tick(again) == tick(seen)
+
+
+# -- dividing the demand -------------------------------------------------------------------------
+
+
+def planned(qps: float, **changes: Any) -> Observation:
+    """One worker that holds two variants, with a plan made for 100 rows per second."""
+    holds = report("w1", replica("a"), replica("b"))
+    seen = observation(two(), holds, demand=[demand(100.0)])
+    plan = replace(tick(seen).plan, version=1, epoch=1)
+    return replace(observation(two(), holds, demand=[demand(qps)], plan=plan), **changes)
+
+
+def test_a_plan_stays_while_the_demand_hardly_moves() -> None:
+    decisions = [tick(planned(qps)) for qps in (92.0, 100.0, 108.0)]
+    assert [decision.changed for decision in decisions] == [False, False, False]
+
+
+def test_a_plan_is_made_anew_when_the_demand_moves() -> None:
+    decision = tick(planned(120.0))
+    assert decision.changed
+    assert sum(route.qps for route in decision.plan.routes) == pytest.approx(120.0)
+
+
+@pytest.mark.parametrize(
+    "hopeless",
+    [demand(1_000.0, latency_ms=1.0), demand(1_000.0, accuracy=0.99), demand(9.0, task="unknown")],
+    ids=["too fast", "too accurate", "no such task"],
+)
+def test_demand_that_nobody_can_meet_changes_no_plan(hopeless: Demand) -> None:
+    seen = planned(100.0)
+    crowded = replace(seen, demand=(*seen.demand, hopeless))
+    assert not tick(crowded).changed
+
+
+def test_a_plan_that_cannot_serve_all_stays_until_another_serves_clearly_more() -> None:
+    """Two tasks of which only one fits: who is left out is not worth a move by itself."""
+    tasks = catalog(
+        [variant("a", task="x"), variant("a", task="y")],
+        [profile("a", task="x", memory_mib=600), profile("a", task="y", memory_mib=600)],
+    )
+
+    def seen(x_qps: float, y_qps: float, plan: Plan | None) -> Observation:
+        wanted = [demand(x_qps, task="x"), demand(y_qps, task="y")]
+        return observation(tasks, report(), demand=wanted, plan=plan)
+
+    first = tick(seen(50.0, 40.0, None)).plan
+    assert {route.task for route in first.routes} == {"x"}
+    assert not tick(seen(50.0, 52.0, first)).changed
+    moved = tick(seen(40.0, 50.0, first)).plan
+    assert {route.task for route in moved.routes} == {"y"}
+
+
+# -- sizing --------------------------------------------------------------------------------------
+
+
+def elastic(qps: float, running: int, **changes: Any) -> Observation:
+    """One variant that takes 10 ms, on up to four workers, with a plan made before."""
+    one = catalog([variant("a")], [profile("a")])
+    holds = [report(f"w{n}", replica("a")) for n in range(running)]
+    wanted = [demand(qps)] if qps else []
+    seen = observation(
+        one, *holds, demand=wanted, inventory={CPU: 4}, running={CPU: running},
+        plan=Plan(version=1, epoch=1, placements=(), workers={CPU: running}),
+    )  # fmt: skip
+    return replace(seen, elastic=True, **changes)
+
+
+def scaled(seen: Observation) -> list[int]:
+    return [action.count for action in tick(seen).actions if isinstance(action, Scale)]
+
+
+def test_workers_come_at_once_and_go_when_even_the_most_needs_fewer() -> None:
+    assert scaled(elastic(150.0, running=1)) == [3]
+    assert scaled(elastic(20.0, running=3)) == [1]
+    assert scaled(elastic(20.0, running=3, envelope=(demand(150.0),))) == []
+
+
+def test_no_worker_goes_before_the_demand_is_known_for_long_enough() -> None:
+    assert scaled(elastic(20.0, running=3, settled=False)) == []
+    assert scaled(elastic(150.0, running=1, settled=False)) == [3]
+
+
+def test_without_any_demand_one_worker_stays() -> None:
+    assert scaled(elastic(0.0, running=3)) == [1]
+    assert scaled(elastic(0.0, running=1)) == []
+    assert scaled(elastic(0.0, running=3, settled=False)) == []
+
+
+def test_a_controller_without_a_plan_begins_wide() -> None:
+    first = replace(elastic(0.0, running=1), plan=None, settled=False)
+    assert scaled(first) == [4]
