@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from controlplane.arrivals import WEIGHT, Arrivals, counter
-from planner.types import Demand
+from planner.expectation import Expectation
+from planner.types import Demand, Objective
 from tests.controlplane.builders import DIGITS, digits_catalog
 from variants.types import TaskName
 
@@ -56,21 +57,34 @@ def test_what_is_expected_is_at_least_what_comes() -> None:
     arrivals = Arrivals()
     for second in range(120):
         arrivals.count({"g1": report(rows=100 * second)}, CATALOG, float(second))
-    [middle], [high] = arrivals.expected(0.5), arrivals.expected(0.95)
+    [expected] = arrivals.expectation.expected
 
-    assert middle.qps == pytest.approx(100.0)
-    assert 100.0 < high.qps < 120.0
+    assert 100.0 < expected.qps < 120.0
 
 
 def test_seconds_without_a_gateway_to_ask_are_not_silence() -> None:
-    arrivals = Arrivals()
+    arrivals = Arrivals(Expectation(Objective.ACCURACY))
     for second in range(60):
         arrivals.count({"g1": report(rows=100 * second)}, CATALOG, float(second))
     for second in range(60, 120):
         arrivals.count({}, CATALOG, float(second))
-    [middle] = arrivals.expected(0.5)
+    [middle] = arrivals.expectation.expected
 
     assert middle.qps == pytest.approx(100.0)
+
+
+def test_a_class_is_expected_with_the_tightest_slo_that_any_gateway_saw() -> None:
+    arrivals = Arrivals()
+    for second in range(3):
+        reports = {
+            f"g{n}": {
+                **report(rows=10 * second),
+                "tightest": {KEY: 120.0 + 10 * n, "other|1|": 1.0},
+            }
+            for n in (1, 2)
+        }
+        arrivals.count(reports, CATALOG, float(second))
+    assert [d.slo_ms for d in arrivals.expectation.expected] == [130.0]
 
 
 def test_it_is_due_about_once_a_second() -> None:

@@ -427,21 +427,31 @@ async def test_the_correction_follows_what_is_observed(worker: WorkerConfig) -> 
         assert reply.code is ReplyCode.OVERLOADED
 
 
-async def test_a_task_above_its_share_leaves_room_for_the_other(worker: WorkerConfig) -> None:
+async def test_a_task_above_its_share_leaves_room_once_the_other_was_refused(
+    worker: WorkerConfig,
+) -> None:
     greedy = echo_spec(
         task=TaskName("greedy"), options={"latency_ms": "10"}, latency=((1, 10.0),), share=0.5
     )
-    modest = replace(greedy, task=TaskName("modest"))
+    modest = echo_spec(
+        task=TaskName("modest"), options={"latency_ms": "30"}, latency=((1, 30.0),), share=0.5
+    )
     async with running(worker) as (_, connection):
         await connection.load(greedy, 5.0)
         await connection.load(modest, 5.0)
-        await ask(connection, modest, row(1))
-        flood = asyncio.create_task(ask_all(connection, greedy, [1] * 60, budget_ms=200))
-        await asyncio.sleep(0.02)
-        reply = await ask(connection, modest, row(1), budget_ms=200)
-        assert reply.code is ReplyCode.OK
-        codes = [each.code for each in await flood]
-        assert ReplyCode.OVERLOADED in codes
+
+        async def beside_a_flood() -> tuple[ReplyCode, int]:
+            """What becomes of a modest query, and how many greedy ones are answered."""
+            flood = asyncio.create_task(ask_all(connection, greedy, [1] * 60, budget_ms=200))
+            await asyncio.sleep(0.02)
+            reply = await ask(connection, modest, row(1), budget_ms=150)
+            return reply.code, sum(each.code is ReplyCode.OK for each in await flood)
+
+        code, many = await beside_a_flood()
+        assert code is ReplyCode.OVERLOADED
+        code, fewer = await beside_a_flood()
+        assert code is ReplyCode.OK
+        assert 0 < fewer < many
 
 
 async def test_the_health_check_sees_a_socket_that_was_removed(worker: WorkerConfig) -> None:

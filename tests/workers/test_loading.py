@@ -98,6 +98,50 @@ async def test_a_planned_load_evicts_nobody(loading: Loading) -> None:
         await loading.load(half("c"))
 
 
+async def test_a_planned_load_waits_for_what_leaves_before_it(loading: Loading) -> None:
+    executor = loading.executor
+    await loading.load(half("a"))
+    await loading.load(half("busy", latency_ms="50"))
+    answers = ask(executor, half("busy"))
+    leaves = asyncio.create_task(loading.unload("task", "busy"))
+    comes = asyncio.create_task(loading.load(half("new")))
+    await until(lambda: vid(half("busy")) not in executor.replicas)
+    assert answers.codes == [ReplyCode.OK]
+    await asyncio.gather(leaves, comes)
+    assert loaded(executor) == {"a", "new"}
+
+
+async def test_a_load_that_needs_more_than_what_leaves_is_refused(loading: Loading) -> None:
+    await loading.load(half("a"))
+    await loading.load(half("b"))
+    leaves = asyncio.create_task(loading.unload("task", "a"))
+    await asyncio.sleep(0)  # now it is leaving
+    with pytest.raises(Overloaded, match=r"50\.0 MiB are free"):
+        await loading.load(replace(half("huge"), memory_mib=60.0))
+    await leaves
+
+
+async def test_a_pace_holds_for_the_worker_until_it_is_told_another(loading: Loading) -> None:
+    """Batches of 8 take 2 ms."""
+    executor = loading.executor
+    wide = echo_spec(options={"latency_ms": "1"}, latency=((1, 1.0), (8, 2.0)))
+    await loading.load(replace(wide, pace_ms=1.5))
+    lane = executor.replicas[vid(wide)].lane
+
+    async def longest() -> int:
+        for _ in range(20):
+            ask(executor, wide)
+        found = lane.limit
+        await executor.quiet()
+        return found
+
+    assert await longest() == 4
+    await loading.load(wide)
+    assert await longest() == 4
+    await loading.load(replace(wide, pace_ms=0.0))
+    assert await longest() == 8
+
+
 async def test_what_is_in_use_never_leaves(loading: Loading) -> None:
     executor = loading.executor
     for name in ("a", "b"):
