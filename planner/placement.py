@@ -212,7 +212,7 @@ def _density(candidate: Candidate) -> tuple[float, VariantName]:
 
 def _least_ms(candidate: Candidate) -> float:
     """Time per row at the best profiled batch."""
-    return min(ms / rows for rows, ms in candidate.table.points)
+    return candidate.table.row_ms
 
 
 def _urgency(demand: Demand) -> tuple[float, TaskName, float, float]:
@@ -279,9 +279,12 @@ def _cover(wanted: Demand, market: _Market, rooms: Sequence[_Room], short: Seque
 
 def _holder(suitable: Iterable[Candidate], rooms: Iterable[_Room]) -> Candidate | None:
     """The first of the candidates that some room holds."""
-    held = {(room.report.device_kind, key) for room in rooms for key in room.held}
+    by_kind: dict[DeviceKindName, list[Mapping[Key, Candidate]]] = {}
+    for room in rooms:
+        by_kind.setdefault(room.report.device_kind, []).append(room.held)
     for candidate in suitable:
-        if (candidate.device_kind, (candidate.task, candidate.variant)) in held:
+        key = (candidate.task, candidate.variant)
+        if any(key in held for held in by_kind.get(candidate.device_kind, ())):
             return candidate
     return None
 

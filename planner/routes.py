@@ -183,7 +183,7 @@ class _Ready:
 
 
 def _per_row_ms(candidate: Candidate) -> tuple[float, VariantName]:
-    return (min(ms / rows for rows, ms in candidate.table.points), candidate.variant)
+    return (candidate.table.row_ms, candidate.variant)
 
 
 def _by_accuracy(leg: Leg) -> tuple[float, float, str]:

@@ -35,7 +35,7 @@ class LatencyTable:
     the batch is forbidden; it is made non-decreasing.
     """
 
-    __slots__ = ("__weakref__", "_economy", "doubling", "max_batch", "ms", "points")
+    __slots__ = ("__weakref__", "_economy", "doubling", "max_batch", "ms", "points", "row_ms")
 
     ms: tuple[float, ...]
     """``ms[b]`` is the latency of a batch of ``b`` rows; ``ms[0]`` equals ``ms[1]``."""
@@ -44,6 +44,8 @@ class LatencyTable:
     """As given."""
     doubling: tuple[float, ...]
     """``doubling[k]`` is the latency of a batch of ``2**k`` rows: a lower bound up to the next."""
+    row_ms: float
+    """Least time per row of the given points."""
 
     def __init__(self, points: Sequence[tuple[int, float]]) -> None:
         """Take (batch size, latency in ms) points, ascending by batch size, at least one."""
@@ -57,6 +59,7 @@ class LatencyTable:
         self.ms = tuple(table)
         self.max_batch = len(table) - 1
         self.doubling = tuple([table[1 << k] for k in range(self.max_batch.bit_length())])
+        self.row_ms = min([ms / rows for rows, ms in points])
         self._economy: Economy | None = None
 
     @property
