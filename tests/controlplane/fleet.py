@@ -287,7 +287,12 @@ class Fleet:
 
 @asynccontextmanager
 async def fleet(
-    folder: Path, *, workers: int = 1, catalog: Catalog | None = None, port: int = 8000
+    folder: Path,
+    *,
+    workers: int = 1,
+    catalog: Catalog | None = None,
+    port: int = 8000,
+    **changes: Any,
 ) -> AsyncIterator[Fleet]:
     """An installation with nothing registered and no controller; afterwards nothing is left."""
     settings = load_settings(
@@ -298,6 +303,7 @@ async def fleet(
         cores=workers,
         workers=workers,
         tick_s=TICK_S,
+        **changes,
     )
     settings.run_dir.mkdir(mode=0o700)
     ensure_secret(settings.secret_path)

@@ -4,15 +4,22 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
+from typing import cast
 
 import pytest
 
+from controlplane.contacts import Contacts
 from tests.controlplane.fleet import KIND, FailingCatalog, Fleet, eventually, fleet
-from variants.errors import StaleEpoch
+from variants.errors import Overloaded, StaleEpoch
 from variants.memory import MemoryCatalog
 from variants.sql import open_catalog
-from variants.types import DeviceKindName
+from variants.types import DeviceKindName, ModelName, Stage, TaskName
+from workers.channel import WorkerConnection
+from workers.types import LoadSpec, ReplicaStatus
 
 A, B = "a-v1-echo-fp32", "b-v1-echo-fp32"
 
@@ -244,3 +251,123 @@ async def test_many_variants_do_not_overrun_a_worker(tmp_path: Path) -> None:
         it.control()
         await it.until_ready(w1=names)
         assert "worker_lost" not in it.kinds_of_events()
+
+
+# -- planning ------------------------------------------------------------------------------------
+
+
+async def asked(it: Fleet, rows: int, *, tightest_ms: float = 120.0) -> None:
+    """What a gateway reports that has been asked for so many rows since it started."""
+    key = "digits|100.0|"
+    await it.live.put_gateway("g1", {"demand": {key: rows}, "tightest": {key: tightest_ms}})
+
+
+async def routed(it: Fleet) -> bool:
+    plan = it.catalog.latest_plan()
+    return plan is not None and plan.routes != ()
+
+
+async def crowd(it: Fleet, condition: Callable[[], object], *, qps: int) -> None:
+    """Report demand until a condition is true."""
+    began_s = monotonic()
+
+    async def reached() -> bool:
+        await asked(it, int(qps * (monotonic() - began_s)))
+        found = condition()
+        return bool(await found if isinstance(found, Awaitable) else found)
+
+    await eventually(reached, timeout_s=20.0)
+
+
+async def test_demand_is_divided_for_its_objective_and_workers_are_told(tmp_path: Path) -> None:
+    async with fleet(tmp_path, objective="accuracy") as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        await crowd(it, lambda: routed(it), qps=50)
+        plan = it.catalog.latest_plan()
+        assert plan is not None
+        assert [(r.task, r.latency_ms, r.variant, r.worker) for r in plan.routes] == [
+            ("digits", 100.0, A, "w1")
+        ]
+        assert "divided anew" in plan.explanation[0]
+        await eventually(lambda: bool(it.catalog.ticks(1)[0].body["expected"]))
+        body = it.catalog.ticks(1)[0].body
+        assert (body["objective"], body["expected"][0]["slo_ms"]) == ("accuracy", 120.0)
+
+
+async def test_what_leaves_makes_room_in_the_same_tick(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a", memory_mib=60.0)
+        it.control()
+        await it.until_ready(w1=[A])
+        it.register("b", memory_mib=60.0)
+        await asyncio.sleep(5 * it.settings.tick_s)
+        it.catalog.set_stage(TaskName("digits"), ModelName("a"), 1, Stage.RETIRED)
+        await it.until_ready(w1=[B])
+        await eventually(lambda: it.kinds_of_events().count("loaded") == 2)
+        assert it.kinds_of_events() == ["worker_joined", "loaded", "unloaded", "loaded"]
+        begun = [tick.body["actions"] for tick in it.catalog.ticks(100)]
+        assert ["unload", "load"] in [[action["action"] for action in each] for each in begun]
+
+
+class Full:
+    """A connection to a worker that says it has no room, a few times."""
+
+    def __init__(self, connection: WorkerConnection) -> None:
+        self.connection = connection
+
+    async def load(self, spec: LoadSpec, timeout_s: float) -> ReplicaStatus:
+        if FullContacts.refusals:
+            FullContacts.refusals -= 1
+            raise Overloaded("no room")
+        return await self.connection.load(spec, timeout_s)
+
+
+class FullContacts(Contacts):
+    refusals = 3
+
+    @asynccontextmanager
+    async def at(self, worker: str) -> AsyncIterator[WorkerConnection]:
+        async with super().at(worker) as connection:
+            yield cast(WorkerConnection, Full(connection))
+
+
+async def test_a_load_that_finds_no_room_is_tried_again_and_is_no_failure(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        controller = it.control()
+        controller.loop._contacts = FullContacts(it.secret, lambda: None)
+        await it.until_ready(w1=[A])
+        await eventually(lambda: "loaded" in it.kinds_of_events())
+        assert FullContacts.refusals == 0
+        assert it.kinds_of_events() == ["worker_joined", "loaded"]
+
+
+async def test_an_elastic_fleet_shrinks_once_its_demand_is_known_and_grows_at_once(
+    tmp_path: Path,
+) -> None:
+    async with fleet(tmp_path, workers=2, elastic=True, linger_s=2.0) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A], w2=[A])
+        began_s = monotonic()
+        await crowd(it, lambda: it.cluster.scaled == [1], qps=5)
+        assert monotonic() - began_s > 2.0
+        await crowd(it, lambda: it.cluster.scaled == [1, 2], qps=1_200)
+
+
+async def test_after_a_restart_no_worker_goes_before_the_demand_is_known_anew(
+    tmp_path: Path,
+) -> None:
+    async with fleet(tmp_path, workers=2, elastic=True, linger_s=3_600.0) as it:
+        it.register("a")
+        first = it.control()
+        await it.until_ready(w1=[A], w2=[A])
+        await crowd(it, lambda: routed(it), qps=5)
+        await first.stop()
+        it.control()
+        await eventually(lambda: it.catalog.ticks(1)[0].body["epoch"] == 2)
+        began_s = monotonic()
+        await crowd(it, lambda: monotonic() - began_s > 2.0, qps=5)
+        assert it.cluster.scaled == []
