@@ -9,7 +9,7 @@ decides which model runs), and workers keep to the tasks that they were given, s
 large.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -39,11 +39,16 @@ MOST_KNOWN = 4_096
 class RouteTable:
     """The routes of a plan, resolved against what is ready."""
 
-    __slots__ = ("_by_class", "_by_task", "_known", "prefer", "used")
+    __slots__ = ("_by_class", "_by_task", "_known", "_made_of", "prefer", "used")
 
     def __init__(
-        self, by_class: Mapping[TaskName, Mapping[SloClass, Legs]], prefer: Prefer = Prefer.COST
+        self,
+        by_class: Mapping[TaskName, Mapping[SloClass, Legs]],
+        prefer: Prefer = Prefer.COST,
+        made_of: tuple[Sequence[Route], Snapshot] | None = None,
     ) -> None:
+        """``made_of`` are the routes and the snapshot, for the next table to reuse."""
+        self._made_of = made_of
         self.prefer = prefer
         """What the plan optimised; queries that ask for something else do not follow it."""
         self.used = bool(by_class)
@@ -66,6 +71,22 @@ class RouteTable:
             found = self._known[asked] = self._search(*asked)
         return found
 
+    def kept(
+        self, routes: Sequence[Route], snapshot: Snapshot, prefer: Prefer
+    ) -> dict[TaskName, Mapping[SloClass, Legs]]:
+        """The legs that would be the same for these: of tasks whose view is the same object.
+
+        A view is made anew whenever the workers of its kinds come, go or hold something else.
+        """
+        if self._made_of is None or self.prefer is not prefer or self._made_of[0] is not routes:
+            return {}
+        views = self._made_of[1].tasks
+        return {
+            task: classes
+            for task, classes in self._by_task.items()
+            if task in views and views[task] is snapshot.tasks.get(task)
+        }
+
     def _search(self, task: TaskName, latency_ms: float, accuracy: float | None) -> Legs:
         best: SloClass | None = None
         floor = -inf if accuracy is None else accuracy
@@ -80,24 +101,28 @@ class RouteTable:
 EMPTY = RouteTable({})
 
 
-def resolve(routes: Iterable[Route], snapshot: Snapshot, prefer: Prefer) -> RouteTable:
+def resolve(
+    routes: Sequence[Route], snapshot: Snapshot, prefer: Prefer, before: RouteTable = EMPTY
+) -> RouteTable:
     """The legs of a plan's routes: the replicas that are ready, of those it names.
 
     Args:
         prefer: what the plan optimised: the most accurate leg comes first, or the cheapest.
+        before: an earlier table; what did not change since is taken from it, with the same result.
     """
     ready = _Ready(snapshot)
     planned: dict[TaskName, dict[SloClass, list[Route]]] = {}
+    by_class: dict[TaskName, Mapping[SloClass, Legs]] = dict(before.kept(routes, snapshot, prefer))
     for route in routes:
+        if route.task in by_class:
+            continue
         slo = (route.latency_ms, route.accuracy)
         planned.setdefault(route.task, {}).setdefault(slo, []).append(route)
-    by_class: dict[TaskName, dict[SloClass, Legs]] = {}
     for task, classes in planned.items():
-        for slo, parts in classes.items():
-            legs = _legs(ready, task, slo, parts, prefer)
-            if legs:
-                by_class.setdefault(task, {})[slo] = legs
-    return RouteTable(by_class, prefer)
+        made = {slo: _legs(ready, task, slo, parts, prefer) for slo, parts in classes.items()}
+        if any(made.values()):
+            by_class[task] = {slo: legs for slo, legs in made.items() if legs}
+    return RouteTable(by_class, prefer, (routes, snapshot))
 
 
 Stop = tuple[Candidate, WorkerView, float]

@@ -112,7 +112,7 @@ class Modelless:
         if self._plan is not None:
             accurate = self._objective is Objective.ACCURACY
             prefer = Prefer.ACCURACY if accurate else Prefer.COST
-            self._routes = resolve(self._plan.routes, snapshot, prefer)
+            self._routes = resolve(self._plan.routes, snapshot, prefer, self._routes)
         return snapshot
 
     def tick(self, now_s: float) -> Iterable[Action]:
