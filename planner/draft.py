@@ -82,21 +82,23 @@ class Device:
 
     def room(self, index: int) -> Room | None:
         """The best batch of an option beside what is there, and the rate that still fits."""
-        option = self._menu.options[index]
         if self.left <= NEGLIGIBLE:
             return None
+        menu = self._menu
+        option = menu.options[index]
         if option.offer not in self.offers and option.memory_mib > self.memory_mib * (1 + SLACK):
             return None
-        if index in self.parts:
-            batch: Batch | None = self.parts[index][0]
+        if (part := self.parts.get(index)) is not None:
+            batch: Batch | None = part[0]
         else:
-            left_ms = self._menu.left_ms(option.demand)
+            left_ms = menu.left_ms(option.demand)
             # Half of what is left if that makes it the longest; else it bears the longest's wait.
             half = left_ms / 2
-            limit = min(
-                self.allowed_ms, half if half >= self.longest_ms else left_ms - self.longest_ms
-            )
-            batch = self._menu.batch(index, limit) if limit > 0 else None
+            limit = half if half >= self.longest_ms else left_ms - self.longest_ms
+            limit = min(limit, self.allowed_ms)
+            if limit <= 0 or limit < option.smallest_ms:
+                return None
+            batch = option.alone if limit >= option.alone.latency_ms else menu.batch(index, limit)
         if batch is None:
             return None
         return Room(batch, self.left * 1000 / batch.unit_ms if batch.unit_ms > 0 else inf)
