@@ -263,12 +263,25 @@ class PlacementSchema(Schema):
     share: float
 
 
+class RouteSchema(Schema):
+    """A part of an SLO class of queries that the plan gives to a replica."""
+
+    task: str
+    latency_ms: float = Field(description="Of the class.")
+    accuracy: float | None = Field(description="Floor of the class.")
+    variant: str
+    worker: str
+    batch_size: int = Field(description="That the replica is expected to run at.")
+    qps: float = Field(description="Rows per second.")
+
+
 class PlanSchema(Schema):
     """The newest plan, with its explanation."""
 
     version: int = Field(description="0: nothing was planned yet.")
     epoch: int
     placements: list[PlacementSchema]
+    routes: list[RouteSchema] = Field(description="How the demand is divided.")
     workers: dict[str, int]
     explanation: list[str]
     created_at: str
@@ -276,11 +289,20 @@ class PlanSchema(Schema):
     @classmethod
     def of(cls, plan: Plan | None) -> Self:
         if plan is None:
-            return cls(version=0, epoch=0, placements=[], workers={}, explanation=[], created_at="")
+            return cls(
+                version=0,
+                epoch=0,
+                placements=[],
+                routes=[],
+                workers={},
+                explanation=[],
+                created_at="",
+            )
         return cls(
             version=plan.version,
             epoch=plan.epoch,
             placements=[PlacementSchema.model_validate(one) for one in plan.placements],
+            routes=[RouteSchema.model_validate(one) for one in plan.routes],
             workers={str(kind): count for kind, count in plan.workers.items()},
             explanation=list(plan.explanation),
             created_at=plan.created_at,

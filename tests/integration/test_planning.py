@@ -1,0 +1,58 @@
+"""Plans at work: queries follow them, and an elastic fleet follows the demand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.deployment import Deployment, Load, deployed
+from tests.integration.digits import live
+
+pytestmark = pytest.mark.integration
+
+ROW = [0.0] * 64
+MARGIN = 1.2
+"""On a measured p95, in predictions."""
+
+
+def routes(running: Deployment) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = running.get("/v1/plan")["routes"]
+    return found
+
+
+def test_queries_follow_a_plan_for_accuracy(state: Path) -> None:
+    """An SLO that the most accurate variant meets on idle workers only: plans count on others."""
+    with deployed(state, objective="accuracy") as running:
+        (worker,) = running.workers()
+        running.until(lambda: len(running.ready(worker)) == len(live(running)), "all loaded")
+        best = max(live(running), key=lambda v: (v["accuracy"], -v["p95_ms"]))
+        latency_ms = 1.5 * MARGIN * best["p95_ms"]
+        slo = {"latency_ms": latency_ms, "prefer": "accuracy"}
+
+        def planned() -> str:
+            """The variant that answered, if it is the plan's."""
+            answer = running.query([ROW], slo=slo)
+            assert answer.status == 200, answer
+            variant: str = answer.body["variant"]
+            return variant if variant in {route["variant"] for route in routes(running)} else ""
+
+        variant = running.until(planned, "an answer by the plan")
+        assert variant != best["name"]
+
+
+def test_an_elastic_fleet_follows_the_demand(state: Path) -> None:
+    with deployed(state, workers=2, elastic=True, linger_s=4) as running:
+
+        def count(wanted: int, what: str) -> None:
+            running.until(lambda: len(running.workers()) == wanted, what)
+
+        count(1, "one worker while nobody asks")
+        floor = max(variant["accuracy"] for variant in running.variants())
+        slo = {"accuracy": floor, "latency_ms": 5_000.0}
+        slow = {"task": "digits", "inputs": [ROW] * 8, "slo": slo}
+        with Load(running, slow, clients=8) as load:
+            count(2, "two workers under load")
+            before = load.snapshot()["200"]
+            running.until(lambda: load.snapshot()["200"] > before + 20, "service")
+        assert load.untyped == []
+        count(1, "one worker when the load is over")
