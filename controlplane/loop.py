@@ -12,13 +12,13 @@ only what the stored plan says is kept up.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
+from controlplane.acting import Acting
 from controlplane.arrivals import Arrivals
-from controlplane.backoff import Backoff
 from controlplane.chronicle import happened
 from controlplane.cluster import WorkerAddress
 from controlplane.contacts import Contacts
@@ -27,27 +27,20 @@ from controlplane.lessons import expectation_of
 from controlplane.live import LiveState
 from controlplane.settings import Settings
 from controlplane.specs import Specs
-from controlplane.terms import Key, Term, Terms
 from planner.solve import within
 from planner.tick import tick
 from planner.types import (
     Action,
     Decision,
-    Load,
     Objective,
     Observation,
     ReplicaReport,
-    Scale,
-    Unload,
     WorkerReport,
 )
 from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog
 from variants.errors import (
     ClusterUnavailable,
-    ModellessError,
-    Overloaded,
-    ReplicaLost,
     StaleEpoch,
     StateUnavailable,
 )
@@ -55,15 +48,12 @@ from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
     Plan,
-    ReplicaState,
     WorkerId,
 )
-from workers.types import LoadSpec, ReplicaStatus, WorkerStatus
+from workers.types import WorkerStatus
 
 log = logging.getLogger(__name__)
 
-LOAD_TIMEOUT_S = 120.0
-RESHARE_TIMEOUT_S = 5.0
 TARGETS_EVERY_S = 10.0
 """How often the cluster is asked how many workers it was told to run: somebody else may have."""
 SHORTEST_PAUSE_S = 0.05
@@ -93,6 +83,7 @@ class ControlLoop:
         secret: bytes,
         owner: str,
         clock_s: Callable[[], float] = monotonic,
+        contacts_of: Callable[[bytes, Callable[[], None]], Contacts] = Contacts,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
@@ -109,14 +100,12 @@ class ControlLoop:
         self._running: dict[DeviceKindName, int] = {}
         self._targets_at_s = float("-inf")
         self._wake = asyncio.Event()
-        self._contacts = Contacts(secret, self._wake.set)
+        self._contacts = contacts_of(secret, self._wake.set)
         self._statuses: dict[str, WorkerStatus] | None = None
-        self._busy: dict[Key, asyncio.Task[None]] = {}
-        self._failures: Backoff[Key] = Backoff()
         expectation, self._lessons = expectation_of(settings)
         self._arrivals = Arrivals(expectation)
-        self._terms = Terms()
         self._journal = Journal(catalog)
+        self._acting = Acting(cluster, self._contacts, self._journal, clock_s)
         self._turned_at_s = float("-inf")
 
     async def run(self) -> None:
@@ -132,13 +121,9 @@ class ControlLoop:
                 await self._turn_safely()
                 await self._pause(self._settings.tick_s - (self._clock_s() - began_s))
         finally:
-            under_way = tuple(self._busy.values())
-            for task in under_way:
-                task.cancel()
-            self._contacts.close()
             if self._lessons is not None:
                 self._lessons.close()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await self._acting.close()
 
     def check(self) -> None:
         """Raise when no turn has come to its end for long."""
@@ -154,9 +139,9 @@ class ControlLoop:
         decision = await asyncio.to_thread(tick, observation, planner)
         begun: list[Action] = []
         if await self._may_act(decision):
-            self._terms.make(self._plan, self._known, self._workers.values())
-            begun = [action for action in decision.actions if await self._apply(action)]
-            self._tell_terms()
+            self._acting.know(self._plan, self._known, self._specs, self._workers)
+            begun = await self._acting.apply(decision.actions, self._running)
+            self._acting.tell_terms()
         await self._record(observation, decision, begun)
         return decision
 
@@ -229,7 +214,6 @@ class ControlLoop:
             if revision != self._known.revision:
                 self._known = await asyncio.to_thread(self._catalog.snapshot)
                 self._specs = Specs(self._known, self._store)
-                self._failures.forget()
             wanted = await asyncio.to_thread(self._catalog.inventory)
         except StateUnavailable as error:
             self._journal.trouble("catalog", error)
@@ -259,7 +243,6 @@ class ControlLoop:
             }
             before = {id_: status for id_, status in after.items() if id_ in known}
         self._statuses = after
-        self._failures.forget(lambda key: bool(key[1]) and key[0] not in after)
         await self._publish([asdict(worker) for worker in workers])
         for kind, subject, message in happened(before, after):
             self._journal.tell(kind, subject, message)
@@ -319,104 +302,6 @@ class ControlLoop:
         with contextlib.suppress(StateUnavailable):
             await self._live.notify("plan")
 
-    async def _apply(self, action: Action) -> bool:
-        """Begin an action; return False when it is under way or has to wait after a failure."""
-        key = _key(action)
-        if key in self._busy or self._failures.waits(key, self._clock_s()):
-            return False
-        if isinstance(action, Scale):
-            await self._scale(action)
-        elif isinstance(action, Load):
-            self._begin(key, self._load(action))
-        else:
-            self._begin(key, self._unload(action))
-        return True
-
-    def _begin(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
-        task = self._busy[key] = asyncio.create_task(work)
-        task.add_done_callback(lambda _: self._busy.pop(key, None))
-
-    async def _scale(self, action: Scale) -> None:
-        try:
-            if action.device_kind not in self._running:
-                raise ClusterUnavailable(f"no workers of {action.device_kind} are deployed")
-            await self._cluster.scale(action.device_kind, action.count)
-        except ClusterUnavailable as error:
-            self._fail(action, "scale_failed", action.device_kind, error)
-            return
-        self._failures.succeeded(_key(action))
-        self._running[action.device_kind] = action.count
-        self._journal.tell("scaled", action.device_kind, f"to {action.count}: {action.why}")
-
-    async def _load(self, action: Load) -> None:
-        subject = f"{action.task}/{action.variant} on {action.worker}"
-        try:
-            async with self._contacts.at(action.worker) as connection:
-                if not self._terms.placed(_key(action)):
-                    return  # the plan moved on while this waited for its turn
-                term = self._terms.of(_key(action))
-                await connection.load(self._spec(action, term), LOAD_TIMEOUT_S)
-        except (ReplicaLost, Overloaded):
-            return  # the next turn sees that; nothing is wrong with a variant that found no room
-        except Exception as error:
-            self._fail(action, "load_failed", subject, error)
-        else:
-            self._failures.succeeded(_key(action))
-            self._terms.told(_key(action), term)
-            self._journal.tell("loaded", subject, action.why)
-
-    async def _unload(self, action: Unload) -> None:
-        subject = f"{action.task}/{action.variant} on {action.worker}"
-        try:
-            async with self._contacts.at(action.worker) as connection:
-                if self._terms.placed(_key(action)):
-                    return
-                await connection.unload(action.task, action.variant, LOAD_TIMEOUT_S)
-        except ReplicaLost:
-            return
-        except Exception as error:
-            self._fail(action, "unload_failed", subject, error)
-        else:
-            self._failures.succeeded(_key(action))
-            self._journal.tell("unloaded", subject, action.why)
-
-    def _fail(self, action: Action, kind: str, subject: str, error: Exception) -> None:
-        """Let the action wait longer than the last time; tell its reason when it is a new one."""
-        if self._failures.failed(_key(action), str(error), self._clock_s()):
-            expected = isinstance(error, ModellessError)
-            log.warning("%s: %s: %s", kind, subject, error, exc_info=None if expected else error)
-            self._journal.tell(kind, subject, str(error) if expected else f"unexpected: {error!r}")
-
-    def _spec(self, action: Load, term: Term) -> LoadSpec:
-        kind = self._workers[action.worker].device_kind
-        return self._specs.of(
-            action.task, action.variant, kind, share=term.share, pace_ms=term.pace_ms
-        )
-
-    def _tell_terms(self) -> None:
-        """Tell workers new terms of what they hold: loading it again does only that."""
-        ready: dict[Key, ReplicaStatus] = {
-            (worker, replica.task, replica.variant): replica
-            for worker, status in self._workers.items()
-            for replica in status.replicas
-            if replica.state is ReplicaState.READY
-        }
-        for key in self._terms.untold(ready.keys()):
-            if key not in self._busy:
-                term, replica = self._terms.of(key), ready[key]
-                self._terms.told(key, term)
-                again = Load(worker=WorkerId(key[0]), task=replica.task, variant=replica.variant)
-                self._begin(key, self._tell(again, term))
-
-    async def _tell(self, action: Load, term: Term) -> None:
-        try:
-            async with self._contacts.at(action.worker) as connection:
-                await connection.load(self._spec(action, term), RESHARE_TIMEOUT_S)
-        except ReplicaLost:
-            return
-        except Exception as error:
-            log.warning("%s/%s keeps its old share: %s", action.task, action.variant, error)
-
     # -- record ---------------------------------------------------------------------------------
 
     async def _record(
@@ -436,13 +321,6 @@ class ControlLoop:
             self._journal.trouble("writing", error)
         else:
             self._journal.over("writing")
-
-
-def _key(action: Action) -> Key:
-    """What an action is about: worker, task and variant, or a device kind alone."""
-    if isinstance(action, Scale):
-        return (action.device_kind, "", "")
-    return (action.worker, action.task, action.variant)
 
 
 def _report(status: WorkerStatus) -> WorkerReport:

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Any
 
 from controlplane.cluster import WorkerAddress
+from controlplane.contacts import Contacts
 from controlplane.live import LiveState
 from controlplane.loop import ControlLoop
 from controlplane.settings import Settings, load_settings
@@ -216,7 +217,13 @@ class LocalCluster:
 class Controller:
     """A control loop that runs in a task."""
 
-    def __init__(self, fleet: "Fleet", *, live: LiveState | None = None) -> None:
+    def __init__(
+        self,
+        fleet: "Fleet",
+        *,
+        live: LiveState | None = None,
+        contacts_of: Callable[[bytes, Callable[[], None]], Contacts] = Contacts,
+    ) -> None:
         self.loop = ControlLoop(
             settings=fleet.settings,
             catalog=fleet.catalog,
@@ -225,6 +232,7 @@ class Controller:
             cluster=fleet.cluster,
             secret=fleet.secret,
             owner="test",
+            contacts_of=contacts_of,
         )
         self.task = asyncio.create_task(self.loop.run())
 
@@ -255,8 +263,8 @@ class Fleet:
             self.catalog, self.store, self.folder, model, memory_mib=memory_mib, **options
         )
 
-    def control(self) -> Controller:
-        controller = Controller(self)
+    def control(self, **changes: Any) -> Controller:
+        controller = Controller(self, **changes)
         self.controllers.append(controller)
         return controller
 

@@ -336,8 +336,7 @@ class FullContacts(Contacts):
 async def test_a_load_that_finds_no_room_is_tried_again_and_is_no_failure(tmp_path: Path) -> None:
     async with fleet(tmp_path) as it:
         it.register("a")
-        controller = it.control()
-        controller.loop._contacts = FullContacts(it.secret, lambda: None)
+        it.control(contacts_of=FullContacts)
         await it.until_ready(w1=[A])
         await eventually(lambda: "loaded" in it.kinds_of_events())
         assert FullContacts.refusals == 0
