@@ -80,8 +80,9 @@ def test_every_query_has_one_outcome_and_no_device_is_over_its_memory(
     engine, report = guarded(name, known, rows)
 
     assert report.requests == len(rows) == report.in_time + report.late + report.rejected
-    assert [worker.queue.count for worker in engine.devices.billed] == [0] * len(engine.devices.billed)
-    assert all(not r.in_flight for worker in engine.devices.billed for r in worker.replicas.values())
+    billed = engine.devices.billed
+    assert [worker.queue.count for worker in billed] == [0] * len(billed)
+    assert all(not r.in_flight for worker in billed for r in worker.replicas.values())
 
 
 @pytest.mark.parametrize("name", NAMES)
