@@ -18,9 +18,12 @@ from variants.errors import InvalidInput
 
 if TYPE_CHECKING:
     from planner.problem import Kind, Problem, Solution
+    from planner.types import Demand
 
 SHOWN = 30
 """Rows of placements for people; machines get all."""
+NOTHING = 1e-9
+"""Part of a rate that is rounding, not missing."""
 
 
 def solve(
@@ -70,7 +73,7 @@ def solve(
     emit(
         data,
         Output.JSON if json else output,
-        lambda: _show(data, objective, kinds, sum(one.qps for one in asked)),
+        lambda: _show(data, objective, problem, missing(problem, solution)),
     )
 
 
@@ -123,10 +126,50 @@ def as_json(problem: "Problem", solution: "Solution", solve_ms: float) -> dict[s
 # -- for people ---------------------------------------------------------------------------------
 
 
+def missing(problem: "Problem", solution: "Solution") -> list[tuple["Demand", float]]:
+    """The classes of which not all is served, with what is missing in queries per second."""
+    served = [0.0] * len(problem.demand)
+    for one in solution.assignments:
+        served[one.demand] += one.qps
+    return [
+        (demand, demand.qps - qps)
+        for demand, qps in zip(problem.demand, served, strict=True)
+        if demand.qps - qps > NOTHING * demand.qps
+    ]
+
+
+def why(problem: "Problem", demand: "Demand") -> str:
+    """What keeps a class from being served in full, in a few words."""
+    floor = 0.0 if demand.accuracy is None else demand.accuracy
+    offers = [one for one in problem.offers if one.task == demand.task]
+    best = max(one.accuracy for one in offers)
+    if best < floor:
+        return f"the most accurate variant has {best:g}"
+    kinds = {kind.name: kind for kind in problem.kinds if kind.count}
+    offers = [one for one in offers if one.accuracy >= floor and one.device_kind in kinds]
+    if not offers:
+        return "no device for a variant that accurate"
+    # Whoever just missed a batch waits for it, and then takes its own.
+    least_ms = min(2 * one.curve.latency_ms(1) + problem.overhead_ms for one in offers)
+    if least_ms > demand.latency_ms:
+        return f"no variant that accurate answers within less than {ms(least_ms)} ms"
+    if all(
+        one.memory_mib > kinds[one.device_kind].memory_mib
+        for one in offers
+        if 2 * one.curve.latency_ms(1) + problem.overhead_ms <= demand.latency_ms
+    ):
+        return "what answers in time fits in no device's memory"
+    return "the devices are full"
+
+
 def _show(
-    data: Mapping[str, Any], objective: Objective, kinds: "Sequence[Kind]", asked_qps: float
+    data: Mapping[str, Any],
+    objective: Objective,
+    problem: "Problem",
+    unserved: Sequence[tuple["Demand", float]],
 ) -> None:
-    served = data["served_qps"]
+    kinds = problem.kinds
+    served, asked_qps = data["served_qps"], sum(one.qps for one in problem.demand)
     share = served / asked_qps if asked_qps else 1.0
     of = f"{rate(asked_qps)} queries/s"
     by_cost = objective is Objective.COST
@@ -141,7 +184,7 @@ def _show(
                 "feasible",
                 f"yes, all {of} are served"
                 if data["feasible"]
-                else f"no, {rate(served)} of {of} are served ({percent(share)})",
+                else f"no, {rate(served)} of {of} are served ({_not_all(share)})",
             ),
             ("objective", worth(data["objective"])),
             ("bound", f"{worth(data['bound'])}, {proven}"),
@@ -154,12 +197,21 @@ def _show(
     _show_workers(data["workers"], kinds)
     print()
     _show_placements(data["placements"])
+    if unserved:
+        print()
+        _show_unserved(problem, unserved)
+
+
+def _not_all(share: float) -> str:
+    """A share below 1 is never shown as all."""
+    text = percent(share)
+    return "nearly all" if text == percent(1.0) else text
 
 
 def _other(data: Mapping[str, Any], by_cost: bool) -> str:
     """What is not the objective."""
     if by_cost:
-        return f"{percent(data['accuracy'])} on average"
+        return f"{percent(data['accuracy'] if data['served_qps'] else None)} on average"
     return f"{usd(data['usd_per_hour'])} USD per hour"
 
 
@@ -210,6 +262,28 @@ def _show_placements(placements: Sequence[Mapping[str, Any]]) -> None:
     )
     if len(rows) > SHOWN:
         typer.echo(f"... and {len(rows) - SHOWN:,} more; -o json prints all")
+
+
+def _show_unserved(problem: "Problem", unserved: Sequence[tuple["Demand", float]]) -> None:
+    """The classes that are not served in full, the most missing first."""
+    rows = sorted(unserved, key=lambda row: (-row[1], row[0].task, row[0].latency_ms))
+    table(
+        ["NOT SERVED", ">SLO MS", ">ACCURACY", ">QUERIES/S", ">OF", "WHY"],
+        (
+            [
+                demand.task,
+                ms(demand.latency_ms),
+                "-" if demand.accuracy is None else f"{demand.accuracy:g}",
+                rate(qps),
+                rate(demand.qps),
+                why(problem, demand),
+            ]
+            for demand, qps in rows[:SHOWN]
+        ),
+        empty="",
+    )
+    if len(rows) > SHOWN:
+        typer.echo(f"... and {len(rows) - SHOWN:,} more")
 
 
 def rate(qps: float) -> str:

@@ -21,6 +21,15 @@ PLACED = [
 ]  # fmt: skip
 TOO_MUCH = DEMAND + "digits,1e6,100,\n"
 
+ONE = "task,model,variant,accuracy,device_kind,batch_size,latency_ms,memory_mib,load_s\n"
+WISHES = """\
+task,qps,latency_slo_ms,min_accuracy
+digits,1000,100,
+digits,2,100,0.95
+digits,3,3,
+digits,4,100,0.99
+"""
+
 
 @pytest.fixture
 def paths(tmp_path: Path) -> dict[str, Path]:
@@ -112,6 +121,44 @@ def test_a_demand_that_is_too_much_is_no_error(shell: Shell, tmp_path: Path) -> 
 
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.startswith("feasible   no, ")
+
+
+def test_people_read_what_is_not_served_and_why(shell: Shell, tmp_path: Path) -> None:
+    """Nothing is above 0.99; the fastest answer of the least accurate takes 2 x 1 + 2 ms."""
+    paths = write_all(
+        tmp_path,
+        catalog=ONE + "digits,m,fast,0.9,gpu,1,1,100,\ndigits,m,large,0.95,gpu,1,1,9000,\n",
+        devices="device_kind,count,memory_mib,usd_per_hour\ngpu,1,1000,1\n",
+        demand=WISHES,
+    )
+
+    said = solve(shell, paths).out
+
+    rows = said[said.index("NOT SERVED") :].splitlines()[2:]
+    assert [row.strip().split(maxsplit=5) for row in rows] == [
+        ["digits", "100.0", "-", "200", "1,000", "the devices are full"],
+        ["digits", "100.0", "0.99", "4", "4", "the most accurate variant has 0.95"],
+        [
+            "digits",
+            "3.00",
+            "-",
+            "3",
+            "3",
+            "no variant that accurate answers within less than 4.00 ms",
+        ],
+        ["digits", "100.0", "0.95", "2", "2", "what answers in time fits in no device's memory"],
+    ]
+
+
+def test_a_share_that_is_not_all_is_not_shown_as_all(shell: Shell, tmp_path: Path) -> None:
+    paths = write_all(
+        tmp_path,
+        catalog=ONE + "digits,m,fast,0.9,gpu,1,1,100,\n",
+        devices="device_kind,count,memory_mib,usd_per_hour\ngpu,1,1000,1\n",
+        demand="task,qps,latency_slo_ms,min_accuracy\ndigits,800.001,100,\n",
+    )
+
+    assert "no, 800 of 800 queries/s are served (nearly all)" in solve(shell, paths).out
 
 
 def test_people_read_what_it_costs_and_who_does_what(shell: Shell, paths: dict[str, Path]) -> None:
