@@ -163,7 +163,7 @@ def _demand(reports: Sequence[Report], timelines: Timelines, demand: Values) -> 
     top = max(highest(line.values) for line in lines)
     most = min(top, 2.5 * highest(demand)) or 1.0
     if top > most:
-        unit += f"; above {short(1.05 * most)} along the edge"
+        unit += f"; capacity is cut off at {short(1.05 * most)}"
     return Panel(
         title="Demand and capacity",
         unit=unit,

@@ -177,7 +177,7 @@ def _show(reports: "Sequence[Report]") -> None:
         ("late", [f"{one.late:,}" for one in reports]),
         ("rejected", [f"{one.rejected:,}" for one in reports]),
         ("violations", [percent(one.violation_ratio) for one in reports]),
-        ("accuracy", [percent(one.effective_accuracy) for one in reports]),
+        ("accuracy", [percent(_accuracy(one)) for one in reports]),
         ("cost USD", [_cost(one.cost_usd) for one in reports]),
         ("busy", [percent(one.busy_ratio) for one in reports]),
         ("loads", [f"{one.loads:,}" for one in reports]),
@@ -193,6 +193,11 @@ def _show(reports: "Sequence[Report]") -> None:
         ([name, *values] for name, values in rows),
         empty="",
     )
+
+
+def _accuracy(report: "Report") -> float | None:
+    """None when no query was in time: there is nothing to take a mean of."""
+    return report.effective_accuracy if report.in_time else None
 
 
 def _cost(value: float) -> str:

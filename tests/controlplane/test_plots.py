@@ -71,6 +71,13 @@ def test_an_infinite_capacity_is_not_drawn() -> None:
     assert panels["Demand and capacity"]["capacity"] == [None]
 
 
+def test_a_capacity_far_above_the_demand_is_cut_off_and_said_to_be() -> None:
+    """At twice and a half the demand of 100 per second, and a little air."""
+    panel = picture([report("modelless", interval(capacity_qps=1e6))], "t").panels[0]
+
+    assert (panel.most, panel.unit) == (262.5, "queries per second; capacity is cut off at 262")
+
+
 def test_a_long_timeline_is_put_together_without_losing_a_query() -> None:
     timeline = [interval(10.0 * i, accuracy=0.5 if i % 2 else 1.0) for i in range(2 * POINTS + 1)]
 

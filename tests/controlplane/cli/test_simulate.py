@@ -72,6 +72,17 @@ def test_one_policy_is_two_columns(shell: Shell, paths: dict[str, Path]) -> None
     ]  # fmt: skip
 
 
+def test_no_accuracy_is_shown_where_no_query_was_in_time(
+    shell: Shell, paths: dict[str, Path]
+) -> None:
+    """The first device is usable only after the trace."""
+    said = simulate(shell, paths, "--policy", "static-cheapest", "--provision-s", "9999").out
+
+    rows = [line.split() for line in said.splitlines()]
+    assert ["in", "time", "0"] in rows
+    assert ["accuracy", "-"] in rows
+
+
 def test_a_plot_is_written_beside_the_report(
     shell: Shell, paths: dict[str, Path], tmp_path: Path
 ) -> None:
