@@ -117,6 +117,9 @@ class Gateway:
         self._routes: tuple[Route, ...] = ()
         accurate = settings.objective == Objective.ACCURACY
         self._prefer = Prefer.ACCURACY if accurate else Prefer.COST
+        # A plan for cost buys few workers. Where their number is given, it has nothing to save, and
+        # the cheapest variant that fits each query is what its client asked for.
+        self._follows_plan = accurate or settings.elastic
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -251,6 +254,8 @@ class Gateway:
 
     async def _refresh_plan(self) -> None:
         """Follow a new plan's routes; while there is none to read, the last one's."""
+        if not self._follows_plan:
+            return
         version = await asyncio.to_thread(self.catalog.plan_version)
         if version != self._plan_version:
             plan = await asyncio.to_thread(self.catalog.latest_plan)

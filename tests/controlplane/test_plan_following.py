@@ -58,6 +58,12 @@ def route(variant: str, worker: str = "w1", task: str = TASK.name) -> Route:
     )  # fmt: skip
 
 
+def planned(variant: str, epoch: int) -> Plan:
+    return Plan(
+        version=0, epoch=epoch, placements=(), workers={KIND.name: 1}, routes=(route(variant),)
+    )
+
+
 async def plan(served: Served, variant: str) -> None:
     """Store a plan with one route, announce it, and wait until it is followed."""
     stored = served.gateway.catalog
@@ -88,6 +94,20 @@ async def test_queries_that_prefer_what_the_plan_optimised_follow_it(served: Ser
     assert await answered_by(served) == FAST
     await plan(served, SLOW)
     assert await answered_by(served, prefer="accuracy") == SLOW
+
+
+@pytest.mark.parametrize(("elastic", "variant"), [(True, DOUBLE), (False, FAST)])
+async def test_a_plan_for_cost_is_followed_where_it_decides_how_many_workers_run(
+    live_url: str, elastic: bool, variant: str
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url, elastic=elastic) as served:
+            await served.worker("w1", FAST, DOUBLE)
+            stored = served.gateway.catalog
+            epoch = stored.acquire_leadership("test")
+            stored.put_plan(planned(DOUBLE, epoch))
+            await served.gateway._refresh_plan()
+            assert await answered_by(served) == variant
 
 
 async def test_what_a_route_names_is_followed_once_it_is_loaded(served: Served) -> None:
