@@ -50,6 +50,7 @@ def instance(
     demand: Iterable[Demand],
     *,
     tail: float = TAIL,
+    load: float = LOAD,
     forbidden: Mapping[DeviceKindName, Collection[Key]] | None = None,
     pools: Iterable[Pool] = (),
 ) -> Instance:
@@ -62,6 +63,7 @@ def instance(
     Args:
         tail: how unlikely a backlog beyond the slack is to be, as ``-log`` of its chance; 0 for
             no headroom.
+        load: most of a device's time that is planned for.
         forbidden: what must not be placed on a kind: it is quarantined everywhere there.
     """
     kinds = tuple(kind for kind in kinds if kind.count > 0)
@@ -95,7 +97,7 @@ def instance(
         factor = 1.0
         if tail > 0.0:
             curves = [offers[id(candidate)].curve for candidate in able]
-            factor = _headroom(curves, slo_ms - overhead_ms, entry.qps, tail, most[-1])
+            factor = _headroom(curves, slo_ms - overhead_ms, entry.qps, tail, most[-1], load)
         planned.append(replace(entry, latency_ms=slo_ms, qps=entry.qps * factor))
         asked.append(entry)
         factors.append(factor)
@@ -104,7 +106,7 @@ def instance(
         kinds=kinds,
         demand=tuple(planned),
         pools=tuple(pools),
-        load=LOAD,
+        load=load,
         overhead_ms=overhead_ms,
         most=tuple(most),
     )
@@ -127,8 +129,10 @@ def _stretched_ms(entry: Demand, able: Iterable[Candidate], overhead_ms: float) 
     return max(slo_ms, 2 * least_ms + overhead_ms)
 
 
-def _headroom(curves: Iterable[Curve], slo_ms: float, qps: float, tail: float, most: int) -> float:
-    """What to multiply a rate by, so that planning for ``LOAD`` leaves the headroom it needs."""
+def _headroom(
+    curves: Iterable[Curve], slo_ms: float, qps: float, tail: float, most: int, load: float
+) -> float:
+    """What to multiply a rate by, so that planning for ``load`` leaves the headroom it needs."""
     half_ms = slo_ms / 2 * (1 + 1e-9)
     batches = [batch for curve in curves if (batch := curve.cheapest(half_ms, most))]
     if not batches:
@@ -136,7 +140,7 @@ def _headroom(curves: Iterable[Curve], slo_ms: float, qps: float, tail: float, m
     quickest = min(batches, key=lambda batch: batch.unit_ms)
     devices = max(1.0, qps * quickest.unit_ms / 1_000)
     slack = devices * (slo_ms - quickest.latency_ms) / max(quickest.unit_ms, 1e-6)
-    return max(1.0, LOAD * (1.0 + tail / (2.0 * max(slack, 0.5))))
+    return max(1.0, load * (1.0 + tail / (2.0 * max(slack, 0.5))))
 
 
 def _offer(candidate: Candidate) -> Offer:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.instance import instance
-from planner.problem import Kind, Planner, Pool, Solution
+from planner.problem import LOAD, Kind, Planner, Pool, Solution
 from planner.types import Demand, Objective, Snapshot
 from variants.types import DeviceKind, DeviceKindName
 
@@ -114,6 +114,7 @@ class _Market:
                 if name in self.kinds
             ),
             demand,
+            load=LOAD,
             pools=self.pools,
         )
         if not made.problem.demand:
