@@ -101,7 +101,7 @@ def refuse(
             return Refusal(
                 code=RefusalCode.COLD,
                 message=(
-                    f"{candidate.variant} meets the SLO ({wanted}) once it is loaded on "
+                    f"Variant {candidate.variant!r} meets the SLO ({wanted}) once it is loaded on "
                     f"{worker.id}, which takes {candidate.load_ms / 1_000:.1f} s."
                 ),
                 reasons=reasons,
