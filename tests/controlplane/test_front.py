@@ -98,7 +98,7 @@ async def test_time_in_line_makes_a_best_effort_late(served: Served) -> None:
 
 async def test_many_pipelined_requests_with_a_reader_that_comes_late(served: Served) -> None:
     client = await served.client()
-    client.send(b"".join(post(query(n)) for n in range(500)))
+    client.send(b"".join(post(query(n, slo={"latency_ms": 60_000})) for n in range(500)))
     await asyncio.sleep(0.05)
     answers = [await client.answer() for _ in range(500)]
     assert [one.json["outputs"][0][0] for one in answers] == list(range(500))
