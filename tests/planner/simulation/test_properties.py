@@ -117,7 +117,7 @@ class Fickle:
         yield Scale(device_kind=GPU, count=lot.randint(0, 4))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(known=grounds, asked=traces)
 def test_every_query_has_one_outcome_and_nothing_is_left(known: Setting, asked: Trace) -> None:
     engine, report = engine_of(known, asked, lambda fleet: Guarded(Fickle(known, fleet), fleet))
@@ -130,7 +130,7 @@ def test_every_query_has_one_outcome_and_nothing_is_left(known: Setting, asked: 
         assert not any(replica.waiting for replica in worker.replicas.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(known=grounds, asked=traces)
 def test_the_timeline_adds_up(known: Setting, asked: Trace) -> None:
     _, report = engine_of(known, asked, lambda fleet: Fickle(known, fleet))
@@ -148,7 +148,7 @@ def test_the_timeline_adds_up(known: Setting, asked: Trace) -> None:
         assert report.effective_accuracy == pytest.approx(mean)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(known=grounds, asked=traces)
 def test_devices_cost_and_work_no_more_than_there_are(known: Setting, asked: Trace) -> None:
     engine, report = engine_of(known, asked, lambda fleet: Fickle(known, fleet))
@@ -186,7 +186,7 @@ def test_instantly_the_eviction_rules_answer_the_same_queries(known: Setting, as
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(known=grounds, asked=traces)
 def test_every_policy_keeps_the_books(policy: str, known: Setting, asked: Trace) -> None:
     brief = Brief(
