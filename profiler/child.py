@@ -20,7 +20,7 @@ import numpy as np
 
 from profiler.accuracy import accuracy
 from profiler.measure import MeasureLimits, measure
-from variants.builders import make_builder
+from variants.builders import Material, make_builder
 from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
 from variants.onnx_check import OnnxLimits, check_model
 from variants.types import Digest, TaskName, TensorSpec, VariantName
@@ -53,8 +53,9 @@ def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     with np.load(arguments["calibration"], allow_pickle=False) as data:
         rows = {name: data[name] for name in data.files}
     target = Path(arguments["target"])
-    make_builder(arguments["kind"]).build(Path(arguments["source"]), target, rows)
-    return {"size_bytes": target.stat().st_size}
+    material = Material(source=Path(arguments["source"]), calibration=rows)
+    built = make_builder(arguments["kind"]).build(material, target)
+    return {"size_bytes": target.stat().st_size, **asdict(built)}
 
 
 def profile(arguments: Arguments, announce: Announce) -> dict[str, Any]:

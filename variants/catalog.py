@@ -16,10 +16,12 @@ from variants.types import (
     ModelName,
     Plan,
     Profile,
+    ProfilingRequest,
     Registration,
     Stage,
     TaskName,
     TickRecord,
+    Variant,
 )
 
 PLANS_KEPT = 1_000
@@ -62,6 +64,24 @@ class Catalog(Protocol):
             NotFound: there is no such version.
         """
 
+    def add_variants(
+        self,
+        variants: tuple[Variant, ...],
+        profiles: tuple[Profile, ...],
+        device_kinds: tuple[DeviceKind, ...] = (),
+    ) -> None:
+        """Add variants of one registered version and their profiles, atomically.
+
+        The device kinds are added or replaced with them. Advances the revision, unless there are
+        no variants; then nothing is written.
+
+        Raises:
+            Conflict: a name is taken in the task. Nothing was written then.
+            InvalidInput: a variant or a profile contradicts itself or the others, or a profile's
+                device kind is unknown. Nothing was written then.
+            NotFound: there is no such version. Nothing was written then.
+        """
+
     def put_profiles(
         self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()
     ) -> None:
@@ -74,6 +94,19 @@ class Catalog(Protocol):
             InvalidInput: one has no points or points out of order. Nothing was written then.
             NotFound: a variant or a device kind is unknown. Nothing was written then.
         """
+
+    def request_profiling(self, requests: tuple[ProfilingRequest, ...]) -> None:
+        """Ask for profiles to be measured again. A request that stands is kept as it is.
+
+        Does not advance the revision. Putting a profile removes the request for it.
+
+        Raises:
+            InvalidInput: a name or a text cannot be kept.
+            NotFound: a variant is unknown. Nothing was written then.
+        """
+
+    def profiling_requests(self) -> tuple[ProfilingRequest, ...]:
+        """What is asked for, by task, variant and device kind."""
 
     def inventory(self) -> dict[DeviceKindName, int]:
         """How many workers of a device kind somebody asked for; kinds nobody set are not in it."""

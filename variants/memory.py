@@ -14,20 +14,26 @@ from variants.types import (
     ModelName,
     Plan,
     Profile,
+    ProfilingRequest,
     Registration,
     Stage,
     TaskName,
     TickRecord,
+    Variant,
+    VariantName,
 )
 from variants.validation import (
+    check_addition,
     check_conflicts,
     check_device_kind,
     check_event,
     check_inventory,
     check_plan,
     check_profile,
+    check_profiling_request,
     check_registration,
     plain_body,
+    version_of,
 )
 
 
@@ -42,6 +48,7 @@ class MemoryCatalog:
         self._writing = Lock()
         self._snapshot = CatalogSnapshot(revision=0)
         self._inventory: dict[DeviceKindName, int] = {}
+        self._requests: dict[tuple[TaskName, VariantName, DeviceKindName], ProfilingRequest] = {}
         self._epoch = 0
         self._plan: Plan | None = None
         self._ticks: deque[TickRecord] = deque(maxlen=TICKS_KEPT)
@@ -97,6 +104,35 @@ class MemoryCatalog:
                 raise NotFound(f"task {task!r} has no version {model}-v{version}")
             self._snapshot = replace(old, revision=old.revision + 1, versions=versions)
 
+    def add_variants(
+        self,
+        variants: tuple[Variant, ...],
+        profiles: tuple[Profile, ...],
+        device_kinds: tuple[DeviceKind, ...] = (),
+    ) -> None:
+        if not variants:
+            return
+        with self._writing:
+            old = self._snapshot
+            version = version_of(variants[0], old.versions)
+            taken = {v.name for v in old.variants if v.task == version.task}
+            kinds = {kind.name: kind for kind in (*old.device_kinds, *device_kinds)}
+            check_addition(version, variants, profiles, taken=taken, device_kinds=set(kinds))
+            for kind in device_kinds:
+                check_device_kind(kind)
+            self._snapshot = ordered(
+                replace(
+                    old,
+                    revision=old.revision + 1,
+                    variants=(
+                        *old.variants,
+                        *(replace(v, options=dict(v.options)) for v in variants),
+                    ),
+                    profiles=(*old.profiles, *profiles),
+                    device_kinds=tuple(kinds.values()),
+                )
+            )
+
     def put_profiles(
         self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()
     ) -> None:
@@ -116,6 +152,8 @@ class MemoryCatalog:
                 if profile.device_kind not in kinds:
                     raise NotFound(f"there is no device kind {profile.device_kind!r}")
             merged = {(p.task, p.variant, p.device_kind): p for p in (*old.profiles, *profiles)}
+            done = {(p.task, p.variant, p.device_kind) for p in profiles}
+            self._requests = {k: r for k, r in self._requests.items() if k not in done}
             self._snapshot = ordered(
                 replace(
                     old,
@@ -124,6 +162,20 @@ class MemoryCatalog:
                     device_kinds=tuple(kinds.values()),
                 )
             )
+
+    def request_profiling(self, requests: tuple[ProfilingRequest, ...]) -> None:
+        for request in requests:
+            check_profiling_request(request)
+        with self._writing:
+            variants = {variant.key for variant in self._snapshot.variants}
+            for request in requests:
+                if (request.task, request.variant) not in variants:
+                    raise NotFound(f"task {request.task!r} has no variant {request.variant!r}")
+            asked = {(r.task, r.variant, r.device_kind): r for r in requests}
+            self._requests = dict(sorted((asked | self._requests).items()))
+
+    def profiling_requests(self) -> tuple[ProfilingRequest, ...]:
+        return tuple(self._requests.values())
 
     def inventory(self) -> dict[DeviceKindName, int]:
         return dict(self._inventory)

@@ -91,7 +91,11 @@ def read_device_kind(row: Row[Any]) -> DeviceKind:
 
 def read_point(row: Row[Any]) -> LatencyPoint:
     return LatencyPoint(
-        batch_size=row.batch_size, p50_ms=row.p50_ms, p95_ms=row.p95_ms, p99_ms=row.p99_ms
+        batch_size=row.batch_size,
+        p50_ms=row.p50_ms,
+        p95_ms=row.p95_ms,
+        p99_ms=row.p99_ms,
+        error=row.error,
     )
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, insert, select, update
 
 from variants import tables
 from variants.catalog import EVENTS_KEPT, PLANS_KEPT, TICKS_KEPT, Catalog, ordered
@@ -39,20 +39,26 @@ from variants.types import (
     ModelName,
     Plan,
     Profile,
+    ProfilingRequest,
     Registration,
     Stage,
     TaskName,
     TickRecord,
+    Variant,
+    VariantName,
 )
 from variants.validation import (
+    check_addition,
     check_conflicts,
     check_device_kind,
     check_event,
     check_inventory,
     check_plan,
     check_profile,
+    check_profiling_request,
     check_registration,
     plain_body,
+    version_of,
 )
 
 
@@ -175,6 +181,33 @@ class SqlCatalog:
             if not found:
                 raise NotFound(f"task {task!r} has no version {model}-v{version}")
 
+    def add_variants(
+        self,
+        variants: tuple[Variant, ...],
+        profiles: tuple[Profile, ...],
+        device_kinds: tuple[DeviceKind, ...] = (),
+    ) -> None:
+        if not variants:
+            return
+        for kind in device_kinds:
+            check_device_kind(kind)
+        with self._transaction(self._writer) as connection:
+            _advance(connection, "revision")
+            versions = map(read_version, connection.execute(select(tables.versions)))
+            version = version_of(variants[0], tuple(versions))
+            names = select(tables.variants.c.name).where(tables.variants.c.task == version.task)
+            for kind in device_kinds:
+                _put_device_kind(connection, kind)
+            check_addition(
+                version,
+                variants,
+                profiles,
+                taken=set(connection.scalars(names)),
+                device_kinds=set(connection.scalars(select(tables.device_kinds.c.name))),
+            )
+            connection.execute(insert(tables.variants), [variant_row(v) for v in variants])
+            _insert_profiles(connection, profiles)
+
     def put_profiles(
         self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()
     ) -> None:
@@ -191,8 +224,28 @@ class SqlCatalog:
                 _put_device_kind(connection, kind)
             for profile in newest.values():
                 _check_known(connection, profile)
-                _delete_profile(connection, profile)
+                for table in (tables.profiles, tables.profiling_requests):
+                    connection.execute(delete(table).where(*_key_of(table, profile)))
             _insert_profiles(connection, tuple(newest.values()))
+
+    def request_profiling(self, requests: tuple[ProfilingRequest, ...]) -> None:
+        for request in requests:
+            check_profiling_request(request)
+        with self._transaction(self._writer) as connection:
+            # The counter's row lines up writers: two may ask for the same at once.
+            _counter_locked(connection, "inventory")
+            for request in requests:
+                _check_variant(connection, request.task, request.variant)
+                key = _key_of(tables.profiling_requests, request)
+                if connection.execute(select(tables.profiling_requests.c.at).where(*key)).first():
+                    continue
+                connection.execute(insert(tables.profiling_requests), asdict(request))
+
+    def profiling_requests(self) -> tuple[ProfilingRequest, ...]:
+        with self._transaction(self._poller) as connection:
+            found = connection.execute(select(tables.profiling_requests))
+            requests = (ProfilingRequest(**row._mapping) for row in found)
+            return tuple(sorted(requests, key=lambda r: (r.task, r.variant, r.device_kind)))
 
     def inventory(self) -> dict[DeviceKindName, int]:
         with self._transaction(self._poller) as connection:
@@ -305,6 +358,12 @@ def _advance(connection: Connection, name: str) -> int:
     )
 
 
+def _counter_locked(connection: Connection, name: str) -> None:
+    """Queue up behind a counter without advancing it."""
+    same = tables.counters.c.name == name
+    connection.execute(update(tables.counters).where(same).values(value=tables.counters.c.value))
+
+
 def _append(
     connection: Connection, table: Table, counter: str, row: dict[str, Any], *, keep: int
 ) -> None:
@@ -329,13 +388,12 @@ def _insert_profiles(connection: Connection, new: tuple[Profile, ...]) -> None:
     connection.execute(insert(tables.profile_points), [p for _, points in split for p in points])
 
 
-def _delete_profile(connection: Connection, profile: Profile) -> None:
-    connection.execute(
-        delete(tables.profiles).where(
-            tables.profiles.c.task == profile.task,
-            tables.profiles.c.variant == profile.variant,
-            tables.profiles.c.device_kind == profile.device_kind,
-        )
+def _key_of(table: Table, one: Profile | ProfilingRequest) -> tuple[ColumnElement[bool], ...]:
+    """What finds the row of a variant on a device kind."""
+    return (
+        table.c.task == one.task,
+        table.c.variant == one.variant,
+        table.c.device_kind == one.device_kind,
     )
 
 
@@ -349,10 +407,14 @@ def _versions_of(connection: Connection, task: TaskName, model: ModelName) -> se
     )
 
 
+def _check_variant(connection: Connection, task: TaskName, variant: VariantName) -> None:
+    same = (tables.variants.c.task == task, tables.variants.c.name == variant)
+    if connection.scalar(select(tables.variants.c.name).where(*same)) is None:
+        raise NotFound(f"task {task!r} has no variant {variant!r}")
+
+
 def _check_known(connection: Connection, profile: Profile) -> None:
-    variant = (tables.variants.c.task == profile.task, tables.variants.c.name == profile.variant)
-    if connection.scalar(select(tables.variants.c.name).where(*variant)) is None:
-        raise NotFound(f"task {profile.task!r} has no variant {profile.variant!r}")
+    _check_variant(connection, profile.task, profile.variant)
     kind = tables.device_kinds.c.name == profile.device_kind
     if connection.scalar(select(tables.device_kinds.c.name).where(kind)) is None:
         raise NotFound(f"there is no device kind {profile.device_kind!r}")

@@ -72,6 +72,8 @@ variants = Table(
     Column("accuracy", Double, nullable=False),
     Column("accuracy_rows", Integer, nullable=False),
     Column("options", JSON, nullable=False),
+    Column("agreement", Double),
+    Column("note", Text, nullable=False, server_default=""),
     ForeignKeyConstraint(
         ["task", "model", "version"], [versions.c.task, versions.c.model, versions.c.version]
     ),
@@ -99,6 +101,9 @@ profiles = Table(
     Column("source", Text, nullable=False),
     Column("host", Text, nullable=False),
     Column("measured_at", Text, nullable=False),
+    Column("cold_load_s", Double),
+    Column("host_memory_mib", Double),
+    Column("energy_j", Double),
     ForeignKeyConstraint(["task", "variant"], [variants.c.task, variants.c.name]),
 )
 
@@ -112,11 +117,23 @@ profile_points = Table(
     Column("p50_ms", Double, nullable=False),
     Column("p95_ms", Double, nullable=False),
     Column("p99_ms", Double, nullable=False),
+    Column("error", Double, nullable=False, server_default="0"),
     ForeignKeyConstraint(
         ["task", "variant", "device_kind"],
         [profiles.c.task, profiles.c.variant, profiles.c.device_kind],
         ondelete="CASCADE",
     ),
+)
+
+profiling_requests = Table(
+    "profiling_requests",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("variant", Text, primary_key=True),
+    Column("device_kind", Text, primary_key=True),
+    Column("reason", Text, nullable=False),
+    Column("at", Text, nullable=False),
+    ForeignKeyConstraint(["task", "variant"], [variants.c.task, variants.c.name]),
 )
 
 inventory = Table(

@@ -140,7 +140,15 @@ class Variant:
     """Measured on ``accuracy_rows`` held-out rows, in [0, 1]."""
     accuracy_rows: int
     options: Mapping[str, str] = field(default_factory=dict)
-    """What else makes the variant: compile options, the latency of an echo variant."""
+    """What else makes the variant, for its runtime: ``threads``, ``precision``, ``provider``, ...
+
+    ``threads`` is how many compute one batch; without it, all that the worker has. An echo variant
+    has its latency here.
+    """
+    agreement: float | None = None
+    """Share of the held-out rows that it answers as the model itself does in fp32, in [0, 1]."""
+    note: str = ""
+    """What its builder has to say: which nodes kept their precision, how much was pruned."""
 
     @property
     def key(self) -> tuple[TaskName, VariantName]:
@@ -159,6 +167,9 @@ class LatencyPoint:
     p50_ms: float
     p95_ms: float
     p99_ms: float
+    error: float = 0.0
+    """0 when it was measured; of a predicted point the standard deviation of its logarithm, so that
+    0.1 means about 10 % either way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,11 +182,33 @@ class Profile:
     points: tuple[LatencyPoint, ...]
     """Ascending by batch size; a batch above the last is forbidden."""
     memory_mib: float
+    """What it takes of the device: of a GPU's memory, or of a CPU worker's."""
     load_s: float
+    """Warm: its files are in the system's cache and its back end is imported."""
     source: ProfileSource = ProfileSource.MEASURED
+    """Predicted when any of its points is."""
     host: str = ""
     """Fingerprint of the machine and library versions it was measured with."""
     measured_at: str = ""
+    """ISO 8601, UTC."""
+    cold_load_s: float | None = None
+    """The first load in a new process, the import of its back end included."""
+    host_memory_mib: float | None = None
+    """What a variant on a GPU takes of the host's memory."""
+    energy_j: float | None = None
+    """Joules per row at the batch size of the highest throughput, where they can be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilingRequest:
+    """A profile that somebody wants measured again; gone once it was."""
+
+    task: TaskName
+    variant: VariantName
+    device_kind: DeviceKindName
+    reason: str
+    """One sentence: what was seen."""
+    at: str = ""
     """ISO 8601, UTC."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from variants.errors import Conflict, InvalidInput
+from variants.errors import Conflict, InvalidInput, NotFound
 from variants.types import (
     NAME,
     DeviceKind,
@@ -21,9 +21,12 @@ from variants.types import (
     ModelVersion,
     Plan,
     Profile,
+    ProfileSource,
+    ProfilingRequest,
     Registration,
     Slo,
     Task,
+    TaskName,
     TensorSpec,
     TickRecord,
     Variant,
@@ -34,6 +37,8 @@ DTYPES = ("float32", "float64", "int64", "int32", "uint8", "bool")
 """The element types that a task's tensors may have."""
 
 MAX_WORKERS = 10_000
+MAX_ERROR = 3.0
+"""Of a predicted latency's logarithm: a factor of 20 either way is no prediction any more."""
 """The most workers of one device kind that can be asked for."""
 
 MAX_AXES = 7
@@ -69,22 +74,42 @@ def check_registration(
 
     names = {variant.name for variant in registration.variants}
     kinds = {kind.name for kind in registration.device_kinds}.union(device_kinds)
-    for profile in registration.profiles:
-        check_profile(profile)
-        if profile.task != registration.task.name or profile.variant not in names:
-            raise InvalidInput(
-                f"a profile is of variant {profile.variant!r} of task {profile.task!r}, "
-                "which is not in this registration"
-            )
-        if profile.device_kind not in kinds:
-            raise InvalidInput(
-                f"the profile of variant {profile.variant!r} names "
-                f"the unknown device kind {profile.device_kind!r}"
-            )
-    _unique(
-        "profile",
-        (f"{profile.variant} on {profile.device_kind}" for profile in registration.profiles),
-    )
+    _check_profiles(registration.task.name, registration.profiles, names, kinds)
+
+
+def version_of(variant: Variant, versions: Iterable[ModelVersion]) -> ModelVersion:
+    """The registered version that a variant is of.
+
+    Raises:
+        NotFound: there is none.
+    """
+    wanted = (variant.task, variant.model, variant.version)
+    for version in versions:
+        if (version.task, version.model, version.version) == wanted:
+            return version
+    raise NotFound(f"task {variant.task!r} has no version {variant.model_version}")
+
+
+def check_addition(
+    version: ModelVersion,
+    variants: tuple[Variant, ...],
+    profiles: tuple[Profile, ...],
+    *,
+    taken: Collection[VariantName],
+    device_kinds: Collection[DeviceKindName],
+) -> None:
+    """Refuse variants that cannot join a version; ``taken`` are the names used in its task.
+
+    Raises:
+        InvalidInput: one contradicts itself, the version or the others.
+        Conflict: a name is taken.
+    """
+    for variant in variants:
+        _check_variant(variant, version)
+        if variant.name in taken:
+            raise Conflict(f"task {version.task!r} has a variant {variant.name!r} already")
+    _unique("variant", (variant.name for variant in variants))
+    _check_profiles(version.task, profiles, {v.name for v in variants}, device_kinds)
 
 
 def check_conflicts(
@@ -154,12 +179,32 @@ def check_profile(profile: Profile) -> None:
             raise InvalidInput(f"{where} has a latency at {at} that is not positive and finite")
         if list(quantiles) != sorted(quantiles):
             raise InvalidInput(f"{where} has a p50, p95 and p99 at {at} that do not ascend")
+        if not 0 <= point.error <= MAX_ERROR:
+            raise InvalidInput(f"{where} has an error at {at} that is not from 0 to {MAX_ERROR:g}")
+    predicted = any(point.error for point in profile.points)
+    if predicted and profile.source is ProfileSource.MEASURED:
+        raise InvalidInput(f"{where} has predicted points, so it is not a measured one")
     if any(low.batch_size >= high.batch_size for low, high in pairwise(profile.points)):
         raise InvalidInput(f"{where} has batch sizes that do not ascend")
     _check_number(profile.memory_mib, f"the memory in {where}")
     _check_number(profile.load_s, f"the load time in {where}")
+    for optional, what in (
+        (profile.cold_load_s, "the cold load time"),
+        (profile.host_memory_mib, "the host's memory"),
+        (profile.energy_j, "the energy"),
+    ):
+        if optional is not None:
+            _check_number(optional, f"{what} in {where}")
     _check_text(profile.host, f"the host of {where}")
     _check_text(profile.measured_at, f"the time of {where}")
+
+
+def check_profiling_request(request: ProfilingRequest) -> None:
+    """Refuse a request for a device kind that cannot be one, or with odd text."""
+    if not NAME.fullmatch(request.device_kind):
+        raise InvalidInput(f"{request.device_kind[:40]!r} cannot be the name of a device kind")
+    _check_text(request.reason, "the reason of a profiling request")
+    _check_text(request.at, "the time of a profiling request")
 
 
 def check_inventory(device_kind: str, count: int) -> None:
@@ -211,6 +256,28 @@ def _check_version(version: ModelVersion, task: Task) -> None:
     _check_text(version.created_at, f"the time of {where}")
 
 
+def _check_profiles(
+    task: TaskName,
+    profiles: tuple[Profile, ...],
+    variants: Collection[VariantName],
+    kinds: Collection[DeviceKindName],
+) -> None:
+    """Refuse profiles of other variants, on unknown device kinds, or two of the same."""
+    for profile in profiles:
+        check_profile(profile)
+        if profile.task != task or profile.variant not in variants:
+            raise InvalidInput(
+                f"a profile is of variant {profile.variant!r} of task {profile.task!r}, "
+                "which is not in this registration"
+            )
+        if profile.device_kind not in kinds:
+            raise InvalidInput(
+                f"the profile of variant {profile.variant!r} names "
+                f"the unknown device kind {profile.device_kind!r}"
+            )
+    _unique("profile", (f"{profile.variant} on {profile.device_kind}" for profile in profiles))
+
+
 def _check_variant(variant: Variant, version: ModelVersion) -> None:
     _check_name("variant", variant.name)
     where = f"variant {variant.name!r}"
@@ -228,6 +295,9 @@ def _check_variant(variant: Variant, version: ModelVersion) -> None:
     _check_count(variant.accuracy_rows, f"the number of evaluation rows of {where}", least=0)
     if not 0 <= variant.accuracy <= 1:
         raise InvalidInput(f"the accuracy of {where} is {variant.accuracy}, not in [0, 1]")
+    if variant.agreement is not None and not 0 <= variant.agreement <= 1:
+        raise InvalidInput(f"the agreement of {where} is {variant.agreement}, not in [0, 1]")
+    _check_text(variant.note, f"the note of {where}")
     if not 0 <= variant.size_bytes < 2**63:
         raise InvalidInput(f"the size of {where} is {variant.size_bytes} bytes")
     _check_options(variant.options, where)

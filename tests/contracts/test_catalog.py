@@ -29,15 +29,19 @@ from variants.errors import Conflict, InvalidInput, NotFound, StaleEpoch
 from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
+    LatencyPoint,
     ModelName,
     Precision,
     Prefer,
     ProfileSource,
+    ProfilingRequest,
     Registration,
     Slo,
     Stage,
     TaskName,
     TensorSpec,
+    Variant,
+    VariantName,
 )
 
 DIGITS, MLP = TaskName("digits"), ModelName("mlp")
@@ -326,6 +330,80 @@ def test_profiles_bring_a_new_device_kind_along(catalog: Catalog) -> None:
     catalog.put_profiles((added,), (new,))
     assert new in catalog.snapshot().device_kinds
     assert added in catalog.snapshot().profiles
+
+
+def request(name: str = "mlp-v1-onnx-fp32", cpu: str = "cpu-1", reason: str = "slow") -> Any:
+    return ProfilingRequest(
+        task=DIGITS, variant=VariantName(name), device_kind=DeviceKindName(cpu), reason=reason
+    )
+
+
+def test_a_profiling_request_stands_until_the_profile_comes(catalog: Catalog) -> None:
+    catalog.register(registration())
+    before = catalog.revision()
+    catalog.request_profiling((request(reason="slow"), request(cpu="cpu-9")))
+    catalog.request_profiling((request(reason="slower"),))
+    assert catalog.profiling_requests() == (request(), request(cpu="cpu-9"))
+    assert catalog.revision() == before
+    catalog.put_profiles((profile(),))
+    assert catalog.profiling_requests() == (request(cpu="cpu-9"),)
+
+
+def test_profiling_of_an_unknown_variant_cannot_be_requested(catalog: Catalog) -> None:
+    catalog.register(registration())
+    with pytest.raises(NotFound, match="no variant 'nobody'"):
+        catalog.request_profiling((request(), request("nobody")))
+    assert catalog.profiling_requests() == ()
+
+
+def test_many_may_request_the_same_profiling_at_once(catalog: Catalog) -> None:
+    catalog.register(registration())
+    in_threads(8, lambda _: catalog.request_profiling((request(),)))
+    assert catalog.profiling_requests() == (request(),)
+
+
+def test_variants_join_a_version_later(catalog: Catalog) -> None:
+    catalog.register(registration())
+    late = variant(name="mlp-v1-onnx-int8", agreement=0.99, note="one node in fp32")
+    measured = profile("mlp-v1-onnx-int8", kind="cpu-4")
+    before = catalog.snapshot()
+    catalog.add_variants((late,), (measured,), (kind("cpu-4"),))
+    after = catalog.snapshot()
+    assert after.revision == before.revision + 1
+    assert set(after.variants) - set(before.variants) == {late}
+    assert set(after.profiles) - set(before.profiles) == {measured}
+
+
+@pytest.mark.parametrize(
+    ("late", "error"),
+    [
+        (variant(name="mlp-v1-onnx-fp32"), Conflict),
+        (variant(number=7, name="late"), NotFound),
+        (variant(name="late", accuracy=2.0), InvalidInput),
+        (variant(name="late", agreement=-0.1), InvalidInput),
+    ],
+    ids=["taken", "no version", "accuracy", "agreement"],
+)
+def test_a_variant_that_cannot_join_changes_nothing(
+    catalog: Catalog, late: Variant, error: type[Exception]
+) -> None:
+    catalog.register(registration())
+    before = catalog.snapshot()
+    with pytest.raises(error):
+        catalog.add_variants((variant(name="fine"), late), ())
+    assert catalog.snapshot() == before
+
+
+def test_what_a_cost_model_predicted_is_kept_as_that(catalog: Catalog) -> None:
+    guessed = LatencyPoint(batch_size=1, p50_ms=1.0, p95_ms=2.0, p99_ms=3.0, error=0.1)
+    predicted = replace(
+        profile(), points=(guessed,), source=ProfileSource.PREDICTED, cold_load_s=2.0, energy_j=0.1
+    )
+    catalog.register(registration())
+    catalog.put_profiles((predicted,))
+    assert catalog.snapshot().profiles == (predicted,)
+    with pytest.raises(InvalidInput, match="predicted points"):
+        catalog.put_profiles((replace(predicted, source=ProfileSource.MEASURED),))
 
 
 def test_no_profiles_change_nothing(catalog: Catalog) -> None:

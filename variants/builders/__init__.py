@@ -1,9 +1,11 @@
 """Builders: how a variant is made from a model's source artifact.
 
-A builder is one file and one line in ``BUILDERS``; heavy imports happen when it builds.
+A builder is one file and one line for each kind in ``BUILDERS``; heavy imports happen when it
+builds. A kind is the end of a variant's name: ``<runtime>-<precision>[-option]``.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -17,21 +19,62 @@ Rows = Mapping[str, NDArray[Any]]
 """Input name to an array whose first axis counts rows."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """What a variant is made of."""
+
+    source: Path
+    """The version as ONNX, checked."""
+    program: Path | None = None
+    """The version as a ``torch.export`` archive, if it was handed in as one."""
+    calibration: Rows = field(default_factory=dict)
+    """Rows of typical inputs; no evaluation row is among them."""
+    calibration_labels: NDArray[Any] | None = None
+    """``(rows,)``, where they are known: a builder that has a choice counts right answers here, or
+    agreement with the model itself where they are not."""
+    training: Rows = field(default_factory=dict)
+    training_labels: NDArray[Any] | None = None
+    """Rows that the model was trained on, and their labels ``(rows,)``, if they were given."""
+    teacher: Path | None = None
+    """A larger model of the task, as ONNX."""
+    floor: float | None = None
+    """The task's default accuracy floor in [0, 1]: what falls below it is of little use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What a builder says of what it wrote."""
+
+    note: str = ""
+    """One clause for people: which nodes kept their precision, how much was pruned."""
+
+
 class Builder(Protocol):
-    """Makes one kind of variant."""
+    """Makes one kind of variant. The constructor only stores."""
 
     runtime: str
     """Key of the runtime that will run it."""
     precision: Precision
+    options: Mapping[str, str]
+    """That the variant carries to its runtime."""
+    suffix: str
+    """Of the artifact's file: ``.onnx``, ``.pt2``."""
+    gpu: bool
+    """Whether the variant runs on GPUs only; else on CPUs only."""
 
-    def build(self, source: Path, target: Path, calibration: Rows) -> None:
-        """Write the variant of ``source`` to ``target``, which does not exist yet.
+    def missing(self) -> str | None:
+        """Why it cannot build here, in one clause: a package, a compiler, a device; else None.
 
-        ``calibration`` are rows of typical inputs. Runs the model, so it belongs into a process
-        that may die.
+        Imports nothing heavy.
+        """
+
+    def build(self, material: Material, target: Path) -> Built:
+        """Write the variant to ``target``, which does not exist yet.
+
+        Runs the model, so it belongs into a process that may die.
 
         Raises:
-            VariantNotBuilt: this kind cannot be made of this model.
+            VariantNotBuilt: this kind cannot be made of this model, or not here.
         """
 
 
@@ -39,7 +82,7 @@ BUILDERS: dict[str, str] = {
     "onnx-fp32": "variants.builders.onnx_fp32:OnnxFp32",
     "onnx-int8": "variants.builders.onnx_int8:OnnxInt8",
 }
-"""Kind, the end of the variant's name, to ``module:factory``."""
+"""Kind, the end of the variant's name, to ``module:factory``. The first is the model itself."""
 
 
 def make_builder(kind: str) -> Builder:

@@ -1,8 +1,9 @@
 """The model as it is, simplified once so that every load is quick."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from variants.builders import Rows
+from variants.builders import Built, Material
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
 
@@ -17,8 +18,14 @@ class OnnxFp32:
 
     runtime = "onnx"
     precision = Precision.FP32
+    options: Mapping[str, str] = {}
+    suffix = ".onnx"
+    gpu = False
 
-    def build(self, source: Path, target: Path, calibration: Rows) -> None:
+    def missing(self) -> str | None:
+        return None
+
+    def build(self, material: Material, target: Path) -> Built:
         import onnxruntime as ort
 
         options = ort.SessionOptions()
@@ -27,11 +34,12 @@ class OnnxFp32:
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
         try:
-            ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+            ort.InferenceSession(str(material.source), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the binding raises a different type for each cause
             raise VariantNotBuilt(f"ONNX Runtime refuses the model: {first_line(error)}") from error
         if not target.is_file() or not target.stat().st_size:
             raise VariantNotBuilt("ONNX Runtime wrote no simplified model")
+        return Built()
 
 
 def first_line(error: BaseException) -> str:

@@ -2,11 +2,11 @@
 
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from variants.builders import Rows
+from variants.builders import Built, Material, Rows
 from variants.builders.onnx_fp32 import first_line
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
@@ -36,8 +36,14 @@ class OnnxInt8:
 
     runtime = "onnx"
     precision = Precision.INT8
+    options: Mapping[str, str] = {}
+    suffix = ".onnx"
+    gpu = False
 
-    def build(self, source: Path, target: Path, calibration: Rows) -> None:
+    def missing(self) -> str | None:
+        return None
+
+    def build(self, material: Material, target: Path) -> Built:
         import onnx
         from onnxruntime.quantization import (
             CalibrationMethod,
@@ -47,13 +53,14 @@ class OnnxInt8:
         )
         from onnxruntime.quantization.shape_inference import quant_pre_process
 
+        calibration = material.calibration
         if not calibration or not min(len(rows) for rows in calibration.values()):
             raise VariantNotBuilt("quantising needs calibration rows, and there are none")
         logging.getLogger().setLevel(logging.ERROR)  # the quantiser logs advice to the root
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             prepared = Path(folder) / "prepared.onnx"
             try:
-                quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
+                quant_pre_process(str(material.source), str(prepared), skip_symbolic_shape=True)
                 quantize_static(
                     str(prepared),
                     str(target),
@@ -73,6 +80,7 @@ class OnnxInt8:
         if "QuantizeLinear" not in kinds:
             target.unlink(missing_ok=True)
             raise VariantNotBuilt("the model has nothing that can be quantised")
+        return Built()
 
 
 class _Batches:
