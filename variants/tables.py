@@ -12,6 +12,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    text,
 )
 
 metadata = MetaData(
@@ -73,7 +74,7 @@ variants = Table(
     Column("accuracy_rows", Integer, nullable=False),
     Column("options", JSON, nullable=False),
     Column("agreement", Double),
-    Column("note", Text, nullable=False, server_default=""),
+    Column("note", Text, nullable=False, server_default=text("''")),
     ForeignKeyConstraint(
         ["task", "model", "version"], [versions.c.task, versions.c.model, versions.c.version]
     ),

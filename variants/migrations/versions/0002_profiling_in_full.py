@@ -40,7 +40,9 @@ def upgrade() -> None:
 
     with op.batch_alter_table("variants", schema=None) as batch_op:
         batch_op.add_column(sa.Column("agreement", sa.Double(), nullable=True))
-        batch_op.add_column(sa.Column("note", sa.Text(), server_default="", nullable=False))
+        batch_op.add_column(
+            sa.Column("note", sa.Text(), server_default=sa.text("''"), nullable=False)
+        )
 
 
 def downgrade() -> None:
