@@ -1,0 +1,1 @@
+"""What users import as ``modelless``: handing in models and asking for answers, without Ray."""
