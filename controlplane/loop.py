@@ -22,6 +22,7 @@ from controlplane.arrivals import Arrivals
 from controlplane.chronicle import happened
 from controlplane.cluster import WorkerAddress
 from controlplane.contacts import Contacts
+from controlplane.doubts import Doubts
 from controlplane.journal import Journal, timestamp
 from controlplane.lessons import expectation_of
 from controlplane.live import LiveState
@@ -41,6 +42,7 @@ from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog
 from variants.errors import (
     ClusterUnavailable,
+    NotFound,
     StaleEpoch,
     StateUnavailable,
 )
@@ -106,6 +108,7 @@ class ControlLoop:
         self._arrivals = Arrivals(expectation)
         self._journal = Journal(catalog)
         self._acting = Acting(cluster, self._contacts, self._journal, clock_s)
+        self._doubts = Doubts(timestamp)
         self._turned_at_s = float("-inf")
 
     async def run(self) -> None:
@@ -314,6 +317,7 @@ class ControlLoop:
             return
         version = self._plan.version if self._plan else 0
         try:
+            await self._doubt()
             await self._journal.store(
                 observation, decision, begun, epoch=self._epoch, version=version
             )
@@ -321,6 +325,15 @@ class ControlLoop:
             self._journal.trouble("writing", error)
         else:
             self._journal.over("writing")
+
+    async def _doubt(self) -> None:
+        """Ask for profiles that are not true any more, or were never measured."""
+        requests = self._doubts.look(self._clock_s(), self._known, self._workers.values())
+        if requests:
+            with contextlib.suppress(NotFound):  # the catalog lost a variant since it was read
+                await asyncio.to_thread(self._catalog.request_profiling, requests)
+        for one in requests:
+            self._journal.tell("profile_doubted", f"{one.task}/{one.variant}", one.reason)
 
 
 def _report(status: WorkerStatus) -> WorkerReport:

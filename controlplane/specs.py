@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from planner.snapshot import latency_points
+from planner.snapshot import latency_points, typical_points
 from planner.types import Candidate
 from variants.artifacts import ArtifactStore
 from variants.errors import NotFound
@@ -53,6 +53,7 @@ class Specs:
             share=share,
             pace_ms=pace_ms,
             options=tuple(sorted(found.options.items())),
+            typical=typical_points(profile),
         )
 
     def of_candidate(self, candidate: Candidate) -> LoadSpec:

@@ -322,6 +322,7 @@ class Executor:
         self._busy_at_ms = done_ms
         if len(outcome.groups) > 1 or outcome.groups[0].error or outcome.predicted_ms <= 0.0:
             return  # failing takes another time than running
+        replica.took(outcome.groups[0].rows, outcome.run_ms)
         ratio = outcome.took_ms / outcome.predicted_ms * lane.correction
         replica.relaxed_ms = done_ms
         self.schedule.correct(lane, learned(lane.correction, ratio))

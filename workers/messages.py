@@ -81,12 +81,13 @@ def decode_load(value: dict[str, Any]) -> LoadSpec:
             share=float(value["share"]),
             pace_ms=None if value.get("pace_ms") is None else float(value["pace_ms"]),
             options=tuple((str(key), str(text)) for key, text in value["options"]),
+            typical=tuple((int(b), float(ms)) for b, ms in value.get("typical", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"a load message is wrong: {error!r}") from error
-    sizes = [size for size, _ in latency]
-    if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1:
-        raise InvalidInput("a load message has batch sizes that do not ascend from 1 or more")
+    for sizes in ([size for size, _ in latency], [size for size, _ in spec.typical] or [1]):
+        if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1:
+            raise InvalidInput("a load message has batch sizes that do not ascend from 1 or more")
     return spec
 
 

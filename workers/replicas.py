@@ -6,8 +6,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from planner.drift import LiveRatio
 from planner.eviction import Resident
 from planner.lanes import Item, Lane
+from planner.types import LatencyTable
 from variants.errors import RuntimeFailed
 from variants.types import ReplicaState
 from workers.frames import Chunk, Layout
@@ -52,9 +54,9 @@ class Replica:
     """A variant on this worker. Changed by the event loop only."""
 
     __slots__ = (
-        "accepted", "failures", "gone", "idle", "in_flight", "key", "lane", "last_used_s",
-        "loaded", "loaded_s", "message", "outputs", "proven", "relaxed_ms", "runtime", "signatures",
-        "spec", "started_s", "state", "variant", "waiting",
+        "_typical", "accepted", "failures", "gone", "idle", "in_flight", "key", "lane",
+        "last_used_s", "live", "loaded", "loaded_s", "message", "outputs", "proven", "relaxed_ms",
+        "runtime", "signatures", "spec", "started_s", "state", "variant", "waiting",
     )  # fmt: skip
 
     def __init__(self, spec: LoadSpec, lane: Lane, runtime: Runtime | None, now_s: float) -> None:
@@ -84,6 +86,8 @@ class Replica:
         self.loaded: asyncio.Future[None] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
         self.idle: asyncio.Future[None] | None = None
+        self.live = LiveRatio()
+        self._typical = _typical(spec)
 
     @property
     def name(self) -> str:
@@ -112,6 +116,11 @@ class Replica:
             timer.cancel()
         return list(waiting)
 
+    def took(self, rows: int, took_ms: float) -> None:
+        """A batch of so many rows ran cleanly; larger ones than were profiled say nothing."""
+        if rows < len(self._typical):
+            self.live.seen(took_ms, self._typical[rows])
+
     def used(self, now_s: float) -> None:
         """A batch of it ran."""
         self.last_used_s = now_s
@@ -137,11 +146,21 @@ class Replica:
             queued=self.in_flight,
             idle_s=max(0.0, now_s - self.last_used_s) if not self.in_flight else 0.0,
             message=self.message,
+            live_ratio=round(self.live.ratio, 3),
+            batches=self.live.batches,
         )
 
     def replan(self, spec: LoadSpec) -> None:
         """Take over the share and the latencies of a newer load spec."""
-        self.spec = replace(self.spec, share=spec.share, latency=spec.latency)
+        if spec.typical != self.spec.typical:
+            self._typical = _typical(spec)
+            self.live.forget()
+        self.spec = replace(self.spec, share=spec.share, latency=spec.latency, typical=spec.typical)
+
+
+def _typical(spec: LoadSpec) -> tuple[float, ...]:
+    """Median latency in ms by batch size; empty when the spec does not say."""
+    return LatencyTable(spec.typical).ms if spec.typical else ()
 
 
 def assemble(jobs: list[Job], rows: int) -> list[np.ndarray[Any, Any]]:

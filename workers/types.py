@@ -40,6 +40,8 @@ class LoadSpec:
     """Planned length of the longest batch on the worker; 0: its queue sees for itself; None: as it
     was told before."""
     options: tuple[tuple[str, str], ...] = ()
+    typical: tuple[tuple[int, float], ...] = ()
+    """(batch size, median in ms) of the profile, to notice when it is not true any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,10 @@ class ReplicaStatus:
     idle_s: float = 0.0
     message: str = ""
     """Why it is quarantined, or why its load failed."""
+    live_ratio: float = 1.0
+    """Median of observed over profiled latency."""
+    batches: int = 0
+    """So many went into ``live_ratio``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

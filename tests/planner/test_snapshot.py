@@ -1,5 +1,7 @@
 """The snapshot: what becomes a candidate, at what price, on which workers."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner.snapshot import build_snapshot
@@ -50,6 +52,24 @@ def test_a_predicted_profile_has_the_wider_margin_and_the_same_price() -> None:
     candidate = only(profile("a", 10, source=ProfileSource.PREDICTED))
     assert candidate.table.ms[1] == 15.0
     assert candidate.price_usd_per_1k == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize(("error", "table_ms"), [(0.1, 14.145), (0.3, 19.657), (2.0, 50.0)])
+def test_the_less_sure_a_prediction_is_the_wider_is_its_margin(
+    error: float, table_ms: float
+) -> None:
+    predicted = profile("a", 10, source=ProfileSource.PREDICTED)
+    points = tuple(replace(point, error=error) for point in predicted.points)
+    candidate = only(replace(predicted, points=points))
+    assert candidate.table.ms[1] == pytest.approx(table_ms, abs=0.001)
+
+
+def test_a_measured_point_of_a_predicted_profile_has_the_margin_of_a_measured_one() -> None:
+    first, last = profile("a", 10, source=ProfileSource.PREDICTED).points
+    predicted = replace(
+        profile("a", 10, source=ProfileSource.PREDICTED), points=(first, replace(last, error=0.1))
+    )
+    assert only(predicted).table.ms[1] == 12.0
 
 
 def test_between_profiled_sizes_latency_is_linear_and_never_falls() -> None:

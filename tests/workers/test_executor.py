@@ -427,6 +427,24 @@ async def test_the_correction_follows_what_is_observed(worker: WorkerConfig) -> 
         assert reply.code is ReplyCode.OVERLOADED
 
 
+async def test_live_latency_is_told_as_a_multiple_of_the_profile(worker: WorkerConfig) -> None:
+    pessimist = replace(SLOW, typical=((1, 300.0), (8, 300.0)))
+    async with running(worker) as (_, connection):
+        await connection.load(pessimist, 5.0)
+        for _ in range(10):
+            await ask(connection, pessimist, row(1))
+        await until(lambda: told(connection).batches >= 10)
+        assert told(connection).live_ratio < 1.0
+        await connection.load(replace(pessimist, typical=((1, 30.0),)), 5.0)
+        await until(lambda: told(connection).batches == 0)
+        assert told(connection).live_ratio == 1.0
+
+
+def told(connection: WorkerConnection) -> ReplicaStatus:
+    (only,) = connection.status.replicas
+    return only
+
+
 async def test_a_task_above_its_share_leaves_room_once_the_other_was_refused(
     worker: WorkerConfig,
 ) -> None:
