@@ -12,7 +12,7 @@ import numpy as np
 from controlplane.registration_types import Progress, RegistrationLimits
 from profiler.evaluation import LABELS
 from profiler.host import fingerprint
-from profiler.sandbox import Sandbox, SandboxLimits
+from profiler.probe import Probe
 from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog
 from variants.errors import InvalidArtifact
@@ -20,7 +20,6 @@ from variants.types import (
     PROFILE_BATCH_SIZES,
     CatalogSnapshot,
     DeviceKind,
-    LatencyPoint,
     Profile,
     Stage,
     Task,
@@ -47,32 +46,31 @@ def profile_variant(
     Raises:
         InvalidArtifact: it crashed, hung, took too much memory or gave what is not finite.
     """
-    sandbox_limits = SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)
-    with Sandbox(sandbox_limits, threads=kind.cores) as sandbox:
-        found = sandbox.call(
-            "profile",
-            {
-                "spec": _load_spec(variant, task, path),
-                "threads": kind.cores,
-                "limits": asdict(limits.measure),
-                "data": str(data),
-                "labels": LABELS if labelled else "",
-                "metric": task.metric,
-            },
-            subject=variant.name,
-            announce=announce,
-        )
+    with Probe(
+        _load_spec(variant, task, path),
+        threads=kind.cores,
+        data=data,
+        limits=limits.measure,
+        memory_mib=limits.trial_mib,
+        time_s=limits.trial_s,
+        announce=announce,
+    ) as probe:
+        announce(f"measuring batches of up to {limits.measure.batch_sizes[-1]}")
+        points = probe.curve()
+        found = probe.figures
+        judgement = probe.judge(LABELS, metric=task.metric) if labelled else None
     profile = Profile(
         task=task.name,
         variant=variant.name,
         device_kind=kind.name,
-        points=tuple(LatencyPoint(**point) for point in found["points"]),
-        memory_mib=found["memory_mib"],
-        load_s=found["load_s"],
+        points=points,
+        memory_mib=found.memory_mib,
+        load_s=found.load_s,
+        cold_load_s=found.cold_load_s,
         host=fingerprint("onnxruntime"),
         measured_at=now(),
     )
-    return profile, found.get("accuracy")
+    return profile, None if judgement is None else judgement.accuracy
 
 
 def unprofiled(catalog: CatalogSnapshot, kinds: tuple[DeviceKind, ...]) -> int:

@@ -1,6 +1,8 @@
 """How often a variant is right, on rows that nothing was trained or calibrated on."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 
@@ -8,6 +10,8 @@ from variants.errors import InvalidArtifact
 from workers.runtime import Runtime, Tensor
 
 BATCH = 32
+Z = 1.959964
+"""Normal quantile of a two-sided 95 % interval."""
 
 
 def top1(scores: Tensor, labels: Tensor) -> int:
@@ -15,42 +19,81 @@ def top1(scores: Tensor, labels: Tensor) -> int:
     return int((np.argmax(scores, axis=1) == labels).sum())
 
 
-METRICS: dict[str, Callable[[Tensor, Tensor], int]] = {"top1": top1}
+def top5(scores: Tensor, labels: Tensor) -> int:
+    """Rows whose label is among the five highest scores; the first class wins a tie, as in top1."""
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :5]
+    return int((best == labels[:, None]).any(axis=1).sum())
+
+
+METRICS: dict[str, Callable[[Tensor, Tensor], int]] = {"top1": top1, "top5": top5}
 """Metric name to the number of rows that it counts as right, from the first output."""
 
 
-def accuracy(
-    runtime: Runtime,
-    rows: Sequence[Tensor],
-    labels: Tensor,
-    *,
-    metric: str = "top1",
-    batch_size: int = BATCH,
-) -> float:
-    """Share of rows that the metric counts as right, in [0, 1].
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """How good a variant's answers are, on held-out rows."""
+
+    right: int
+    """Rows that the metric counts as right."""
+    rows: int
+    agreement: float | None = None
+    """Share of the rows whose best class is the reference's, in [0, 1]; None without one."""
+
+    @property
+    def accuracy(self) -> float:
+        return self.right / self.rows
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of the accuracy, 95 %."""
+        return wilson(self.right, self.rows)
+
+
+def wilson(right: int, rows: int) -> tuple[float, float]:
+    """95 % score interval of a share (Wilson 1927); never outside [0, 1], sound near its ends."""
+    share, square = right / rows, Z * Z / rows
+    middle = (share + square / 2) / (1 + square)
+    reach = Z / (1 + square) * sqrt(share * (1 - share) / rows + square / (4 * rows))
+    return max(0.0, middle - reach), min(1.0, middle + reach)
+
+
+def answers(runtime: Runtime, rows: Sequence[Tensor], *, batch_size: int = BATCH) -> Tensor:
+    """The first output for all rows, ``(rows, classes)``; all outputs are looked at.
 
     Args:
         runtime: loaded.
-        rows: input tensors in the task's order, as many rows as labels.
-        batch_size: rows per run; at most the largest profiled batch.
+        rows: input tensors in the task's order, the same number of rows in each.
+        batch_size: rows per run; at most the largest that the runtime takes.
 
     Raises:
         InvalidArtifact: an output is not finite, or has another number of rows.
         RuntimeFailed: the runtime failed.
     """
-    count = METRICS[metric]
-    right = 0
-    for start in range(0, len(labels), batch_size):
-        chosen = slice(start, start + batch_size)
-        outputs = runtime.run([tensor[chosen] for tensor in rows])
-        expected = len(labels[chosen])
+    scores: list[Tensor] = []
+    for start in range(0, len(rows[0]), batch_size):
+        batch = [np.ascontiguousarray(tensor[start : start + batch_size]) for tensor in rows]
+        outputs = runtime.run(batch)
+        expected = len(batch[0])
         for output in outputs:
-            if output.ndim == 0 or len(output) != expected:
-                raise InvalidArtifact(
-                    f"the model answers {expected} rows with an output of shape {output.shape}"
-                )
-            if output.dtype.kind in "fc" and not np.isfinite(output).all():
-                row = start + int(np.argmin(np.isfinite(output).reshape(expected, -1).all(1)))
-                raise InvalidArtifact(f"the model's output is not finite on evaluation row {row}")
-        right += count(outputs[0], labels[chosen])
-    return right / len(labels)
+            _check(output, expected, start)
+        scores.append(np.array(outputs[0]))
+    return np.concatenate(scores)
+
+
+def judge(scores: Tensor, labels: Tensor, metric: str, reference: Tensor | None) -> Judgement:
+    """Compare scores ``(rows, classes)`` with labels, and with the reference's scores."""
+    agreement = None
+    if reference is not None:
+        same = np.argmax(scores, axis=1) == np.argmax(reference, axis=1)
+        agreement = float(same.mean())
+    return Judgement(right=METRICS[metric](scores, labels), rows=len(labels), agreement=agreement)
+
+
+def _check(output: Tensor, expected: int, start: int) -> None:
+    if output.ndim == 0 or len(output) != expected:
+        raise InvalidArtifact(
+            f"the model answers {expected} rows with an output of shape {output.shape}"
+        )
+    if output.dtype.kind in "fc" and not np.isfinite(output).all():
+        row = start + int(np.argmin(np.isfinite(output).reshape(expected, -1).all(1)))
+        raise InvalidArtifact(f"the model's output is not finite on evaluation row {row}")

@@ -18,13 +18,13 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from profiler.accuracy import accuracy
-from profiler.measure import MeasureLimits, measure
+from profiler.accuracy import answers, judge
+from profiler.measure import Trial, pin
 from variants.builders import Material, make_builder
 from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
 from variants.onnx_check import OnnxLimits, check_model
 from variants.types import Digest, TaskName, TensorSpec, VariantName
-from workers.runtime import make_runtime
+from workers.runtime import Tensor
 from workers.types import LoadSpec
 
 PER_THREAD_MIB = 80
@@ -58,37 +58,52 @@ def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     return {"size_bytes": target.stat().st_size, **asdict(built)}
 
 
-def profile(arguments: Arguments, announce: Announce) -> dict[str, Any]:
-    """Measure one variant on one device kind; with ``labels`` in the data, its accuracy too."""
-    spec = load_spec(arguments["spec"])
-    threads = int(arguments["threads"])
-    limits = MeasureLimits(**arguments.get("limits", {}))
-    with np.load(arguments["data"], allow_pickle=False) as data:
-        rows = [data[tensor.name] for tensor in spec.inputs]
-        labels = data[arguments["labels"]] if arguments.get("labels") else None
-    found = measure(spec, threads, rows, limits=limits, announce=announce)
-    result = asdict(found)
-    if labels is not None:
+class Held:
+    """The one variant that this process holds, for ``profiler.probe``."""
+
+    def __init__(self) -> None:
+        self._trial: Trial
+        self._rows: list[Tensor]
+        self._data: dict[str, Tensor]
+
+    def load(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
+        """``spec``, ``threads``, ``data`` (an npz file), ``cores`` to what loading cost."""
+        if arguments["cores"]:
+            pin(arguments["cores"])
+        spec = load_spec(arguments["spec"])
+        with np.load(arguments["data"], allow_pickle=False) as data:
+            self._data = {name: data[name] for name in data.files}
+        self._rows = [self._data[tensor.name] for tensor in spec.inputs]
+        self._trial = Trial(spec, int(arguments["threads"]), self._rows)
+        return asdict(self._trial.load())
+
+    def turn(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
+        """The arguments of ``Trial.turn`` to the times of its runs."""
+        return asdict(self._trial.turn(**arguments))
+
+    def judge(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
+        """``labels`` (an array of the data), ``metric``, ``reference`` and ``keep`` (npy files).
+
+        The scores are compared with the reference's, and kept, where files are named.
+        """
+        labels = self._data[arguments["labels"]]
         announce(f"running {len(labels)} evaluation rows")
-        runtime = make_runtime(spec, threads)
-        runtime.load()
-        try:
-            result["accuracy"] = accuracy(
-                runtime,
-                rows,
-                labels,
-                metric=arguments["metric"],
-                batch_size=found.points[-1].batch_size,
-            )
-        finally:
-            runtime.close()
-    return result
+        scores = answers(self._trial.runtime, self._rows, batch_size=arguments["batch_size"])
+        if arguments["keep"]:
+            np.save(arguments["keep"], scores, allow_pickle=False)
+        reference = None
+        if arguments["reference"]:
+            reference = np.load(arguments["reference"], allow_pickle=False)
+        return asdict(judge(scores, labels, arguments["metric"], reference))
 
 
+_held = Held()
 METHODS: dict[str, Callable[[Arguments, Announce], dict[str, Any]]] = {
     "check": check,
     "build": build,
-    "profile": profile,
+    "load": _held.load,
+    "turn": _held.turn,
+    "judge": _held.judge,
 }
 
 

@@ -1,28 +1,30 @@
 """Measuring one variant: latency per batch size, memory, load time. Runs in the measuring process.
 
-It measures what a worker does: the same runtime class, the same number of threads, the collector
-off. Batch sizes take turns in rounds, so that a busy moment of the machine does not fall on one of
-them alone.
+It measures what a worker does: the same runtime class, the same number of threads, contiguous
+inputs, the collector off. Who calls decides in which order batch sizes, and variants in other
+processes, take turns (``profiler.probe``).
 """
 
 import ctypes
 import gc
+import os
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from variants.types import PROFILE_BATCH_SIZES, LatencyPoint
+from variants.types import PROFILE_BATCH_SIZES
 from workers.runtime import Runtime, Tensor, make_runtime
 from workers.types import LoadSpec
 
 LOADS = 5
+LOADS_S = 1.0
+"""Loading is not repeated once it took so long in all."""
 _PAGE_BYTES = resource.getpagesize()
-ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,59 +36,103 @@ class MeasureLimits:
     """Time for all runs of one batch size, unless ``min_runs`` need more."""
     min_runs: int = 12
     max_runs: int = 2_000
+    rounds: int = 4
+    """Batch sizes take turns so often, at least."""
+    precision: float = 0.02
+    """A batch size is done when its median is known to this share, either way, at 95 %; or when its
+    time is up."""
     slowest_batch_s: float = 5.0
     """A batch that takes longer is not profiled, and neither are larger ones; one row always is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    points: tuple[LatencyPoint, ...]
-    memory_mib: float
-    """What loading and running the largest batch added to the process, at its height."""
+class Loaded:
+    """What loading cost."""
+
+    cold_load_s: float
+    """The first load, without the import of the back end."""
     load_s: float
-    """Median of several loads, the first run included."""
+    """Median of later loads, the first run included."""
 
 
-def measure(
-    spec: LoadSpec,
-    threads: int,
-    rows: Sequence[Tensor],
-    *,
-    limits: MeasureLimits | None = None,
-    announce: Callable[[str], None] = lambda _: None,
-) -> Measurement:
-    """Load the variant, run it on real rows, and say what it costs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Runs of one batch size, one after another."""
 
-    ``rows`` are input tensors in the task's order, at least one row in each.
+    clean_s: list[float]
+    stolen_s: list[float]
+    memory_mib: float
+    """What loading and running have added to the process so far, at its height."""
 
-    Raises:
-        RuntimeFailed: it cannot be loaded or run.
-    """
-    limits = limits or MeasureLimits()
-    batches = {size: _batch(rows, size) for size in limits.batch_sizes}
-    # Imports the back end, which a worker has done long before it loads a variant.
-    _timed_load(spec, threads)[0].close()
-    _give_back_free_memory()
-    before_mib = resident_mib()
-    runtime, first_load_s = _timed_load(spec, threads)
-    loads_s = [first_load_s]
-    try:
-        announce("warming up")
-        sizes = _warm_up(runtime, batches, limits)
-        memory_mib = max(resident_mib() - before_mib, Path(spec.path).stat().st_size / 2**20)
-        announce(f"measuring batches of up to {sizes[-1]}")
-        points = _latencies(runtime, {size: batches[size] for size in sizes}, limits)
-    finally:
+
+class Trial:
+    """One variant, loaded, in a process of its own. ``load`` comes first."""
+
+    def __init__(self, spec: LoadSpec, threads: int, rows: Sequence[Tensor]) -> None:
+        """``rows`` are input tensors in the task's order, at least one row in each."""
+        self._spec = spec
+        self._threads = threads
+        self._rows = rows
+        self._batches: dict[int, list[Tensor]] = {}
+        self._before_mib = 0.0
+        self._memory_mib = 0.0
+        self.runtime: Runtime
+
+    def load(self) -> Loaded:
+        """Load it, several times.
+
+        Raises:
+            RuntimeFailed: it cannot be loaded.
+        """
+        runtime, cold_s = self._timed_load()
         runtime.close()
-    while len(loads_s) < LOADS and sum(loads_s) < limits.slowest_batch_s:
-        runtime, load_s = _timed_load(spec, threads)
-        runtime.close()
-        loads_s.append(load_s)
-    return Measurement(
-        points=points,
-        memory_mib=round(max(memory_mib, 0.1), 3),
-        load_s=round(float(np.median(loads_s)), 6),
-    )
+        _give_back_free_memory()
+        self._before_mib = resident_mib()
+        self.runtime, load_s = self._timed_load()
+        self._weigh()
+        loads_s = [load_s]
+        while len(loads_s) < LOADS and sum(loads_s) < LOADS_S:
+            runtime, load_s = self._timed_load()
+            runtime.close()
+            loads_s.append(load_s)
+        return Loaded(cold_load_s=cold_s, load_s=float(np.median(loads_s)))
+
+    def turn(
+        self, batch_size: int, seconds: float, least: int, most: int, slowest_s: float
+    ) -> Turn:
+        """Run one batch size for some time, and at least and at most so many times.
+
+        The first turn of a batch size warms up until its runs have settled. A batch slower than
+        ``slowest_s`` is run once.
+
+        Raises:
+            RuntimeFailed: it cannot be run.
+        """
+        batch = self._batches.get(batch_size)
+        if batch is None:
+            batch = self._batches[batch_size] = _batch(self._rows, batch_size)
+            took_s = _settle(self.runtime, batch, seconds)
+        else:  # the batch size before left its own shapes in the caches
+            took_s = _timed_run(self.runtime, batch)
+        times = [took_s]
+        if took_s <= slowest_s:
+            times = _runs(self.runtime, batch, seconds, least, most)
+        self._weigh()
+        return Turn(clean_s=times, stolen_s=[], memory_mib=self._memory_mib)
+
+    def close(self) -> None:
+        self.runtime.close()
+
+    def _timed_load(self) -> tuple[Runtime, float]:
+        runtime = make_runtime(self._spec, self._threads)
+        started = time.perf_counter()
+        runtime.load()
+        return runtime, time.perf_counter() - started
+
+    def _weigh(self) -> None:
+        file_mib = Path(self._spec.path).stat().st_size / 2**20
+        grown_mib = resident_mib() - self._before_mib
+        self._memory_mib = max(self._memory_mib, grown_mib, file_mib, 0.1)
 
 
 def resident_mib() -> float:
@@ -95,22 +141,9 @@ def resident_mib() -> float:
     return pages * _PAGE_BYTES / 2**20
 
 
-def percentile_point(batch_size: int, times_s: Sequence[float]) -> LatencyPoint:
-    """p50, p95 and p99 by the nearest-rank rule: each is a time that was really seen."""
-    p50, p95, p99 = np.percentile(times_s, [50, 95, 99], method="higher") * 1000
-    return LatencyPoint(
-        batch_size=batch_size,
-        p50_ms=round(float(p50), 5),
-        p95_ms=round(float(p95), 5),
-        p99_ms=round(float(p99), 5),
-    )
-
-
-def _timed_load(spec: LoadSpec, threads: int) -> tuple[Runtime, float]:
-    runtime = make_runtime(spec, threads)
-    started = time.perf_counter()
-    runtime.load()
-    return runtime, time.perf_counter() - started
+def pin(cores: Sequence[int]) -> None:
+    """Keep this process, and the threads that it starts from now on, on some cores."""
+    os.sched_setaffinity(0, cores)
 
 
 def _batch(rows: Sequence[Tensor], size: int) -> list[Tensor]:
@@ -118,50 +151,39 @@ def _batch(rows: Sequence[Tensor], size: int) -> list[Tensor]:
     return [np.ascontiguousarray(np.resize(tensor, (size, *tensor.shape[1:]))) for tensor in rows]
 
 
-def _warm_up(
-    runtime: Runtime, batches: dict[int, list[Tensor]], limits: MeasureLimits
-) -> list[int]:
-    """Run every batch size until it has settled; return those that are quick enough."""
-    usable: list[int] = []
-    for size, batch in sorted(batches.items()):
-        started = time.perf_counter()
-        runtime.run(batch)
-        took_s = time.perf_counter() - started
-        if usable and took_s > limits.slowest_batch_s:
+def _timed_run(runtime: Runtime, batch: list[Tensor]) -> float:
+    started = time.perf_counter()
+    runtime.run(batch)
+    return time.perf_counter() - started
+
+
+def _settle(runtime: Runtime, batch: list[Tensor], seconds: float) -> float:
+    """Run until the last runs are no quicker than those before; return what the last one took."""
+    times: list[float] = []
+    while sum(times) < seconds and len(times) < 64:
+        times.append(_timed_run(runtime, batch))
+        last, before = times[-4:], times[-8:-4]
+        if len(before) == 4 and np.median(last) >= 0.98 * np.median(before):
             break
-        usable.append(size)
-        for _ in range(2 if took_s < limits.point_s else 0):
-            runtime.run(batch)
-    return usable
+    return times[-1]
 
 
-def _latencies(
-    runtime: Runtime, batches: dict[int, list[Tensor]], limits: MeasureLimits
-) -> tuple[LatencyPoint, ...]:
-    times_s: dict[int, list[float]] = {size: [] for size in batches}
+def _runs(
+    runtime: Runtime, batch: list[Tensor], seconds: float, least: int, most: int
+) -> list[float]:
+    run, clock = runtime.run, time.perf_counter
     collecting = gc.isenabled()
     gc.disable()
     try:
-        for _ in range(ROUNDS):
-            for size, batch in batches.items():
-                times_s[size] += _round(runtime, batch, limits)
+        times: list[float] = []
+        ends = clock() + seconds
+        while len(times) < most and (len(times) < least or clock() < ends):
+            started = clock()
+            run(batch)
+            times.append(clock() - started)
     finally:
         if collecting:
             gc.enable()
-    return tuple(percentile_point(size, times) for size, times in times_s.items())
-
-
-def _round(runtime: Runtime, batch: list[Tensor], limits: MeasureLimits) -> list[float]:
-    """One turn of one batch size: a quarter of its time and of its runs."""
-    run, clock = runtime.run, time.perf_counter
-    run(batch)  # the batch size before left its own shapes in the caches
-    least, most = -(-limits.min_runs // ROUNDS), max(1, limits.max_runs // ROUNDS)
-    ends = clock() + limits.point_s / ROUNDS
-    times: list[float] = []
-    while len(times) < most and (len(times) < least or clock() < ends):
-        started = clock()
-        run(batch)
-        times.append(clock() - started)
     return times
 
 

@@ -1,0 +1,243 @@
+"""One variant under measurement: loaded in a child process, sampled as its owner likes.
+
+Variants and batch sizes are compared fairly when they take turns: each ``Probe.sample`` is a short
+turn, all turns of a batch size are kept together, and ``settle`` goes round until every median is
+known well enough.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from profiler.accuracy import BATCH, Judgement
+from profiler.measure import MeasureLimits
+from profiler.sandbox import Sandbox, SandboxLimits
+from profiler.timing import Sample
+from variants.errors import InvalidArtifact
+from variants.types import LatencyPoint
+from workers.types import LoadSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a variant costs beside its latency."""
+
+    load_s: float
+    """Warm, the median of several."""
+    cold_load_s: float
+    """The first load in a new process, the import of its back end included."""
+    memory_mib: float
+    """Of the device, at its height, with the batch sizes that were sampled so far."""
+    host_memory_mib: float | None = None
+    """Of the host, for a variant on a GPU."""
+
+
+class Probe:
+    """A variant in a child process of its own.
+
+    Use as a context manager: entering starts the process and loads the variant, leaving ends the
+    process. Whatever the variant does to its process (a crash, endless work, all the memory) ends
+    this probe, and every further call of it, with ``InvalidArtifact``, one sentence.
+    """
+
+    def __init__(
+        self,
+        spec: LoadSpec | Mapping[str, Any],
+        *,
+        threads: int,
+        data: Path,
+        limits: MeasureLimits | None = None,
+        memory_mib: float = 8192,
+        time_s: float = 900.0,
+        pinned: bool = False,
+        announce: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """
+        Args:
+            spec: a load spec, or the plain values of one.
+            threads: that compute one batch.
+            data: an ``.npz`` with an array of rows for each input, labels if it is to be judged.
+            memory_mib: what its process may take.
+            time_s: wall-clock time that one call may take.
+            pinned: whether the process stays on ``threads`` cores. A worker does not pin.
+        """
+        self._spec = asdict(spec) if isinstance(spec, LoadSpec) else dict(spec)
+        self._threads = threads
+        self._data = data
+        self.limits = limits or MeasureLimits()
+        self._sandbox = Sandbox(
+            SandboxLimits(memory_mib=memory_mib, time_s=time_s), threads=threads
+        )
+        self._cores = cores_for(threads) if pinned else ()
+        self._announce = announce
+        self._samples: dict[int, Sample] = {}
+        self._figures: Figures
+
+    @property
+    def name(self) -> str:
+        return str(self._spec["variant"])
+
+    @property
+    def pid(self) -> int:
+        """Of the child; 0 when there is none."""
+        return self._sandbox.pid
+
+    def __enter__(self) -> Self:
+        self._sandbox.__enter__()
+        try:
+            found = self._call(
+                "load",
+                {
+                    "spec": self._spec,
+                    "threads": self._threads,
+                    "data": str(self._data),
+                    "cores": list(self._cores),
+                },
+            )
+        except BaseException:
+            self._sandbox.__exit__()
+            raise
+        self._figures = Figures(memory_mib=0.0, **found)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sandbox.__exit__()
+
+    @property
+    def figures(self) -> Figures:
+        return self._figures
+
+    @property
+    def samples(self) -> Mapping[int, Sample]:
+        """By batch size, what was sampled so far."""
+        return self._samples
+
+    def sample(self, batch_size: int, *, seconds: float | None = None) -> Sample:
+        """One turn of a batch size, ``seconds`` long; returns all its turns together.
+
+        The first turn of a batch size warms up before. A batch slower than the limit is run once
+        and no more.
+
+        Raises:
+            InvalidArtifact: the variant failed, or its process has ended.
+        """
+        limits = self.limits
+        found = self._call(
+            "turn",
+            {
+                "batch_size": batch_size,
+                "seconds": limits.point_s / limits.rounds if seconds is None else seconds,
+                "least": -(-limits.min_runs // limits.rounds),
+                "most": max(1, limits.max_runs // limits.rounds),
+                "slowest_s": limits.slowest_batch_s,
+            },
+        )
+        turn = Sample(batch_size, (tuple(found["clean_s"]),), (tuple(found["stolen_s"]),))
+        before = self._samples.get(batch_size)
+        whole = turn if before is None else before.merged(turn)
+        self._samples[batch_size] = whole
+        self._weigh(found)
+        return whole
+
+    def judge(
+        self,
+        labels: str = "labels",
+        *,
+        metric: str = "top1",
+        reference: Path | None = None,
+        keep: Path | None = None,
+        batch_size: int = BATCH,
+    ) -> Judgement:
+        """Its accuracy on the rows of the data, and its agreement with a reference.
+
+        Args:
+            labels: which array of the data has them.
+            reference: scores that another probe has kept, on the same rows.
+            keep: a ``.npy`` file to write the scores to.
+
+        Raises:
+            InvalidArtifact: it failed, or gave what is not finite.
+        """
+        found = self._call(
+            "judge",
+            {
+                "labels": labels,
+                "metric": metric,
+                "reference": str(reference or ""),
+                "keep": str(keep or ""),
+                "batch_size": batch_size,
+            },
+        )
+        return Judgement(**found)
+
+    def settled(self, batch_size: int) -> bool:
+        """Whether sampling it further is of no use: its median is known, or its time is up."""
+        sample, limits = self._samples.get(batch_size), self.limits
+        if sample is None:
+            return False
+        if self.too_slow(batch_size):
+            return True
+        if sample.rounds < limits.rounds:
+            return False
+        return sample.half_width <= limits.precision or sample.rounds >= 3 * limits.rounds
+
+    def too_slow(self, batch_size: int) -> bool:
+        """Whether the limits want no profile of it. One row always is profiled."""
+        sample = self._samples[batch_size]
+        slow = sample.point.p50_ms / 1000 > self.limits.slowest_batch_s
+        return slow and batch_size > min(self.limits.batch_sizes)
+
+    def curve(self) -> tuple[LatencyPoint, ...]:
+        """Latency at the batch sizes of the limits, in turns, up to the first that is too slow.
+
+        Raises:
+            InvalidArtifact: the variant failed, or its process has ended.
+        """
+        sizes: list[int] = []
+        for size in sorted(self.limits.batch_sizes):
+            self.sample(size)
+            if self.too_slow(size):
+                break
+            sizes.append(size)
+        failures = settle([(self, size) for size in sizes])
+        if failures:
+            raise failures[self]
+        return tuple(self._samples[size].point for size in sizes)
+
+    def _weigh(self, found: Mapping[str, Any]) -> None:
+        figures = self._figures
+        self._figures = Figures(
+            load_s=figures.load_s,
+            cold_load_s=figures.cold_load_s,
+            memory_mib=max(figures.memory_mib, found["memory_mib"]),
+        )
+
+    def _call(self, method: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return self._sandbox.call(method, arguments, subject=self.name, announce=self._announce)
+
+
+def settle(wanted: Iterable[tuple[Probe, int]]) -> dict[Probe, InvalidArtifact]:
+    """Sample pairs of probe and batch size in turns until each is settled.
+
+    Returns the probes that failed, and how; the others go on without them.
+    """
+    failures: dict[Probe, InvalidArtifact] = {}
+    going = [(probe, size) for probe, size in wanted if not probe.settled(size)]
+    while going:
+        for probe, size in going:
+            if probe in failures:
+                continue
+            try:
+                probe.sample(size)
+            except InvalidArtifact as error:
+                failures[probe] = error
+        going = [(p, size) for p, size in going if p not in failures and not p.settled(size)]
+    return failures
+
+
+def cores_for(threads: int, available: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Which cores to keep a child on: the last ones, for the system likes the first."""
+    cores = sorted(os.sched_getaffinity(0) if available is None else available)
+    return tuple(cores[-threads:])
