@@ -5,10 +5,11 @@ Pure functions from one catalog snapshot to what the control API shows.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from operator import le
+from typing import NamedTuple
 
 from controlplane.schemas import ModelSchema, OnDevice, TaskSchema, VariantSchema, VersionSchema
-from planner.snapshot import reservation_price
+from planner.snapshot import latency_points, reservation_price
+from planner.types import latency_table
 from variants.errors import NotFound, TaskNotFound
 from variants.types import (
     CatalogSnapshot,
@@ -24,8 +25,8 @@ from variants.types import (
     VariantName,
 )
 
-Point = tuple[float, float, float]
-"""p95 in ms, median in ms, negative accuracy: less is better in each."""
+NOISE = 1.03
+"""Two measurements of the same thing may differ by so much."""
 
 SERVING = (Stage.CANARY, Stage.LIVE)
 """Stages whose variants answer queries."""
@@ -160,29 +161,64 @@ def variant_row(snapshot: CatalogSnapshot, task: str, variant: str) -> VariantSc
 def dominated(
     variants: Iterable[Variant], profiles: Iterable[Profile]
 ) -> set[tuple[DeviceKindName, VariantName]]:
-    """Variants that another one beats on a device kind.
+    """Variants that another one beats on a device kind, whatever is asked.
 
-    A variant is dominated where another is at least as accurate and, for one row, at least as fast
-    in median and p95, and strictly better in one of the three. The reservation price follows the
-    median, so a dominated variant is never the best choice, whatever the SLO. Of variants that are
-    equal in all, none dominates. Each is compared only with those found undominated before it.
+    One dominates another where it is at least as accurate, as quick at every batch size, as cheap
+    and as small, and better in one of these. Latencies, prices and memory are measured, so they
+    count as equal within ``NOISE``; what is equal in all does not dominate. For each dominated
+    variant there is one left that dominates it.
     """
     accuracy = {variant.name: variant.accuracy for variant in variants}
-    by_kind: dict[DeviceKindName, list[tuple[Point, VariantName]]] = defaultdict(list)
+    by_kind: dict[DeviceKindName, list[_Measured]] = defaultdict(list)
     for profile in profiles:
         if profile.variant in accuracy:
-            first = profile.points[0]
-            point = (first.p95_ms, first.p50_ms, -accuracy[profile.variant])
-            by_kind[profile.device_kind].append((point, profile.variant))
+            by_kind[profile.device_kind].append(_measured(profile, accuracy[profile.variant]))
     beaten = set()
-    for kind, points in by_kind.items():
-        frontier: list[Point] = []
-        for point, name in sorted(points):
-            if any(better != point and all(map(le, better, point)) for better in frontier):
-                beaten.add((kind, name))
-            else:
-                frontier.append(point)
+    for kind, found in by_kind.items():
+        left: list[_Measured] = []
+        for one in sorted(found):
+            if any(_dominates(other, one) for other in left):
+                beaten.add((kind, one.variant))
+                continue
+            for other in left:
+                if _dominates(one, other):
+                    beaten.add((kind, other.variant))
+            left = [other for other in left if (kind, other.variant) not in beaten] + [one]
     return beaten
+
+
+class _Measured(NamedTuple):
+    """What counts; less is better in each number."""
+
+    median_ms: float
+    inaccuracy: float
+    variant: VariantName
+    latency_ms: tuple[float, ...]
+    """Of batches of 1, 2, 4, ... rows, as planning counts them."""
+    memory_mib: float
+
+
+def _measured(profile: Profile, accuracy: float) -> _Measured:
+    return _Measured(
+        median_ms=profile.points[0].p50_ms,
+        inaccuracy=-accuracy,
+        variant=profile.variant,
+        latency_ms=latency_table(latency_points(profile)).doubling,
+        memory_mib=profile.memory_mib,
+    )
+
+
+def _dominates(one: _Measured, other: _Measured) -> bool:
+    if one.inaccuracy > other.inaccuracy or len(one.latency_ms) < len(other.latency_ms):
+        return False
+    ours = (one.median_ms, one.memory_mib, *one.latency_ms)
+    theirs = (other.median_ms, other.memory_mib, *other.latency_ms)
+    pairs = list(zip(ours, theirs, strict=False))
+    if any(mine > yours * NOISE for mine, yours in pairs):
+        return False
+    larger = len(one.latency_ms) > len(other.latency_ms)
+    better = any(mine * NOISE < yours for mine, yours in pairs)
+    return better or larger or one.inaccuracy < other.inaccuracy
 
 
 def _on_device(

@@ -206,7 +206,8 @@ class OnDevice(Schema):
     load_s: float
     source: ProfileSource
     dominated: bool = Field(
-        description="Another serving variant is as accurate and as fast here, and better in one."
+        description="Another serving variant is as accurate, as fast at every batch size and as "
+        "small here, within what measuring can tell, and better in one."
     )
 
 
