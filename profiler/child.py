@@ -1,8 +1,8 @@
 """The process in which a foreign model is tried: reads calls, one JSON line each, and answers them.
 
-``python -m profiler.child PARENT_PID MEMORY_MIB THREADS``. Started by ``profiler.sandbox`` only. It
-imports what a measurement needs and nothing more, so that starting it is cheap and what it measures
-is the model.
+``python -m profiler.child PARENT_PID MEMORY_MIB THREADS RUNTIME cpu|gpu``. Started by
+``profiler.sandbox`` only. It imports what a measurement needs and nothing more, so that starting it
+is cheap and what it measures is the model.
 """
 
 import ctypes
@@ -11,14 +11,19 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
 from profiler.accuracy import answers, judge
+from profiler.evaluation import LABELS
+from profiler.host import LIBRARIES
 from profiler.measure import Trial, pin
 from variants.builders import Material, make_builder
 from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
@@ -49,13 +54,39 @@ def check(arguments: Arguments, announce: Announce) -> dict[str, Any]:
 
 
 def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
-    """``kind``, ``source``, ``target``, ``calibration`` (an npz file) to the size of the target."""
-    with np.load(arguments["calibration"], allow_pickle=False) as data:
-        rows = {name: data[name] for name in data.files}
+    """``kind``, ``source``, ``target``, ``calibration`` to the builder's note and the file's size.
+
+    Where given: ``program``, ``training``, ``teacher``, ``floor``. Rows come as npz files, labels
+    as their array of that name.
+    """
+    calibration, calibration_labels = _rows(arguments["calibration"])
+    training, training_labels = _rows(arguments.get("training"))
     target = Path(arguments["target"])
-    material = Material(source=Path(arguments["source"]), calibration=rows)
+    material = Material(
+        source=Path(arguments["source"]),
+        program=_path(arguments.get("program")),
+        calibration=calibration,
+        calibration_labels=calibration_labels,
+        training=training,
+        training_labels=training_labels,
+        teacher=_path(arguments.get("teacher")),
+        floor=arguments.get("floor"),
+    )
     built = make_builder(arguments["kind"]).build(material, target)
     return {"size_bytes": target.stat().st_size, **asdict(built)}
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+def _rows(path: str | None) -> tuple[dict[str, Tensor], Tensor | None]:
+    """Inputs by name, and labels, of an npz file; none of no file."""
+    if not path:
+        return {}, None
+    with np.load(path, allow_pickle=False) as data:
+        rows = {name: data[name] for name in data.files}
+    return rows, rows.pop(LABELS, None)
 
 
 class Held:
@@ -75,7 +106,9 @@ class Held:
             self._data = {name: data[name] for name in data.files}
         self._rows = [self._data[tensor.name] for tensor in spec.inputs]
         self._trial = Trial(spec, int(arguments["threads"]), self._rows)
-        return asdict(self._trial.load())
+        found = self._trial.load()
+        cold_load_s = found.cold_load_s + imported.seconds
+        return {"load_s": found.load_s, "cold_load_s": cold_load_s}
 
     def turn(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
         """The arguments of ``Trial.turn`` to the times of its runs."""
@@ -131,8 +164,26 @@ def tensor_specs(values: list[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
     )
 
 
-def restrain(parent: int, memory_mib: float, threads: int) -> None:
-    """Die with the parent, gain no privileges, dump no core, take no more memory than allowed."""
+class Imported:
+    """How long the back end's import took."""
+
+    seconds = 0.0
+
+
+imported = Imported()
+
+
+def import_back_end(runtime: str) -> None:
+    """Import what a runtime needs; what is missing, the runtime will name."""
+    started = time.perf_counter()
+    for library in LIBRARIES.get(runtime, ())[:1]:
+        with suppress(ImportError):
+            import_module(library)
+    imported.seconds = time.perf_counter() - started
+
+
+def restrain(parent: int) -> None:
+    """Die with the parent, gain no privileges, dump no core."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -140,8 +191,10 @@ def restrain(parent: int, memory_mib: float, threads: int) -> None:
         raise SystemExit("the parent has ended")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    import onnxruntime  # noqa: F401  (its libraries are not the model's memory)
 
+
+def limit_memory(memory_mib: float, threads: int) -> None:
+    """Take no more than so much beyond what is mapped now."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     mapped = pages * resource.getpagesize()
     limit = mapped + int((memory_mib + PER_THREAD_MIB * (threads + 2)) * 2**20)
@@ -177,11 +230,14 @@ def serve(requests: TextIO, replies: TextIO) -> None:
 
 
 def main() -> None:
-    parent, memory_mib, threads = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+    parent, memory_mib, threads, runtime, device = sys.argv[1:]
     # Libraries print: only this process's own lines may reach the parent.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    restrain(parent, memory_mib, threads)
+    restrain(int(parent))
+    import_back_end(runtime)  # its libraries are not the model's memory
+    if device == "cpu":  # else the parent looks at what is resident
+        limit_memory(float(memory_mib), int(threads))
     serve(sys.stdin, replies)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from profiler.theft import Watch, is_stolen
 from variants.types import PROFILE_BATCH_SIZES
 from workers.runtime import Runtime, Tensor, make_runtime
 from workers.types import LoadSpec
@@ -24,6 +25,15 @@ from workers.types import LoadSpec
 LOADS = 5
 LOADS_S = 1.0
 """Loading is not repeated once it took so long in all."""
+WARM_UP_RUNS = 64
+SETTLED = 8
+"""So many runs are compared with as many before them."""
+LEVEL = 0.98
+GROUP_RUNS = 16
+GROUP_S = 0.000_5
+"""Runs are watched in groups: to watch each would take longer than a small model's runs."""
+LEAST_RUNS = 10
+"""A turn takes up to so many times its seconds to get the least number of runs."""
 _PAGE_BYTES = resource.getpagesize()
 
 
@@ -89,12 +99,13 @@ class Trial:
         _give_back_free_memory()
         self._before_mib = resident_mib()
         self.runtime, load_s = self._timed_load()
-        self._weigh()
+        self._weigh(resident_mib())
         loads_s = [load_s]
         while len(loads_s) < LOADS and sum(loads_s) < LOADS_S:
             runtime, load_s = self._timed_load()
             runtime.close()
             loads_s.append(load_s)
+        forget_highest()
         return Loaded(cold_load_s=cold_s, load_s=float(np.median(loads_s)))
 
     def turn(
@@ -103,7 +114,7 @@ class Trial:
         """Run one batch size for some time, and at least and at most so many times.
 
         The first turn of a batch size warms up until its runs have settled. A batch slower than
-        ``slowest_s`` is run once.
+        ``slowest_s`` is not run further. Within ``LEAST_RUNS`` times the seconds a turn ends.
 
         Raises:
             RuntimeFailed: it cannot be run.
@@ -114,11 +125,11 @@ class Trial:
             took_s = _settle(self.runtime, batch, seconds)
         else:  # the batch size before left its own shapes in the caches
             took_s = _timed_run(self.runtime, batch)
-        times = [took_s]
+        clean, stolen = [took_s], list[float]()
         if took_s <= slowest_s:
-            times = _runs(self.runtime, batch, seconds, least, most)
-        self._weigh()
-        return Turn(clean_s=times, stolen_s=[], memory_mib=self._memory_mib)
+            clean, stolen = _runs(self.runtime, batch, seconds, least, most)
+        self._weigh(highest_mib())
+        return Turn(clean_s=clean, stolen_s=stolen, memory_mib=self._memory_mib)
 
     def close(self) -> None:
         self.runtime.close()
@@ -129,16 +140,31 @@ class Trial:
         runtime.load()
         return runtime, time.perf_counter() - started
 
-    def _weigh(self) -> None:
+    def _weigh(self, now_mib: float) -> None:
+        """Never less than the file: what another load has left behind is used again."""
         file_mib = Path(self._spec.path).stat().st_size / 2**20
-        grown_mib = resident_mib() - self._before_mib
-        self._memory_mib = max(self._memory_mib, grown_mib, file_mib, 0.1)
+        found_mib = max(self._memory_mib, now_mib - self._before_mib, file_mib, 0.1)
+        self._memory_mib = round(found_mib, 3)
 
 
 def resident_mib() -> float:
     """Resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * _PAGE_BYTES / 2**20
+
+
+def highest_mib() -> float:
+    """The most that was resident since it was last forgotten; what is resident now, if unknown."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+    return resident_mib()
+
+
+def forget_highest() -> None:
+    """Loading takes more for a moment; what running takes is to be seen by itself."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def pin(cores: Sequence[int]) -> None:
@@ -158,33 +184,50 @@ def _timed_run(runtime: Runtime, batch: list[Tensor]) -> float:
 
 
 def _settle(runtime: Runtime, batch: list[Tensor], seconds: float) -> float:
-    """Run until the last runs are no quicker than those before; return what the last one took."""
-    times: list[float] = []
-    while sum(times) < seconds and len(times) < 64:
+    """Warm up until runs get no quicker, twice at least; return the time of the quicker last two.
+
+    The first run of a shape may compile it, so it says little.
+    """
+    times = [_timed_run(runtime, batch), _timed_run(runtime, batch)]
+    while sum(times) < seconds and len(times) < WARM_UP_RUNS and not _level(times):
         times.append(_timed_run(runtime, batch))
-        last, before = times[-4:], times[-8:-4]
-        if len(before) == 4 and np.median(last) >= 0.98 * np.median(before):
-            break
-    return times[-1]
+    return min(times[-2:])
+
+
+def _level(times: list[float]) -> bool:
+    """Whether the median of the last runs is no less than that of those before."""
+    last, before = times[-SETTLED:], times[-2 * SETTLED : -SETTLED]
+    return len(before) == SETTLED and bool(np.median(last) >= LEVEL * np.median(before))
 
 
 def _runs(
     runtime: Runtime, batch: list[Tensor], seconds: float, least: int, most: int
-) -> list[float]:
-    run, clock = runtime.run, time.perf_counter
+) -> tuple[list[float], list[float]]:
+    """Times of runs that had the processor to themselves, and of those that had not."""
+    run, clock, watch = runtime.run, time.perf_counter, Watch()
+    clean: list[float] = []
+    stolen: list[float] = []
     collecting = gc.isenabled()
     gc.disable()
+    watch.look()
     try:
-        times: list[float] = []
-        ends = clock() + seconds
-        while len(times) < most and (len(times) < least or clock() < ends):
-            started = clock()
-            run(batch)
-            times.append(clock() - started)
+        began = ended = clock()
+        while (count := len(clean) + len(stolen)) < most and (
+            ended - began < seconds or (count < least and ended - began < LEAST_RUNS * seconds)
+        ):
+            before = watch.mark()
+            group: list[float] = []
+            while len(group) < GROUP_RUNS and ended - before.wall_s < GROUP_S:
+                started = clock()
+                run(batch)
+                ended = clock()
+                group.append(ended - started)
+            (stolen if is_stolen(before, watch.mark()) else clean).extend(group)
     finally:
+        watch.close()
         if collecting:
             gc.enable()
-    return times
+    return clean, stolen
 
 
 def _give_back_free_memory() -> None:

@@ -51,6 +51,7 @@ class Probe:
         limits: MeasureLimits | None = None,
         memory_mib: float = 8192,
         time_s: float = 900.0,
+        gpu: bool = False,
         pinned: bool = False,
         announce: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -61,6 +62,7 @@ class Probe:
             data: an ``.npz`` with an array of rows for each input, labels if it is to be judged.
             memory_mib: what its process may take.
             time_s: wall-clock time that one call may take.
+            gpu: whether it runs on one.
             pinned: whether the process stays on ``threads`` cores. A worker does not pin.
         """
         self._spec = asdict(spec) if isinstance(spec, LoadSpec) else dict(spec)
@@ -68,7 +70,10 @@ class Probe:
         self._data = data
         self.limits = limits or MeasureLimits()
         self._sandbox = Sandbox(
-            SandboxLimits(memory_mib=memory_mib, time_s=time_s), threads=threads
+            SandboxLimits(memory_mib=memory_mib, time_s=time_s),
+            threads=threads,
+            runtime=str(self._spec["runtime"]),
+            gpu=gpu,
         )
         self._cores = cores_for(threads) if pinned else ()
         self._announce = announce

@@ -7,6 +7,7 @@ dies with it.
 
 import json
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -22,7 +23,13 @@ from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
 
 _ROOT = Path(__file__).resolve().parent.parent
 _LONGEST_LINE = 1 << 24
-_KEPT_ENVIRONMENT = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
+_KEPT_ENVIRONMENT = (
+    "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH",
+    "PATH", "TMPDIR",
+)  # fmt: skip
+_LOOK_S = 0.25
+"""How often the child's memory is looked at."""
+_PAGE_BYTES = resource.getpagesize()
 _ERRORS: Mapping[str, type[ModellessError]] = {"VariantNotBuilt": VariantNotBuilt}
 
 
@@ -31,9 +38,14 @@ class SandboxLimits:
     """What one call may take."""
 
     memory_mib: float = 8192
-    """Address space beyond what the interpreter and its libraries need."""
+    """Beyond what the interpreter and its libraries need. On a CPU, of address space; with a GPU,
+    whose driver maps far more than it uses, of what is resident."""
     time_s: float = 600.0
     """Wall-clock time of one call."""
+
+
+LIBRARIES_MIB = 2048
+"""What an interpreter with a back end may keep resident without a model; torch with CUDA does."""
 
 
 class Sandbox:
@@ -48,9 +60,19 @@ class Sandbox:
         limits: SandboxLimits | None = None,
         *,
         threads: int = 1,
+        runtime: str = "onnx",
+        gpu: bool = False,
         module: str = "profiler.child",
     ) -> None:
+        """
+        Args:
+            threads: that compute in the child; each takes some address space.
+            runtime: whose back end the child imports before its memory counts.
+            gpu: whether the child uses a GPU.
+        """
         self._limits = limits or SandboxLimits()
+        self._runtime = runtime
+        self._gpu = gpu
         self._threads = threads
         self._module = module
         self._process: subprocess.Popen[bytes] | None = None
@@ -73,11 +95,14 @@ class Sandbox:
                 str(os.getpid()),
                 str(self._limits.memory_mib),
                 str(self._threads),
+                self._runtime,
+                "gpu" if self._gpu else "cpu",
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=environment,
+            process_group=0,  # compilers that a back end starts end with it
         )
         return self
 
@@ -119,6 +144,11 @@ class Sandbox:
             raise InvalidArtifact(
                 f"{subject}: did not finish within {self._limits.time_s:g} s and was stopped"
             ) from None
+        except MemoryError:
+            self._end()
+            raise InvalidArtifact(
+                f"{subject}: needs more than the {self._limits.memory_mib:g} MiB of a trial"
+            ) from None
         except (EOFError, BrokenPipeError, ValueError):
             raise InvalidArtifact(f"{subject}: {self._post_mortem()}") from None
         if "error" in reply:
@@ -130,15 +160,25 @@ class Sandbox:
         return result
 
     def _line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
-        """The next line, or ``TimeoutError``, or ``EOFError`` when the child has ended."""
+        """The next line.
+
+        Raises:
+            TimeoutError: none came in time.
+            MemoryError: the child takes too much.
+            EOFError: it has ended.
+        """
         assert process.stdout is not None
         descriptor = process.stdout.fileno()
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
                 left_s = deadline - time.monotonic()
-                if left_s <= 0 or not selector.select(left_s):
+                if left_s <= 0:
                     raise TimeoutError
+                if not selector.select(min(left_s, _LOOK_S)):
+                    if _resident_mib(process.pid) > self._limits.memory_mib + LIBRARIES_MIB:
+                        raise MemoryError
+                    continue
                 piece = os.read(descriptor, 65_536)
                 if not piece:
                     raise EOFError
@@ -168,10 +208,18 @@ class Sandbox:
         process, self._process = self._process, None
         if process is None:
             return
-        with suppress(ProcessLookupError):
-            process.kill()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 with suppress(OSError):
                     stream.close()
+
+
+def _resident_mib(pid: int) -> float:
+    """Resident memory of a process; 0 when it has ended."""
+    with suppress(OSError, IndexError):
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * _PAGE_BYTES / 2**20
+    return 0.0
