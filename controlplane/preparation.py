@@ -153,6 +153,10 @@ class Preparation:
                         "source": str(source),
                         "target": str(target),
                         "calibration": str(data),
+                        "program": "",
+                        "training": "",
+                        "teacher": "",
+                        "floor": None,
                     },
                     subject=name,
                 )

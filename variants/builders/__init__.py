@@ -6,6 +6,7 @@ builds. A kind is the end of a variant's name: ``<runtime>-<precision>[-option]`
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -17,6 +18,14 @@ from variants.types import ModelName, Precision, VariantName
 
 Rows = Mapping[str, NDArray[Any]]
 """Input name to an array whose first axis counts rows."""
+
+
+class Needs(Enum):
+    """What a builder cannot do without, besides the model; the value says it in words."""
+
+    PROGRAM = "a PyTorch program; export the model with modelless.export"
+    TRAINING = "the rows that the model was trained on"
+    TEACHER = "a larger model of the task to learn from"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +70,8 @@ class Builder(Protocol):
     """Of the artifact's file: ``.onnx``, ``.pt2``."""
     gpu: bool
     """Whether the variant runs on GPUs only; else on CPUs only."""
+    needs: frozenset[Needs]
+    """Parts of the material that it cannot do without."""
 
     def missing(self) -> str | None:
         """Why it cannot build here, in one clause: a package, a compiler, a device; else None.

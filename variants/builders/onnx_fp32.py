@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from variants.builders import Built, Material
+from variants.builders import Built, Material, Needs
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
 
@@ -21,6 +21,7 @@ class OnnxFp32:
     options: Mapping[str, str] = {}
     suffix = ".onnx"
     gpu = False
+    needs: frozenset[Needs] = frozenset()
 
     def missing(self) -> str | None:
         return None

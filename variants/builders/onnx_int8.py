@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from variants.builders import Built, Material, Rows
+from variants.builders import Built, Material, Needs, Rows
 from variants.builders.onnx_fp32 import first_line
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
@@ -39,6 +39,7 @@ class OnnxInt8:
     options: Mapping[str, str] = {}
     suffix = ".onnx"
     gpu = False
+    needs: frozenset[Needs] = frozenset()
 
     def missing(self) -> str | None:
         return None
