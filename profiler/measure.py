@@ -25,6 +25,7 @@ from workers.types import LoadSpec
 LOADS = 5
 LOADS_S = 1.0
 """Loading is not repeated once it took so long in all."""
+PATIENCE = 3
 WARM_UP_RUNS = 64
 SETTLED = 8
 """So many runs are compared with as many before them."""
@@ -41,16 +42,20 @@ _PAGE_BYTES = resource.getpagesize()
 class MeasureLimits:
     """How long measuring may go on. A variant too slow for a batch size goes without it."""
 
-    batch_sizes: tuple[int, ...] = PROFILE_BATCH_SIZES
-    point_s: float = 0.2
-    """Time for all runs of one batch size, unless ``min_runs`` need more."""
+    batch_sizes: tuple[int, ...] = (*PROFILE_BATCH_SIZES, 64)
+    useful_above: int = PROFILE_BATCH_SIZES[-1]
+    """Larger batches are measured only while they still raise the throughput."""
+    useful_gain: float = 0.03
+    """By so much, over two doublings."""
+    point_s: float = 0.12
+    """Time for the runs of one batch size, unless ``min_runs`` need more or it is not sure yet."""
     min_runs: int = 12
     max_runs: int = 2_000
     rounds: int = 4
-    """Batch sizes take turns so often, at least."""
+    """Batch sizes take turns so often."""
     precision: float = 0.02
-    """A batch size is done when its median is known to this share, either way, at 95 %; or when its
-    time is up."""
+    """What is known of a median after that, either way and at 95 %, as a share of it; else there
+    are more rounds, up to ``PATIENCE`` times as many."""
     slowest_batch_s: float = 5.0
     """A batch that takes longer is not profiled, and neither are larger ones; one row always is."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from profiler.accuracy import BATCH, Judgement
-from profiler.measure import MeasureLimits
+from profiler.measure import PATIENCE, MeasureLimits
 from profiler.sandbox import Sandbox, SandboxLimits
 from profiler.timing import Sample
 from variants.errors import InvalidArtifact
@@ -178,32 +178,26 @@ class Probe:
         return Judgement(**found)
 
     def settled(self, batch_size: int) -> bool:
-        """Whether sampling it further is of no use: its median is known, or its time is up."""
-        sample, limits = self._samples.get(batch_size), self.limits
-        if sample is None:
-            return False
-        if self.too_slow(batch_size):
-            return True
-        if sample.rounds < limits.rounds:
-            return False
-        return sample.half_width <= limits.precision or sample.rounds >= 3 * limits.rounds
-
-    def too_slow(self, batch_size: int) -> bool:
-        """Whether the limits want no profile of it. One row always is profiled."""
-        sample = self._samples[batch_size]
-        slow = sample.point.p50_ms / 1000 > self.limits.slowest_batch_s
-        return slow and batch_size > min(self.limits.batch_sizes)
+        """Whether sampling it further is of no use; see ``is_settled``."""
+        sample = self._samples.get(batch_size)
+        return sample is not None and is_settled(sample, self.limits)
 
     def curve(self) -> tuple[LatencyPoint, ...]:
-        """Latency at the batch sizes of the limits, in turns, up to the first that is too slow.
+        """Latency at the batch sizes of the limits, in turns.
+
+        It ends before the first batch that is too slow, or larger than is of use.
 
         Raises:
             InvalidArtifact: the variant failed, or its process has ended.
         """
+        limits = self.limits
         sizes: list[int] = []
-        for size in sorted(self.limits.batch_sizes):
-            self.sample(size)
-            if self.too_slow(size):
+        for size in sorted(limits.batch_sizes):
+            points = [self._samples[known].point for known in sizes]
+            if size > limits.useful_above and not is_useful(points, limits.useful_gain):
+                break
+            sample = self.sample(size)
+            if sizes and is_too_slow(sample, limits):
                 break
             sizes.append(size)
         failures = settle([(self, size) for size in sizes])
@@ -240,6 +234,37 @@ def settle(wanted: Iterable[tuple[Probe, int]]) -> dict[Probe, InvalidArtifact]:
                 failures[probe] = error
         going = [(p, size) for p, size in going if p not in failures and not p.settled(size)]
     return failures
+
+
+def is_settled(sample: Sample, limits: MeasureLimits) -> bool:
+    """Whether the median is known well enough, or it is time to stop; a batch too slow is."""
+    if is_too_slow(sample, limits):
+        return True
+    if sample.rounds < limits.rounds:
+        return False
+    return sample.half_width <= limits.precision or sample.rounds >= PATIENCE * limits.rounds
+
+
+def is_too_slow(sample: Sample, limits: MeasureLimits) -> bool:
+    """Whether one batch takes longer than the limits want."""
+    return sample.point.p50_ms / 1000 > limits.slowest_batch_s
+
+
+def is_useful(points: Sequence[LatencyPoint], gain: float) -> bool:
+    """Whether batches larger than the last of these can be expected to raise the throughput.
+
+    They can if it grew by more than ``gain`` over the last two doublings; one alone says little,
+    for kernels change with the shape.
+    """
+    if not points:
+        return True
+    last = points[-1]
+    before = [point for point in points if point.batch_size * 4 <= last.batch_size]
+    if not before:
+        return True
+    quarter = before[-1]
+    grown = last.batch_size * quarter.p50_ms / (quarter.batch_size * max(last.p50_ms, 1e-9))
+    return grown > 1 + gain
 
 
 def cores_for(threads: int, available: Sequence[int] | None = None) -> tuple[int, ...]:

@@ -40,12 +40,10 @@ class SandboxLimits:
     memory_mib: float = 8192
     """Beyond what the interpreter and its libraries need. On a CPU, of address space; with a GPU,
     whose driver maps far more than it uses, of what is resident."""
+    libraries_mib: float = 2048
+    """With a GPU: what an interpreter and its back end may keep resident without a model."""
     time_s: float = 600.0
     """Wall-clock time of one call."""
-
-
-LIBRARIES_MIB = 2048
-"""What an interpreter with a back end may keep resident without a model; torch with CUDA does."""
 
 
 class Sandbox:
@@ -176,7 +174,8 @@ class Sandbox:
                 if left_s <= 0:
                     raise TimeoutError
                 if not selector.select(min(left_s, _LOOK_S)):
-                    if _resident_mib(process.pid) > self._limits.memory_mib + LIBRARIES_MIB:
+                    limits = self._limits
+                    if _resident_mib(process.pid) > limits.memory_mib + limits.libraries_mib:
                         raise MemoryError
                     continue
                 piece = os.read(descriptor, 65_536)

@@ -8,7 +8,7 @@ median is has to be read from the differences between rounds.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf, sqrt
+from math import floor, inf, sqrt
 
 import numpy as np
 
@@ -114,12 +114,11 @@ def percentile_point(batch_size: int, times_s: Sequence[float]) -> LatencyPoint:
 def median_interval(times_s: Sequence[float]) -> tuple[float, float]:
     """A 95 % confidence interval of the median, free of any distribution.
 
-    The order statistics of ranks n/2 -+ 0.98 sqrt(n), by the normal approximation of the binomial
-    (Conover, Practical Nonparametric Statistics, 3.2); the extremes where there are too few.
+    From one order statistic to its mirror image, by the normal approximation of the binomial with
+    its correction for continuity (Conover, Practical Nonparametric Statistics, 3.2). Of less than
+    six times the extremes, which are less sure.
     """
     ordered = sorted(times_s)
     count = len(ordered)
-    reach = 0.98 * sqrt(count)
-    low = max(0, int(count / 2 - reach))
-    high = min(count - 1, int(count / 2 + reach))
-    return ordered[low], ordered[high]
+    low = max(0, floor((count - 1) / 2 - 0.98 * sqrt(count)))
+    return ordered[low], ordered[count - 1 - low]
