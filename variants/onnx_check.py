@@ -22,6 +22,8 @@ MIN_OPSET = 7
 """The oldest opset that ONNX Runtime guarantees to run."""
 
 _STANDARD = ("", "ai.onnx")
+_CLASSIC = "ai.onnx.ml"
+"""Trees, support vectors and other classic models; a part of the standard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,25 +53,39 @@ def check_model(path: Path, *, limits: OnnxLimits | None = None) -> OnnxInfo:
         InvalidArtifact: one sentence with the first reason; it names the file.
     """
     limits = limits or OnnxLimits()
-    size = check_file(path, limit_mib=limits.size_mib)
-    model = _parse(path)
-    _check_shape_of_model(path, model, limits)
-    _check_external_data(path, model)
-    opset = _check_opsets(path, model)
-    _check_operators(path, model, opset)
-    parameters = _check_initialisers(path, model)
-    model = _inferred(path, model)
+    check_file(path, limit_mib=limits.size_mib)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidArtifact(f"{path.name}: cannot be read: {error.strerror}") from error
+    return check_model_bytes(data, where=path.name, limits=limits)
+
+
+def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = None) -> OnnxInfo:
+    """``check_model`` for a model that is no file; sentences begin with ``where``.
+
+    Raises:
+        InvalidArtifact: one sentence with the first reason.
+    """
+    limits = limits or OnnxLimits()
+    model = _parse(where, data)
+    _check_shape_of_model(where, model, limits)
+    _check_external_data(where, model)
+    opset = _check_opsets(where, model)
+    _check_operators(where, model, opset)
+    parameters = _check_initialisers(where, model)
+    model = _inferred(where, model)
     held = {tensor.name for tensor in model.graph.initializer}
     inputs = tuple(
-        _spec(path, "input", value) for value in model.graph.input if value.name not in held
+        _spec(where, "input", value) for value in model.graph.input if value.name not in held
     )
-    outputs = tuple(_spec(path, "output", value) for value in model.graph.output)
+    outputs = tuple(_spec(where, "output", value) for value in model.graph.output)
     if not inputs:
-        raise InvalidArtifact(f"{path.name}: the model has no inputs")
+        raise InvalidArtifact(f"{where}: the model has no inputs")
     if not outputs:
-        raise InvalidArtifact(f"{path.name}: the model has no outputs")
+        raise InvalidArtifact(f"{where}: the model has no outputs")
     return OnnxInfo(
-        inputs=inputs, outputs=outputs, opset=opset, parameters=parameters, size_bytes=size
+        inputs=inputs, outputs=outputs, opset=opset, parameters=parameters, size_bytes=len(data)
     )
 
 
@@ -133,83 +149,90 @@ def describe(spec: TensorSpec) -> str:
     return f"{spec.dtype} [{', '.join(['batch', *map(str, spec.shape)])}]"
 
 
-def _parse(path: Path) -> Any:
+def _parse(where: str, data: bytes) -> Any:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
-        model = onnx.load(str(path), load_external_data=False)
-    except (DecodeError, OSError, ValueError) as error:
+        model = onnx.load_model_from_string(data)
+    except (DecodeError, ValueError) as error:
         raise InvalidArtifact(
-            f"{path.name}: is not an ONNX model, or only a part of one"
+            f"{where}: is not an ONNX model, or only a part of one"
         ) from error
     return model
 
 
-def _check_shape_of_model(path: Path, model: Any, limits: OnnxLimits) -> None:
+def _check_shape_of_model(where: str, model: Any, limits: OnnxLimits) -> None:
     # Almost any short text parses as an empty protobuf message.
     if not model.ir_version or not model.opset_import or not model.HasField("graph"):
-        raise InvalidArtifact(f"{path.name}: is not an ONNX model")
+        raise InvalidArtifact(f"{where}: is not an ONNX model")
     nodes = sum(1 for _ in _nodes(model))
     if nodes == 0:
-        raise InvalidArtifact(f"{path.name}: the model's graph is empty")
+        raise InvalidArtifact(f"{where}: the model's graph is empty")
     if nodes > limits.nodes:
         raise InvalidArtifact(
-            f"{path.name}: the model has {nodes} nodes, more than the {limits.nodes} allowed"
+            f"{where}: the model has {nodes} nodes, more than the {limits.nodes} allowed"
         )
     if model.training_info:
-        raise InvalidArtifact(f"{path.name}: is a training graph; export it for inference")
+        raise InvalidArtifact(f"{where}: is a training graph; export it for inference")
 
 
-def _check_external_data(path: Path, model: Any) -> None:
+def _check_external_data(where: str, model: Any) -> None:
     from onnx import TensorProto
 
     for tensor in _tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
             raise InvalidArtifact(
-                f"{path.name}: keeps tensor {tensor.name!r} in another file; "
+                f"{where}: keeps tensor {tensor.name!r} in another file; "
                 "save the model as one file"
             )
 
 
-def _check_opsets(path: Path, model: Any) -> int:
+def _check_opsets(where: str, model: Any) -> int:
     versions = {entry.domain: entry.version for entry in model.opset_import}
     # Exporters list domains that no node uses; only what is used matters.
     used = {node.domain for node in _nodes(model)}
-    foreign = sorted(domain for domain in used if domain not in _STANDARD)
+    foreign = sorted(domain for domain in used if domain not in (*_STANDARD, _CLASSIC))
     if foreign:
         raise InvalidArtifact(
-            f"{path.name}: uses operators of {foreign[0]!r}; only standard ONNX operators run here"
+            f"{where}: uses operators of {foreign[0]!r}; only standard ONNX operators run here"
         )
     if model.functions:
-        raise InvalidArtifact(f"{path.name}: defines functions of its own; export it inlined")
+        raise InvalidArtifact(f"{where}: defines functions of its own; export it inlined")
     opset = next((versions[domain] for domain in _STANDARD if domain in versions), None)
     if opset is None:
-        raise InvalidArtifact(f"{path.name}: does not say which ONNX opset it uses")
+        raise InvalidArtifact(f"{where}: does not say which ONNX opset it uses")
     if not MIN_OPSET <= opset <= MAX_OPSET:
         raise InvalidArtifact(
-            f"{path.name}: uses opset {opset}; it must be between {MIN_OPSET} and {MAX_OPSET}"
+            f"{where}: uses opset {opset}; it must be between {MIN_OPSET} and {MAX_OPSET}"
         )
+    if _CLASSIC in used and _CLASSIC not in versions:
+        raise InvalidArtifact(f"{where}: does not say which opset of {_CLASSIC} it uses")
     return int(opset)
 
 
-def _check_operators(path: Path, model: Any, opset: int) -> None:
+def _check_operators(where: str, model: Any, opset: int) -> None:
     import onnx
 
-    for kind in sorted({node.op_type for node in _nodes(model)}):
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    for domain, kind in sorted({(node.domain, node.op_type) for node in _nodes(model)}):
+        classic = domain == _CLASSIC
+        newest = versions[domain] if classic else opset
         try:
-            schema = onnx.defs.get_schema(kind, max_inclusive_version=opset, domain="")
+            schema = onnx.defs.get_schema(
+                kind, max_inclusive_version=newest, domain=domain if classic else ""
+            )
         except onnx.defs.SchemaError:
             raise InvalidArtifact(
-                f"{path.name}: uses the operator {kind!r}, which opset {opset} does not have"
+                f"{where}: uses the operator {kind!r}, which opset {newest} does not have"
             ) from None
         if schema.deprecated:
             raise InvalidArtifact(
-                f"{path.name}: uses the operator {kind!r}, which opset {opset} has withdrawn"
+                f"{where}: uses the operator {kind!r}, which opset {newest} has withdrawn"
             )
 
 
-def _check_initialisers(path: Path, model: Any) -> int:
+def _check_initialisers(where: str, model: Any) -> int:
     """Number of parameters, once all of them are readable and finite."""
     from onnx import numpy_helper
 
@@ -219,16 +242,16 @@ def _check_initialisers(path: Path, model: Any) -> int:
             values = numpy_helper.to_array(tensor)
         except Exception as error:  # malformed tensors fail in many ways
             raise InvalidArtifact(
-                f"{path.name}: tensor {tensor.name!r} does not hold what it declares"
+                f"{where}: tensor {tensor.name!r} does not hold what it declares"
             ) from error
         # -inf is a common mask; NaN never is, and an infinite weight shows in the trial run.
         if values.dtype.kind in "fc" and np.isnan(values).any():
-            raise InvalidArtifact(f"{path.name}: tensor {tensor.name!r} contains NaN")
+            raise InvalidArtifact(f"{where}: tensor {tensor.name!r} contains NaN")
         parameters += values.size
     return parameters
 
 
-def _inferred(path: Path, model: Any) -> Any:
+def _inferred(where: str, model: Any) -> Any:
     """The model with output shapes filled in, after the checker has passed it."""
     import onnx
 
@@ -237,11 +260,11 @@ def _inferred(path: Path, model: Any) -> Any:
         return onnx.shape_inference.infer_shapes(model, strict_mode=True)
     except Exception as error:  # the bindings raise several types
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
-        raise InvalidArtifact(f"{path.name}: is not a valid ONNX model: {reason}") from error
+        raise InvalidArtifact(f"{where}: is not a valid ONNX model: {reason}") from error
 
 
-def _spec(path: Path, side: str, value: Any) -> TensorSpec:
-    where = f"{path.name}: {side} {value.name!r}"
+def _spec(file: str, side: str, value: Any) -> TensorSpec:
+    where = f"{file}: {side} {value.name!r}"
     if not value.type.HasField("tensor_type"):
         raise InvalidArtifact(f"{where} is not a tensor")
     tensor = value.type.tensor_type
