@@ -21,6 +21,9 @@ MAX_OPSET = 26
 MIN_OPSET = 7
 """The oldest opset that ONNX Runtime guarantees to run."""
 
+DTYPES = {1: "float32", 11: "float64", 7: "int64", 6: "int32", 2: "uint8", 9: "bool"}
+"""ONNX's numbers of the element types that a task may have."""
+
 _STANDARD = ("", "ai.onnx")
 _CLASSIC = "ai.onnx.ml"
 """Trees, support vectors and other classic models; a part of the standard."""
@@ -156,9 +159,7 @@ def _parse(where: str, data: bytes) -> Any:
     try:
         model = onnx.load_model_from_string(data)
     except (DecodeError, ValueError) as error:
-        raise InvalidArtifact(
-            f"{where}: is not an ONNX model, or only a part of one"
-        ) from error
+        raise InvalidArtifact(f"{where}: is not an ONNX model, or only a part of one") from error
     return model
 
 
@@ -183,8 +184,7 @@ def _check_external_data(where: str, model: Any) -> None:
     for tensor in _tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
             raise InvalidArtifact(
-                f"{where}: keeps tensor {tensor.name!r} in another file; "
-                "save the model as one file"
+                f"{where}: keeps tensor {tensor.name!r} in another file; save the model as one file"
             )
 
 
@@ -291,19 +291,12 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
 def _dtype(where: str, element: int) -> str:
     from onnx import TensorProto
 
-    names = {
-        TensorProto.FLOAT: "float32",
-        TensorProto.DOUBLE: "float64",
-        TensorProto.INT64: "int64",
-        TensorProto.INT32: "int32",
-        TensorProto.UINT8: "uint8",
-        TensorProto.BOOL: "bool",
-    }
-    if element not in names:
-        known = ", ".join(names.values())
-        kind = TensorProto.DataType.Name(element) if element else "undeclared"
-        raise InvalidArtifact(f"{where} has type {kind.lower()}; it must be one of {known}")
-    return names[element]
+    if element not in DTYPES:
+        known = ", ".join(DTYPES.values())
+        kinds = {number: name.lower() for name, number in TensorProto.DataType.items()}
+        kind = kinds.get(element, str(element)) if element else "undeclared"
+        raise InvalidArtifact(f"{where} has type {kind}; it must be one of {known}")
+    return DTYPES[element]
 
 
 def _graphs(model: Any) -> Iterator[Any]:
