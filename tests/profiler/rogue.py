@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -13,6 +14,13 @@ def main() -> None:
             os.abort()
         elif method == "hang":
             time.sleep(600)
+        elif method == "swell":
+            held = bytearray(os.urandom(1 << 20)) * 300
+            time.sleep(600)
+            print(len(held))
+        elif method == "spawn":
+            child = subprocess.Popen(["sleep", "600"])
+            print(json.dumps({"result": {"pid": child.pid}}), flush=True)
         elif method == "leave":
             os._exit(3)
         elif method == "babble":

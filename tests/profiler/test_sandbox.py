@@ -44,6 +44,23 @@ def test_a_child_that_hangs_is_killed_by_its_pid() -> None:
             sandbox.call("work", {}, subject="m")
 
 
+def test_with_a_gpu_what_is_resident_is_watched() -> None:
+    limits = SandboxLimits(memory_mib=100, libraries_mib=100)
+    with Sandbox(limits, gpu=True, module=ROGUE) as sandbox:
+        pid = sandbox.pid
+        with pytest.raises(InvalidArtifact, match="m: needs more than the 100 MiB of a trial"):
+            sandbox.call("swell", {}, subject="m")
+        assert not psutil.pid_exists(pid)
+
+
+def test_what_a_child_has_started_ends_with_it() -> None:
+    """A back end that compiles starts compilers."""
+    with rogue() as sandbox:
+        started = psutil.Process(sandbox.call("spawn", {}, subject="m")["pid"])
+    gone, _ = psutil.wait_procs([started], timeout=10)
+    assert gone or started.status() == psutil.STATUS_ZOMBIE
+
+
 def test_an_exception_outside_ends_the_child() -> None:
     pids: list[int] = []
 
