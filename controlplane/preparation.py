@@ -5,14 +5,14 @@ folder that is given.
 """
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from controlplane.profiling import profile_variant
+from controlplane.building import Building, BuiltVariant, Sources, kinds_to_build
+from controlplane.measuring import Bench, Measured, Measuring
+from controlplane.meter import Meter
 from controlplane.registration_types import (
     Prepared,
     RegistrationLimits,
@@ -23,37 +23,21 @@ from profiler.accuracy import METRICS
 from profiler.child import tensor_specs
 from profiler.evaluation import LabelledRows, read_rows, split_for_calibration
 from profiler.sandbox import Sandbox, SandboxLimits
-from variants.builders import BUILDERS, make_builder, variant_name
+from variants.builders import make_builder, variant_name
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
-from variants.onnx_check import OnnxInfo, check_file, check_signature, describe
+from variants.onnx_check import OnnxInfo, check_signature, describe
 from variants.types import (
     DeviceKind,
     Digest,
     ModelVersion,
-    Profile,
     Registration,
     Slo,
     Task,
     TaskName,
-    Variant,
 )
 
-Step = Callable[[str, str, bool], None]
-"""Told of a step, its message, and whether it is a new one."""
-
-
-def steps_per_version(device_kinds: int) -> int:
-    """How many new steps preparing one version announces."""
-    return 1 + len(BUILDERS) * (1 + device_kinds)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Built:
-    """A variant that was built and is about to be measured."""
-
-    kind: str
-    variant: Variant
-    path: Path
+STEPS_EXPECTED = 4
+"""Builds and measurements that are expected of a version before it is known what can be built."""
 
 
 class Preparation:
@@ -63,15 +47,17 @@ class Preparation:
         self,
         request: RegistrationRequest,
         device_kinds: tuple[DeviceKind, ...],
-        step: Step,
+        meter: Meter,
         limits: RegistrationLimits,
+        *,
+        teacher: Path | None = None,
     ) -> None:
+        """``teacher`` is a model of the task that others may learn from, as ONNX."""
         self._request = request
         self._kinds = device_kinds
-        self._step = step
+        self._meter = meter
         self._limits = limits
-        self._sandbox_limits = SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)
-        self._skipped: list[SkippedVariant] = []
+        self._teacher = teacher
 
     def prepare(
         self, version: ModelVersion, source: Path, known: Task | None, folder: Path
@@ -81,137 +67,97 @@ class Preparation:
         copy = folder / source.name
         if _copy(source, copy) != version.source:
             raise InvalidArtifact(f"{source.name}: changed while it was read")
-        self._skipped = []
-        with Sandbox(self._sandbox_limits) as sandbox:
-            self._step("check", f"checking {source.name}", True)
-            info = _info(
-                sandbox.call(
-                    "check",
-                    {"path": str(copy), "size_mib": self._limits.model_mib},
-                    subject=version.label,
-                )
-            )
-            task = _task(self._request, info, known, where=source.name)
-            rows, calibration = self._rows(task)
-            data, calibration_data = folder / "rows.npz", folder / "calibration.npz"
-            rows.save(data)
-            calibration.save(calibration_data)
-            built = self._build(sandbox, version, copy, calibration_data, folder)
-        variants: list[Variant] = []
-        profiles: list[Profile] = []
-        paths: list[Path] = [copy]
-        for one in built:
-            try:
-                variant, profiled = self._measure(one, task, data, len(rows))
-            except InvalidArtifact as error:
-                self._skip(one.kind, one.variant.name, error)
-                continue
-            variants.append(variant)
-            profiles += profiled
-            paths.append(one.path)
+        self._meter.begin("check", f"checking {source.name}")
+        info, onnx = self._check(version, copy, folder)
+        task = _task(self._request, info, known, where=source.name)
+        rows, calibration = self._rows(task)
+        data = folder / "rows.npz"
+        rows.save(data)
+        sources = Sources(
+            onnx=onnx,
+            program=None if onnx == copy else copy,
+            calibration=calibration,
+            training=self._training(task, rows),
+            teacher=self._teacher,
+            floor=task.slo.accuracy,
+        )
+        gpu = any(kind.gpu is not None for kind in self._kinds)
+        chosen, left_out = kinds_to_build(self._request.kinds, sources.has, gpu=gpu)
+        self._meter.expect(len(chosen) * (1 + len(self._kinds)) - STEPS_EXPECTED)
+        skipped = [
+            SkippedVariant(name=variant_name(version.model, version.version, kind), reason=reason)
+            for kind, reason in left_out
+        ]
+        built, not_built = Building(version, sources, folder, self._limits).build(
+            chosen, self._meter
+        )
+        measured, not_measured = self._measure(built, task, data)
+        variants = {one.variant.name: one.variant for one in measured}
         registration = Registration(
             task=task,
             version=version,
-            variants=tuple(variants),
-            profiles=tuple(profiles),
+            variants=tuple(variants.values()),
+            profiles=tuple(one.profile for one in measured),
             device_kinds=self._kinds,
         )
         return Prepared(
-            registration=registration, artifacts=tuple(paths), skipped=tuple(self._skipped)
+            registration=registration,
+            artifacts=(copy, *dict.fromkeys(one.path for one in measured)),
+            skipped=(*skipped, *not_built, *not_measured),
         )
+
+    def _check(self, version: ModelVersion, copy: Path, folder: Path) -> tuple[OnnxInfo, Path]:
+        """What the model says of itself, and its ONNX: the file, or what an archive carries."""
+        onnx = copy if copy.suffix != ".pt2" else folder / "source.onnx"
+        with Sandbox(
+            SandboxLimits(memory_mib=self._limits.trial_mib, time_s=self._limits.trial_s)
+        ) as sandbox:
+            found = sandbox.call(
+                "check",
+                {
+                    "path": str(copy),
+                    "size_mib": self._limits.model_mib,
+                    "onnx": "" if onnx == copy else str(onnx),
+                },
+                subject=version.label,
+            )
+        return _info(found), onnx
 
     def _rows(self, task: Task) -> tuple[LabelledRows, LabelledRows]:
         """Evaluation rows and calibration rows; no row is in both."""
         request = self._request
-        rows = read_rows(request.evaluation, task.inputs, classes=task.outputs[0].shape[0])
+        classes = task.outputs[0].shape[0]
+        rows = read_rows(request.evaluation, task.inputs, classes=classes)
         if request.calibration is None:
             calibration, rows = split_for_calibration(rows, request.evaluation)
             return rows, calibration
-        calibration = read_rows(request.calibration, task.inputs)
-        unseen = _rows_not_in(rows, calibration)
-        if not len(unseen):
-            raise InvalidArtifact(
-                f"{request.calibration.name}: all its rows are evaluation rows, "
-                "which would measure what they have shaped"
-            )
-        return rows, unseen
+        calibration = read_rows(request.calibration, task.inputs, classes=classes, unlabelled=True)
+        return rows, _unseen(
+            calibration, rows, request.calibration, "measure what they have shaped"
+        )
 
-    def _build(
-        self, sandbox: Sandbox, version: ModelVersion, source: Path, data: Path, folder: Path
-    ) -> list[_Built]:
-        built: list[_Built] = []
-        for kind in BUILDERS:
-            name = variant_name(version.model, version.version, kind)
-            target = folder / f"{kind}.onnx"
-            self._step("build", f"building {name}", True)
-            builder = make_builder(kind)
-            try:
-                sandbox.call(
-                    "build",
-                    {
-                        "kind": kind,
-                        "source": str(source),
-                        "target": str(target),
-                        "calibration": str(data),
-                        "program": "",
-                        "training": "",
-                        "teacher": "",
-                        "floor": None,
-                    },
-                    subject=name,
-                )
-            except InvalidArtifact as error:
-                self._skip(kind, name, error)
-                continue
-            size = check_file(target, limit_mib=2 * self._limits.model_mib)
-            variant = Variant(
-                task=version.task,
-                name=name,
-                model=version.model,
-                version=version.version,
-                runtime=builder.runtime,
-                precision=builder.precision,
-                artifact=digest_of(target, 2 * self._limits.model_mib),
-                size_bytes=size,
-                accuracy=0.0,
-                accuracy_rows=0,
-            )
-            built.append(_Built(kind=kind, variant=variant, path=target))
-        return built
-
-    def _skip(self, kind: str, name: str, error: InvalidArtifact) -> None:
-        """Go on without a variant. The first kind is the model itself: it cannot be missing."""
-        if kind == next(iter(BUILDERS)):
-            raise InvalidArtifact(error.message) from error
-        reason = error.message.removeprefix(f"{name}: ")
-        self._skipped.append(SkippedVariant(name=name, reason=reason))
+    def _training(self, task: Task, rows: LabelledRows) -> LabelledRows | None:
+        """Rows to train on, if there are any; no evaluation row is among them."""
+        path = self._request.training
+        if path is None:
+            return None
+        training = read_rows(path, task.inputs, classes=task.outputs[0].shape[0])
+        return _unseen(training, rows, path, "be measured on what it has learnt by heart")
 
     def _measure(
-        self, built: _Built, task: Task, data: Path, rows: int
-    ) -> tuple[Variant, list[Profile]]:
-        """The variant with its accuracy, and its profile on every device kind."""
-        variant = built.variant
-        profiles: list[Profile] = []
+        self, built: list[BuiltVariant], task: Task, data: Path
+    ) -> tuple[list[Measured], list[SkippedVariant]]:
+        """Profiles on every device kind; accuracy comes from the first that can run a variant."""
+        measured: list[Measured] = []
+        skipped: dict[str, SkippedVariant] = {}
         for kind in self._kinds:
-            message = f"measuring {variant.name} on {kind.name}"
-            self._step("measure", message, True)
-            profile, accuracy = profile_variant(
-                variant,
-                task,
-                built.path,
-                kind,
-                data,
-                self._limits,
-                labelled=not profiles,
-                announce=self._teller("measure", message),
-            )
-            if accuracy is not None:
-                variant = replace(variant, accuracy=accuracy, accuracy_rows=rows)
-            profiles.append(profile)
-        return variant, profiles
-
-    def _teller(self, step: str, message: str) -> Callable[[str], None]:
-        return lambda text: self._step(step, f"{message}: {text}", False)
+            fitting = [one for one in built if make_builder(one.kind).gpu == (kind.gpu is not None)]
+            with Bench(task, kind, data, self._limits) as bench:
+                measuring = Measuring(bench, self._meter, data.parent)
+                found, failed = measuring.measure(fitting, [one.variant for one in measured])
+            measured += found
+            skipped |= {one.name: one for one in failed}
+        return measured, list(skipped.values())
 
 
 def _task(request: RegistrationRequest, info: OnnxInfo, known: Task | None, *, where: str) -> Task:
@@ -264,23 +210,26 @@ def _info(values: dict[str, Any]) -> OnnxInfo:
     )
 
 
-def _rows_not_in(evaluation: LabelledRows, calibration: LabelledRows) -> LabelledRows:
-    """The calibration rows that are no evaluation rows; data sets often repeat themselves."""
+def _unseen(
+    others: LabelledRows, evaluation: LabelledRows, path: Path, consequence: str
+) -> LabelledRows:
+    """The rows that are no evaluation rows; data sets often repeat themselves.
+
+    Raises:
+        InvalidArtifact: none is left.
+    """
 
     def keys(rows: LabelledRows) -> list[bytes]:
         arrays = [rows.inputs[name] for name in sorted(rows.inputs)]
         return [b"".join(array[i].tobytes() for array in arrays) for i in range(len(rows))]
 
     seen = set(keys(evaluation))
-    kept = [index for index, key in enumerate(keys(calibration)) if key not in seen]
-    return calibration.take(np.array(kept, dtype=np.int64))
-
-
-def digest_of(path: Path, limit_mib: float) -> Digest:
-    """SHA-256 of a plain file of at most that size."""
-    check_file(path, limit_mib=limit_mib)
-    with path.open("rb") as file:
-        return Digest(hashlib.file_digest(file, "sha256").hexdigest())
+    kept = [index for index, key in enumerate(keys(others)) if key not in seen]
+    if not kept:
+        raise InvalidArtifact(
+            f"{path.name}: all its rows are evaluation rows, which would {consequence}"
+        )
+    return others.take(np.array(kept, dtype=np.int64))
 
 
 def _copy(source: Path, target: Path) -> Digest:

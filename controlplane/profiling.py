@@ -1,18 +1,22 @@
-"""Measuring one variant on one device kind, in a sandboxed process; and those not measured yet."""
+"""Profiles that are missing or not true any more, and measuring them.
+
+A machine that is sliced anew has new device kinds; a library that was updated makes profiles stale;
+live latency may contradict them; and a prediction that queries rely on wants to be measured.
+"""
 
 import tempfile
-from collections.abc import Callable
-from dataclasses import asdict
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from controlplane.measuring import Bench
+from controlplane.meter import Meter
 from controlplane.registration_types import Progress, RegistrationLimits
-from profiler.evaluation import LABELS
-from profiler.host import fingerprint
-from profiler.probe import Probe
+from profiler.host import LIBRARIES, fingerprint, is_stale
 from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog
 from variants.errors import InvalidArtifact
@@ -21,104 +25,137 @@ from variants.types import (
     CatalogSnapshot,
     DeviceKind,
     Profile,
+    ProfileSource,
+    ProfilingRequest,
     Stage,
     Task,
     Variant,
 )
 
 
-def profile_variant(
-    variant: Variant,
-    task: Task,
-    path: Path,
-    kind: DeviceKind,
-    data: Path,
-    limits: RegistrationLimits,
+class Cause(StrEnum):
+    """Why a profile is to be measured, the most pressing first."""
+
+    MISSING = "missing"
+    REQUESTED = "requested"
+    STALE = "stale"
+    PREDICTED = "predicted"
+    ASKED = "asked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A profile that is to be measured."""
+
+    variant: Variant
+    kind: DeviceKind
+    cause: Cause
+    reason: str
+    """One clause."""
+
+
+def wanted(
+    catalog: CatalogSnapshot,
+    kinds: Iterable[DeviceKind],
+    requests: Iterable[ProfilingRequest] = (),
     *,
-    labelled: bool = False,
-    announce: Callable[[str], None] = lambda _: None,
-) -> tuple[Profile, float | None]:
-    """Measure a variant as a worker of ``kind`` would run it; with labels, its accuracy as well.
+    host: Callable[..., str] = fingerprint,
+) -> list[Wanted]:
+    """What to measure on these device kinds, for variants that answer, the most pressing first.
 
-    ``data`` is an ``.npz`` with an array per input, and ``labels`` where ``labelled``. Each call
-    has a process of its own: what one variant leaves in memory must not be another's.
-
-    Raises:
-        InvalidArtifact: it crashed, hung, took too much memory or gave what is not finite.
+    ``host`` gives this machine's fingerprint for the libraries of a runtime.
     """
-    with Probe(
-        _load_spec(variant, task, path),
-        threads=kind.cores,
-        data=data,
-        limits=limits.measure,
-        memory_mib=limits.trial_mib,
-        time_s=limits.trial_s,
-        announce=announce,
-    ) as probe:
-        announce(f"measuring batches of up to {limits.measure.batch_sizes[-1]}")
-        points = probe.curve()
-        found = probe.figures
-        judgement = probe.judge(LABELS, metric=task.metric) if labelled else None
-    profile = Profile(
-        task=task.name,
-        variant=variant.name,
-        device_kind=kind.name,
-        points=points,
-        memory_mib=found.memory_mib,
-        load_s=found.load_s,
-        cold_load_s=found.cold_load_s,
-        host=fingerprint("onnxruntime"),
-        measured_at=now(),
-    )
-    return profile, None if judgement is None else judgement.accuracy
+    profiles = {(p.task, p.variant, p.device_kind): p for p in catalog.profiles}
+    asked = {(r.task, r.variant, r.device_kind): r.reason for r in requests}
+    serving = {
+        (v.task, v.model, v.version)
+        for v in catalog.versions
+        if v.stage in (Stage.LIVE, Stage.CANARY)
+    }
+    hosts: dict[str, str] = {}
+    found: list[Wanted] = []
+    for variant in catalog.variants:
+        if (variant.task, variant.model, variant.version) not in serving:
+            continue
+        if variant.runtime not in hosts:
+            hosts[variant.runtime] = host(*LIBRARIES.get(variant.runtime, ()))
+        for kind in kinds:
+            key = (*variant.key, kind.name)
+            if not runs_on(variant, kind):
+                continue
+            cause = _cause(profiles.get(key), asked.get(key), hosts[variant.runtime])
+            if cause is not None:
+                found.append(Wanted(variant=variant, kind=kind, cause=cause[0], reason=cause[1]))
+    order = list(Cause)
+    return sorted(found, key=lambda one: order.index(one.cause))
 
 
-def unprofiled(catalog: CatalogSnapshot, kinds: tuple[DeviceKind, ...]) -> int:
-    """How many profiles of answering variants are missing on these device kinds."""
-    return len(_missing(catalog, kinds))
+def runs_on(variant: Variant, kind: DeviceKind) -> bool:
+    """Whether a variant has business on a device kind.
+
+    One with fewer threads is another variant only where there are more cores than that.
+    """
+    if variant.gpu != (kind.gpu is not None):
+        return False
+    return variant.gpu or int(variant.options.get("threads", 0)) < kind.cores
 
 
-def profile_missing(
+def _cause(profile: Profile | None, request: str | None, host: str) -> tuple[Cause, str] | None:
+    if profile is None:
+        return Cause.MISSING, "was never measured here"
+    if profile.source is ProfileSource.EXACT:
+        return None
+    if request is not None:
+        return Cause.REQUESTED, request
+    changed = is_stale(profile.host, host)
+    if changed is not None:
+        return Cause.STALE, changed
+    if profile.source is ProfileSource.PREDICTED:
+        return Cause.PREDICTED, "its latency was predicted"
+    return None
+
+
+def measure_wanted(
+    list_of: Iterable[Wanted],
     catalog: Catalog,
     store: ArtifactStore,
-    kinds: tuple[DeviceKind, ...],
     progress: Callable[[Progress], None] = lambda _: None,
     *,
     limits: RegistrationLimits | None = None,
 ) -> tuple[int, tuple[str, ...]]:
-    """Measure answering variants on the device kinds that they have no profile on.
+    """Measure profiles and keep each as soon as it is there: an interrupt loses one.
 
-    A machine that is sliced anew has new device kinds. Each profile is kept as soon as it is
-    measured, so an interrupt loses one measurement. Rows are made up, uniform in [0, 1): latency
-    and memory hardly depend on values.
+    Rows are made up, uniform in [0, 1): latency and memory hardly depend on values.
 
     Returns how many were measured, and one sentence for each variant that could not be.
 
     Raises:
         StateUnavailable: catalog or store cannot be reached.
     """
-    snapshot = catalog.snapshot()
-    missing = _missing(snapshot, kinds)
-    tasks = {task.name: task for task in snapshot.tasks}
+    work_list = list(list_of)
+    tasks = {task.name: task for task in catalog.snapshot().tasks}
+    meter = Meter(progress, total=len(work_list))
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="modelless-") as work:
-        for index, (variant, kind) in enumerate(missing):
+        for one in work_list:
+            variant, kind = one.variant, one.kind
             task = tasks[variant.task]
             data = Path(work) / f"{task.name}.npz"
             if not data.exists():
                 np.savez(data, **made_up_rows(task))
-            message = f"measuring {variant.name} on {kind.name}"
-            progress(Progress(step="measure", done=index, total=len(missing), message=message))
+            meter.begin("measure", f"measuring {variant.name} on {kind.name}")
+            path = store.path(variant.artifact)
             try:
-                profile, _ = profile_variant(
-                    variant, task, store.path(variant.artifact), kind, data,
-                    limits or RegistrationLimits(),
-                )  # fmt: skip
+                with Bench(task, kind, data, limits or RegistrationLimits()) as bench:
+                    points = bench.probe(variant, path).curve()
+                    profile = bench.profile(variant, points, variant)
             except InvalidArtifact as error:
                 failures.append(error.message)
                 continue
             catalog.put_profiles((profile,), (kind,))
-    return len(missing) - len(failures), tuple(failures)
+        if work_list:
+            meter.finish("measure", "measured")
+    return len(work_list) - len(failures), tuple(failures)
 
 
 def made_up_rows(task: Task) -> dict[str, Any]:
@@ -126,40 +163,3 @@ def made_up_rows(task: Task) -> dict[str, Any]:
     draw = np.random.default_rng(0)
     rows = max(PROFILE_BATCH_SIZES)
     return {spec.name: draw.random((rows, *spec.shape)).astype(spec.dtype) for spec in task.inputs}
-
-
-def _missing(
-    catalog: CatalogSnapshot, kinds: tuple[DeviceKind, ...]
-) -> list[tuple[Variant, DeviceKind]]:
-    profiled = {(p.task, p.variant, p.device_kind) for p in catalog.profiles}
-    answering = {
-        (v.task, v.model, v.version)
-        for v in catalog.versions
-        if v.stage in (Stage.LIVE, Stage.CANARY)
-    }
-    return [
-        (variant, kind)
-        for variant in catalog.variants
-        for kind in kinds
-        if (variant.task, variant.model, variant.version) in answering
-        and (variant.task, variant.name, kind.name) not in profiled
-    ]
-
-
-def _load_spec(variant: Variant, task: Task, path: Path) -> dict[str, Any]:
-    """What ``profiler.child.load_spec`` reads."""
-    return {
-        "task": task.name,
-        "variant": variant.name,
-        "runtime": variant.runtime,
-        "artifact": variant.artifact,
-        "path": str(path),
-        "inputs": [asdict(spec) for spec in task.inputs],
-        "outputs": [asdict(spec) for spec in task.outputs],
-        "options": list(variant.options.items()),
-    }
-
-
-def now() -> str:
-    """This moment in UTC, as the catalog writes it."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from controlplane.preparation import Preparation, digest_of, steps_per_version
-from controlplane.profiling import now
+from controlplane.building import REFERENCE, digest_of
+from controlplane.measuring import now
+from controlplane.meter import Meter
+from controlplane.preparation import STEPS_EXPECTED, Preparation
 from controlplane.registration_types import (
     Prepared,
     Progress,
@@ -77,15 +79,17 @@ def register(
             f"{request.task!r} cannot be a task's name: lower-case letters, digits, dots, dashes "
             "and underscores can"
         )
-    kinds = tuple(kind for kind in device_kinds if kind.gpu is None)
-    if not kinds:
+    kinds = tuple(sorted(device_kinds, key=lambda kind: kind.gpu is not None))
+    if not kinds or kinds[0].gpu is not None:
         raise InvalidInput("there is no CPU device kind to measure on")
     files = find_model_files(request.path, request.model)
     snapshot = catalog.snapshot()
     digests = {file: digest_of(file.path, limits.model_mib) for file in files}
     new, unchanged = _sort_out(files, digests, snapshot, task_name)
-    meter = _Meter(progress, total=len(new) * (steps_per_version(len(kinds)) + 1))
-    preparation = Preparation(request, kinds, meter.tell, limits)
+    meter = Meter(progress, total=len(new) * (2 + STEPS_EXPECTED))
+    preparation = Preparation(
+        request, kinds, meter, limits, teacher=_teacher(task_name, snapshot, store)
+    )
     task = next((task for task in snapshot.tasks if task.name == task_name), None)
     prepared: list[Prepared] = []
     with tempfile.TemporaryDirectory(prefix="modelless-", dir=scratch) as work:
@@ -113,25 +117,15 @@ def register(
     )
 
 
-class _Meter:
-    """Counts steps and passes them on."""
-
-    def __init__(self, progress: Callable[[Progress], None], *, total: int) -> None:
-        self._progress = progress
-        self._total = total
-        self._begun = 0
-
-    def tell(self, step: str, message: str, begins: bool) -> None:
-        self._begun += begins
-        done = min(max(0, self._begun - 1), self._total)
-        self._progress(Progress(step=step, done=done, total=self._total, message=message))
-
-    def finish(self, step: str, message: str) -> None:
-        self._progress(Progress(step=step, done=self._total, total=self._total, message=message))
+def _teacher(task: TaskName, catalog: CatalogSnapshot, store: ArtifactStore) -> Path | None:
+    """The task's most accurate model as it was handed in; None when there is none."""
+    known = [v for v in catalog.variants if v.task == task and v.name.endswith(f"-{REFERENCE}")]
+    best = max(known, key=lambda variant: (variant.accuracy, variant.name), default=None)
+    return None if best is None else store.path(best.artifact)
 
 
 def _commit(
-    prepared: Sequence[Prepared], catalog: Catalog, store: ArtifactStore, meter: _Meter
+    prepared: Sequence[Prepared], catalog: Catalog, store: ArtifactStore, meter: Meter
 ) -> None:
     """Store the artifacts and write the catalog, or remove what was stored."""
     present = set(store.digests())
@@ -139,7 +133,7 @@ def _commit(
     try:
         for one in prepared:
             version = one.registration.version
-            meter.tell("store", f"storing {version.label}", True)
+            meter.begin("store", f"storing {version.label}")
             # Noted before the first byte is written: an interrupt can come at any point.
             added |= {version.source, *(v.artifact for v in one.registration.variants)} - present
             for path in one.artifacts:

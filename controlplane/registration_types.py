@@ -16,6 +16,10 @@ class RegistrationRequest:
     task: str
     evaluation: Path
     """An ``.npz`` with one array per input and integer ``labels``."""
+    kinds: tuple[str, ...] | None = None
+    """Kinds of variants to build besides the model itself; else all that can be built here."""
+    training: Path | None = None
+    """Rows that the model was trained on, with labels: for pruning and distillation."""
     calibration: Path | None = None
     """Rows to quantise with; without it some of the evaluation rows, which then measure nothing."""
     labels: tuple[str, ...] | None = None

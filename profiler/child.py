@@ -47,10 +47,21 @@ Announce = Callable[[str], None]
 
 
 def check(arguments: Arguments, announce: Announce) -> dict[str, Any]:
-    """``path``, ``size_mib`` to what the file says of itself."""
+    """``path``, ``size_mib`` to what the model says of itself.
+
+    ``path`` is a ``torch.export`` archive if ``onnx`` is given: where its ONNX is written to.
+    """
     limits = OnnxLimits(size_mib=arguments["size_mib"])
-    info = check_model(Path(arguments["path"]), limits=limits)
-    return asdict(info)
+    path = Path(arguments["path"])
+    if arguments["onnx"]:
+        from variants.archive_check import ArchiveLimits, check_archive, extract_onnx
+
+        archive_limits = ArchiveLimits(size_mib=2 * limits.size_mib, onnx=limits)
+        check_archive(path, limits=archive_limits)
+        onnx = Path(arguments["onnx"])
+        extract_onnx(path, onnx, limits=archive_limits)
+        path = onnx
+    return asdict(check_model(path, limits=limits))
 
 
 def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:

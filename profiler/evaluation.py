@@ -55,9 +55,12 @@ def read_rows(
     inputs: tuple[TensorSpec, ...],
     *,
     classes: int | None = None,
+    unlabelled: bool = False,
     max_mib: float = MAX_MIB,
 ) -> LabelledRows:
     """Rows for a task's inputs; with ``classes``, labels in ``[0, classes)`` are required too.
+
+    ``unlabelled`` rows may come with labels or without.
 
     Floats are cast to the task's precision and integers to floats; nothing else is converted.
 
@@ -68,6 +71,9 @@ def read_rows(
     if any(spec.name == LABELS for spec in inputs):
         raise InvalidArtifact(f"{path.name}: an input is called 'labels', where the labels go")
     needed = [spec.name for spec in inputs] + ([LABELS] if classes is not None else [])
+    if unlabelled and LABELS not in arrays:
+        classes = None
+        needed.remove(LABELS)
     missing = [name for name in needed if name not in arrays]
     if missing:
         has = ", ".join(sorted(arrays)) or "nothing"
@@ -97,8 +103,7 @@ def split_for_calibration(rows: LabelledRows, path: Path) -> tuple[LabelledRows,
         )
     order = np.random.default_rng(0).permutation(len(rows))
     count = min(CALIBRATION_ROWS, int(len(rows) * CALIBRATION_SHARE))
-    unlabelled = LabelledRows(inputs=rows.inputs, labels=None)
-    return unlabelled.take(np.sort(order[:count])), rows.take(np.sort(order[count:]))
+    return rows.take(np.sort(order[:count])), rows.take(np.sort(order[count:]))
 
 
 def _read_arrays(path: Path, max_mib: float) -> dict[str, NDArray[Any]]:

@@ -158,6 +158,11 @@ class Variant:
     def model_version(self) -> str:
         return f"{self.model}-v{self.version}"
 
+    @property
+    def gpu(self) -> bool:
+        """Whether it runs on GPUs only; all others run on CPUs only."""
+        return self.runtime == "tensorrt" or "provider" in self.options
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyPoint:

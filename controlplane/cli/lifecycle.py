@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -154,7 +155,7 @@ def _run(settings: Settings, example: str | None) -> None:
         store = FileArtifactStore(settings.artifacts_dir)
         if example:
             _make_example(settings, catalog, store)
-        _profile_missing(settings, catalog, store)
+        _profile_wanted(settings, catalog, store)
         known = catalog.snapshot()
         catalog.close()
         keeper.start()
@@ -196,19 +197,24 @@ def _make_example(settings: Settings, catalog: "Catalog", store: "ArtifactStore"
         done(f"task digits: {count} variants, {how}")
 
 
-def _profile_missing(settings: Settings, catalog: "Catalog", store: "ArtifactStore") -> None:
-    """Measure what has no profile on the device kind that this machine is sliced into now."""
+def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStore") -> None:
+    """Measure what has no true profile on the device kind that this machine is sliced into now."""
     from controlplane.machine import machine_kinds
-    from controlplane.profiling import profile_missing, unprofiled
+    from controlplane.profiling import Cause, measure_wanted, wanted
 
-    kinds = machine_kinds(settings)
-    if not unprofiled(catalog.snapshot(), kinds):
+    requests = catalog.profiling_requests()
+    found = wanted(catalog.snapshot(), machine_kinds(settings), requests)
+    pressing = [one for one in found if one.cause is not Cause.PREDICTED]
+    if not pressing:
         return
     began = time.monotonic()
     with _progress("Profiles") as show:
-        measured, failures = profile_missing(catalog, store, kinds, show)
+        measured, failures = measure_wanted(pressing, catalog, store, show)
     with _step("Profiles", time.monotonic() - began) as done:
-        done(f"{measured} variants measured on {settings.device_kind}, where they had not been")
+        causes = ", ".join(
+            f"{n} {cause}" for cause, n in Counter(o.cause for o in pressing).items()
+        )
+        done(f"{measured} variants measured on {settings.device_kind} ({causes})")
     for failure in failures:
         err.print(f"    [yellow]{failure}[/]", soft_wrap=True)
 

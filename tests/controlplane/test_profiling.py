@@ -1,42 +1,109 @@
-"""Measuring what has no profile yet on the device kinds that a machine has now."""
+"""What is to be measured, why, and measuring it."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from controlplane.profiling import profile_missing, unprofiled
+import pytest
+
+from controlplane.profiling import Cause, measure_wanted, wanted
 from tests.controlplane.test_registration import CPU, QUICK, House
-from variants.types import DeviceKind, DeviceKindName, Stage
+from tests.variants.builders import kind, profile, registration, variant
+from variants.memory import MemoryCatalog
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKind,
+    DeviceKindName,
+    Profile,
+    ProfileSource,
+    ProfilingRequest,
+    Stage,
+    Variant,
+)
 
 HALF = DeviceKind(name=DeviceKindName("cpu-9"), cores=1, memory_mib=500.0, usd_per_hour=0.02)
+HOST = "Xeon; 2 cores; Linux 6.1; onnxruntime 1.31"
+
+
+def catalog(one: Profile | None, *, of: Variant | None = None) -> CatalogSnapshot:
+    made = MemoryCatalog()
+    profiles = () if one is None else (replace(one, host=one.host or HOST),)
+    variants = (of or variant(),)
+    made.register(registration(variants=variants, profiles=profiles))
+    return made.snapshot()
+
+
+def causes(
+    snapshot: CatalogSnapshot, requests: Iterable[ProfilingRequest] = ()
+) -> list[tuple[Cause, str]]:
+    found = wanted(snapshot, (kind(),), requests, host=lambda *_: HOST)
+    return [(one.cause, one.reason) for one in found]
+
+
+def test_a_true_profile_is_left_alone() -> None:
+    assert causes(catalog(profile())) == []
+    assert causes(catalog(replace(profile(), source=ProfileSource.EXACT, host="elsewhere"))) == []
+
+
+def test_each_cause_says_what_is_wrong() -> None:
+    older = replace(profile(), host=HOST.replace("1.31", "1.30"))
+    guessed = replace(profile(), source=ProfileSource.PREDICTED)
+    asked = ProfilingRequest(
+        task=variant().task, variant=variant().name, device_kind=kind().name, reason="is slow"
+    )
+    assert causes(catalog(None)) == [(Cause.MISSING, "was never measured here")]
+    assert causes(catalog(profile()), [asked]) == [(Cause.REQUESTED, "is slow")]
+    assert causes(catalog(older)) == [(Cause.STALE, "onnxruntime 1.30 -> 1.31")]
+    assert causes(catalog(guessed)) == [(Cause.PREDICTED, "its latency was predicted")]
+
+
+@pytest.mark.parametrize(
+    ("options", "gpu", "runs"),
+    [
+        ({}, None, True),
+        ({"threads": "1"}, None, True),
+        ({"threads": "2"}, None, False),
+        ({"provider": "cuda"}, None, False),
+        ({"provider": "cuda"}, "h200", True),
+        ({}, "h200", False),
+    ],
+)
+def test_a_variant_is_measured_only_where_it_has_business(
+    options: dict[str, str], gpu: str | None, runs: bool
+) -> None:
+    snapshot = catalog(None, of=variant(options=options))
+    device = kind(cores=2, gpu=gpu)
+    assert bool(wanted(snapshot, (device,), host=lambda *_: HOST)) is runs
 
 
 def test_a_new_device_kind_gets_profiles_of_all_that_answers(tmp_path: Path) -> None:
     house = House(tmp_path)
     result = house.register()
     before = house.catalog.snapshot()
-    assert unprofiled(before, (CPU,)) == 0
-    assert unprofiled(before, (CPU, HALF)) == len(result.variants)
+    assert wanted(before, (CPU,)) == []
+    found = wanted(before, (CPU, HALF))
+    assert [one.variant.name for one in found] == [v.name for v in before.variants]
 
     told: list[str] = []
-    measured = profile_missing(
-        house.catalog, house.store, (CPU, HALF), lambda p: told.append(p.message), limits=QUICK
+    measured = measure_wanted(
+        found, house.catalog, house.store, lambda p: told.append(p.message), limits=QUICK
     )
 
     after = house.catalog.snapshot()
     assert measured == (len(result.variants), ())
-    assert unprofiled(after, (CPU, HALF)) == 0
+    assert wanted(after, (CPU, HALF)) == []
     new = [p for p in after.profiles if p.device_kind == HALF.name]
     assert {p.variant for p in new} == {v.name for v in result.variants}
     assert all(p.points[0].p50_ms > 0 and p.memory_mib > 0 for p in new)
     assert [p for p in after.profiles if p.device_kind == CPU.name] == list(before.profiles)
-    assert told == [f"measuring {v.name} on cpu-9" for v in after.variants]
+    assert told == [*(f"measuring {v.name} on cpu-9" for v in after.variants), "measured"]
 
 
 def test_what_does_not_answer_is_not_measured(tmp_path: Path) -> None:
     house = House(tmp_path)
     (version,) = house.register().versions
     house.catalog.set_stage(version.task, version.model, version.version, Stage.RETIRED)
-    assert unprofiled(house.catalog.snapshot(), (HALF,)) == 0
-    assert profile_missing(house.catalog, house.store, (HALF,), limits=QUICK) == (0, ())
+    assert wanted(house.catalog.snapshot(), (HALF,)) == []
 
 
 def test_a_variant_that_cannot_be_measured_is_named_and_the_others_are(tmp_path: Path) -> None:
@@ -45,7 +112,8 @@ def test_a_variant_that_cannot_be_measured_is_named_and_the_others_are(tmp_path:
     broken = house.store.path(result.variants[0].artifact)
     broken.chmod(0o600)
     broken.write_bytes(b"no model")
-    measured, failures = profile_missing(house.catalog, house.store, (HALF,), limits=QUICK)
+    found = wanted(house.catalog.snapshot(), (HALF,))
+    measured, failures = measure_wanted(found, house.catalog, house.store, limits=QUICK)
     assert measured == len(result.variants) - 1
     (failure,) = failures
     assert result.variants[0].name in failure

@@ -60,6 +60,7 @@ class House:
             "path": self.model,
             "task": "shapes",
             "evaluation": self.rows,
+            "kinds": ("onnx-int8",),
         } | changes
         return register(
             RegistrationRequest(**given),
