@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from controlplane.frontier import find_task
 from controlplane.measuring import Bench
 from controlplane.meter import Meter
 from controlplane.registration_types import Progress, RegistrationLimits
 from profiler.host import LIBRARIES, fingerprint, is_stale
 from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog
-from variants.errors import InvalidArtifact
+from variants.errors import InvalidArtifact, NotFound
 from variants.types import (
     PROFILE_BATCH_SIZES,
     CatalogSnapshot,
@@ -88,6 +89,48 @@ def wanted(
                 found.append(Wanted(variant=variant, kind=kind, cause=cause[0], reason=cause[1]))
     order = list(Cause)
     return sorted(found, key=lambda one: order.index(one.cause))
+
+
+def to_measure(
+    catalog: CatalogSnapshot,
+    kinds: Iterable[DeviceKind],
+    requests: Iterable[ProfilingRequest] = (),
+    *,
+    task: str | None = None,
+    variant: str | None = None,
+    everything: bool = False,
+) -> list[Wanted]:
+    """What to measure of a task, or one variant of it, or all tasks.
+
+    One variant is measured whatever its profile says, and with ``everything`` all are.
+
+    Raises:
+        TaskNotFound: there is no such task.
+        NotFound: the task has no such variant, or it has no business on these device kinds.
+    """
+    kinds = tuple(kinds)
+    if task is not None:
+        find_task(catalog, task)
+    chosen = [
+        one for one in catalog.variants if task in (None, one.task) and variant in (None, one.name)
+    ]
+    if variant is not None and not chosen:
+        raise NotFound(f"task {task!r} has no variant {variant!r}")
+    names = {one.key for one in chosen}
+    found = [one for one in wanted(catalog, kinds, requests) if one.variant.key in names]
+    if variant is None and not everything:
+        return found
+    known = {(one.variant.key, one.kind.name) for one in found}
+    found += [
+        Wanted(variant=one, kind=kind, cause=Cause.ASKED, reason="you asked for it")
+        for one in chosen
+        for kind in kinds
+        if runs_on(one, kind) and (one.key, kind.name) not in known
+    ]
+    if variant is not None and not found:
+        there = ", ".join(kind.name for kind in kinds)
+        raise NotFound(f"{variant} does not run on {there}")
+    return found
 
 
 def runs_on(variant: Variant, kind: DeviceKind) -> bool:

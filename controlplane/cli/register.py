@@ -1,38 +1,28 @@
 """``register``: add a model to a task."""
 
-import json
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from controlplane.cli import render
 from controlplane.cli.outcome import INTERRUPTED, Output, OutputOption, emit
+from controlplane.cli.progress import (
+    ProgressOption,
+    ProgressStyle,
+    shown,
+    termination_as_interrupt,
+)
 from variants.errors import InvalidInput
 from variants.types import DEFAULT_LATENCY_MS, Prefer, Slo, Stage
 
 if TYPE_CHECKING:
-    from controlplane.registration import Progress, RegistrationResult
+    from controlplane.registration import RegistrationResult
 
 MAX_LABELS_BYTES = 1 << 24
-
-
-class ProgressStyle(StrEnum):
-    """How progress is shown on standard error."""
-
-    AUTO = "auto"
-    BAR = "bar"
-    PLAIN = "plain"
-    JSON = "json"
-    NONE = "none"
 
 
 def register(
@@ -99,9 +89,7 @@ def register(
         ),
     ] = None,
     output: OutputOption = Output.TABLE,
-    progress: Annotated[
-        ProgressStyle, typer.Option(help="How progress is shown.")
-    ] = ProgressStyle.AUTO,
+    progress: ProgressOption = ProgressStyle.AUTO,
 ) -> None:
     """Add a model: check it, build its variants, measure them, and write the catalog.
 
@@ -139,7 +127,7 @@ def register(
         ) from error
     began = time.monotonic()
     try:
-        with _termination_as_interrupt(), _shown(progress) as show:
+        with termination_as_interrupt(), shown(progress) as show:
             catalog = open_catalog(settings.catalog_url)
             try:
                 result = register_model(
@@ -279,65 +267,3 @@ def _table(result: "RegistrationResult", seconds: float) -> None:
         f"task {result.task.name}: {stages} in {seconds:.1f} s; "
         f"accuracy on {counted:,} rows that nothing was calibrated on"
     )
-
-
-@contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM clean up as Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _shown(style: ProgressStyle) -> Iterator[Callable[["Progress"], None]]:
-    """Something that shows progress on standard error."""
-    if style is ProgressStyle.AUTO:
-        style = ProgressStyle.BAR if sys.stderr.isatty() else ProgressStyle.PLAIN
-    if style is ProgressStyle.BAR:
-        with _bar() as show:
-            yield show
-    elif style is ProgressStyle.JSON:
-        yield lambda one: print(json.dumps(asdict(one)), file=sys.stderr, flush=True)
-    elif style is ProgressStyle.PLAIN:
-        yield _plain()
-    else:
-        yield lambda one: None
-
-
-def _plain() -> Callable[["Progress"], None]:
-    """One line for each step, and none for what happens within it."""
-    shown = [-1]
-
-    def show(one: "Progress") -> None:
-        if one.done > shown[0]:
-            shown[0] = one.done
-            print(f"[{one.done}/{one.total}] {one.message}", file=sys.stderr, flush=True)
-
-    return show
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[["Progress"], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Display
-
-    with Display(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as display:
-        row = display.add_task("starting", total=None)
-        yield lambda one: display.update(
-            row, description=render.printable(one.message), completed=one.done, total=one.total
-        )

@@ -1,0 +1,101 @@
+"""Showing on standard error how far long work is, with the time that is left."""
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from controlplane.cli import render
+
+if TYPE_CHECKING:
+    from controlplane.registration_types import Progress
+
+
+class ProgressStyle(StrEnum):
+    """How progress is shown on standard error."""
+
+    AUTO = "auto"
+    BAR = "bar"
+    PLAIN = "plain"
+    JSON = "json"
+    NONE = "none"
+
+
+ProgressOption = Annotated[ProgressStyle, typer.Option(help="How progress is shown.")]
+
+
+@contextmanager
+def termination_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM clean up as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def shown(style: ProgressStyle) -> Iterator[Callable[["Progress"], None]]:
+    """Something that shows progress on standard error."""
+    if style is ProgressStyle.AUTO:
+        style = ProgressStyle.BAR if sys.stderr.isatty() else ProgressStyle.PLAIN
+    if style is ProgressStyle.BAR:
+        with _bar() as show:
+            yield show
+    elif style is ProgressStyle.JSON:
+        yield lambda one: print(json.dumps(asdict(one)), file=sys.stderr, flush=True)
+    elif style is ProgressStyle.PLAIN:
+        yield _plain()
+    else:
+        yield lambda one: None
+
+
+def _plain() -> Callable[["Progress"], None]:
+    """One line for each step, and none for what happens within it."""
+    shown = [-1]
+
+    def show(one: "Progress") -> None:
+        if one.done > shown[0]:
+            shown[0] = one.done
+            print(f"[{one.done}/{one.total}] {one.message}", file=sys.stderr, flush=True)
+
+    return show
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[["Progress"], None]]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Display
+
+    with Display(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TimeElapsedColumn(),
+        TextColumn("[dim]left"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as display:
+        row = display.add_task("starting", total=None)
+        yield lambda one: display.update(
+            row, description=render.printable(one.message), completed=one.done, total=one.total
+        )
