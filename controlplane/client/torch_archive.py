@@ -31,3 +31,168 @@ The program takes its inputs by position, in that order, and returns a tuple of 
 order. Every input and output has the batch as its first axis, and any batch from 1 row on runs. The
 ONNX has the same names.
 """
+
+import json
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from controlplane.client.agreement import Arrays, largest_difference
+from controlplane.client.examples import Examples, read_examples
+from controlplane.client.exported import Exported, ExportError
+from controlplane.client.onnx_file import OnnxAnswers, cleaned, serialized
+from controlplane.client.tracing import Traced, quiet_torch, trace
+from variants.archive_check import check_archive
+from variants.errors import InvalidArtifact
+
+FORMAT = 1
+OPSET = 20
+METADATA = "modelless.json"
+ONNX_MEMBER = "modelless/model.onnx"
+
+
+def export_module(
+    module: Any,
+    example_inputs: Any,
+    target: Path,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+) -> Exported:
+    """Write ``module`` to ``target``; see ``exporting.export``.
+
+    Raises:
+        ExportError: it cannot be served as it is.
+        OSError: ``target`` cannot be written.
+    """
+    import torch
+
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ExportError("the module is TorchScript; export the nn.Module that it was made of")
+    module = getattr(module, "_orig_mod", module)  # as torch.compile wraps it
+    examples = read_examples(example_inputs, module.forward, input_names)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
+        traced = trace(module, examples, output_names)
+        onnx = Path(folder) / "model.onnx"
+        onnx.write_bytes(_as_onnx(traced))
+        # All members lie in a folder that torch calls after the file.
+        archive = Path(folder) / "archive.pt2"
+        _write(archive, traced, onnx)
+        _refuse_pickles(archive)
+        try:
+            check_archive(archive)
+        except InvalidArtifact as error:
+            raise ExportError(f"the archive would be refused: {error.message}") from error
+        difference = _check_answers(archive, onnx, traced, examples)
+        archive.replace(target)
+    return Exported(
+        path=target,
+        inputs=traced.inputs,
+        outputs=traced.outputs,
+        rows=len(examples.tensors[0]),
+        difference=difference,
+    )
+
+
+def _as_onnx(traced: Traced) -> bytes:
+    import torch
+
+    try:
+        with quiet_torch():
+            exported = torch.onnx.export(
+                traced.program,
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=[spec.name for spec in traced.inputs],
+                output_names=[spec.name for spec in traced.outputs],
+                optimize=True,
+                verbose=False,
+            )
+            model = exported.model_proto
+    except ImportError as error:
+        raise ExportError(
+            f"exporting needs the package {error.name}; install modelless[torch]"
+        ) from error
+    except Exception as error:  # the exporter passes on whatever its parts raise
+        raise ExportError(f"the module has no ONNX form: {_cause(error)}") from error
+    cleaned(model)
+    return serialized(model)
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of what an error goes back to; the exporter wraps it in pages of advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _write(archive: Path, traced: Traced, onnx: Path) -> None:
+    import torch
+
+    described = {
+        "format": FORMAT,
+        "torch": torch.__version__,
+        "opset": OPSET,
+        "inputs": [asdict(spec) for spec in traced.inputs],
+        "outputs": [asdict(spec) for spec in traced.outputs],
+    }
+    with quiet_torch():
+        torch.export.save(
+            traced.program, archive, extra_files={METADATA: json.dumps(described, indent=1)}
+        )
+    # A fixed date, as all other members have: the same model gives the same bytes.
+    member = zipfile.ZipInfo(f"{archive.stem}/{ONNX_MEMBER}")
+    member.file_size = onnx.stat().st_size
+    with (
+        zipfile.ZipFile(archive, "a") as members,
+        onnx.open("rb") as source,
+        members.open(member, "w") as copy,
+    ):
+        shutil.copyfileobj(source, copy, 1 << 20)
+
+
+def _refuse_pickles(archive: Path) -> None:
+    """Refuse what can only be kept as a pickle: tensor subclasses, objects of TorchScript."""
+    with zipfile.ZipFile(archive) as members:
+        for name in members.namelist():
+            if not name.endswith(("_weights_config.json", "_constants_config.json")):
+                continue
+            for held, about in json.loads(members.read(name))["config"].items():
+                if about["use_pickle"]:
+                    raise ExportError(
+                        f"{held.removeprefix('module.')!r} is not a plain tensor and could only be "
+                        "kept as a pickle, which is never loaded"
+                    )
+
+
+def _check_answers(archive: Path, onnx: Path, traced: Traced, examples: Examples) -> float:
+    """The largest difference of what was written from the module's own answers, to all rows and
+    to one.
+    """
+    import torch
+
+    with quiet_torch():
+        program = torch.export.load(archive).module()
+    names = [spec.name for spec in traced.outputs]
+
+    def by_program(rows: Arrays) -> Arrays:
+        with torch.no_grad():
+            answers = program(*(torch.from_numpy(rows[name]) for name in examples.names))
+        return {name: out.numpy() for name, out in zip(names, answers, strict=True)}
+
+    tensors = (tensor.contiguous().numpy() for tensor in examples.tensors)
+    rows = dict(zip(examples.names, tensors, strict=True))
+    first = {name: array[:1] for name, array in rows.items()}
+    wanted = {name: array[:1] for name, array in traced.answers.items()}
+    by_onnx = OnnxAnswers(onnx.read_bytes())
+    differences = [
+        largest_difference(by_program(rows), traced.answers, where="the program"),
+        largest_difference(by_program(first), wanted, where="the program"),
+        largest_difference(by_onnx(rows), traced.answers, where="the ONNX"),
+        largest_difference(by_onnx(first), wanted, where="the ONNX"),
+    ]
+    return max(differences)

@@ -1,0 +1,209 @@
+"""A scikit-learn classifier as ONNX: float32 rows in, one score for each class out.
+
+scikit-learn computes in float64 and a server in float32. That moves probabilities by less than
+anybody sees, but behind a scaler it may carry a row across a tree's threshold. So some rows may
+differ, few, and the result says how many did.
+"""
+
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.client.agreement import close
+from controlplane.client.exported import Exported, ExportError, check_names
+from controlplane.client.onnx_file import BATCH, OnnxAnswers, cleaned, serialized
+from variants.errors import InvalidArtifact
+from variants.onnx_check import check_model
+
+OPSETS = {"": 20, "ai.onnx.ml": 3}
+INPUT = "features"
+OUTPUT = "scores"
+CHECKED_ROWS = 1_000
+DIFFERENT = 0.01
+"""Share of the compared rows that may be answered differently."""
+
+Rows = NDArray[Any]
+
+
+def export_classifier(
+    model: Any,
+    example_inputs: Any,
+    target: Path,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+) -> Exported:
+    """Write a fitted classifier, or a pipeline that ends in one, to ``target``.
+
+    Raises:
+        ExportError: it is none, is not fitted, has no ONNX form, or answers otherwise in float32.
+        OSError: ``target`` cannot be written.
+    """
+    names = check_names(input_names or (INPUT,), count=1, what="input")
+    names += check_names(output_names or (OUTPUT,), count=1, what="output")
+    rows = _rows(example_inputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        classes, predicted, wanted = _answers(model, rows)
+        onnx = _as_onnx(model, names, rows, len(classes))
+    different, difference = _compare(onnx, names, rows, classes, predicted, wanted)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
+        file = Path(folder) / target.name
+        file.write_bytes(onnx)
+        try:
+            info = check_model(file)
+        except InvalidArtifact as error:
+            raise ExportError(f"the classifier's ONNX would be refused: {error.message}") from error
+        file.replace(target)
+    return Exported(
+        path=target,
+        inputs=info.inputs,
+        outputs=info.outputs,
+        labels=tuple(str(one) for one in classes),
+        rows=len(rows),
+        different_rows=different,
+        difference=difference,
+    )
+
+
+def _rows(given: Any) -> Rows:
+    try:
+        rows = np.asarray(given, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise ExportError(f"example_inputs are not numbers: {error}") from error
+    if rows.ndim != 2 or not rows.size:
+        raise ExportError(
+            f"example_inputs have shape {rows.shape}; give (rows, features) with one row or more"
+        )
+    return rows[:CHECKED_ROWS]
+
+
+def _answers(model: Any, rows: Rows) -> tuple[Rows, Rows, Rows | None]:
+    """Classes, the predicted class of each row, and probabilities where there are some."""
+    name = type(model).__name__
+    if not sys.modules["sklearn.base"].is_classifier(model):
+        raise ExportError(f"{name} is no classifier; a task's model gives a score for each class")
+    try:
+        predicted = model.predict(rows)
+        classes = model.classes_
+        wanted = model.predict_proba(rows) if hasattr(model, "predict_proba") else None
+    except Exception as error:  # each step of a pipeline has its own
+        raise ExportError(f"{name} does not answer the example inputs: {error}") from error
+    if predicted.ndim != 1 or not isinstance(classes, np.ndarray):
+        raise ExportError(f"{name} predicts several classes for each row; one is needed")
+    if len(classes) < 2:
+        raise ExportError(f"{name} knows one class only")
+    if wanted is not None:
+        unlike = int((classes[wanted.argmax(axis=1)] != predicted).sum())
+        if unlike > DIFFERENT * len(rows):
+            raise ExportError(
+                f"{name} does not predict its most probable class for {unlike} of {len(rows)} "
+                "example rows; leave its own probabilities out, or use CalibratedClassifierCV"
+            )
+    return classes, predicted, wanted
+
+
+def _as_onnx(model: Any, names: Sequence[str], rows: Rows, classes: int) -> bytes:
+    """ONNX with ``names`` as its one input and its one output."""
+    try:
+        from skl2onnx import to_onnx
+        from skl2onnx.common.data_types import FloatTensorType
+    except ImportError as error:
+        raise ExportError(
+            "exporting scikit-learn models needs skl2onnx; install modelless[sklearn-export]"
+        ) from error
+    types = [(names[0], FloatTensorType([None, rows.shape[1]]))]
+    try:
+        try:
+            options = {id(model): {"zipmap": False}}
+            converted = to_onnx(model, initial_types=types, target_opset=OPSETS, options=options)
+        except NameError:  # some classifiers never pack their scores, and do not take the option
+            converted = to_onnx(model, initial_types=types, target_opset=OPSETS)
+        scores = OnnxAnswers(serialized(converted))({names[0]: rows})
+    except ExportError:
+        raise
+    except Exception as error:  # converters raise whatever they meet
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ExportError(f"{type(model).__name__} has no ONNX form: {reason}") from error
+    found = converted.graph.output[1].name
+    columns = scores[found].size // len(rows)
+    _keep_scores(converted, found, names[1], columns=columns, classes=classes)
+    return serialized(converted)
+
+
+def _keep_scores(model: Any, found: str, name: str, *, columns: int, classes: int) -> None:
+    """Make the scores the only output, ``name``, and drop what they do not need.
+
+    One column for two classes is the margin m of the second class: the scores are -m and m.
+    """
+    from onnx import TensorProto, helper
+
+    graph = model.graph
+    needed, kept = {found}, []
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            kept.append(node)
+            needed |= set(_read_by(node))
+    kept.reverse()
+    if (columns, classes) == (1, 2):
+        flat, other = f"{found}/margin", f"{found}/negated"
+        shape = helper.make_tensor(f"{found}/shape", TensorProto.INT64, [2], [-1, 1])
+        graph.initializer.append(shape)
+        needed.add(shape.name)
+        kept.append(helper.make_node("Reshape", [found, shape.name], [flat]))
+        kept.append(helper.make_node("Neg", [flat], [other]))
+        kept.append(helper.make_node("Concat", [other, flat], [name], axis=1))
+    else:
+        kept.append(helper.make_node("Identity", [found], [name]))
+    held = [tensor for tensor in graph.initializer if tensor.name in needed]
+    del graph.node[:], graph.initializer[:], graph.output[:]
+    graph.node.extend(kept)
+    graph.initializer.extend(held)
+    graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [BATCH, classes]))
+    opsets = OPSETS | {entry.domain: entry.version for entry in model.opset_import}
+    del model.opset_import[:]
+    model.opset_import.extend(helper.make_opsetid(*entry) for entry in sorted(opsets.items()))
+    cleaned(model)
+
+
+def _read_by(node: Any) -> Iterator[str]:
+    """Names that a node reads, those within its graphs among them."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                yield from _read_by(inner)
+
+
+def _compare(
+    onnx: bytes,
+    names: Sequence[str],
+    rows: Rows,
+    classes: Rows,
+    predicted: Rows,
+    wanted: Rows | None,
+) -> tuple[int, float]:
+    """How many rows are answered differently, and by how much the scores of all others differ."""
+    scores = OnnxAnswers(onnx)({names[0]: rows})[names[1]]
+    if scores.shape != (len(rows), len(classes)):
+        raise ExportError(
+            f"the ONNX gives {scores.shape} for {len(rows)} rows and {len(classes)} classes"
+        )
+    place = np.searchsorted(classes, predicted)
+    same = close(scores[np.arange(len(rows)), place], scores.max(axis=1))
+    apart = np.zeros(len(rows))
+    if wanted is not None:
+        apart = np.abs(scores - wanted).max(axis=1)
+        same &= close(scores, wanted).all(axis=1)
+    different = int((~same).sum())
+    if different > DIFFERENT * len(rows):
+        raise ExportError(
+            f"in float32, {different} of {len(rows)} example rows are answered differently; "
+            "scale the features, or choose another classifier"
+        )
+    return different, float(apart[same].max(initial=0.0))
