@@ -10,6 +10,7 @@ from typing import NamedTuple
 from controlplane.schemas import ModelSchema, OnDevice, TaskSchema, VariantSchema, VersionSchema
 from planner.snapshot import latency_points, reservation_price
 from planner.types import latency_table
+from profiler.accuracy import wilson
 from variants.errors import NotFound, TaskNotFound
 from variants.types import (
     CatalogSnapshot,
@@ -125,6 +126,7 @@ def variant_rows(snapshot: CatalogSnapshot, task: str) -> list[VariantSchema]:
             for profile in profiles
             if profile.variant == variant.name
         ]
+        low, high = _interval(variant)
         rows.append(
             VariantSchema(
                 task=variant.task,
@@ -134,7 +136,11 @@ def variant_rows(snapshot: CatalogSnapshot, task: str) -> list[VariantSchema]:
                 runtime=variant.runtime,
                 precision=variant.precision,
                 accuracy=variant.accuracy,
+                accuracy_low=low,
+                accuracy_high=high,
                 accuracy_rows=variant.accuracy_rows,
+                agreement=variant.agreement,
+                note=variant.note,
                 size_bytes=variant.size_bytes,
                 artifact=variant.artifact,
                 options=dict(variant.options),
@@ -240,6 +246,13 @@ def _on_device(
         source=profile.source,
         dominated=dominated,
     )
+
+
+def _interval(variant: Variant) -> tuple[float, float]:
+    """What the accuracy may be, as so many rows tell it."""
+    if not variant.accuracy_rows:
+        return (0.0, 1.0)
+    return wilson(round(variant.accuracy * variant.accuracy_rows), variant.accuracy_rows)
 
 
 def _rows_per_s(point: LatencyPoint) -> float:

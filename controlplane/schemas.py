@@ -156,6 +156,10 @@ class PointSchema(Schema):
     p50_ms: float
     p95_ms: float
     p99_ms: float
+    error: float = Field(
+        description="0 when measured; of a prediction the standard deviation of its logarithm: "
+        "0.1 is about 10 % either way."
+    )
 
 
 class ProfileSchema(Schema):
@@ -166,9 +170,12 @@ class ProfileSchema(Schema):
     device_kind: str = Field(examples=["cpu-4"])
     points: list[PointSchema]
     memory_mib: float
-    load_s: float
-    source: ProfileSource
-    host: str
+    host_memory_mib: float | None = Field(description="Of a variant on a GPU.")
+    load_s: float = Field(description="Warm: its files and its back end are in memory.")
+    cold_load_s: float | None = Field(description="The first load in a new process.")
+    energy_j: float | None = Field(description="Joules per row, where they can be read.")
+    source: ProfileSource = Field(description="Predicted when any of its points is.")
+    host: str = Field(description="What it was measured on: processor, libraries.")
     measured_at: str
 
     @classmethod
@@ -221,7 +228,13 @@ class VariantSchema(Schema):
     runtime: str = Field(examples=["onnx"])
     precision: str = Field(examples=["int8"])
     accuracy: float = Field(examples=[0.9833])
+    accuracy_low: float = Field(description="Of its 95 % confidence interval.")
+    accuracy_high: float
     accuracy_rows: int = Field(description="Held-out rows that it was measured on.")
+    agreement: float | None = Field(
+        description="Share of these rows that it answers as the model itself does in fp32."
+    )
+    note: str = Field(description="What was done to the model to get it.")
     size_bytes: int
     artifact: str
     options: dict[str, str]

@@ -216,6 +216,7 @@ def _variant_table(rows: list[Row]) -> None:
             "VARIANT",
             "STAGE",
             ">ACCURACY",
+            ">± %",
             "DEVICE",
             ">P50 MS",
             ">P95 MS",
@@ -231,9 +232,10 @@ def _variant_table(rows: list[Row]) -> None:
                 row["name"],
                 row["stage"],
                 percent(row["accuracy"]),
+                f"{50 * (row['accuracy_high'] - row['accuracy_low']):.1f}",
                 device["device_kind"],
-                ms(device["p50_ms"]),
-                ms(device["p95_ms"]),
+                _guess(device) + ms(device["p50_ms"]),
+                _guess(device) + ms(device["p95_ms"]),
                 f"{device['best_rows_per_s']:,.0f}",
                 usd(device["price_usd_per_1k"]),
                 mib(device["memory_mib"]),
@@ -246,29 +248,41 @@ def _variant_table(rows: list[Row]) -> None:
     )
 
 
+def _guess(device: Row) -> str:
+    """What stands before a latency that nobody has measured."""
+    return "~" if device["source"] == "predicted" else ""
+
+
 def _variant_details(row: Row, profiles: list[Row]) -> None:
     details(
         [
             ("variant", row["name"]),
             ("model version", f"{row['model_version']} ({row['stage']})"),
             ("runtime", f"{row['runtime']}, {row['precision']}"),
-            ("accuracy", f"{percent(row['accuracy'])} on {row['accuracy_rows']} rows"),
+            (
+                "accuracy",
+                f"{percent(row['accuracy'])} on {row['accuracy_rows']} rows; 95 % sure of "
+                f"{percent(row['accuracy_low'])} to {percent(row['accuracy_high'])}",
+            ),
+            ("as in fp32", "-" if row["agreement"] is None else percent(row["agreement"])),
+            ("options", ", ".join(f"{k}={v}" for k, v in row["options"].items()) or "-"),
+            ("note", row["note"] or "-"),
             ("size", f"{mib(row['size_bytes'] / 2**20)} MiB"),
             ("artifact", row["artifact"]),
         ]
     )
     print()
     table(
-        ["DEVICE", "SOURCE", ">BATCH", ">P50 MS", ">P95 MS", ">P99 MS", ">ROWS/S"],
+        ["DEVICE", ">BATCH", ">P50 MS", ">P95 MS", ">P99 MS", ">ROWS/S", "KNOWN"],
         (
             [
                 profile["device_kind"],
-                profile["source"],
                 str(point["batch_size"]),
                 ms(point["p50_ms"]),
                 ms(point["p95_ms"]),
                 ms(point["p99_ms"]),
                 f"{1_000 * point['batch_size'] / max(point['p50_ms'], 1e-3):,.0f}",
+                f"within {point['error']:.0%}" if point["error"] else profile["source"],
             ]
             for profile in profiles
             for point in profile["points"]
