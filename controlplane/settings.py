@@ -12,14 +12,19 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
-from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic import AliasChoices, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from planner.queue import BATCHING
 from planner.types import Objective
 from variants.errors import InvalidInput
 
-FORECASTS = ("adaptive", "learned")
+CHOICES: dict[str, tuple[str, ...]] = {
+    "batching": tuple(BATCHING),
+    "objective": tuple(Objective),
+    "forecast": ("adaptive", "learned"),
+}
+"""Settings that are one of a few names."""
 
 
 def _default_state_dir() -> Path:
@@ -110,25 +115,12 @@ class Settings(BaseSettings):
             raise ValueError("it must be 'unix' or 'tcp:HOST'")
         return where
 
-    @field_validator("batching")
+    @field_validator(*CHOICES)
     @classmethod
-    def _batching(cls, name: str) -> str:
-        if name not in BATCHING:
-            raise ValueError(f"it must be one of {', '.join(BATCHING)}")
-        return name
-
-    @field_validator("objective")
-    @classmethod
-    def _objective(cls, name: str) -> str:
-        if name not in set(Objective):
-            raise ValueError(f"it must be one of {', '.join(Objective)}")
-        return name
-
-    @field_validator("forecast")
-    @classmethod
-    def _forecast(cls, name: str) -> str:
-        if name not in FORECASTS:
-            raise ValueError(f"it must be one of {', '.join(FORECASTS)}")
+    def _choice(cls, name: str, info: ValidationInfo) -> str:
+        known = CHOICES[str(info.field_name)]
+        if name not in known:
+            raise ValueError(f"it must be one of {', '.join(known)}")
         return name
 
     @field_validator("log_level")

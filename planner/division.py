@@ -181,12 +181,16 @@ def _kinds(
     )
 
 
+def _quarantined(worker: WorkerReport) -> set[Key]:
+    return {(r.task, r.variant) for r in worker.replicas if r.state is ReplicaState.QUARANTINED}
+
+
 def _quarantined_everywhere(
     workers: Iterable[WorkerReport],
 ) -> dict[DeviceKindName, set[Key]]:
     found: dict[DeviceKindName, set[Key]] = {}
     for worker in workers:
-        bad = {(r.task, r.variant) for r in worker.replicas if r.state is ReplicaState.QUARANTINED}
+        bad = _quarantined(worker)
         known = found.get(worker.device_kind)
         found[worker.device_kind] = bad if known is None else known & bad
     return found
@@ -213,12 +217,7 @@ def _settle(
     devices = [_Device(kind, []) for kind in kinds]
     for assignment in assignments:
         devices[assignment.device].work.append(assignment)
-    bad = {
-        worker.id: {
-            (r.task, r.variant) for r in worker.replicas if r.state is ReplicaState.QUARANTINED
-        }
-        for worker in workers
-    }
+    bad = {worker.id: _quarantined(worker) for worker in workers}
     wanted = [
         (d.kind, {_key(made.candidates[a.offer]): made.candidates[a.offer].load_ms / 1e3
                   for a in d.work})

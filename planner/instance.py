@@ -23,7 +23,7 @@ from variants.types import DeviceKindName, ModelName, TaskName, VariantName
 
 Key = tuple[TaskName, VariantName]
 
-LOAD = 0.95
+MOST_LOAD = 0.95
 """Most of a device's time that is planned for, whatever the slack."""
 TAIL = 4.6
 """One in a hundred."""
@@ -50,7 +50,7 @@ def instance(
     demand: Iterable[Demand],
     *,
     tail: float = TAIL,
-    load: float = LOAD,
+    load: float = MOST_LOAD,
     forbidden: Mapping[DeviceKindName, Collection[Key]] | None = None,
     pools: Iterable[Pool] = (),
 ) -> Instance:

@@ -194,7 +194,7 @@ class _Market:
             for c in self.views[task].by_cost
             if c.device_kind == kind and not c.canary
         ]
-        return sorted(found, key=lambda entry: (_least_ms(entry[1]), entry[1].variant))
+        return sorted(found, key=lambda entry: (entry[1].table.row_ms, entry[1].variant))
 
     def needed(self, kind: DeviceKindName) -> list[tuple[Key, Candidate]]:
         """The cheapest variant on a kind for each class of the demand that it can meet."""
@@ -208,11 +208,6 @@ class _Market:
 
 def _density(candidate: Candidate) -> tuple[float, VariantName]:
     return (-candidate.accuracy / max(candidate.memory_mib, 1.0), candidate.variant)
-
-
-def _least_ms(candidate: Candidate) -> float:
-    """Time per row at the best profiled batch."""
-    return candidate.table.row_ms
 
 
 def _urgency(demand: Demand) -> tuple[float, TaskName, float, float]:
