@@ -46,6 +46,8 @@ class ModellessError(Exception):
 
     code = "INTERNAL"
     retryable = False
+    retry_after_s: float | None = None
+    """When a retry is worth it, where that is known."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -126,6 +128,7 @@ class Cold(ModellessError):
 
     code = "COLD"
     retryable = True
+    retry_after_s: float
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
