@@ -33,7 +33,7 @@ LEVEL = 0.98
 GROUP_RUNS = 16
 GROUP_S = 0.000_5
 """Runs are watched in groups: to watch each would take longer than a small model's runs."""
-LEAST_RUNS = 10
+LEAST_RUNS = 5
 """A turn takes up to so many times its seconds to get the least number of runs."""
 _PAGE_BYTES = resource.getpagesize()
 
@@ -54,8 +54,8 @@ class MeasureLimits:
     rounds: int = 4
     """Batch sizes take turns so often."""
     precision: float = 0.02
-    """What is known of a median after that, either way and at 95 %, as a share of it; else there
-    are more rounds, up to ``PATIENCE`` times as many."""
+    """How well a median is to be known after that, either way and at 95 %, as a share of it; else
+    there are more rounds, up to ``PATIENCE`` times as many in as much more time."""
     slowest_batch_s: float = 5.0
     """A batch that takes longer is not profiled, and neither are larger ones; one row always is."""
 

@@ -7,7 +7,7 @@ known well enough.
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,8 +38,10 @@ class Probe:
     """A variant in a child process of its own.
 
     Use as a context manager: entering starts the process and loads the variant, leaving ends the
-    process. Whatever the variant does to its process (a crash, endless work, all the memory) ends
-    this probe, and every further call of it, with ``InvalidArtifact``, one sentence.
+    process. It may be entered again; samples are kept.
+
+    Whatever the variant does to its process (a crash, endless work, all the memory) ends this
+    probe, and every further call of it, with ``InvalidArtifact``, one sentence.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Probe:
         self._cores = cores_for(threads) if pinned else ()
         self._announce = announce
         self._samples: dict[int, Sample] = {}
-        self._figures: Figures
+        self._figures: Figures | None = None
 
     @property
     def name(self) -> str:
@@ -104,7 +106,8 @@ class Probe:
         except BaseException:
             self._sandbox.__exit__()
             raise
-        self._figures = Figures(memory_mib=0.0, **found)
+        memory_mib = 0.0 if self._figures is None else self._figures.memory_mib
+        self._figures = Figures(memory_mib=memory_mib, **found)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,6 +115,13 @@ class Probe:
 
     @property
     def figures(self) -> Figures:
+        """Of the last time it was entered; the memory, of all times.
+
+        Raises:
+            InvalidArtifact: it never was.
+        """
+        if self._figures is None:
+            raise InvalidArtifact(f"{self.name}: was not loaded")
         return self._figures
 
     @property
@@ -206,12 +216,9 @@ class Probe:
         return tuple(self._samples[size].point for size in sizes)
 
     def _weigh(self, found: Mapping[str, Any]) -> None:
-        figures = self._figures
-        self._figures = Figures(
-            load_s=figures.load_s,
-            cold_load_s=figures.cold_load_s,
-            memory_mib=max(figures.memory_mib, found["memory_mib"]),
-        )
+        figures = self.figures
+        memory_mib = max(figures.memory_mib, found["memory_mib"])
+        self._figures = replace(figures, memory_mib=memory_mib)
 
     def _call(self, method: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._sandbox.call(method, arguments, subject=self.name, announce=self._announce)
@@ -242,7 +249,9 @@ def is_settled(sample: Sample, limits: MeasureLimits) -> bool:
         return True
     if sample.rounds < limits.rounds:
         return False
-    return sample.half_width <= limits.precision or sample.rounds >= PATIENCE * limits.rounds
+    if sample.half_width <= limits.precision or sample.rounds >= PATIENCE * limits.rounds:
+        return True
+    return sample.seconds >= PATIENCE * limits.point_s
 
 
 def is_too_slow(sample: Sample, limits: MeasureLimits) -> bool:

@@ -82,6 +82,7 @@ class Sandbox:
         return self._process.pid if self._process else 0
 
     def __enter__(self) -> Self:
+        self._buffer = b""
         environment = {n: os.environ[n] for n in _KEPT_ENVIRONMENT if n in os.environ}
         environment["PYTHONPATH"] = str(_ROOT)
         environment["PYTHONSAFEPATH"] = "1"

@@ -48,6 +48,11 @@ class Sample:
         return self._count(self.stolen_s)
 
     @property
+    def seconds(self) -> float:
+        """That all runs took together."""
+        return sum(map(sum, (*self.clean_s, *self.stolen_s)))
+
+    @property
     def rounds(self) -> int:
         return len(self.clean_s)
 
