@@ -1,10 +1,16 @@
-"""Where the versions of a model lie: one ONNX file, or a folder with one numbered folder for each.
+"""Where the versions of a model lie: one file, or a folder with one numbered folder for each.
 
 ::
 
     cnn.onnx                a model's next version
-    cnn/1/model.onnx        version 1; the file may have any name that ends in .onnx
-    cnn/3/model.onnx        version 3; numbers may be left out
+    cnn/1/model.onnx        version 1; the file may have any name that ends in .onnx or .pt2
+    cnn/3/model.pt2         version 3; numbers may be left out
+    cnn/3/notes.txt         other files do not count
+    cnn/best/model.onnx     neither do folders whose names are no numbers
+
+That is how TensorFlow Serving lays versions out; it too takes the numbers as they are and asks for
+none in between. A version is one file: an ONNX model, or an archive that ``modelless.export`` made
+of a PyTorch module.
 """
 
 import re
@@ -16,6 +22,8 @@ from variants.errors import InvalidArtifact, InvalidInput
 from variants.types import NAME, ModelName
 
 MAX_VERSIONS = 64
+SUFFIXES = (".onnx", ".pt2")
+"""Of a version's file."""
 
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 _NUMBER = re.compile(r"[0-9]+")
@@ -31,10 +39,13 @@ class ModelFile:
     path: Path
 
 
-def find_model_files(path: Path, model: str | None = None) -> tuple[ModelFile, ...]:
+def find_model_files(
+    path: Path, model: str | None = None, *, only: str | None = None
+) -> tuple[ModelFile, ...]:
     """The versions at ``path``, ascending. The name is ``model``, else the file's or folder's.
 
-    Links are refused: what is registered is what lies here.
+    With ``only``, the numbered folder of that name, whatever lies beside it. Links are refused:
+    what is registered is what lies here.
 
     Raises:
         InvalidArtifact: there is nothing, a link, or a folder that is not laid out so.
@@ -46,7 +57,7 @@ def find_model_files(path: Path, model: str | None = None) -> tuple[ModelFile, .
     if not stat.S_ISDIR(kind):
         raise InvalidArtifact(f"{path.name}: is neither a plain file nor a folder")
     name = _name(model, path.resolve().name)
-    numbered = [child for child in _children(path) if _NUMBER.fullmatch(child.name)]
+    numbered = numbered_folders(path) if only is None else [path / only]
     if not numbered:
         raise InvalidArtifact(f"{path.name}: has no folder named after a version, such as 1")
     if len(numbered) > MAX_VERSIONS:
@@ -62,15 +73,24 @@ def find_model_files(path: Path, model: str | None = None) -> tuple[ModelFile, .
     )
 
 
+def numbered_folders(path: Path) -> list[Path]:
+    """What is named after a version in a folder, or looks as if it were.
+
+    Raises:
+        InvalidArtifact: the folder cannot be read.
+    """
+    return [child for child in _children(path) if _NUMBER.fullmatch(child.name)]
+
+
 def _only_file(folder: Path, version: Path) -> Path:
     where = f"{folder.name}/{version.name}"
     if not stat.S_ISDIR(_kind(version)):
         raise InvalidArtifact(f"{where}: is not a folder")
-    files = [child for child in _children(version) if child.suffix == ".onnx"]
+    files = [child for child in _children(version) if child.suffix in SUFFIXES]
     if not files:
-        raise InvalidArtifact(f"{where}: has no .onnx file")
+        raise InvalidArtifact(f"{where}: has no {' or '.join(SUFFIXES)} file")
     if len(files) > 1:
-        raise InvalidArtifact(f"{where}: has {len(files)} .onnx files; a version is one")
+        raise InvalidArtifact(f"{where}: has {len(files)} model files; a version is one")
     if not stat.S_ISREG(_kind(files[0])):
         raise InvalidArtifact(f"{where}/{files[0].name}: is not a plain file")
     return files[0]

@@ -204,14 +204,14 @@ def _greedy(folder: Path) -> Changes:
 # -- folders -------------------------------------------------------------------------------------
 
 
-@case("cnn/2: has no .onnx file")
+@case("cnn/2: has no .onnx or .pt2 file")
 def _version_without_a_file(folder: Path) -> Changes:
     models.write(folder / "cnn" / "1" / "model.onnx")
     (folder / "cnn" / "2").mkdir()
     return {"path": folder / "cnn"}
 
 
-@case("cnn/1: has 2 .onnx files; a version is one")
+@case("cnn/1: has 2 model files; a version is one")
 def _version_with_two_files(folder: Path) -> Changes:
     models.write(folder / "cnn" / "1" / "a.onnx")
     models.write(folder / "cnn" / "1" / "b.onnx")
