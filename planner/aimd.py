@@ -22,10 +22,10 @@ All times are milliseconds on one clock of the caller's choosing.
 """
 
 from collections import OrderedDict
-from heapq import heapify, heappop, heappush
 from math import inf
 
 from planner.batching import MAX_QUEUE, Batch, Verdict
+from planner.deadlines import Deadlines
 from planner.lanes import Item, Lane, Tenant
 from planner.types import LatencyTable
 
@@ -35,8 +35,6 @@ BACK_OFF = 0.9
 """Factor on a lane's limit after a batch that missed its objective."""
 MEMORY = 0.95
 """Weight that one more batch leaves to what was observed before it."""
-SPARE = 64
-"""Deadlines of queries that left are kept until they outnumber those that wait, and this."""
 
 
 class AdditiveQueue:
@@ -48,8 +46,7 @@ class AdditiveQueue:
         """When the running batch is predicted to be done, from what was observed so far."""
         self.count = 0
         self._states: dict[Lane, _State] = {}
-        self._deadlines: list[tuple[float, int, Lane]] = []
-        """A heap; holds also what has left a lane otherwise than by its deadline."""
+        self._deadlines = Deadlines(self._waits)
         self._order = 0
         self._running: _Running | None = None
 
@@ -113,31 +110,23 @@ class AdditiveQueue:
         if self.count >= self.max_queue:
             return Verdict.QUEUE_FULL
         self._states[lane].waiting[self._order] = (item, item.deadline_ms - now_ms)
-        heappush(self._deadlines, (item.deadline_ms, self._order, lane))
-        self._order += 1
         lane.rows += item.rows
         self.count += 1
-        if len(self._deadlines) > 2 * self.count + SPARE:
-            self._deadlines = [entry for entry in self._deadlines if self._waits(entry)]
-            heapify(self._deadlines)
+        self._deadlines.add(item.deadline_ms, self._order, lane, self.count)
+        self._order += 1
         return Verdict.ADMITTED
 
     def pop_expired(self, now_ms: float) -> list[Item]:
         """Take out the queries whose deadline has passed, earliest deadline first."""
         late: list[Item] = []
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][0] < now_ms:
-            entry = heappop(deadlines)
-            if self._waits(entry):
-                _, order, lane = entry
-                item, _ = self._states[lane].waiting.pop(order)
-                lane.rows -= item.rows
-                self.count -= 1
-                late.append(item)
+        for lane, order in self._deadlines.passed(now_ms):
+            item, _ = self._states[lane].waiting.pop(order)
+            lane.rows -= item.rows
+            self.count -= 1
+            late.append(item)
         return late
 
-    def _waits(self, entry: tuple[float, int, Lane]) -> bool:
-        _, order, lane = entry
+    def _waits(self, lane: Lane, order: int) -> bool:
         state = self._states.get(lane)
         return state is not None and order in state.waiting
 

@@ -11,15 +11,12 @@ All times are milliseconds on one clock of the caller's choosing.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
 from math import inf
 
 from planner.batching import MAX_QUEUE, Batch, Verdict
+from planner.deadlines import Deadlines
 from planner.lanes import Item, Lane, Tenant
 from planner.types import LatencyTable
-
-SPARE = 64
-"""Deadlines of queries that left are kept until they outnumber those that wait, and this."""
 
 
 class FifoQueue:
@@ -36,8 +33,7 @@ class FifoQueue:
         self._limit: dict[Lane, int] = {}
         self._waiting: dict[Lane, OrderedDict[int, Item]] = {}
         """By lane, those that have any: order of arrival to query, oldest first."""
-        self._deadlines: list[tuple[float, int, Lane]] = []
-        """A heap; holds also what has left a lane otherwise than by its deadline."""
+        self._deadlines = Deadlines(self._waits)
         self._order = 0
         self._work_ms = 0.0
 
@@ -77,28 +73,20 @@ class FifoQueue:
             waiting = self._waiting[lane] = OrderedDict()
         self._order += 1
         waiting[self._order] = item
-        heappush(self._deadlines, (item.deadline_ms, self._order, lane))
         self._resize(lane, 1, item.rows)
-        if len(self._deadlines) > 2 * max(self.count, SPARE):
-            self._deadlines = [entry for entry in self._deadlines if self._waits(entry)]
-            heapify(self._deadlines)
+        self._deadlines.add(item.deadline_ms, self._order, lane, self.count)
         return Verdict.ADMITTED
 
     def pop_expired(self, now_ms: float) -> list[Item]:
         """Take out the queries whose deadline has passed, earliest deadline first."""
         late: list[Item] = []
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][0] < now_ms:
-            entry = heappop(deadlines)
-            if self._waits(entry):
-                _, order, lane = entry
-                item = self._waiting[lane].pop(order)
-                self._resize(lane, -1, -item.rows)
-                late.append(item)
+        for lane, order in self._deadlines.passed(now_ms):
+            item = self._waiting[lane].pop(order)
+            self._resize(lane, -1, -item.rows)
+            late.append(item)
         return late
 
-    def _waits(self, entry: tuple[float, int, Lane]) -> bool:
-        _, order, lane = entry
+    def _waits(self, lane: Lane, order: int) -> bool:
         return order in self._waiting.get(lane, ())
 
     # -- batches ----------------------------------------------------------------------------------
