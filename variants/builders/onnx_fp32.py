@@ -1,19 +1,28 @@
 """The model as it is, simplified once so that every load is quick."""
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from variants.builders import Built, Material, Needs
+from variants.builders.activations import first_line
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
+
+__all__ = ["OnnxFp32", "first_line", "simplify"]
+
+GROWTH = 1.5
+"""Folded constants may make the file so many times as large; a table that a formula stood for is
+read from disk at every load, where the formula takes no time."""
 
 
 class OnnxFp32:
     """Folds constants and merges what is the same everywhere.
 
-    Only ONNX Runtime's basic level is written down: it stays within standard ONNX and gives the
-    same file on every machine. The higher levels choose layouts and fused kernels for the
-    processor at hand, so each worker applies those itself when it loads.
+    Only ONNX Runtime's basic level is written down: it stays within standard ONNX, which all other
+    builders start from, and gives the same file on every machine. The higher levels choose layouts
+    and fused kernels for the processor at hand, so each worker applies those itself when it loads
+    (docs/decisions/0009-quantisation.md has what that costs).
     """
 
     runtime = "onnx"
@@ -27,23 +36,31 @@ class OnnxFp32:
         return None
 
     def build(self, material: Material, target: Path) -> Built:
-        import onnxruntime as ort
-
-        options = ort.SessionOptions()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.optimized_model_filepath = str(target)
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 3
-        try:
-            ort.InferenceSession(str(material.source), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the binding raises a different type for each cause
-            raise VariantNotBuilt(f"ONNX Runtime refuses the model: {first_line(error)}") from error
-        if not target.is_file() or not target.stat().st_size:
-            raise VariantNotBuilt("ONNX Runtime wrote no simplified model")
+        simplify(material.source, target)
+        allowed = GROWTH * material.source.stat().st_size + 2**20
+        if (size := target.stat().st_size) > allowed:
+            shutil.copyfile(material.source, target)
+            return Built(note=f"as handed in: folding its constants takes {size / 2**20:.0f} MiB")
         return Built()
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, without the code that ONNX Runtime puts in front."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].rpartition(" : ")[2][:300]
+def simplify(source: Path, target: Path) -> None:
+    """Write the model with constants folded, no node without effect, and normalisation merged into
+    the convolutions before it.
+
+    Raises:
+        VariantNotBuilt: ONNX Runtime refuses it.
+    """
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(target)
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the binding raises a different type for each cause
+        raise VariantNotBuilt(f"ONNX Runtime refuses the model: {first_line(error)}") from error
+    if not target.is_file() or not target.stat().st_size:
+        raise VariantNotBuilt("ONNX Runtime wrote no simplified model")

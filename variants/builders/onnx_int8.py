@@ -1,37 +1,20 @@
-"""The model with 8-bit weights and activations: ONNX Runtime's static quantisation."""
+"""The model with 8-bit weights and activations, for ONNX Runtime: static quantisation."""
 
-import logging
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from variants.builders import Built, Material, Needs, Rows
-from variants.builders.onnx_fp32 import first_line
-from variants.errors import VariantNotBuilt
+from variants.builders import Built, Material, Needs
+from variants.builders.calibration import Calibration
+from variants.builders.quantisation import CPU, Form, Quantiser
+from variants.builders.sensitivity import describe, quantise
 from variants.types import Precision
-
-CALIBRATION_BATCH = 16
-CALIBRATION_ROWS = 128
-"""At most so many are run, evenly spread over what is given: ranges hardly grow after that."""
-QUANTISED = (
-    "Conv",
-    "ConvTranspose",
-    "Gemm",
-    "MatMul",
-    "MaxPool",
-    "AveragePool",
-    "GlobalAveragePool",
-)
-"""Where the arithmetic is, and the pooling between, which passes 8 bits on. The rest, the final
-softmax above all, costs little and loses much: scores keep their full resolution."""
 
 
 class OnnxInt8:
     """Static quantisation in QDQ form, weights per channel, ranges from the calibration rows.
 
-    Weights use 7 of their 8 bits: a processor without VNNI adds two 8-bit products in 16 bits and
-    saturates, so that a full-range variant would be less accurate there than where it was measured.
+    Nodes whose quantisation costs the task its accuracy floor stay in fp32, and the note names
+    them. ``how`` says how ranges are found.
     """
 
     runtime = "onnx"
@@ -41,65 +24,36 @@ class OnnxInt8:
     gpu = False
     needs: frozenset[Needs] = frozenset()
 
+    def __init__(self, how: Calibration = Calibration.MIN_MAX) -> None:
+        self._how = how
+
     def missing(self) -> str | None:
         return None
 
     def build(self, material: Material, target: Path) -> Built:
-        import onnx
-        from onnxruntime.quantization import (
-            CalibrationMethod,
-            QuantFormat,
-            QuantType,
-            quantize_static,
-        )
-        from onnxruntime.quantization.shape_inference import quant_pre_process
-
-        calibration = material.calibration
-        if not calibration or not min(len(rows) for rows in calibration.values()):
-            raise VariantNotBuilt("quantising needs calibration rows, and there are none")
-        logging.getLogger().setLevel(logging.ERROR)  # the quantiser logs advice to the root
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            prepared = Path(folder) / "prepared.onnx"
-            try:
-                quant_pre_process(str(material.source), str(prepared), skip_symbolic_shape=True)
-                quantize_static(
-                    str(prepared),
-                    str(target),
-                    _Batches(calibration),
-                    quant_format=QuantFormat.QDQ,
-                    op_types_to_quantize=list(QUANTISED),
-                    per_channel=True,
-                    reduce_range=True,
-                    activation_type=QuantType.QUInt8,
-                    weight_type=QuantType.QInt8,
-                    calibrate_method=CalibrationMethod.MinMax,
-                )
-                kinds = {node.op_type for node in onnx.load(str(target)).graph.node}
-            except Exception as error:  # the quantiser raises whatever it trips over
-                target.unlink(missing_ok=True)
-                raise VariantNotBuilt(f"quantising failed: {first_line(error)}") from error
-        if "QuantizeLinear" not in kinds:
-            target.unlink(missing_ok=True)
-            raise VariantNotBuilt("the model has nothing that can be quantised")
-        return Built()
+        return build_qdq(material, target, how=self._how, form=CPU)
 
 
-class _Batches:
-    """Calibration rows, a few at a time: the interface that the quantiser reads."""
+def entropy() -> OnnxInt8:
+    """Ranges that lose least information."""
+    return OnnxInt8(Calibration.ENTROPY)
 
-    def __init__(self, rows: Rows) -> None:
-        self._batches = self._cut(rows)
 
-    def get_next(self) -> dict[str, Any] | None:
-        return next(self._batches, None)
+def percentile() -> OnnxInt8:
+    """Ranges without the outermost values."""
+    return OnnxInt8(Calibration.PERCENTILE)
 
-    def __len__(self) -> int:
-        raise TypeError("read with get_next")
 
-    @staticmethod
-    def _cut(rows: Rows) -> Iterator[dict[str, Any]]:
-        count = min(len(array) for array in rows.values())
-        step = -(-count // CALIBRATION_ROWS)
-        spread = {name: array[:count:step] for name, array in rows.items()}
-        for start in range(0, -(-count // step), CALIBRATION_BATCH):
-            yield {name: array[start : start + CALIBRATION_BATCH] for name, array in spread.items()}
+def build_qdq(material: Material, target: Path, *, how: Calibration, form: Form) -> Built:
+    """What a builder of static 8-bit variants does, for any back end that takes QDQ models.
+
+    Raises:
+        VariantNotBuilt: there are no calibration rows, or nothing can be quantised.
+    """
+    import onnx
+
+    rows = dict(material.calibration)
+    quantiser = Quantiser(material.source, rows=rows, how=how, form=form)
+    mixed = quantise(quantiser, rows, material.calibration_labels, material.floor)
+    onnx.save(mixed.model, str(target))
+    return Built(note=describe(mixed, quantiser.skipped))

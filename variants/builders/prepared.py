@@ -1,0 +1,81 @@
+"""A model made ready to be rewritten: simplified, its shapes known, every node with a name."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from variants.builders.activations import first_line
+from variants.builders.onnx_fp32 import simplify
+from variants.errors import VariantNotBuilt
+
+FIRST_OPSET = 13
+"""Of scales per channel; also of nearly all operators in fp16."""
+
+
+def prepared(source: Path) -> Any:
+    """``source`` as a ``ModelProto``: constants folded, normalisation merged into convolutions,
+    types and shapes noted, every node with a name of its own.
+
+    Raises:
+        VariantNotBuilt: the model is refused, or its operators are too old to be carried over.
+    """
+    import onnx
+    from onnx import shape_inference, version_converter
+
+    with tempfile.TemporaryDirectory() as folder:
+        simplified = Path(folder) / "simplified.onnx"
+        simplify(source, simplified)
+        model = onnx.load(str(simplified))
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    try:
+        if opset < FIRST_OPSET:
+            model = version_converter.convert_version(model, FIRST_OPSET)
+        model = shape_inference.infer_shapes(model)
+    except Exception as error:  # both raise what their native code gives them
+        raise VariantNotBuilt(f"its operators cannot be read: {first_line(error)}") from error
+    name_nodes(model)
+    return model
+
+
+def name_nodes(model: Any) -> None:
+    """Give every node of the graph a name, and none two the same."""
+    taken: set[str] = set()
+    for index, node in enumerate(model.graph.node):
+        name = node.name or f"{node.op_type}_{index}".lower()
+        while name in taken:
+            name += "_"
+        node.name = name
+        taken.add(name)
+
+
+def float_tensors(model: Any) -> set[str]:
+    """Names of the float32 tensors that flow in the graph, weights left out."""
+    from onnx import TensorProto
+
+    graph = model.graph
+    weights = {weight.name for weight in graph.initializer}
+    return {
+        value.name
+        for value in (*graph.value_info, *graph.input, *graph.output)
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT and value.name not in weights
+    }
+
+
+def drop_unused_weights(model: Any) -> None:
+    """Take out initialisers that no node reads any more."""
+    graph = model.graph
+    used = {name for node in graph.node for name in (*node.input, *inner_names(node))}
+    used |= {value.name for value in graph.output}
+    for weight in [weight for weight in graph.initializer if weight.name not in used]:
+        graph.initializer.remove(weight)
+
+
+def inner_names(node: Any) -> set[str]:
+    """Every name that the graphs inside a node (``If``, ``Loop``, ``Scan``) read."""
+    found: set[str] = set()
+    for attribute in node.attribute:
+        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            found |= {value.name for value in graph.output}
+            for inner in graph.node:
+                found |= {*inner.input, *inner_names(inner)}
+    return found
