@@ -91,7 +91,18 @@ class Builder(Protocol):
 
 BUILDERS: dict[str, str] = {
     "onnx-fp32": "variants.builders.onnx_fp32:OnnxFp32",
+    "onnx-fp16": "variants.builders.onnx_fp16:OnnxFp16",
     "onnx-int8": "variants.builders.onnx_int8:OnnxInt8",
+    "onnx-int8-entropy": "variants.builders.onnx_int8:entropy",
+    "onnx-int8-percentile": "variants.builders.onnx_int8:percentile",
+    "onnx-int8-dynamic": "variants.builders.onnx_dynamic:OnnxInt8Dynamic",
+    "onnx-fp32-cuda": "variants.builders.onnx_gpu:fp32_cuda",
+    "onnx-fp16-cuda": "variants.builders.onnx_gpu:fp16_cuda",
+    "onnx-fp16-tensorrt": "variants.builders.onnx_gpu:fp16_tensorrt",
+    "onnx-int8-tensorrt": "variants.builders.onnx_gpu:int8_tensorrt",
+    "tensorrt-fp32": "variants.builders.tensorrt:fp32",
+    "tensorrt-fp16": "variants.builders.tensorrt:fp16",
+    "tensorrt-int8": "variants.builders.tensorrt:int8",
 }
 """Kind, the end of the variant's name, to ``module:factory``. The first is the model itself."""
 
