@@ -10,6 +10,11 @@ from variants.errors import InvalidArtifact
 from workers.runtime import Runtime, Tensor
 
 BATCH = 32
+ALONE = 8
+"""Rows that are answered one by one, to compare."""
+ALONE_SHARE = 0.05
+"""Of the largest score: how much company may change an answer. Models that scale what they quantise
+by the whole batch change theirs a little; those that mix rows, a lot."""
 Z = 1.959964
 """Normal quantile of a two-sided 95 % interval."""
 
@@ -78,6 +83,31 @@ def answers(runtime: Runtime, rows: Sequence[Tensor], *, batch_size: int = BATCH
             _check(output, expected, start)
         scores.append(np.array(outputs[0]))
     return np.concatenate(scores)
+
+
+def check_alone(runtime: Runtime, rows: Sequence[Tensor], scores: Tensor) -> None:
+    """Refuse a model whose answer to a row depends on the rows that share its batch.
+
+    Rows of different clients share batches: none may see or change another's.
+
+    Args:
+        runtime: loaded.
+        rows: as for ``answers``.
+        scores: what that gave, from batches of more than one row.
+
+    Raises:
+        InvalidArtifact: a row on its own is answered otherwise.
+        RuntimeFailed: the runtime failed.
+    """
+    count = min(ALONE, len(scores))
+    alone = answers(runtime, [tensor[:count] for tensor in rows], batch_size=1)
+    differences = np.abs(alone - scores[:count]).reshape(count, -1).max(1)
+    worst = int(differences.argmax())
+    if differences[worst] > ALONE_SHARE * np.abs(scores[:count]).max():
+        raise InvalidArtifact(
+            "the model's answer to a row depends on the other rows in a batch: alone, evaluation "
+            f"row {worst} is answered with scores that differ by up to {differences[worst]:.3g}"
+        )
 
 
 def judge(scores: Tensor, labels: Tensor, metric: str, reference: Tensor | None) -> Judgement:

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from profiler.accuracy import answers, judge
+from profiler.accuracy import answers, check_alone, judge
 from profiler.evaluation import LABELS
 from profiler.host import LIBRARIES
 from profiler.measure import Trial, pin
@@ -136,7 +136,9 @@ class Held:
         if arguments["keep"]:
             np.save(arguments["keep"], scores, allow_pickle=False)
         reference = None
-        if arguments["reference"]:
+        if not arguments["reference"]:  # the model itself: quantised ones scale by the whole batch
+            check_alone(self._trial.runtime, self._rows, scores)
+        else:
             reference = np.load(arguments["reference"], allow_pickle=False)
         return asdict(judge(scores, labels, arguments["metric"], reference))
 

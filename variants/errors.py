@@ -28,6 +28,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+LONGEST = 390
+"""Characters of a sentence that tells what is wrong with an artifact."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
@@ -59,7 +62,14 @@ class InvalidInput(ModellessError):
 
 
 class InvalidArtifact(InvalidInput):
-    """A model file, a model directory or evaluation data that cannot be accepted."""
+    """A model file, a model directory or evaluation data that cannot be accepted.
+
+    Names of files and what lies in them are a stranger's: the sentence is made one printable line
+    of a length that can be read.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(readable(message))
 
 
 class VariantNotBuilt(InvalidArtifact):
@@ -68,6 +78,14 @@ class VariantNotBuilt(InvalidArtifact):
 
 class PayloadTooLarge(InvalidInput):
     code = "PAYLOAD_TOO_LARGE"
+
+
+def readable(message: str) -> str:
+    """One line: what cannot be printed is written as its escape, and a long middle is left out."""
+    line = "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in message
+    )
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 130]} [...] {line[-120:]}"
 
 
 class Unauthenticated(ModellessError):

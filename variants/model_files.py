@@ -26,7 +26,8 @@ SUFFIXES = (".onnx", ".pt2")
 """Of a version's file."""
 
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
-_NUMBER = re.compile(r"[0-9]+")
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)*")
+"""Names that somebody may take for a version: 01, 1.0 and -1 too, which are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +120,7 @@ def _name(given: str | None, found: str) -> ModelName:
     if not NAME.fullmatch(name):
         hint = "" if given is not None else "; give another one with --model"
         raise InvalidInput(
-            f"{name!r} cannot be a model's name: lower-case letters, digits, dots, dashes and "
+            f"{name[:40]!r} cannot be a model's name: lower-case letters, digits, dots, dashes and "
             f"underscores can{hint}"
         )
     return ModelName(name)

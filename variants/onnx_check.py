@@ -4,17 +4,20 @@ Nothing of the model is executed here. Parsing and checking still happen in nati
 that take files from strangers do it in a child process.
 """
 
+import math
 import os
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from variants.errors import InvalidArtifact
+from variants.onnx_walk import graphs, nodes, sparse_tensors, tensors
 from variants.types import Task, TensorSpec
+from variants.validation import MAX_AXES
 
 MAX_OPSET = 26
 """The newest opset that ONNX Runtime 1.31 runs."""
@@ -24,9 +27,14 @@ MIN_OPSET = 7
 DTYPES = {1: "float32", 11: "float64", 7: "int64", 6: "int32", 2: "uint8", 9: "bool"}
 """ONNX's numbers of the element types that a task may have."""
 
+MAX_ROW_MIB = 256
+"""Of one input or output: a row has to fit into a message."""
+LONGEST_NAME = 200
+
 _STANDARD = ("", "ai.onnx")
 _CLASSIC = "ai.onnx.ml"
 """Trees, support vectors and other classic models; a part of the standard."""
+_MAX_CLASSIC_OPSET = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +81,11 @@ def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = No
     limits = limits or OnnxLimits()
     model = _parse(where, data)
     _check_shape_of_model(where, model, limits)
+    _check_texts(where, model)
     _check_external_data(where, model)
     opset = _check_opsets(where, model)
     _check_operators(where, model, opset)
-    parameters = _check_initialisers(where, model)
+    parameters = _check_initialisers(where, model, limits)
     model = _inferred(where, model)
     held = {tensor.name for tensor in model.graph.initializer}
     inputs = tuple(
@@ -87,6 +96,10 @@ def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = No
         raise InvalidArtifact(f"{where}: the model has no inputs")
     if not outputs:
         raise InvalidArtifact(f"{where}: the model has no outputs")
+    names = [spec.name for spec in (*inputs, *outputs)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidArtifact(f"{where}: {twice[0]!r} names more than one input or output")
     return OnnxInfo(
         inputs=inputs, outputs=outputs, opset=opset, parameters=parameters, size_bytes=len(data)
     )
@@ -167,21 +180,33 @@ def _check_shape_of_model(where: str, model: Any, limits: OnnxLimits) -> None:
     # Almost any short text parses as an empty protobuf message.
     if not model.ir_version or not model.opset_import or not model.HasField("graph"):
         raise InvalidArtifact(f"{where}: is not an ONNX model")
-    nodes = sum(1 for _ in _nodes(model))
-    if nodes == 0:
+    count = sum(1 for _ in nodes(model))
+    if count == 0:
         raise InvalidArtifact(f"{where}: the model's graph is empty")
-    if nodes > limits.nodes:
+    if count > limits.nodes:
         raise InvalidArtifact(
-            f"{where}: the model has {nodes} nodes, more than the {limits.nodes} allowed"
+            f"{where}: the model has {count} nodes, more than the {limits.nodes} allowed"
         )
+    if model.functions:
+        raise InvalidArtifact(f"{where}: defines functions of its own; export it inlined")
     if model.training_info:
         raise InvalidArtifact(f"{where}: is a training graph; export it for inference")
+
+
+def _check_texts(where: str, model: Any) -> None:
+    """Refuse names that are not UTF-8, which protobuf gives as bytes."""
+    for graph in graphs(model):
+        named = [*graph.node, *graph.initializer, *graph.input, *graph.output]
+        texts = [one.name for one in named]
+        texts += [text for node in graph.node for text in (node.op_type, node.domain)]
+        if not all(isinstance(text, str) for text in texts):
+            raise InvalidArtifact(f"{where}: is not an ONNX model: a name in it is no text")
 
 
 def _check_external_data(where: str, model: Any) -> None:
     from onnx import TensorProto
 
-    for tensor in _tensors(model):
+    for tensor in tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
             raise InvalidArtifact(
                 f"{where}: keeps tensor {tensor.name!r} in another file; save the model as one file"
@@ -189,25 +214,31 @@ def _check_external_data(where: str, model: Any) -> None:
 
 
 def _check_opsets(where: str, model: Any) -> int:
-    versions = {entry.domain: entry.version for entry in model.opset_import}
+    versions: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = "" if entry.domain in _STANDARD else entry.domain
+        if versions.setdefault(domain, entry.version) != entry.version:
+            raise InvalidArtifact(
+                f"{where}: uses opsets {versions[domain]} and {entry.version} of the same operators"
+            )
     # Exporters list domains that no node uses; only what is used matters.
-    used = {node.domain for node in _nodes(model)}
+    used = {node.domain for node in nodes(model)}
     foreign = sorted(domain for domain in used if domain not in (*_STANDARD, _CLASSIC))
     if foreign:
         raise InvalidArtifact(
             f"{where}: uses operators of {foreign[0]!r}; only standard ONNX operators run here"
         )
-    if model.functions:
-        raise InvalidArtifact(f"{where}: defines functions of its own; export it inlined")
-    opset = next((versions[domain] for domain in _STANDARD if domain in versions), None)
+    opset = versions.get("")
     if opset is None:
         raise InvalidArtifact(f"{where}: does not say which ONNX opset it uses")
     if not MIN_OPSET <= opset <= MAX_OPSET:
         raise InvalidArtifact(
             f"{where}: uses opset {opset}; it must be between {MIN_OPSET} and {MAX_OPSET}"
         )
-    if _CLASSIC in used and _CLASSIC not in versions:
-        raise InvalidArtifact(f"{where}: does not say which opset of {_CLASSIC} it uses")
+    if _CLASSIC in used and not 1 <= versions.get(_CLASSIC, 0) <= _MAX_CLASSIC_OPSET:
+        raise InvalidArtifact(
+            f"{where}: must use an opset of {_CLASSIC} between 1 and {_MAX_CLASSIC_OPSET}"
+        )
     return int(opset)
 
 
@@ -215,7 +246,7 @@ def _check_operators(where: str, model: Any, opset: int) -> None:
     import onnx
 
     versions = {entry.domain: entry.version for entry in model.opset_import}
-    for domain, kind in sorted({(node.domain, node.op_type) for node in _nodes(model)}):
+    for domain, kind in sorted({(node.domain, node.op_type) for node in nodes(model)}):
         classic = domain == _CLASSIC
         newest = versions[domain] if classic else opset
         try:
@@ -232,23 +263,40 @@ def _check_operators(where: str, model: Any, opset: int) -> None:
             )
 
 
-def _check_initialisers(where: str, model: Any) -> int:
+def _check_initialisers(where: str, model: Any, limits: OnnxLimits) -> int:
     """Number of parameters, once all of them are readable and finite."""
     from onnx import numpy_helper
 
+    for sparse in sparse_tensors(model):
+        if math.prod(sparse.dims) * 4 > limits.size_mib * 2**20:
+            raise InvalidArtifact(
+                f"{where}: tensor {sparse.values.name!r} declares {math.prod(sparse.dims):.3g} "
+                "elements, nearly all of them left out"
+            )
     parameters = 0
-    for tensor in _tensors(model):
+    for tensor in tensors(model):
         try:
             values = numpy_helper.to_array(tensor)
         except Exception as error:  # malformed tensors fail in many ways
             raise InvalidArtifact(
                 f"{where}: tensor {tensor.name!r} does not hold what it declares"
             ) from error
+        if values.shape != tuple(tensor.dims):  # a size of -1 would be made to fit
+            raise InvalidArtifact(f"{where}: tensor {tensor.name!r} does not hold what it declares")
         # -inf is a common mask; NaN never is, and an infinite weight shows in the trial run.
-        if values.dtype.kind in "fc" and np.isnan(values).any():
+        if _has_nan(values):
             raise InvalidArtifact(f"{where}: tensor {tensor.name!r} contains NaN")
         parameters += values.size
     return parameters
+
+
+def _has_nan(values: NDArray[Any]) -> bool:
+    if values.dtype.kind in "fc":
+        return bool(np.isnan(values).any())
+    # bfloat16 and the 8-bit floats are not numpy's own.
+    return values.dtype.name.startswith(("bfloat", "float")) and bool(
+        np.isnan(values.astype(np.float32)).any()
+    )
 
 
 def _inferred(where: str, model: Any) -> Any:
@@ -258,7 +306,7 @@ def _inferred(where: str, model: Any) -> Any:
     try:
         onnx.checker.check_model(model, full_check=False)
         # Classic operators do not all say what they give; the trial run shows it.
-        strict = all(node.domain != _CLASSIC for node in _nodes(model))
+        strict = all(node.domain != _CLASSIC for node in nodes(model))
         return onnx.shape_inference.infer_shapes(model, strict_mode=strict)
     except Exception as error:  # the bindings raise several types
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
@@ -266,6 +314,8 @@ def _inferred(where: str, model: Any) -> Any:
 
 
 def _spec(file: str, side: str, value: Any) -> TensorSpec:
+    if not value.name.isprintable() or not 0 < len(value.name) <= LONGEST_NAME:
+        raise InvalidArtifact(f"{file}: has an {side} with a name that cannot be shown")
     where = f"{file}: {side} {value.name!r}"
     if not value.type.HasField("tensor_type"):
         raise InvalidArtifact(f"{where} is not a tensor")
@@ -280,6 +330,8 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
         raise InvalidArtifact(
             f"{where} has a fixed batch of {axes[0].dim_value}; export it with a dynamic first axis"
         )
+    if len(axes) > MAX_AXES + 1:
+        raise InvalidArtifact(f"{where} has {len(axes)} axes, more than the {MAX_AXES + 1} allowed")
     shape: list[int] = []
     for position, axis in enumerate(axes[1:], start=1):
         if not axis.HasField("dim_value") or axis.dim_value < 1:
@@ -287,6 +339,11 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
                 f"{where} leaves axis {position} open; only the batch axis may vary"
             )
         shape.append(int(axis.dim_value))
+    row_mib = math.prod(shape) * np.dtype(dtype).itemsize / 2**20
+    if row_mib > MAX_ROW_MIB:
+        raise InvalidArtifact(
+            f"{where} takes {row_mib:.0f} MiB for one row, more than the {MAX_ROW_MIB} allowed"
+        )
     return TensorSpec(name=value.name, dtype=dtype, shape=tuple(shape))
 
 
@@ -299,42 +356,6 @@ def _dtype(where: str, element: int) -> str:
         kind = kinds.get(element, str(element)) if element else "undeclared"
         raise InvalidArtifact(f"{where} has type {kind}; it must be one of {known}")
     return DTYPES[element]
-
-
-def _graphs(model: Any) -> Iterator[Any]:
-    """The main graph, every graph inside a node, and every function's body."""
-    from onnx import AttributeProto
-
-    waiting = [model.graph, *model.functions]
-    while waiting:
-        graph = waiting.pop()
-        yield graph
-        for node in graph.node:
-            for attribute in node.attribute:
-                if attribute.type == AttributeProto.GRAPH:
-                    waiting.append(attribute.g)
-                elif attribute.type == AttributeProto.GRAPHS:
-                    waiting.extend(attribute.graphs)
-
-
-def _nodes(model: Any) -> Iterator[Any]:
-    for graph in _graphs(model):
-        yield from graph.node
-
-
-def _tensors(model: Any) -> Iterator[Any]:
-    """All constant tensors: initialisers, sparse ones, and those in attributes."""
-    for graph in _graphs(model):
-        yield from getattr(graph, "initializer", ())
-        for sparse in getattr(graph, "sparse_initializer", ()):
-            yield from (sparse.values, sparse.indices)
-        for node in graph.node:
-            for attribute in node.attribute:
-                if attribute.HasField("t"):
-                    yield attribute.t
-                yield from attribute.tensors
-                if attribute.HasField("sparse_tensor"):
-                    yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
 
 
 def _names(specs: dict[str, TensorSpec]) -> str:

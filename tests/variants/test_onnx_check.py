@@ -85,7 +85,8 @@ def test_a_split_shares_no_row_and_loses_none(count: int) -> None:
     both = np.concatenate([calibration.inputs["x"], evaluation.inputs["x"]])
     assert sorted(both) == list(range(count))
     assert 0 < len(calibration) <= 200
-    assert calibration.labels is None
+    assert calibration.labels is not None
+    assert len(calibration.labels) == len(calibration)
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int64, np.float64])
