@@ -152,6 +152,7 @@ class Quantiser:
             },
         )
         quantized = quantizer.quantize_model()
+        quantizer.model.topological_sort()  # the quantiser appends, and ONNX wants nodes in order
         _open_ends(quantized, set(nodes))
         del quantized.graph.value_info[:]
         del quantized.metadata_props[-1:]
