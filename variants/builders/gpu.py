@@ -1,7 +1,6 @@
 """What variants for GPUs need, and whether it is here; found out without importing any of it."""
 
 import re
-from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,7 +59,6 @@ def missing_tensorrt_of_onnxruntime(root: Path = Path("/")) -> str | None:
     return f"onnxruntime-gpu needs TensorRT {major}; pip install 'tensorrt-cu13-libs=={major}.*'"
 
 
-@cache
 def tensorrt_of_onnxruntime() -> str | None:
     """The library that ONNX Runtime's TensorRT provider was linked with: ``libnvinfer.so.10``.
 
