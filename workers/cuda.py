@@ -113,21 +113,22 @@ class Driver:
 
 
 class Device:
-    """One GPU, or one MIG instance, and its primary context.
+    """One GPU, or one MIG instance.
 
-    The context stays for the process's life, as it does in PyTorch and ONNX Runtime: to end it is
-    to pull the ground from under what they keep there.
+    Its primary context, some hundred MiB on the device, is made when it is first entered, and stays
+    for the process's life, as it does in PyTorch and ONNX Runtime: to end it is to pull the ground
+    from under what they keep there.
     """
 
     def __init__(self, driver: Driver, ordinal: int = 0) -> None:
         self._driver = driver
-        count, device, context = c_int(), c_int(), c_void_p()
+        self._context: c_void_p | None = None
+        count, device = c_int(), c_int()
         driver.call("cuDeviceGetCount", byref(count))
         if count.value <= ordinal:
             raise RuntimeFailed("no NVIDIA GPU here that this process may use")
         driver.call("cuDeviceGet", byref(device), ordinal)
-        driver.call("cuDevicePrimaryCtxRetain", byref(context), device)
-        self._device, self._context = device.value, context
+        self._device = device.value
         self.name = self._name()
         """``NVIDIA H200``; of a MIG instance with its profile."""
         self.capability = (
@@ -139,7 +140,11 @@ class Device:
         """16 bytes as ``xxxxxxxx-xxxx-...``; NVML writes ``GPU-`` or ``MIG-`` in front."""
 
     def enter(self) -> None:
-        """Make the device this thread's. Needed in each thread before anything else is called."""
+        """Make the device this thread's. Needed in each thread before all that follows."""
+        if self._context is None:
+            context = c_void_p()
+            self._driver.call("cuDevicePrimaryCtxRetain", byref(context), self._device)
+            self._context = context
         self._driver.call("cuCtxSetCurrent", self._context)
 
     def free_and_total_bytes(self) -> tuple[int, int]:
