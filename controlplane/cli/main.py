@@ -51,6 +51,11 @@ COMMANDS = {
             help="Add a model: check it, build its variants, measure them.",
         ),
         Entry(
+            name="profile",
+            target="controlplane.cli.profile:profile",
+            help="Measure what has no true profile; draw variants.",
+        ),
+        Entry(
             name="promote",
             target="controlplane.cli.stage:promote",
             help="Make a model version live.",

@@ -1,0 +1,110 @@
+"""``modelless profile``: what it measures, what it keeps, and what it says."""
+
+from pathlib import Path
+
+import pytest
+
+from controlplane import profiling
+from controlplane.registration_types import RegistrationLimits
+from controlplane.settings import load_settings
+from profiler.measure import MeasureLimits
+from tests.controlplane.cli.shell import Shell
+from tests.controlplane.test_registration import CPU, House
+from variants.sql import open_catalog
+from variants.types import CatalogSnapshot, DeviceKind, DeviceKindName
+
+OTHER = DeviceKind(name=DeviceKindName("cpu-7"), cores=1, memory_mib=100.0, usd_per_hour=1.0)
+QUICK = MeasureLimits(batch_sizes=(1, 2, 4), point_s=0.004, min_runs=4)
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+    """Two variants in the catalog of the state directory, measured on another device kind."""
+    monkeypatch.setenv("MODELLESS_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("MODELLESS_CORES", "2")
+    settings = load_settings()
+    made = House(tmp_path, open_catalog(settings.catalog_url))
+    made.store = type(made.store)(settings.artifacts_dir)
+    made.register()
+    return made
+
+
+def known(house: House) -> CatalogSnapshot:
+    return house.catalog.snapshot()
+
+
+def test_a_dry_run_says_what_and_why_and_measures_nothing(shell: Shell, house: House) -> None:
+    before = known(house)
+    ended = shell("profile", "--dry-run", "-o", "json")
+    body = ended.json()
+    assert ended.code == 0
+    assert body["measured"] == 0
+    assert body["profiles"] == [
+        {
+            "task": "shapes",
+            "variant": name,
+            "device_kind": "cpu-2",
+            "cause": "missing",
+            "reason": "was never measured here",
+        }
+        for name in ("tiny-v1-onnx-fp32", "tiny-v1-onnx-int8")
+    ]
+    assert known(house) == before
+
+
+def test_what_was_missing_is_measured_once(shell: Shell, house: House) -> None:
+    ended = shell("profile", "--progress", "none")
+    assert (ended.code, ended.err) == (0, "")
+    assert "measured 2 in" in ended.out
+    kinds = {(p.variant, p.device_kind) for p in known(house).profiles}
+    assert ("tiny-v1-onnx-int8", "cpu-2") in kinds
+    again = shell("profile", "--progress", "none")
+    assert "there is nothing to measure" in again.out
+
+
+def test_one_variant_is_measured_whatever_its_profile_says(shell: Shell, house: House) -> None:
+    shell("profile", "--progress", "none")
+    before = {(p.variant, p.device_kind): p for p in known(house).profiles}
+    body = shell(
+        "profile", "shapes", "tiny-v1-onnx-fp32", "-o", "json", "--progress", "none"
+    ).json()
+    assert [(row["variant"], row["cause"]) for row in body["profiles"]] == [
+        ("tiny-v1-onnx-fp32", "asked")
+    ]
+    after = {(p.variant, p.device_kind): p for p in known(house).profiles}
+    changed = [key for key in after if after[key].points != before[key].points]
+    assert changed == [("tiny-v1-onnx-fp32", "cpu-2")]
+
+
+def test_what_was_measured_before_an_interrupt_is_kept(house: House) -> None:
+    found = profiling.wanted(known(house), (CPU, OTHER))
+
+    def interrupt(progress: object) -> None:
+        if getattr(progress, "done", 0) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        profiling.measure_wanted(
+            found, house.catalog, house.store, interrupt,
+            limits=RegistrationLimits(measure=QUICK),
+        )  # fmt: skip
+    new = [p.variant for p in known(house).profiles if p.device_kind == "cpu-7"]
+    assert new == ["tiny-v1-onnx-fp32"]
+    house.assert_nothing_runs()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["nothing"], 1, "there is no task 'nothing'"),
+        (["shapes", "nothing"], 1, "task 'shapes' has no variant 'nothing'"),
+        (["shapes", "--plot", "p.txt"], 2, "must end in .html or .png"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_sentence(
+    shell: Shell, house: House, arguments: list[str], code: int, text: str
+) -> None:
+    ended = shell("profile", *arguments)
+    assert (ended.code, ended.out) == (code, "")
+    (line,) = ended.err.splitlines()
+    assert text in line
