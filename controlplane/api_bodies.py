@@ -223,10 +223,15 @@ REGISTRATION_FORM: dict[str, Any] = {
                     "accuracy": {"type": "number", "description": "Default of a new task."},
                     "cost": {"type": "number", "description": "Default of a new task."},
                     "prefer": {"type": "string", "enum": ["cost", "accuracy", "latency"]},
+                    "variants": {
+                        "type": "string",
+                        "description": "Kinds to build, separated by commas; else all that can be.",
+                        "example": "onnx-int8,openvino-bf16",
+                    },
                     "model": {
                         "type": "string",
                         "format": "binary",
-                        "description": "ONNX file.",
+                        "description": "ONNX file, or an archive of modelless.export (.pt2).",
                         "example": "model.onnx",
                     },
                     "evaluation": {
@@ -239,6 +244,12 @@ REGISTRATION_FORM: dict[str, Any] = {
                         "type": "string",
                         "format": "binary",
                         "description": "Rows (.npz) to calibrate int8 on.",
+                    },
+                    "training": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "The rows (.npz) that the model was trained on: for "
+                        "pruning and distillation.",
                     },
                 },
             }

@@ -35,7 +35,9 @@ EVALUATION_MIB = 512
 _KEPT_BYTES = 1024 * 1024
 """Of the child's output; a result is a few KiB."""
 
-FIELDS = ("labels", "stage", "metric", "latency_ms", "accuracy", "cost", "prefer")
+ROWS = ("evaluation", "calibration", "training")
+"""Files of rows."""
+FIELDS = ("labels", "stage", "metric", "latency_ms", "accuracy", "cost", "prefer", "variants")
 """Optional fields of the form, each an option of the same name."""
 
 
@@ -85,7 +87,7 @@ class Registrations:
                 content_type=content_type,
                 directory=directory,
                 file_limits=self._limits(),
-                suffixes={"model": ".onnx", "evaluation": ".npz", "calibration": ".npz"},
+                suffixes={"model": (".onnx", ".pt2")} | dict.fromkeys(ROWS, (".npz",)),
                 field_names=frozenset({"task", "name", *FIELDS}),
             )
             arguments = register_arguments(form)
@@ -126,7 +128,7 @@ class Registrations:
     def _limits(self) -> dict[str, int]:
         data = EVALUATION_MIB * 2**20
         model = int(self._settings.max_model_mib * 2**20)
-        return {"model": model, "evaluation": data, "calibration": data}
+        return {"model": model} | dict.fromkeys(ROWS, data)
 
     def _make_directory(self) -> Path:
         """A fresh directory; those that a killed gateway left behind long ago are removed."""
@@ -233,8 +235,9 @@ def register_arguments(form: Form) -> list[str]:
         raise InvalidInput(f"the form's field 'name' is not a model name: {model!r}")
     arguments = ["register", str(form.files["model"]), f"--task={task}", f"--name={model}"]
     arguments.append(f"--evaluation={form.files['evaluation']}")
-    if "calibration" in form.files:
-        arguments.append(f"--calibration={form.files['calibration']}")
+    for rows in ("calibration", "training"):
+        if rows in form.files:
+            arguments.append(f"--{rows}={form.files[rows]}")
     if form.fields.get("labels", "").startswith("@"):
         # On the command line this names a file; a caller from outside may not read ours.
         raise InvalidInput("the form's field 'labels' must list the labels, separated by commas")

@@ -36,7 +36,7 @@ async def receive_form(
     content_type: str,
     directory: Path,
     file_limits: Mapping[str, int],
-    suffixes: Mapping[str, str],
+    suffixes: Mapping[str, tuple[str, ...]],
     field_names: frozenset[str],
 ) -> Form:
     """Read a multipart form, its files into ``directory``.
@@ -46,7 +46,8 @@ async def receive_form(
         content_type: the request's header, with the boundary.
         directory: exists, and is the caller's to remove, also after an error.
         file_limits: names of the file fields that are taken, and the most bytes of each.
-        suffixes: what follows a file field's name on disk, such as ``.npz``.
+        suffixes: what may follow a file field's name on disk, such as ``.npz``: the end of the name
+            that the client gives, if it is one of these, else the first.
         field_names: names of the other fields that are taken.
 
     Raises:
@@ -86,7 +87,7 @@ class _Parts:
 
     directory: Path
     file_limits: Mapping[str, int]
-    suffixes: Mapping[str, str]
+    suffixes: Mapping[str, tuple[str, ...]]
     field_names: frozenset[str]
     fields: dict[str, str] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
@@ -141,7 +142,10 @@ class _Parts:
             if b"filename" not in options:
                 raise InvalidInput(f"the form's field {name!r} must be a file")
             self.filenames[name] = options[b"filename"].decode("utf-8", "replace")
-            self.files[name] = self.directory / f"{name}{self.suffixes.get(name, '')}"
+            endings = self.suffixes.get(name, ("",))
+            given = Path(self.filenames[name]).suffix
+            ending = given if given in endings else endings[0]
+            self.files[name] = self.directory / f"{name}{ending}"
             self._file = self.files[name].open("wb")
         elif name not in self.field_names:
             known = ", ".join(sorted({*self.file_limits, *self.field_names}))
