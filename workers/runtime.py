@@ -48,6 +48,9 @@ RuntimeFactory = Callable[[LoadSpec, int], Runtime]
 
 RUNTIMES: dict[str, str] = {
     "onnx": "workers.runtimes.onnx:OnnxRuntime",
+    "openvino": "workers.runtimes.openvino:OpenVinoRuntime",
+    "torch": "workers.runtimes.pytorch:TorchRuntime",
+    "tensorrt": "workers.runtimes.tensorrt:TensorRtRuntime",
     "echo": "workers.runtimes.echo:EchoRuntime",
 }
 """Runtime name to ``module:factory``."""
