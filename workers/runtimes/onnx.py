@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU."""
+"""ONNX Runtime, on the CPU or on an NVIDIA GPU."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -6,20 +6,36 @@ from typing import Any
 import numpy as np
 
 from variants.errors import RuntimeFailed
+from workers.cuda import Device, first_device
 from workers.runtime import Tensor
+from workers.runtimes.onnx_providers import CPU, PROVIDERS, gpu_session
+from workers.runtimes.options import Options
 from workers.types import LoadSpec
 
 
 class OnnxRuntime:
-    """A variant stored as an ONNX file. ``threads`` compute one batch.
+    """A variant stored as an ONNX file.
 
     Threads never spin while they wait: spinning starves the process that feeds them. Outputs come
     in the order of the spec.
+
+    On a GPU, too, tensors go in and out as they are. Binding them to memory there would save no
+    copy, for each comes from the network and goes back to it.
+
+    Options, as text:
+        threads: how many compute one batch; default all that are given.
+        provider: ``cuda`` or ``tensorrt``: on the GPU, or not at all; default the CPU.
+        tf32: with a provider, 1: products of fp32 numbers may be rounded; default 0.
+        ranges: with ``tensorrt``, the first and the last batch size; default ``1,2-8,9-32``.
+        engines: with ``tensorrt``, folder in which engines are kept.
     """
 
-    def __init__(self, spec: LoadSpec, threads: int) -> None:
+    def __init__(
+        self, spec: LoadSpec, threads: int, *, device: Callable[[], Device] = first_device
+    ) -> None:
         self._spec = spec
         self._threads = threads
+        self._find_device = device
         self._inputs = [tensor.name for tensor in spec.inputs]
         self._outputs = [tensor.name for tensor in spec.outputs]
         self._session: Any = None
@@ -28,19 +44,23 @@ class OnnxRuntime:
 
     def load(self) -> None:
         """Create the session and run one row of zeros through it."""
+        told = Options(self._spec)
+        threads = told.threads(self._threads)
+        on_gpu = bool(told.text("provider") and told.choice("provider", PROVIDERS, ""))
         import onnxruntime as ort
 
         options = ort.SessionOptions()
-        options.intra_op_num_threads = self._threads
+        options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         try:
-            session = ort.InferenceSession(
-                self._spec.path, options, providers=["CPUExecutionProvider"]
-            )
+            if on_gpu:
+                session = gpu_session(ort, self._spec, options, device=self._find_device)
+            else:
+                session = ort.InferenceSession(self._spec.path, options, providers=[CPU])
         except Exception as error:  # the binding raises a different type for each cause
             raise RuntimeFailed(f"{self._name} cannot be loaded: {error}") from error
         self._check_signature(session)
