@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
-from tests.onnx_models import node, tensor
+from tests.convolutional import convolutional, images
 from variants.builders import BUILDERS, Material, make_builder
 from variants.builders.gpu import (
     missing_gpu,
@@ -31,56 +31,6 @@ KINDS = (
 )
 FP16 = ("onnx-fp16-cuda", "onnx-fp16-tensorrt", "tensorrt-fp16")
 INT8 = ("onnx-int8-tensorrt", "tensorrt-int8")
-SIZE, CLASSES = 12, 5
-
-
-def convolutional() -> Any:
-    """``image`` ``[batch, 3, 12, 12]`` to ``scores`` ``[batch, 5]``, of what vision models have.
-
-    A convolution with bias, normalisation, a rectifier and pooling; a sum with a shortcut; a dense
-    layer with bias and a softmax.
-    """
-    draw = np.random.default_rng(0)
-
-    def weights(*shape: int) -> Any:
-        return (draw.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
-
-    arrays = {
-        "w1": weights(8, 3, 3, 3),
-        "b1": weights(8, 1)[:, 0],
-        "scale": np.linspace(0.5, 2, 8, dtype=np.float32),
-        "shift": np.zeros(8, np.float32),
-        "mean": np.zeros(8, np.float32),
-        "variance": np.ones(8, np.float32),
-        "w2": weights(8, 8, 3, 3),
-        "b2": weights(8, 1)[:, 0],
-        "w3": weights(CLASSES, 8),
-        "b3": weights(CLASSES, 1)[:, 0],
-    }
-    graph = helper.make_graph(
-        [
-            node("Conv", ("image", "w1", "b1"), "c1", pads=[1] * 4),
-            node("BatchNormalization", ("c1", "scale", "shift", "mean", "variance"), "n1"),
-            node("Relu", ("n1",), "r1"),
-            node("MaxPool", ("r1",), "p1", kernel_shape=[2, 2], strides=[2, 2]),
-            node("Conv", ("p1", "w2", "b2"), "c2", pads=[1] * 4),
-            node("Add", ("c2", "p1"), "sum"),
-            node("Relu", ("sum",), "r2"),
-            node("GlobalAveragePool", ("r2",), "pooled"),
-            node("Flatten", ("pooled",), "flat"),
-            node("Gemm", ("flat", "w3", "b3"), "logits", transB=1),
-            node("Softmax", ("logits",), "scores"),
-        ],
-        "convolutional",
-        [tensor("image", "batch", 3, SIZE, SIZE)],
-        [tensor("scores", "batch", CLASSES)],
-        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-
-
-def images(count: int, seed: int = 1) -> Any:
-    return np.random.default_rng(seed).random((count, 3, SIZE, SIZE), dtype=np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +103,7 @@ def test_answers_are_those_of_the_model(
     """On rows that were not calibrated on; ``scores`` lie in [0, 1]."""
     rows = images(64, seed=2)
     off = np.abs(scores(built[kind], rows) - scores(material.source, rows)).max()
-    tolerance = {"fp32": 1e-5, "fp16": 2e-3, "int8": 3e-2}[kind.split("-")[1]]
+    tolerance = {"fp32": 1e-5, "fp16": 1e-3, "int8": 1.5e-2}[kind.split("-")[1]]
     assert off <= tolerance
 
 

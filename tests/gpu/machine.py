@@ -1,0 +1,56 @@
+"""What the machine must have for tests on a GPU, and variants built for one."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.convolutional import CLASSES, SIZE
+from tests.workers.builders import onnx_spec
+from variants.builders import Material, make_builder
+from variants.builders.gpu import missing_gpu
+from variants.types import TensorSpec
+from workers.types import LoadSpec
+
+NEEDS_GPU = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        missing_gpu() is not None,
+        reason="no NVIDIA GPU here: these tests run only where there is one, and CI has none",
+    ),
+]
+"""Marks of every module here."""
+KINDS = (
+    "onnx-fp32-cuda",
+    "onnx-fp16-cuda",
+    "onnx-fp16-tensorrt",
+    "onnx-int8-tensorrt",
+    "tensorrt-fp32",
+    "tensorrt-fp16",
+    "tensorrt-int8",
+)
+
+
+def need(kind: str) -> None:
+    """Skip the test where a kind's back end is not installed, and say which."""
+    if why := make_builder(kind).missing():
+        pytest.skip(f"{kind}: {why}")
+
+
+def built(kind: str, source: Path, folder: Path, rows: Any, **options: str) -> LoadSpec:
+    """``tests.convolutional`` as registration builds it, calibrated on ``rows``.
+
+    Its engines are kept in ``folder``.
+    """
+    need(kind)
+    builder = make_builder(kind)
+    artifact = folder / f"{kind}{builder.suffix}"
+    builder.build(Material(source=source, calibration={"image": rows}), artifact)
+    told = {"engines": str(folder / "engines"), **builder.options, **options}
+    return replace(
+        onnx_spec(artifact, options=tuple(told.items())),
+        runtime=builder.runtime,
+        inputs=(TensorSpec(name="image", dtype="float32", shape=(3, SIZE, SIZE)),),
+        outputs=(TensorSpec(name="scores", dtype="float32", shape=(CLASSES,)),),
+    )
