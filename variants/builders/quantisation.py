@@ -6,6 +6,7 @@ are found once, and each ``model()`` leaves other nodes in fp32.
 
 import logging
 from collections.abc import Collection, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from variants.builders import Rows
 from variants.builders.activations import first_line
 from variants.builders.calibration import Calibration, ranges
 from variants.builders.prepared import drop_unused_weights, float_tensors, prepared
-from variants.builders.territory import pool_first, territory
+from variants.builders.territory import CUTTING, pool_first, territory, trimmed
 from variants.errors import VariantNotBuilt
 
 READY = ("onnx.infer", "onnxruntime.quant")
@@ -102,7 +103,7 @@ class Quantiser:
             raise VariantNotBuilt("the model has nothing that can be quantised")
         try:
             with quiet():
-                quantised = self._quantised([name for unit in units for name in unit.nodes])
+                quantised = self._quantised({name for unit in units for name in unit.nodes})
         except Exception as error:  # the quantiser raises whatever it trips over
             raise VariantNotBuilt(f"quantising failed: {first_line(error)}") from error
         return quantised
@@ -119,7 +120,7 @@ class Quantiser:
         ]
         return [name for name in dict.fromkeys(around) if name in floats]
 
-    def _quantised(self, nodes: list[str]) -> Any:
+    def _quantised(self, members: set[str]) -> Any:
         import numpy as np
         import onnx
         from onnxruntime.quantization import QDQQuantizer, QuantType, TensorData
@@ -128,7 +129,13 @@ class Quantiser:
         copy = onnx.ModelProto()
         copy.CopyFrom(self.original)
         copy.metadata_props.add(key=READY[0], value=READY[1])
-        kinds = sorted({node.op_type for node in copy.graph.node if node.name in set(nodes)})
+        nodes = trimmed(copy.graph.node, members)
+        kinds = sorted({node.op_type for node in copy.graph.node if node.name in nodes})
+        cut = {
+            node.output[0]
+            for node in copy.graph.node
+            if node.name in nodes and node.op_type in CUTTING
+        }
         found = {
             name: TensorData(lowest=np.float32(low), highest=np.float32(high))
             for name, (low, high) in self._ranges.items()
@@ -140,7 +147,7 @@ class Quantiser:
             weight_qType=QuantType.QInt8,
             activation_qType=QuantType.QInt8 if form.symmetric else QuantType.QUInt8,
             tensors_range=found,
-            nodes_to_quantize=nodes,
+            nodes_to_quantize=sorted(nodes),
             nodes_to_exclude=[],
             op_types_to_quantize=kinds,
             extra_options={
@@ -153,16 +160,17 @@ class Quantiser:
         )
         quantized = quantizer.quantize_model()
         quantizer.model.topological_sort()  # the quantiser appends, and ONNX wants nodes in order
-        _open_ends(quantized, set(nodes))
+        _open_ends(quantized, nodes, cut)
         del quantized.graph.value_info[:]
         del quantized.metadata_props[-1:]
         return quantized
 
 
-def _open_ends(model: Any, quantised: Collection[str]) -> None:
+def _open_ends(model: Any, quantised: Collection[str], cut: AbstractSet[str]) -> None:
     """Take out pairs behind matrix products whose result goes to fp32 nodes or out of the model.
 
-    The same 8-bit kernel gives fp32 as readily, and scores keep their full resolution.
+    The same 8-bit kernel gives fp32 as readily, and scores keep their full resolution. Pairs around
+    a tensor in ``cut`` do the work of an activation that is gone, and stay.
     """
     graph = model.graph
     makers = {name: node for node in graph.node for name in node.output}
@@ -181,6 +189,8 @@ def _open_ends(model: Any, quantised: Collection[str]) -> None:
             continue
         closing = pair[0]
         after = users.get(closing.output[0], [])
+        if cut & {node.input[0], closing.output[0]}:
+            continue
         if maker.name not in quantised or any(user.name in quantised for user in after):
             continue
         if len(users[node.input[0]]) != 1 or node.input[0] in outputs:

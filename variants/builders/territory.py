@@ -5,7 +5,7 @@ turned to fp32 and back on the way. What lies before the first and behind the la
 costs little, and scores keep their full resolution.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,6 +32,8 @@ PASSERS = (
     "Unsqueeze",
 )
 """One input that counts, the first; on 8 bits where that comes as 8 bits."""
+CUTTING = ("Clip", "Relu")
+"""Done by the ends of the range that 8 bits cover, where they are the only ones to read a value."""
 SHALLOW_CHANNELS = 3
 SHALLOW_PRODUCTS = 27
 SHALLOW_OUTPUTS = 32
@@ -67,9 +69,9 @@ def territory(model: Any, wanted: Wanted) -> tuple[tuple[Unit, ...], tuple[str, 
     """
     graph = model.graph
     shapes = {weight.name: tuple(weight.dims) for weight in graph.initializer}
-    members, skipped = _members(graph.node, shapes, wanted)
-    _without_ends(graph.node, members)
-    return _units(graph.node, members), tuple(skipped)
+    odd = _odd_clips(graph)
+    members, skipped = _members([n for n in graph.node if n.name not in odd], shapes, wanted)
+    return _units(graph.node, trimmed(graph.node, members)), tuple(skipped)
 
 
 def pool_first(model: Any, convolutions: Sequence[str]) -> None:
@@ -118,42 +120,54 @@ def _members(
 ) -> tuple[set[str], list[str]]:
     """Names of nodes that can take 8 bits, the graph being in order."""
     eight: set[str] = set()
+    shared: set[str] = set()
     members: set[str] = set()
     skipped: list[str] = []
     cores = (*CORES, "ConvTranspose") if wanted.transposed else CORES
     for node in nodes:
         if node.domain not in ("", "ai.onnx"):
             continue
+        fed: tuple[str, ...] = ()
         if node.op_type in cores:
             if len(node.input) < 2 or node.input[1] not in shapes or not _plain(node):
                 continue
             if node.op_type == "Conv" and not wanted.shallow and _is_shallow(node, shapes):
                 skipped.append(node.name)
                 continue
+            fed = (node.input[0],)  # quantised for this node, so there for others too
         elif not wanted.joins:
             continue
         elif node.op_type in JOINS:
-            if not all(name in eight for name in node.input):
+            if not all(name in eight or name in shared for name in node.input):
                 continue
         elif node.op_type not in PASSERS or node.input[0] not in eight:
             continue
         members.add(node.name)
         eight.update(node.output)
+        shared.update(fed)
     return members, skipped
 
 
-def _without_ends(nodes: Sequence[Any], members: set[str]) -> None:
-    """Take out what leads to no arithmetic any more, from the outputs backwards."""
+def trimmed(nodes: Sequence[Any], members: Collection[str]) -> set[str]:
+    """The members without what leads to no arithmetic any more, from the outputs backwards.
+
+    What cuts off a convolution's result stays with it: its 8 bits then cover what is left.
+    """
+    left = set(members)
     users: dict[str, list[Any]] = {}
+    makers = {name: node for node in nodes for name in node.output}
     for node in nodes:
         for name in node.input:
             users.setdefault(name, []).append(node)
     for node in reversed(nodes):
-        if node.op_type not in (*JOINS, *PASSERS) or node.name not in members:
+        if node.op_type not in (*JOINS, *PASSERS) or node.name not in left:
             continue
         after = [user for name in node.output for user in users.get(name, [])]
-        if not any(user.name in members for user in after):
-            members.discard(node.name)
+        before = makers.get(node.input[0])
+        cuts = node.op_type in CUTTING and before is not None and before.op_type == "Conv"
+        if not cuts and not any(user.name in left for user in after):
+            left.discard(node.name)
+    return left
 
 
 def _units(nodes: Sequence[Any], members: set[str]) -> tuple[Unit, ...]:
@@ -181,6 +195,22 @@ def _is_shallow(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         and channels * area <= SHALLOW_PRODUCTS
         and outputs <= SHALLOW_OUTPUTS
     )
+
+
+def _odd_clips(graph: Any) -> set[str]:
+    """Names of the ``Clip`` nodes that the ends of a range cannot stand for, because a range always
+    holds zero; or whose bounds are not known."""
+    from onnx import numpy_helper
+
+    known = {weight.name: weight for weight in graph.initializer}
+    found = set()
+    for node in graph.node:
+        if node.op_type != "Clip":
+            continue
+        for name, sign in zip(node.input[1:], (1, -1), strict=False):
+            if name and (name not in known or sign * numpy_helper.to_array(known[name]) > 0):
+                found.add(node.name)
+    return found
 
 
 def _plain(node: Any) -> bool:
