@@ -1,0 +1,156 @@
+"""OpenVINO on the CPU."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from variants.errors import RuntimeFailed
+from workers.runtime import Tensor
+from workers.runtimes.options import Options
+from workers.runtimes.signature import Signature
+from workers.types import LoadSpec
+
+PRECISIONS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
+"""Our names to OpenVINO's."""
+_INT32 = np.iinfo(np.int32)
+
+
+class OpenVinoRuntime:
+    """A variant stored as an ONNX file. Outputs come in the order of the spec.
+
+    It computes 64-bit numbers in 32 bits. Integers that need more are refused.
+
+    The batch axis stays open: over the digits family, a model compiled for one batch size was at
+    most 6 us quicker per batch than one compiled for all, and each takes as long to compile.
+
+    Options:
+        precision: in which the processor computes what the file leaves in floating point: ``fp32``
+            (default), ``bf16`` or ``fp16``. Left alone, OpenVINO takes bf16 where there is any.
+        threads: how many compute one batch.
+    """
+
+    def __init__(self, spec: LoadSpec, threads: int) -> None:
+        self._spec = spec
+        self._threads = threads
+        self._name = f"{spec.task}/{spec.variant}"
+        self._signature = Signature(spec)
+        self._inputs: list[int] = []
+        self._outputs: list[int] = []
+        self._request: Any = None
+        self._tensor: Any = None
+
+    def load(self) -> None:
+        """Compile the model and run one row of zeros through it."""
+        options = Options(self._spec)
+        precision = PRECISIONS[options.choice("precision", PRECISIONS, "fp32")]
+        properties = _properties(precision, options.threads(self._threads))
+        openvino = import_openvino(self._name)
+        try:
+            # Asked for ONNX: left to guess, it tries the readers of four other formats too.
+            reader = openvino.frontend.FrontEndManager().load_by_framework("onnx")
+            model = reader.convert(reader.load(self._spec.path))
+            compiled = openvino.Core().compile_model(model, "CPU", properties)
+            computes_in = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
+        except Exception as error:  # the binding raises RuntimeError, with a page of its insides
+            raise RuntimeFailed(f"{self._name} cannot be loaded: {_cause(error)}") from error
+        if computes_in != precision:
+            raise RuntimeFailed(f"{self._name} cannot be loaded: this CPU has no {precision}")
+        self._inputs = self._indices(compiled.inputs, [t.name for t in self._spec.inputs])
+        self._outputs = self._indices(compiled.outputs, [t.name for t in self._spec.outputs])
+        if len(compiled.inputs) != len(self._inputs):
+            raise RuntimeFailed(f"{self._name} takes more inputs than the task has")
+        self._tensor = openvino.Tensor
+        self._request = compiled.create_infer_request()
+        row = [np.zeros((1, *t.shape), dtype=t.dtype) for t in self._spec.inputs]
+        try:
+            self._signature.check_outputs(self.run(row), 1)
+        except RuntimeFailed:
+            self.close()
+            raise
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        request = self._request
+        if request is None:
+            raise RuntimeFailed(f"{self._name} is not loaded")
+        self._signature.check_inputs(inputs)
+        for tensor in inputs:
+            if tensor.dtype == np.int64 and tensor.size:
+                self._check_range(tensor)
+        try:
+            for index, tensor in zip(self._inputs, inputs, strict=True):
+                request.set_input_tensor(index, self._tensor(_shareable(tensor), True))
+            request.infer(share_outputs=True)
+            # A result lies in the request's own memory, which the next batch writes over.
+            return [request.get_output_tensor(index).data.copy() for index in self._outputs]
+        except Exception as error:  # as above
+            raise RuntimeFailed(f"{self._name} failed: {_cause(error)}") from error
+
+    def close(self) -> None:
+        self._request = None
+
+    def _check_range(self, tensor: Tensor) -> None:
+        if tensor.min() < _INT32.min or tensor.max() > _INT32.max:
+            raise RuntimeFailed(
+                f"{self._name} failed: OpenVINO computes int64 in 32 bits, and a number needs more"
+            )
+
+    def _indices(self, ports: Sequence[Any], names: list[str]) -> list[int]:
+        """Where the tensors of these names are among the model's."""
+        found = {name: index for index, port in enumerate(ports) for name in port.names}
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise RuntimeFailed(
+                f"{self._name} has no {', '.join(missing)}; it has: {', '.join(sorted(found))}"
+            )
+        return [found[name] for name in names]
+
+
+def import_openvino(name: str) -> Any:
+    """The ``openvino`` package, without what it does when it is imported.
+
+    Importing it imports its conversion tools, which fork the process and post an event to Google
+    Analytics from there, unless the user once opted out. The package has a stand-in for where
+    ``openvino_telemetry`` is not installed, so we say that it is not.
+
+    Raises:
+        RuntimeFailed: it is not installed.
+    """
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    try:
+        return import_module("openvino")  # it has no types
+    except ImportError as error:
+        raise RuntimeFailed(f"{name} needs OpenVINO, which is not installed: {error}") from error
+
+
+def _properties(precision: str, threads: int) -> dict[str, Any]:
+    """One stream of so many threads, which the system may move, and exactly this precision.
+
+    Pinning is off: several processes that each pin to the first cores would share those and leave
+    the others idle. The second thread of a core is used if we are given it: whoever gives us four
+    means four.
+    """
+    return {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "INFERENCE_NUM_THREADS": threads,
+        "ENABLE_CPU_PINNING": False,
+        "ENABLE_CPU_RESERVATION": False,
+        "ENABLE_HYPER_THREADING": True,
+        "SCHEDULING_CORE_TYPE": "ANY_CORE",
+        "INFERENCE_PRECISION_HINT": precision,
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+    }
+
+
+def _shareable(tensor: Tensor) -> Tensor:
+    """The array itself, or a copy where OpenVINO does not take it: read-only, or with gaps."""
+    return tensor if tensor.flags.carray else np.array(tensor, order="C")
+
+
+def _cause(error: Exception) -> str:
+    """The last line of an error: those before name source files and what did not hold there."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__
