@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from profiler.theft import Watch, is_stolen
+from profiler.company import Company, Watch, company, lost_s
 from variants.types import PROFILE_BATCH_SIZES
 from workers.runtime import Runtime, Tensor, make_runtime
 from workers.types import LoadSpec
@@ -74,8 +74,8 @@ class Loaded:
 class Turn:
     """Runs of one batch size, one after another."""
 
-    clean_s: list[float]
-    stolen_s: list[float]
+    times_s: list[list[float]]
+    """Of each run, by the company that it had."""
     memory_mib: float
     """What loading and running have added to the process so far, at its height."""
 
@@ -130,11 +130,11 @@ class Trial:
             took_s = _settle(self.runtime, batch, seconds)
         else:  # the batch size before left its own shapes in the caches
             took_s = _timed_run(self.runtime, batch)
-        clean, stolen = [took_s], list[float]()
+        times_s = [[took_s], [], []]
         if took_s <= slowest_s:
-            clean, stolen = _runs(self.runtime, batch, seconds, least, most)
+            times_s = _runs(self.runtime, batch, self._threads, seconds, least, most)
         self._weigh(highest_mib())
-        return Turn(clean_s=clean, stolen_s=stolen, memory_mib=self._memory_mib)
+        return Turn(times_s=times_s, memory_mib=self._memory_mib)
 
     def close(self) -> None:
         self.runtime.close()
@@ -206,18 +206,22 @@ def _level(times: list[float]) -> bool:
 
 
 def _runs(
-    runtime: Runtime, batch: list[Tensor], seconds: float, least: int, most: int
-) -> tuple[list[float], list[float]]:
-    """Times of runs that had the processor to themselves, and of those that had not."""
+    runtime: Runtime, batch: list[Tensor], threads: int, seconds: float, least: int, most: int
+) -> list[list[float]]:
+    """Times of runs by the company that they had.
+
+    What was stolen from a group of runs is taken off, of all its runs alike. Long runs, which have
+    no other times on a busy machine, are groups of their own. With several threads nothing is
+    taken off: while one waits, another may have done its work.
+    """
     run, clock, watch = runtime.run, time.perf_counter, Watch()
-    clean: list[float] = []
-    stolen: list[float] = []
+    found: list[list[float]] = [[] for _ in Company]
     collecting = gc.isenabled()
     gc.disable()
     watch.look()
     try:
         began = ended = clock()
-        while (count := len(clean) + len(stolen)) < most and (
+        while (count := sum(map(len, found))) < most and (
             ended - began < seconds or (count < least and ended - began < LEAST_RUNS * seconds)
         ):
             before = watch.mark()
@@ -227,12 +231,17 @@ def _runs(
                 run(batch)
                 ended = clock()
                 group.append(ended - started)
-            (stolen if is_stolen(before, watch.mark()) else clean).extend(group)
+            after = watch.mark()
+            had = company(before, after, threads)
+            if had is Company.INSTEAD and threads == 1:
+                kept = 1 - lost_s(before, after) / (after.wall_s - before.wall_s)
+                group = [time_s * kept for time_s in group]
+            found[had].extend(group)
     finally:
         watch.close()
         if collecting:
             gc.enable()
-    return clean, stolen
+    return found
 
 
 def _give_back_free_memory() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Self
 from profiler.accuracy import BATCH, Judgement
 from profiler.measure import PATIENCE, MeasureLimits
 from profiler.sandbox import Sandbox, SandboxLimits
-from profiler.timing import Sample
+from profiler.timing import Round, Sample
 from variants.errors import InvalidArtifact
 from variants.types import LatencyPoint
 from workers.types import LoadSpec
@@ -149,7 +149,7 @@ class Probe:
                 "slowest_s": limits.slowest_batch_s,
             },
         )
-        turn = Sample(batch_size, (tuple(found["clean_s"]),), (tuple(found["stolen_s"]),))
+        turn = Sample(batch_size, (Round(*map(tuple, found["times_s"])),))
         before = self._samples.get(batch_size)
         whole = turn if before is None else before.merged(turn)
         self._samples[batch_size] = whole
@@ -247,11 +247,11 @@ def is_settled(sample: Sample, limits: MeasureLimits) -> bool:
     """Whether the median is known well enough, or it is time to stop; a batch too slow is."""
     if is_too_slow(sample, limits):
         return True
-    if sample.rounds < limits.rounds:
+    if len(sample.rounds) < limits.rounds:
         return False
-    if sample.half_width <= limits.precision or sample.rounds >= PATIENCE * limits.rounds:
+    if sample.half_width <= limits.precision or sample.seconds >= PATIENCE * limits.point_s:
         return True
-    return sample.seconds >= PATIENCE * limits.point_s
+    return len(sample.rounds) >= PATIENCE * limits.rounds
 
 
 def is_too_slow(sample: Sample, limits: MeasureLimits) -> bool:

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import floor, inf, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
+from profiler.company import Company
 from variants.types import LatencyPoint
 
 STUDENT_T = (inf, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16)
@@ -19,52 +21,64 @@ STUDENT_T = (inf, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2
 taken as the last."""
 KEPT = 20_000
 """Runs of one batch size that are kept; the oldest rounds go first."""
-LEAST_CLEAN = 0.25
-"""If fewer runs than this share had the processor to themselves, all are counted."""
+ENOUGH = 0.1
+"""Share of the runs, from two rounds at least, that have to be there of the best for the others not
+to count."""
+
+
+class Round(NamedTuple):
+    """Times of runs that were made one after another, in seconds, by the company that they had."""
+
+    alone: tuple[float, ...] = ()
+    """Nobody else computed."""
+    beside: tuple[float, ...] = ()
+    """Others did on other cores, which costs some speed."""
+    stolen: tuple[float, ...] = ()
+    """A processor was missing in a measurable part of the time. That part is taken off where a
+    single thread computes."""
 
 
 @dataclass(frozen=True)
 class Sample:
     """All timed runs of one batch size, by the round that they were made in.
 
-    A run is *stolen* when the system took a processor away from it in a measurable part of its
-    time. Stolen runs are counted but are no times of the variant: what contention does to a query
-    is for the queue's prediction to say. If hardly any run was left alone, all count.
+    The best runs are the times of the variant: those that were alone, and where these are too few
+    those that had others beside them, and where these are too few, all. What is left out is
+    counted, never forgotten: what contention does to a query is for the queue's prediction to say,
+    which learns it live. No run is left out for being slow.
     """
 
     batch_size: int
-    clean_s: tuple[tuple[float, ...], ...] = ()
-    """Times of runs that had the processor to themselves, one tuple for each round."""
-    stolen_s: tuple[tuple[float, ...], ...] = ()
-    """Times of the other runs, one tuple for each round."""
+    rounds: tuple[Round, ...] = ()
 
-    @property
+    @cached_property
     def runs(self) -> int:
-        return self._count(self.clean_s) + self.stolen
+        return sum(len(times) for one in self.rounds for times in one)
+
+    @cached_property
+    def company(self) -> Company:
+        """The worst that runs may have had to count."""
+        for worst in Company:
+            there = [sum(map(len, one[: worst + 1])) for one in self.rounds]
+            several = sum(map(bool, there)) >= min(2, len(there))
+            if there and several and sum(there) >= ENOUGH * self.runs:
+                return worst
+        return Company.INSTEAD
 
     @property
-    def stolen(self) -> int:
-        """Runs that lost the processor."""
-        return self._count(self.stolen_s)
+    def dropped(self) -> int:
+        """Runs that do not count."""
+        return self.runs - len(self.times_s)
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         """That all runs took together."""
-        return sum(map(sum, (*self.clean_s, *self.stolen_s)))
-
-    @property
-    def rounds(self) -> int:
-        return len(self.clean_s)
-
-    @property
-    def counts_stolen(self) -> bool:
-        """Whether stolen runs are counted, for want of others."""
-        return self._count(self.clean_s) < max(1.0, LEAST_CLEAN * self.runs)
+        return sum(sum(times) for one in self.rounds for times in one)
 
     @cached_property
     def times_s(self) -> tuple[float, ...]:
         """The times that count, in the order of the rounds."""
-        return tuple(time for times in self._rounds() for time in times)
+        return tuple(time for times in self._counted for time in times)
 
     @cached_property
     def point(self) -> LatencyPoint:
@@ -77,32 +91,28 @@ class Sample:
         The wider of two: what the runs say taken as independent (order statistics), and what the
         medians of the rounds say (Student's t). Infinite with less than two rounds.
         """
-        rounds = [float(np.median(times)) for times in self._rounds() if times]
-        if len(rounds) < 2:
+        medians = [float(np.median(times)) for times in self._counted if times]
+        if len(medians) < 2:
             return inf
         median = float(np.median(self.times_s))
         if median <= 0:
             return 0.0
-        quantile = STUDENT_T[min(len(rounds), len(STUDENT_T)) - 1]
-        between = quantile * float(np.std(rounds, ddof=1)) / sqrt(len(rounds))
+        quantile = STUDENT_T[min(len(medians), len(STUDENT_T)) - 1]
+        between = quantile * float(np.std(medians, ddof=1)) / sqrt(len(medians))
         low, high = median_interval(self.times_s)
         return max(between, (high - low) / 2) / median
 
     def merged(self, other: "Sample") -> "Sample":
         """With another's rounds behind; the oldest go while there are more than ``KEPT`` runs."""
-        clean, stolen = self.clean_s + other.clean_s, self.stolen_s + other.stolen_s
-        while len(clean) > 1 and self._count(clean) + self._count(stolen) > KEPT:
-            clean, stolen = clean[1:], stolen[1:]
-        return Sample(self.batch_size, clean, stolen)
+        both = Sample(self.batch_size, self.rounds + other.rounds)
+        while len(both.rounds) > 1 and both.runs > KEPT:
+            both = Sample(self.batch_size, both.rounds[1:])
+        return both
 
-    def _rounds(self) -> list[tuple[float, ...]]:
-        if self.counts_stolen:
-            return [a + b for a, b in zip(self.clean_s, self.stolen_s, strict=True)]
-        return list(self.clean_s)
-
-    @staticmethod
-    def _count(rounds: tuple[tuple[float, ...], ...]) -> int:
-        return sum(map(len, rounds))
+    @cached_property
+    def _counted(self) -> list[tuple[float, ...]]:
+        """Of each round, the times that count."""
+        return [sum(one[: self.company + 1], ()) for one in self.rounds]
 
 
 def percentile_point(batch_size: int, times_s: Sequence[float]) -> LatencyPoint:

@@ -1,10 +1,14 @@
-"""How well two profiles of the same variant agree, taken one after the other in one run.
+"""How well two profiles of the same variant agree that were taken in one run.
 
-Run with ``python -m tests.bench.repeat`` from the repository's root; takes about two minutes. Every
-variant is profiled in a process of its own as a registration does it; when all are done, each is
-profiled again. A line has the second median over the first one for each batch size; what differs by
-more than 5 % is marked. ``--pinned`` compares processes that stay on their cores with those that do
-not, sampled in turns, instead.
+Run with ``python -m tests.bench.repeat`` from the repository's root; takes about three minutes.
+
+* In turns: two processes hold the same variant and are sampled in turns, as variants are that are
+  compared with each other. What they differ by is the method's doing.
+* One after the other: every variant is profiled as a registration does it; when all are done, each
+  is profiled again. What these differ by more is the machine's doing.
+* ``--pinned``: instead, processes that stay on their cores against those that do not, in turns.
+
+A line has the ratio of the medians for each batch size; more than 5 % is marked.
 
 The digits family as fp32 and int8, and a network of ResNet-18's size with random weights on images
 of 64 x 64.
@@ -13,8 +17,7 @@ of 64 x 64.
 import argparse
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -46,8 +49,11 @@ class Subject(NamedTuple):
         return Probe(self.spec, threads=self.threads, data=self.data, limits=LIMITS, pinned=pinned)
 
 
+Samples = Mapping[int, Sample]
+
+
 class Profiled(NamedTuple):
-    samples: dict[int, Sample]
+    samples: Samples
     took_s: float
 
 
@@ -113,29 +119,57 @@ def profiled(subject: Subject) -> Profiled:
         return Profiled(dict(probe.samples), time.perf_counter() - began_s)
 
 
-def repeated(subjects: Sequence[Subject]) -> None:
-    """Profile all, and all again; print what the second found over what the first found."""
-    first, second = ([profiled(subject) for subject in subjects] for _ in range(2))
-    print(f"\nSecond median / first; more than {WITHIN:.0%} apart: *")
-    print(f"{'':24}" + "".join(f"{size:>8}" for size in LIMITS.batch_sizes) + "   stolen  seconds")
+def in_turns(subjects: Sequence[Subject]) -> None:
+    """Two processes for each variant, sampled in turns."""
+    head("In turns")
     ratios: list[float] = []
-    for subject, a, b in zip(subjects, first, second, strict=True):
-        found = {
-            size: b.samples[size].point.p50_ms / a.samples[size].point.p50_ms
-            for size in LIMITS.batch_sizes
-            if size in a.samples and size in b.samples
-        }
-        ratios += found.values()
-        both = [*a.samples.values(), *b.samples.values()]
-        stolen = sum(one.stolen for one in both) / sum(one.runs for one in both)
-        cells = "".join(cell(found.get(size)) for size in LIMITS.batch_sizes)
-        print(f"{subject.spec.variant:24}{cells}  {stolen:7.1%}  {a.took_s:.1f} {b.took_s:.1f}")
+    for subject in subjects:
+        with subject.probe() as one, subject.probe() as other:
+            settle([(probe, size) for size in LIMITS.batch_sizes for probe in (one, other)])
+            ratios += line(subject, one.samples, other.samples)
+    summary(ratios)
+
+
+def one_after_the_other(subjects: Sequence[Subject]) -> None:
+    """Profile all, and all again."""
+    first = [profiled(subject) for subject in subjects]
+    head("One after the other")
+    ratios: list[float] = []
+    took_s = [one.took_s for one in first]
+    for subject, before in zip(subjects, first, strict=True):
+        after = profiled(subject)
+        took_s.append(after.took_s)
+        ratios += line(subject, before.samples, after.samples)
+    summary(ratios)
+    print(f"seconds a profile: {median(took_s):.1f} at the median, {max(took_s):.1f} at most")
+
+
+def head(title: str) -> None:
+    sizes = "".join(f"{size:>8}" for size in LIMITS.batch_sizes)
+    print(f"\n{title:24}{sizes}   left out   runs that count had others")
+
+
+def line(subject: Subject, one: Samples, other: Samples) -> list[float]:
+    """Print the ratios of one variant's medians, and return them."""
+    found = {
+        size: other[size].point.p50_ms / one[size].point.p50_ms
+        for size in LIMITS.batch_sizes
+        if size in one and size in other
+    }
+    both = [*one.values(), *other.values()]
+    dropped = sum(sample.dropped for sample in both) / sum(sample.runs for sample in both)
+    company = max(sample.company for sample in both).name.lower()
+    cells = "".join(cell(found.get(size)) for size in LIMITS.batch_sizes)
+    print(f"{subject.spec.variant:24}{cells}  {dropped:9.1%}   {company}", flush=True)
+    return list(found.values())
+
+
+def summary(ratios: Sequence[float]) -> None:
     apart = [abs(ratio - 1) for ratio in ratios]
     near = sum(one <= WITHIN for one in apart) / len(apart)
-    took_s = [one.took_s for one in (*first, *second)]
-    print(f"\n{near:.1%} of {len(apart)} medians agree within {WITHIN:.0%}")
-    print(f"apart by {median(apart):.1%} at the median, {np.percentile(apart, 90):.1%} at the 90th")
-    print(f"seconds a profile: {median(took_s):.1f} at the median, {max(took_s):.1f} at most")
+    high = np.percentile(apart, 90)
+    print(f"{near:.1%} of {len(apart)} medians agree within {WITHIN:.0%}; ", end="")
+    print(f"apart by {median(apart):.1%} at the median, {high:.1%} at the 90th percentile")
 
 
 def cell(ratio: float | None) -> str:
@@ -146,22 +180,20 @@ def cell(ratio: float | None) -> str:
 
 def pinned_or_not(subjects: Sequence[Subject]) -> None:
     """Print how long a batch takes on its cores over how long it takes anywhere."""
-    print("\nPinned / not pinned, p50 and p99")
-    print(f"{'':24}" + "".join(f"{size:>14}" for size in LIMITS.batch_sizes))
-    limits = replace(LIMITS, rounds=2 * LIMITS.rounds)
-    everything: list[float] = []
+    head("Pinned over not, p50")
+    p50s: list[float] = []
+    p99s: list[float] = []
     for subject in subjects:
         with subject.probe(pinned=True) as pinned, subject.probe() as free:
-            pinned.limits = free.limits = limits
-            settle([(one, size) for size in limits.batch_sizes for one in (pinned, free)])
-            line = ""
-            for size in limits.batch_sizes:
-                a, b = pinned.samples[size].point, free.samples[size].point
-                everything.append(a.p50_ms / b.p50_ms)
-                line += f"{a.p50_ms / b.p50_ms:8.2f}{a.p99_ms / b.p99_ms:6.2f}"
-        print(f"{subject.spec.variant:24}{line}")
-    low, high = np.percentile(everything, [10, 90])
-    print(f"\np50: {median(everything):.3f} at the median, 80 % from {low:.3f} to {high:.3f}")
+            settle([(probe, size) for size in LIMITS.batch_sizes for probe in (pinned, free)])
+            p50s += line(subject, free.samples, pinned.samples)
+            p99s += [
+                pinned.samples[size].point.p99_ms / free.samples[size].point.p99_ms
+                for size in LIMITS.batch_sizes
+            ]
+    for name, ratios in (("p50", p50s), ("p99", p99s)):
+        low, high = np.percentile(ratios, [10, 90])
+        print(f"{name}: {median(ratios):.3f} at the median, 80 % from {low:.3f} to {high:.3f}")
 
 
 def main() -> None:
@@ -175,7 +207,11 @@ def main() -> None:
         work = Path(folder)
         subjects = [*digits(arguments.threads, work), *resnet(arguments.threads, work)]
         chosen = [one for one in subjects if arguments.models in one.spec.variant]
-        (pinned_or_not if arguments.pinned else repeated)(chosen)
+        if arguments.pinned:
+            pinned_or_not(chosen)
+        else:
+            in_turns(chosen)
+            one_after_the_other(chosen)
     if others.cores > IDLE_CORES:
         print(f"NOT IDLE: others used {others.cores:.1f} cores")
 

@@ -1,4 +1,4 @@
-"""What timed runs say: percentiles, intervals, and runs that lost the processor."""
+"""What timed runs say: percentiles, intervals, and which runs had company."""
 
 import os
 import subprocess
@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.company import Company, Mark, Watch, company, lost_s
 from profiler.measure import MeasureLimits
 from profiler.probe import cores_for, is_settled, is_too_slow, is_useful
-from profiler.theft import Mark, Watch, is_stolen
-from profiler.timing import KEPT, Sample, median_interval, percentile_point
+from profiler.timing import KEPT, Round, Sample, median_interval, percentile_point
 from variants.types import LatencyPoint
 
 LIMITS = MeasureLimits(rounds=4, precision=0.02, slowest_batch_s=5.0)
@@ -24,8 +24,7 @@ times = st.lists(st.floats(1e-6, 10.0), min_size=1, max_size=60)
 def rounds(*medians_ms: float, size: int = 1) -> Sample:
     """Each round has 5 runs, all within 0.1 % of its median."""
     around = (0.999, 0.9995, 1.0, 1.0005, 1.001)
-    clean = tuple(tuple(median / 1000 * f for f in around) for median in medians_ms)
-    return Sample(size, clean, ((),) * len(clean))
+    return Sample(size, tuple(Round(tuple(ms / 1000 * f for f in around)) for ms in medians_ms))
 
 
 def point(size: int, p50_ms: float) -> LatencyPoint:
@@ -93,46 +92,104 @@ def test_batches_grow_while_two_doublings_raise_the_throughput() -> None:
     assert found == [True, True, False, True, True]
 
 
-def test_stolen_runs_are_counted_and_are_no_times() -> None:
-    sample = Sample(1, ((0.001,) * 4, (0.001,) * 4), ((0.009,) * 2, ()))
-    assert (sample.runs, sample.stolen, sample.counts_stolen) == (10, 2, False)
-    assert sample.point == point(1, 1.0)
+def sample(*found: Round) -> Sample:
+    return Sample(1, found)
 
 
-def test_where_hardly_a_run_was_left_alone_all_count() -> None:
-    sample = Sample(1, ((0.001,), ()), ((0.009,) * 2, (0.009,) * 3))
-    assert (sample.runs, sample.stolen, sample.counts_stolen) == (6, 5, True)
-    assert sample.point == point(1, 9.0)
+def test_runs_with_company_are_counted_and_are_no_times() -> None:
+    found = sample(Round((0.001,) * 4, (0.002,) * 3, (0.009,) * 2), Round((0.001,) * 4))
+    assert (found.company, found.runs, found.dropped) == (Company.NONE, 13, 5)
+    assert found.point == point(1, 1.0)
+
+
+def test_where_hardly_a_run_was_alone_those_with_others_beside_count() -> None:
+    found = sample(Round((), (0.002,) * 20, (0.009,) * 2), Round((0.001,), (0.002,) * 20))
+    assert (found.company, found.runs, found.dropped) == (Company.BESIDE, 43, 2)
+    assert found.point == point(1, 2.0)
+
+
+def test_where_hardly_a_run_was_left_its_processor_all_count() -> None:
+    found = sample(Round((0.001,), (0.002,), (0.009,) * 40), Round((), (), (0.009,)))
+    assert (found.company, found.runs, found.dropped) == (Company.INSTEAD, 43, 0)
+    assert found.point == point(1, 9.0)
+
+
+def test_one_quiet_moment_is_not_enough() -> None:
+    found = sample(Round((0.001,) * 20), Round((), (0.002,) * 20))
+    assert (found.company, found.dropped) == (Company.BESIDE, 0)
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.lists(st.floats(1e-6, 1.0), max_size=9).map(tuple)] * 3).map(
+            lambda times: Round(*times)
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_no_run_is_left_out_for_being_slow(rounds: list[Round]) -> None:
+    """Of each company all runs count, or none."""
+    found = sample(*rounds)
+    counted = [time for one in rounds for times in one[: found.company + 1] for time in times]
+    left_out = [time for one in rounds for times in one[found.company + 1 :] for time in times]
+    assert sorted(found.times_s) == sorted(counted)
+    assert found.dropped == len(left_out)
 
 
 def test_all_runs_are_kept_up_to_a_bound_the_newest_for_sure() -> None:
     a_third = KEPT // 3
-    sample = Sample(1)
+    found = Sample(1)
     for _ in range(3):
-        sample = sample.merged(Sample(1, ((0.001,) * a_third,), ((),)))
-    assert (sample.runs, sample.rounds) == (3 * a_third, 3)
-    sample = sample.merged(Sample(1, ((0.002,) * a_third,), ((),)))
-    assert (sample.rounds, sample.clean_s[-1][0]) == (3, 0.002)
+        found = found.merged(sample(Round((0.001,) * a_third)))
+    assert (found.runs, len(found.rounds)) == (3 * a_third, 3)
+    found = found.merged(sample(Round((0.002,) * a_third)))
+    assert (len(found.rounds), found.times_s[-1]) == (3, 0.002)
 
 
-def mark(wall_ms: float, *, ran_ms: float = 0, waited_ms: float = 0, sleeps: int = 0) -> Mark:
-    return Mark(wall_ms / 1000, ran_ms / 1000, waited_ms / 1000, sleeps)
+def mark(
+    wall_ms: float,
+    *,
+    ran_ms: float = 0,
+    waited_ms: float = 0,
+    helpers_waited_ms: float = 0,
+    sleeps: int = 0,
+    runnable: int = 1,
+) -> Mark:
+    return Mark(
+        wall_s=wall_ms / 1000,
+        processor_s=ran_ms / 1000,
+        waited_s=waited_ms / 1000,
+        helpers_waited_s=helpers_waited_ms / 1000,
+        sleeps=sleeps,
+        runnable=runnable,
+    )
 
 
 @pytest.mark.parametrize(
-    ("after", "stolen"),
+    ("after", "found", "lost_ms"),
     [
-        (mark(10, ran_ms=10), False),
-        (mark(10, ran_ms=9, waited_ms=1), True),
-        (mark(10, ran_ms=10, waited_ms=1), True),  # another thread of ours
-        (mark(10, ran_ms=9), True),  # by a hypervisor: it neither ran nor slept
-        (mark(10, ran_ms=2, sleeps=3), False),  # it slept, as it liked
-        (mark(10, ran_ms=9.85, waited_ms=0.15), False),  # less than 2 %
-        (mark(0.5, ran_ms=0.42, waited_ms=0.08), False),  # less than 0.1 ms
+        (mark(10, ran_ms=10), Company.NONE, 0),
+        (mark(10, ran_ms=10, runnable=2), Company.BESIDE, 0),
+        (mark(10, ran_ms=9, waited_ms=1, runnable=2), Company.INSTEAD, 1),
+        (mark(10, ran_ms=5, waited_ms=1, sleeps=4), Company.INSTEAD, 1),
+        (mark(10, ran_ms=10, helpers_waited_ms=1), Company.INSTEAD, 0),
+        (mark(10, ran_ms=9), Company.INSTEAD, 1),  # for a hypervisor: it neither ran nor slept
+        (mark(10, ran_ms=2, sleeps=3), Company.NONE, 0),  # it slept, as it liked
+        (mark(10, ran_ms=9.85, waited_ms=0.15), Company.NONE, 0.15),  # less than 2 %
+        (mark(0.5, ran_ms=0.42, waited_ms=0.08), Company.NONE, 0.08),  # less than 0.1 ms
     ],
 )
-def test_a_processor_is_stolen_if_it_was_wanted_and_missing(after: Mark, stolen: bool) -> None:
-    assert is_stolen(mark(0), after) is stolen
+def test_what_company_a_run_had_and_what_it_lost(
+    after: Mark, found: Company, lost_ms: float
+) -> None:
+    assert company(mark(0), after, threads=1) is found
+    assert lost_s(mark(0), after) == pytest.approx(lost_ms / 1000)
+
+
+def test_threads_of_its_own_are_no_company() -> None:
+    after = mark(10, ran_ms=10, runnable=2)
+    assert company(mark(0), after, threads=2) is Company.NONE
 
 
 def test_the_scheduler_tells_of_a_neighbour_on_the_same_core() -> None:
@@ -149,7 +206,9 @@ def test_the_scheduler_tells_of_a_neighbour_on_the_same_core() -> None:
         until_s = time.process_time() + 0.1
         while time.process_time() < until_s or time.perf_counter() < before.wall_s + 0.5:
             pass
-        assert is_stolen(before, watch.mark())
+        after = watch.mark()
+        assert company(before, after, threads=1) is Company.INSTEAD
+        assert lost_s(before, after) > 0.05
     finally:
         os.sched_setaffinity(0, cores)
         watch.close()

@@ -1,0 +1,117 @@
+"""Whether a processor was there for what was timed, and whether somebody else computed meanwhile.
+
+On a shared or virtual machine a run may be slow because of others. It says little of the variant,
+and it looks exactly like a slow run that does. So nothing is judged by its time: the scheduler is
+asked whether this process waited for a processor, and whether others ran beside it. Who runs on the
+same core's other hyper-thread makes small models slower by half.
+"""
+
+import os
+import resource
+import threading
+import time
+from contextlib import suppress
+from enum import IntEnum
+from typing import NamedTuple
+
+STOLEN_S = 0.000_1
+"""Less is not counted: to wake a sleeping thread of one's own takes some microseconds, and they are
+the variant's."""
+STOLEN_SHARE = 0.02
+"""Of the time that something took; less does not matter."""
+
+
+class Company(IntEnum):
+    """Who else computed during a run, the better for measuring the lower."""
+
+    NONE = 0
+    BESIDE = 1
+    """Others ran on other cores."""
+    INSTEAD = 2
+    """Others ran where this process wanted to: a processor was stolen."""
+
+
+class Mark(NamedTuple):
+    """A moment: cumulative times of this process, in seconds, and who wants to run."""
+
+    wall_s: float
+    processor_s: float
+    """Of the calling thread."""
+    waited_s: float
+    """Of the calling thread: ready to run, and not running."""
+    helpers_waited_s: float
+    """Of the process's other threads together."""
+    sleeps: int
+    """Of the calling thread, so far."""
+    runnable: int = 1
+    """Threads of the whole system that run or want to."""
+
+
+class Watch:
+    """What this process's threads have waited for a processor, and who else runs.
+
+    Linux tells the one for each thread (``/proc/self/task/*/schedstat``, in nanoseconds), the other
+    in ``/proc/loadavg``. What a hypervisor takes is in neither, and is in no thread's processor
+    time: a thread that did not sleep and did not compute was robbed.
+    """
+
+    def __init__(self) -> None:
+        self._own: int | None = None
+        self._helpers: list[int] = []
+        self._load: int | None = None
+
+    def look(self) -> None:
+        """Find the threads that there are now. To be called by the thread that computes."""
+        self.close()
+        with suppress(OSError):  # not Linux, or a kernel without it: no company is seen
+            self._load = os.open("/proc/loadavg", os.O_RDONLY)
+            self._own = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+            for thread in os.listdir("/proc/self/task"):
+                if int(thread) != threading.get_native_id():
+                    path = f"/proc/self/task/{thread}/schedstat"
+                    self._helpers.append(os.open(path, os.O_RDONLY))
+
+    def mark(self) -> Mark:
+        """This moment. Takes some microseconds."""
+        runnable = 1
+        if self._load is not None:
+            runnable = int(os.pread(self._load, 64, 0).split()[3].partition(b"/")[0])
+        return Mark(
+            wall_s=time.perf_counter(),
+            processor_s=time.thread_time(),
+            waited_s=_waited_s(self._own),
+            helpers_waited_s=sum(map(_waited_s, self._helpers)),
+            sleeps=resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw,
+            runnable=runnable,
+        )
+
+    def close(self) -> None:
+        for file in (self._own, self._load, *self._helpers):
+            if file is not None:
+                os.close(file)
+        self._own, self._load, self._helpers = None, None, []
+
+
+def _waited_s(file: int | None) -> float:
+    with suppress(OSError):  # the thread has ended
+        return 0.0 if file is None else int(os.pread(file, 64, 0).split()[1]) / 1e9
+    return 0.0
+
+
+def lost_s(before: Mark, after: Mark) -> float:
+    """Time that the calling thread wanted to run and did not."""
+    waited_s = after.waited_s - before.waited_s
+    if after.sleeps > before.sleeps:
+        return waited_s
+    wall_s = after.wall_s - before.wall_s
+    return max(waited_s, wall_s - (after.processor_s - before.processor_s))
+
+
+def company(before: Mark, after: Mark, threads: int) -> Company:
+    """Who else computed between two moments, for a process that computes with so many threads."""
+    wall_s = after.wall_s - before.wall_s
+    missing_s = lost_s(before, after) + after.helpers_waited_s - before.helpers_waited_s
+    if missing_s > max(STOLEN_S, STOLEN_SHARE * wall_s):
+        return Company.INSTEAD
+    crowded = max(before.runnable, after.runnable) > threads
+    return Company.BESIDE if crowded else Company.NONE
