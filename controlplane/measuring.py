@@ -166,6 +166,12 @@ class Measuring:
         self._scores = folder / "reference.npy"
         self._threads = tuple(threads or thread_counts(bench.kind))
 
+    def compare_with(self, reference: BuiltVariant) -> None:
+        """Run the evaluation rows through the model itself, to compare others' answers with."""
+        if reference.variant.gpu == (self._bench.kind.gpu is not None):
+            self._bench.judge(reference.variant, reference.path, keep=self._scores, reference=None)
+            self._bench.close(reference.variant)
+
     def measure(
         self, built: Sequence[BuiltVariant], judged: Iterable[Variant] = ()
     ) -> tuple[list[Measured], list[SkippedVariant]]:

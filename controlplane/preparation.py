@@ -51,13 +51,19 @@ class Preparation:
         limits: RegistrationLimits,
         *,
         teacher: Path | None = None,
+        built: frozenset[str] = frozenset(),
     ) -> None:
-        """``teacher`` is a model of the task that others may learn from, as ONNX."""
+        """
+        Args:
+            teacher: a model of the task that others may learn from, as ONNX.
+            built: names of variants that there are already.
+        """
         self._request = request
         self._kinds = device_kinds
         self._meter = meter
         self._limits = limits
         self._teacher = teacher
+        self._there = built
 
     def prepare(
         self, version: ModelVersion, source: Path, known: Task | None, folder: Path
@@ -70,28 +76,7 @@ class Preparation:
         self._meter.begin("check", f"checking {source.name}")
         info, onnx = self._check(version, copy, folder)
         task = _task(self._request, info, known, where=source.name)
-        rows, calibration = self._rows(task)
-        data = folder / "rows.npz"
-        rows.save(data)
-        sources = Sources(
-            onnx=onnx,
-            program=None if onnx == copy else copy,
-            calibration=calibration,
-            training=self._training(task, rows),
-            teacher=self._teacher,
-            floor=task.slo.accuracy,
-        )
-        gpu = any(kind.gpu is not None for kind in self._kinds)
-        chosen, left_out = kinds_to_build(self._request.kinds, sources.has, gpu=gpu)
-        self._meter.expect(len(chosen) * (1 + len(self._kinds)) - STEPS_EXPECTED)
-        skipped = [
-            SkippedVariant(name=variant_name(version.model, version.version, kind), reason=reason)
-            for kind, reason in left_out
-        ]
-        built, not_built = Building(version, sources, folder, self._limits).build(
-            chosen, self._meter
-        )
-        measured, not_measured = self._measure(built, task, data)
+        measured, skipped = self._family(version, task, copy, onnx, folder)
         variants = {one.variant.name: one.variant for one in measured}
         registration = Registration(
             task=task,
@@ -103,8 +88,83 @@ class Preparation:
         return Prepared(
             registration=registration,
             artifacts=(copy, *dict.fromkeys(one.path for one in measured)),
-            skipped=(*skipped, *not_built, *not_measured),
+            skipped=skipped,
         )
+
+    def extend(
+        self,
+        version: ModelVersion,
+        source: Path,
+        task: Task,
+        folder: Path,
+        known: BuiltVariant,
+    ) -> Prepared:
+        """Build and measure more variants of a registered version.
+
+        ``known`` is the model itself as a variant, which the new ones are compared with.
+        """
+        copy = folder / f"source.{version.format}"
+        if _copy(source, copy) != version.source:
+            raise InvalidArtifact(f"{version.label}: its source in the store is damaged")
+        self._meter.begin("check", f"checking {version.label}")
+        _, onnx = self._check(version, copy, folder)
+        measured, skipped = self._family(version, task, copy, onnx, folder, known)
+        variants = {one.variant.name: one.variant for one in measured}
+        registration = Registration(
+            task=task,
+            version=version,
+            variants=tuple(variants.values()),
+            profiles=tuple(one.profile for one in measured),
+            device_kinds=self._kinds,
+        )
+        return Prepared(
+            registration=registration,
+            artifacts=tuple(dict.fromkeys(one.path for one in measured)),
+            skipped=skipped,
+        )
+
+    def _family(
+        self,
+        version: ModelVersion,
+        task: Task,
+        copy: Path,
+        onnx: Path,
+        folder: Path,
+        known: BuiltVariant | None = None,
+    ) -> tuple[list[Measured], tuple[SkippedVariant, ...]]:
+        """Build what the request wants and measure it; ``known`` is not built again."""
+        rows, calibration = self._rows(task)
+        data = folder / "rows.npz"
+        rows.save(data)
+        sources = Sources(
+            onnx=onnx,
+            program=None if onnx == copy else copy,
+            calibration=calibration,
+            training=self._training(task, rows),
+            teacher=self._larger(onnx),
+            floor=task.slo.accuracy,
+        )
+        gpu = any(kind.gpu is not None for kind in self._kinds)
+        chosen, left_out = kinds_to_build(self._request.kinds, sources.has, gpu=gpu)
+        there = self._there
+        chosen = [k for k in chosen if variant_name(version.model, version.version, k) not in there]
+        self._meter.expect(len(chosen) * (1 + len(self._kinds)) - STEPS_EXPECTED)
+        skipped = [
+            SkippedVariant(name=variant_name(version.model, version.version, kind), reason=reason)
+            for kind, reason in left_out
+        ]
+        built, not_built = Building(version, sources, folder, self._limits).build(
+            chosen, self._meter
+        )
+        measured, not_measured = self._measure(built, task, data, known)
+        return measured, (*skipped, *not_built, *not_measured)
+
+    def _larger(self, onnx: Path) -> Path | None:
+        """The teacher, if there is more to it than to the model that is to learn."""
+        teacher = self._teacher
+        if teacher is None or teacher.stat().st_size <= onnx.stat().st_size:
+            return None
+        return teacher
 
     def _check(self, version: ModelVersion, copy: Path, folder: Path) -> tuple[OnnxInfo, Path]:
         """What the model says of itself, and its ONNX: the file, or what an archive carries."""
@@ -145,7 +205,7 @@ class Preparation:
         return _unseen(training, rows, path, "be measured on what it has learnt by heart")
 
     def _measure(
-        self, built: list[BuiltVariant], task: Task, data: Path
+        self, built: list[BuiltVariant], task: Task, data: Path, known: BuiltVariant | None
     ) -> tuple[list[Measured], list[SkippedVariant]]:
         """Profiles on every device kind; accuracy comes from the first that can run a variant."""
         measured: list[Measured] = []
@@ -154,6 +214,8 @@ class Preparation:
             fitting = [one for one in built if make_builder(one.kind).gpu == (kind.gpu is not None)]
             with Bench(task, kind, data, self._limits) as bench:
                 measuring = Measuring(bench, self._meter, data.parent)
+                if known is not None:
+                    measuring.compare_with(known)
                 found, failed = measuring.measure(fitting, [one.variant for one in measured])
             measured += found
             skipped |= {one.name: one for one in failed}

@@ -35,6 +35,7 @@ from variants.types import (
     Digest,
     ModelName,
     ModelVersion,
+    Registration,
     Stage,
     TaskName,
 )
@@ -82,13 +83,13 @@ def register(
     kinds = tuple(sorted(device_kinds, key=lambda kind: kind.gpu is not None))
     if not kinds or kinds[0].gpu is not None:
         raise InvalidInput("there is no CPU device kind to measure on")
-    files = find_model_files(request.path, request.model)
+    files = find_model_files(request.path, request.model, only=request.only)
     snapshot = catalog.snapshot()
     digests = {file: digest_of(file.path, limits.model_mib) for file in files}
     new, unchanged = _sort_out(files, digests, snapshot, task_name)
     meter = Meter(progress, total=len(new) * (2 + STEPS_EXPECTED))
     preparation = Preparation(
-        request, kinds, meter, limits, teacher=_teacher(task_name, snapshot, store)
+        request, kinds, meter, limits, teacher=teacher_of(task_name, snapshot, store)
     )
     task = next((task for task in snapshot.tasks if task.name == task_name), None)
     prepared: list[Prepared] = []
@@ -100,13 +101,14 @@ def register(
                 version=file.version or catalog.next_version(task_name, file.model),
                 stage=request.stage or _stage(file.model, task_name, snapshot, bool(prepared)),
                 source=digests[file],
+                format=file.path.suffix.removeprefix("."),
                 created_at=now(),
             )
             folder = Path(work) / version.label
             folder.mkdir()
             prepared.append(preparation.prepare(version, file.path, task, folder))
             task = prepared[-1].registration.task
-        _commit(prepared, catalog, store, meter)
+        commit(prepared, catalog, store, meter, catalog.register)
     return RegistrationResult(
         task=prepared[-1].registration.task,
         versions=tuple(one.registration.version for one in prepared),
@@ -117,15 +119,19 @@ def register(
     )
 
 
-def _teacher(task: TaskName, catalog: CatalogSnapshot, store: ArtifactStore) -> Path | None:
+def teacher_of(task: TaskName, catalog: CatalogSnapshot, store: ArtifactStore) -> Path | None:
     """The task's most accurate model as it was handed in; None when there is none."""
     known = [v for v in catalog.variants if v.task == task and v.name.endswith(f"-{REFERENCE}")]
     best = max(known, key=lambda variant: (variant.accuracy, variant.name), default=None)
     return None if best is None else store.path(best.artifact)
 
 
-def _commit(
-    prepared: Sequence[Prepared], catalog: Catalog, store: ArtifactStore, meter: Meter
+def commit(
+    prepared: Sequence[Prepared],
+    catalog: Catalog,
+    store: ArtifactStore,
+    meter: Meter,
+    write: Callable[[Registration], None],
 ) -> None:
     """Store the artifacts and write the catalog, or remove what was stored."""
     present = set(store.digests())
@@ -138,7 +144,7 @@ def _commit(
             added |= {version.source, *(v.artifact for v in one.registration.variants)} - present
             for path in one.artifacts:
                 store.put(path)
-            catalog.register(one.registration)
+            write(one.registration)
     except BaseException:
         _remove_unused(added, catalog, store)
         raise

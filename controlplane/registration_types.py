@@ -12,7 +12,9 @@ class RegistrationRequest:
     """What somebody wants registered."""
 
     path: Path
-    """An ONNX file, or a folder ``model/version/file.onnx``."""
+    """An ``.onnx`` or ``.pt2`` file, or a folder ``model/version/file``."""
+    only: str | None = None
+    """Of a folder, this version's folder and no other."""
     task: str
     evaluation: Path
     """An ``.npz`` with one array per input and integer ``labels``."""
