@@ -1,0 +1,108 @@
+"""Which channels matter least for the loss. Imports torch."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from variants.builders import Rows
+from variants.builders.activations import spread
+from variants.builders.compression.channels import STAYS, Channels, Mask
+from variants.builders.compression.scores import Targets
+from variants.builders.compression.trainable import TrainableGraph
+from variants.builders.compression.training import Scores, Tuning, deterministic
+
+ROWS = 512
+"""At most so many tell what matters, evenly spread."""
+
+Importance = NDArray[np.float64]
+
+
+def importance(
+    graph: TrainableGraph, channels: Channels, rows: Rows, targets: Targets, *, limit_s: float
+) -> Importance:
+    """By unit: how much the loss changes to first order if it leaves, squared, mean over batches.
+
+    With a gate z = 1 on a channel, dE/dz is the sum of gradient times weight over all that makes
+    the channel (Molchanov and others, *Importance Estimation for Neural Network Pruning*, CVPR
+    2019, equations 8 and 9). Squares are added over the layers that make a unit together.
+    """
+    tuning = Tuning(epochs=1, limit_s=limit_s)
+    rows, chosen = spread(rows, ROWS)
+    few = Targets(labels=targets.labels[chosen])
+    batch, steps = tuning.plan(graph, len(chosen))
+    scores = Scores(graph)
+    found = np.zeros(channels.count)
+    with deterministic():
+        for step in range(steps):
+            places = np.arange(len(chosen))[step::steps][:batch]
+            graph.zero_grad()
+            logits = scores({name: torch.from_numpy(rows[name][places]) for name in graph.inputs})
+            tuning.loss(logits, few, places).backward()
+            found += _gates(graph, channels)
+    graph.zero_grad()
+    return found / steps
+
+
+def _gates(graph: TrainableGraph, channels: Channels) -> Importance:
+    """Squared gradients of the gates, from the gradients that the weights hold now."""
+    gates: dict[str, tuple[Any, Any]] = {}
+    for cut in channels.cuts:
+        if cut.maker is None:
+            continue
+        weight = graph.parameter(cut.name)
+        if weight.grad is None:  # makes what the scores do not need
+            continue
+        product = (weight.grad * weight.detach()).double().movedim(cut.axis, 0)
+        product = product.reshape(len(product), -1).sum(1)
+        _, before = gates.get(cut.maker, (None, 0.0))
+        gates[cut.maker] = (cut.units, product.numpy() + before)
+    found = np.zeros(channels.count)
+    for units, gate in gates.values():
+        np.add.at(found, units, gate**2)
+    return found
+
+
+def lightest(channels: Channels, important: Importance, *, work: float, least: float) -> Mask:
+    """Units to keep so that at most ``work`` multiply-adds a row are left, if that can be.
+
+    Whole blocks leave, the least important for the work that they save first: kernels compute 8 or
+    16 channels at a time, and a channel less saves nothing. Each group keeps the share ``least``.
+    """
+    kept = np.ones(channels.count, np.bool_)
+    queues = [group[np.argsort(important[group], kind="stable")] for group in channels.groups]
+    sizes = [_block(len(queue)) for queue in queues]
+    floors = [
+        max(size, int(np.ceil(least * len(q)))) for size, q in zip(sizes, queues, strict=True)
+    ]
+    now = channels.work(kept)
+    while now > work:
+        best: tuple[float, int, NDArray[Any]] | None = None
+        for place, queue in enumerate(queues):
+            left = len(queue)
+            size = left % sizes[place] or sizes[place]  # first down to whole blocks
+            if left - size < floors[place]:
+                continue
+            block = queue[:size]
+            kept[block] = False
+            saved = now - channels.work(kept)
+            kept[block] = True
+            if saved <= 0:
+                continue
+            price = float(important[block].sum()) / saved
+            if best is None or price < best[0]:
+                best = (price, place, block)
+        if best is None:
+            break
+        _, place, block = best
+        kept[block] = False
+        queues[place] = queues[place][len(block) :]
+        now = channels.work(kept)
+    assert kept[STAYS]
+    return kept
+
+
+def _block(width: int) -> int:
+    """Channels that leave at a time, from a group of ``width``."""
+    return 16 if width >= 32 else 8 if width >= 16 else 4 if width >= 8 else 1

@@ -1,0 +1,136 @@
+"""What a classifier says of rows, whatever its graph ends in.
+
+Models end in a softmax, in its logarithm or in bare logits. What is trained and taught are logits:
+the scores before a final softmax where there is one, else the logarithm of probabilities.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from variants.builders import Rows
+from variants.builders.activations import observe, row_count, spread
+from variants.builders.compression.graph import (
+    attribute,
+    blank,
+    multiply_adds,
+    producers,
+    shapes,
+)
+from variants.errors import VariantNotBuilt
+
+Arrays = NDArray[Any]
+
+RATE = 20e9
+"""Multiply-adds a second that are planned with: two cores do so many. What is planned follows from
+the model and the limit alone, so that the same build gives the same bytes; the clock ends only what
+runs slower than this."""
+TAUGHT_SHARE = 0.25
+"""Of the time for training: for asking a teacher about the rows."""
+TINY = 1e-37
+"""The smallest probability whose logarithm is taken: a float32 holds nothing normal below."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """What rows should be answered with."""
+
+    labels: Arrays
+    """``(rows,)`` int64 indices of classes."""
+    taught: Arrays | None = None
+    """``(rows, classes)`` float32 logits of a teacher."""
+
+
+def lessons(
+    teacher: Any, rows: Rows, labels: Arrays | None, *, limit_s: float
+) -> tuple[Rows, Targets]:
+    """Rows, and what the teacher says of them; its answers stand for labels that are not known.
+
+    All rows, or as many evenly spread ones as the teacher can be asked about in its share of the
+    time for training.
+
+    Raises:
+        VariantNotBuilt: the labels are not classes of the teacher, or it cannot be run.
+    """
+    _, classes = scores_output(teacher)
+    work = max(1, sum(multiply_adds(teacher).values()))
+    if labels is not None:
+        labels = checked_labels(labels, rows, classes)
+    rows, chosen = spread(rows, max(1, int(TAUGHT_SHARE * limit_s * RATE / work)))
+    taught = logits_of(teacher, rows)
+    known = taught.argmax(1) if labels is None else labels[chosen]
+    return rows, Targets(labels=known, taught=taught)
+
+
+def scores_output(model: Any) -> tuple[str, int]:
+    """Name and number of classes of the first output that has one score per class.
+
+    Raises:
+        VariantNotBuilt: no output has.
+    """
+    from onnx import TensorProto
+
+    one = shapes(model).one
+    real = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
+    for value in model.graph.output:
+        shape = one[value.name]
+        if value.type.tensor_type.elem_type in real and len(shape) == 2 and shape[1] > 1:
+            return value.name, shape[1]
+    raise VariantNotBuilt("cannot be trained: no output has one score per class")
+
+
+def logits_of(model: Any, rows: Rows) -> Any:
+    """``(rows, classes)`` logits that ONNX Runtime finds, float32."""
+    name, logarithm = place_of_logits(model)
+    found = _whole(model, name, rows).astype(np.float32)
+    return np.log(np.maximum(found, np.float32(TINY))) if logarithm else found
+
+
+def answers(model: Any, rows: Rows) -> Any:
+    """``(rows,)`` classes that the model gives."""
+    return _whole(model, scores_output(model)[0], rows).argmax(1)
+
+
+def _whole(model: Any, name: str, rows: Rows) -> Any:
+    """One tensor for all rows."""
+    return np.concatenate([found[name] for found in observe(model, [name], rows)])
+
+
+def place_of_logits(model: Any) -> tuple[str, bool]:
+    """A tensor of the graph, and whether its logarithm is the logits."""
+    name, _ = scores_output(model)
+    made = producers(model)
+    node = made.get(name)
+    while node is not None and node.op_type == "Identity":
+        node = made.get(node.input[0])
+    if node is not None and node.op_type in ("Softmax", "LogSoftmax"):
+        along = attribute(node, "axis", -1)
+        if along in (-1, 1):
+            return node.input[0], False
+    return name, _are_probabilities(model, name)
+
+
+def _are_probabilities(model: Any, name: str) -> bool:
+    """Whether scores of any rows lie in 0 to 1 and add up to 1; logits do not by chance."""
+    random = np.random.default_rng(0)
+    rows = {
+        key: random.random(value.shape).astype(value.dtype) if value.dtype.kind == "f" else value
+        for key, value in blank(model, 8).items()
+    }
+    found = _whole(model, name, rows)
+    return bool((found >= 0).all() and np.allclose(found.sum(1), 1, atol=1e-3))
+
+
+def checked_labels(labels: Arrays, rows: Rows, classes: int) -> Arrays:
+    """``(rows,)`` int64 labels that are classes of the model.
+
+    Raises:
+        VariantNotBuilt: they are not, or not one for each row.
+    """
+    if labels.shape != (row_count(rows),) or labels.dtype.kind not in "iu":
+        raise VariantNotBuilt("the training rows need one whole-numbered label each")
+    if labels.size and not 0 <= labels.min() <= labels.max() < classes:
+        raise VariantNotBuilt(f"a training label is not among the model's {classes} classes")
+    return labels.astype(np.int64)

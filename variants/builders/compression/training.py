@@ -1,0 +1,136 @@
+"""Tuning a graph on the rows that its model was trained on. Imports torch."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import cos, pi, prod
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from variants.builders import Rows
+from variants.builders.activations import row_count
+from variants.builders.compression.graph import multiply_adds, shapes
+from variants.builders.compression.scores import RATE, TINY, Targets, place_of_logits
+from variants.builders.compression.trainable import TrainableGraph
+from variants.errors import VariantNotBuilt
+
+Arrays = NDArray[Any]
+Tensor = Any
+
+LIMIT_S = 120.0
+"""Of training for one variant."""
+MEMORY_BYTES = 512 * 2**20
+"""For the values between layers of one batch."""
+BATCH_ROWS = 64
+
+
+FineTune = Callable[[TrainableGraph, Rows, Targets], None]
+"""Changes the graph's weights; called after each change to its structure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """AdamW with a learning rate that falls as a cosine, in batches drawn without replacement.
+
+    The loss is cross entropy with the labels; where there is a teacher, most of it is instead the
+    divergence from the teacher's scores, both softened by ``temperature`` (Hinton, Vinyals, Dean,
+    *Distilling the Knowledge in a Neural Network*, 2015, section 2).
+    """
+
+    epochs: int = 8
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-4
+    temperature: float = 3.0
+    taught_share: float = 0.8
+    """Of the loss, where there is a teacher."""
+    limit_s: float = LIMIT_S
+    seed: int = 0
+    clock: Callable[[], float] = time.monotonic
+
+    def __call__(self, graph: TrainableGraph, rows: Rows, targets: Targets) -> None:
+        """Train all weights of ``graph`` in place.
+
+        Raises:
+            VariantNotBuilt: the graph has no weights, or scores nothing.
+        """
+        parameters = list(graph.parameters())
+        if not parameters:
+            raise VariantNotBuilt("the model has no weights that can be trained")
+        begun, scores = self.clock(), Scores(graph)
+        optimiser = torch.optim.AdamW(
+            parameters, lr=self.learning_rate, weight_decay=self.weight_decay
+        )
+        batch, steps = self.plan(graph, row_count(rows))
+        with deterministic():
+            for step, chosen in enumerate(_draws(row_count(rows), batch, steps, self.seed)):
+                if self.clock() - begun > self.limit_s:
+                    return
+                for group in optimiser.param_groups:
+                    group["lr"] = self.learning_rate * (1 + cos(pi * step / steps)) / 2
+                logits = scores(
+                    {name: torch.from_numpy(rows[name][chosen.numpy()]) for name in graph.inputs}
+                )
+                optimiser.zero_grad()
+                self.loss(logits, targets, chosen.numpy()).backward()
+                torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+                optimiser.step()
+
+    def plan(self, graph: TrainableGraph, rows: int) -> tuple[int, int]:
+        """Rows in a batch and number of batches, from what memory and time allow."""
+        known = shapes(graph.model)
+        work = 3 * sum(multiply_adds(graph.model, known).values())  # backwards is twice forwards
+        held = 4 * sum(prod(shape) for name, shape in known.two.items() if known.batch_axes(name))
+        batch = max(1, min(BATCH_ROWS, rows, 2 * MEMORY_BYTES // max(1, held)))
+        affordable = int(self.limit_s * RATE / max(1, work * batch))
+        return batch, max(1, min(self.epochs * -(-rows // batch), affordable))
+
+    def loss(self, logits: Tensor, targets: Targets, chosen: Arrays) -> Tensor:
+        """Of one batch; ``chosen`` are the places of its rows."""
+        labels = torch.as_tensor(targets.labels[chosen])
+        right = functional.cross_entropy(logits, labels)
+        if targets.taught is None:
+            return right
+        soft = functional.log_softmax(torch.as_tensor(targets.taught[chosen]) / self.temperature, 1)
+        own = functional.log_softmax(logits / self.temperature, 1)
+        away = functional.kl_div(own, soft, log_target=True, reduction="batchmean")
+        # Gradients of softened scores shrink with the square of the temperature.
+        away = away * self.temperature**2
+        return self.taught_share * away + (1 - self.taught_share) * right
+
+
+class Scores:
+    """The logits of a graph's batches, ``(rows, classes)``."""
+
+    def __init__(self, graph: TrainableGraph) -> None:
+        self.graph = graph
+        self.name, self._logarithm = place_of_logits(graph.model)
+
+    def __call__(self, rows: Any) -> Tensor:
+        found = self.graph(rows, (self.name,))[self.name].float()
+        return found.clamp_min(TINY).log() if self._logarithm else found
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Have torch take only ways of computing that give the same sums every time."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def _draws(rows: int, batch: int, steps: int, seed: int) -> Iterator[Tensor]:
+    """Places of rows: every row once before any comes again."""
+    random = torch.Generator().manual_seed(seed)
+    left = torch.empty(0, dtype=torch.int64)
+    for _ in range(steps):
+        if len(left) < batch:
+            left = torch.cat([left, torch.randperm(rows, generator=random)])
+        yield left[:batch]
+        left = left[batch:]

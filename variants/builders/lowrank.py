@@ -1,0 +1,147 @@
+"""The model with its linear layers split in two thinner ones each, where that saves time."""
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from variants.builders import Built, Material, Needs, Rows
+from variants.builders.activations import row_count, spread
+from variants.builders.compression import graph as graphs
+from variants.builders.compression.factors import Layer, layers, split
+from variants.builders.compression.scores import answers, lessons
+from variants.errors import VariantNotBuilt
+from variants.types import Precision
+
+if TYPE_CHECKING:
+    from variants.builders.compression.training import FineTune
+
+ENERGIES = (0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
+"""Shares of the layers' outputs that are kept, tried from the smallest."""
+BLIND_ENERGY = 0.99
+"""Kept where there are no rows to try on."""
+ROWS = 512
+"""At most so many are run, evenly spread,"""
+WORK = 2e11
+"""and at most so many multiply-adds for each try, but 32 rows in any case."""
+LEAST_SHARE = 0.25
+"""Of a layer's multiply-adds: what saves less is not split."""
+LEAST_WORK = 16_000
+"""Multiply-adds of a row: a further kernel costs about as much time as these."""
+LEAST_SAVED = 0.1
+"""Of the model's multiply-adds: what saves less is not built."""
+
+
+class OnnxLowRank:
+    """Keeps as few directions of each layer's outputs as leave the answers alone.
+
+    ``loss`` is the share of rows whose answers may be lost: right answers where labels are known,
+    else the model's own. If the rows that the model was trained on are given,
+    ``loss_before_tuning`` may be lost at first, and what is left is tuned, for ``limit_s`` seconds
+    at most.
+    """
+
+    runtime = "onnx"
+    precision = Precision.FP32
+    options: Mapping[str, str] = {}
+    suffix = ".onnx"
+    gpu = False
+    needs: frozenset[Needs] = frozenset()
+
+    def __init__(
+        self,
+        *,
+        loss: float = 0.01,
+        loss_before_tuning: float = 0.04,
+        limit_s: float = 120.0,
+        fine_tune: "FineTune | None" = None,
+    ) -> None:
+        self.loss = loss
+        self.loss_before_tuning = loss_before_tuning
+        self.limit_s = limit_s
+        self.fine_tune = fine_tune
+
+    def missing(self) -> str | None:
+        return None
+
+    def build(self, material: Material, target: Path) -> Built:
+        model = graphs.read(material.source)
+        total = sum(graphs.multiply_adds(model).values())
+        rows, labels = _trial(material, total)
+        found = layers(model, rows)
+        tuned = bool(row_count(material.training)) and find_spec("torch") is not None
+        loss = self.loss_before_tuning if tuned else self.loss
+        ranks = least_ranks(model, found, rows, labels, loss=loss)
+        saved = sum(layer.saved(ranks[layer.output]) for layer in found if layer.output in ranks)
+        if saved < LEAST_SAVED * total:
+            raise VariantNotBuilt(
+                f"low rank would save {saved / max(1, total):.0%} of the multiply-adds: "
+                "every layer is small, or needs its full rank"
+            )
+        small = split(model, ranks, found)
+        if tuned:
+            small = self._tuned(small, model, material)
+        graphs.save(small, target)
+        return Built(note=_note(ranks, saved / total))
+
+    def _tuned(self, small: Any, model: Any, material: Material) -> Any:
+        from variants.builders.compression.trainable import TrainableGraph
+        from variants.builders.compression.training import Tuning
+
+        graph = TrainableGraph(small)
+        rows, targets = lessons(
+            model, material.training, material.training_labels, limit_s=self.limit_s
+        )
+        tune = self.fine_tune or Tuning(epochs=5, limit_s=self.limit_s)
+        tune(graph, rows, targets)
+        return graph.trained()
+
+
+def worthwhile(found: Sequence[Layer], energy: float) -> dict[str, int]:
+    """Output of each layer that a split makes quicker, to the rank that keeps ``energy``."""
+    ranks = {}
+    for layer in found:
+        rank = layer.rank(energy)
+        if layer.saved(rank) >= max(LEAST_SHARE * layer.work, LEAST_WORK):
+            ranks[layer.output] = rank
+    return ranks
+
+
+def least_ranks(
+    model: Any, found: Sequence[Layer], rows: Rows, labels: NDArray[Any] | None, *, loss: float
+) -> dict[str, int]:
+    """Layer to rank, at the least energy that loses at most the share ``loss`` of the answers."""
+    if not row_count(rows):
+        return worthwhile(found, BLIND_ENERGY)
+    own = answers(model, rows)
+    truth = own if labels is None else labels
+    enough = (own == truth).mean() - loss
+    before: dict[str, int] = {}
+    for energy in ENERGIES:
+        ranks = worthwhile(found, energy)
+        if (
+            ranks != before
+            and (answers(split(model, ranks, found), rows) == truth).mean() >= enough
+        ):
+            return ranks
+        before = ranks
+    return {}
+
+
+def _trial(material: Material, work: int) -> tuple[Rows, NDArray[Any] | None]:
+    """Rows to analyse and to try on, and their labels, if known."""
+    rows, labels = material.calibration, material.calibration_labels
+    if not row_count(rows):
+        rows, labels = material.training, material.training_labels
+    most = int(min(ROWS, max(32, WORK / max(1, work))))
+    rows, chosen = spread(rows, most)
+    return rows, None if labels is None else labels[chosen]
+
+
+def _note(ranks: Mapping[str, int], saved: float) -> str:
+    low, high = min(ranks.values()), max(ranks.values())
+    many = f"{len(ranks)} layers" if len(ranks) > 1 else "1 layer"
+    span = f"{low}" if low == high else f"{low}-{high}"
+    return f"{many} to rank {span}, {saved:.0%} of the multiply-adds removed"
