@@ -25,8 +25,9 @@ from variants.errors import RuntimeFailed
 
 log = logging.getLogger(__name__)
 
-RANGES = "1,2-8,9-32"
-"""Batch sizes that share kernels, unless a variant says otherwise: one query alone, a few, many."""
+RANGES = "1,2-8,9-32,33-64"
+"""Batch sizes that share kernels, unless a variant says otherwise: one query alone, a few, many.
+Larger batches than the last cannot be run."""
 LIMIT_MIB = 16 * 1024.0
 """What is kept of engines; the longest unused go first."""
 
@@ -54,7 +55,7 @@ class BatchRange:
 
 
 def parse_ranges(text: str) -> tuple[BatchRange, ...]:
-    """``1,2-8,9-32``: ranges that begin at one row and leave none out.
+    """``1,2-8,9-32,33-64``: ranges that begin at one row and leave none out.
 
     Raises:
         RuntimeFailed: they are written otherwise.

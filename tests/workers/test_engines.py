@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.measure import MeasureLimits
 from variants.errors import RuntimeFailed
 from workers.engines import RANGES, BatchRange, EngineCache, EngineKey, digest_of, parse_ranges
 
@@ -20,7 +21,7 @@ KEY = EngineKey(
     multiprocessors=132,
     artifact=digest_of(b"model"),
     outputs=("y",),
-    ranges=parse_ranges(RANGES),
+    ranges=parse_ranges("1,2-8,9-32"),
     options=(("level", "3"),),
 )
 ENGINE = bytes(range(256)) * 8
@@ -77,6 +78,10 @@ def test_a_key_is_the_same_in_every_process() -> None:
 
 def test_ranges_are_written_as_they_are_read() -> None:
     assert parse_ranges("1,2-8,9-32") == (BatchRange(1, 1), BatchRange(2, 8), BatchRange(9, 32))
+
+
+def test_all_batch_sizes_that_are_measured_can_be_run() -> None:
+    assert parse_ranges(RANGES)[-1].high == max(MeasureLimits().batch_sizes)
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=6))

@@ -26,7 +26,7 @@ class OnnxRuntime:
         threads: how many compute one batch; default all that are given.
         provider: ``cuda`` or ``tensorrt``: on the GPU, or not at all; default the CPU.
         tf32: with a provider, 1: products of fp32 numbers may be rounded; default 0.
-        ranges: with ``tensorrt``, the first and the last batch size; default ``1,2-8,9-32``.
+        ranges: with ``tensorrt``, the first and the last batch size; default ``1,2-8,9-32,33-64``.
         engines: with ``tensorrt``, folder in which engines are kept.
     """
 

@@ -65,7 +65,7 @@ class TensorRtRuntime:
     come back the same way. Addresses never change.
 
     Options, as text:
-        ranges: batch sizes that share kernels; default ``1,2-8,9-32``.
+        ranges: batch sizes that share kernels; default ``1,2-8,9-32,33-64``.
         workspace_mib: scratch memory that one layer may take; default 1024.
         level: how hard TensorRT searches for kernels, 0 to 5; default 3.
         tf32: 1: products of fp32 numbers may be rounded; default 0.
