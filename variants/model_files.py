@@ -57,7 +57,7 @@ def find_model_files(
         return (ModelFile(model=_name(model, path.stem), version=None, path=path),)
     if not stat.S_ISDIR(kind):
         raise InvalidArtifact(f"{path.name}: is neither a plain file nor a folder")
-    name = _name(model, path.resolve().name)
+    name = model_name(path, model)
     numbered = numbered_folders(path) if only is None else [path / only]
     if not numbered:
         raise InvalidArtifact(f"{path.name}: has no folder named after a version, such as 1")
@@ -72,6 +72,15 @@ def find_model_files(
         ModelFile(model=name, version=int(child.name), path=_only_file(path, child))
         for child in sorted(numbered, key=lambda child: int(child.name))
     )
+
+
+def model_name(path: Path, model: str | None = None) -> ModelName:
+    """What the model whose versions lie in the folder ``path`` is called: ``model``, if given.
+
+    Raises:
+        InvalidInput: the name is none; one has to be given.
+    """
+    return _name(model, path.resolve().name)
 
 
 def numbered_folders(path: Path) -> list[Path]:

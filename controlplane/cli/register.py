@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +22,7 @@ from variants.errors import InvalidInput
 from variants.types import DEFAULT_LATENCY_MS, Prefer, Slo, Stage
 
 if TYPE_CHECKING:
-    from controlplane.registration import RegistrationResult
+    from controlplane.registration_types import Progress, RegistrationResult
 
 MAX_LABELS_BYTES = 1 << 24
 
@@ -28,7 +30,9 @@ MAX_LABELS_BYTES = 1 << 24
 def register(
     path: Annotated[
         Path,
-        typer.Argument(metavar="PATH", help="An ONNX file, or a folder MODEL/VERSION/FILE.onnx."),
+        typer.Argument(
+            metavar="PATH", help="An .onnx or .pt2 file, or a folder MODEL/VERSION/FILE."
+        ),
     ],
     task: Annotated[
         str, typer.Option("--task", "-t", metavar="TASK", help="The task that the model answers.")
@@ -46,6 +50,23 @@ def register(
         Path | None,
         typer.Option(
             metavar="FILE", help="Rows to quantise with (.npz); else some of the evaluation rows."
+        ),
+    ] = None,
+    training: Annotated[
+        Path | None,
+        typer.Option(
+            "--training",
+            "--train",
+            metavar="FILE",
+            help="The rows (.npz) that the model was trained on: for pruning and distillation.",
+        ),
+    ] = None,
+    kinds: Annotated[
+        str | None,
+        typer.Option(
+            "--variants",
+            metavar="KINDS",
+            help="Kinds to build: 'onnx-int8,openvino-bf16'; else all that can be built here.",
         ),
     ] = None,
     labels: Annotated[
@@ -88,6 +109,14 @@ def register(
             help="Stage of the version; else live for a first one, canary for later ones."
         ),
     ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Keep looking at the folder; new versions become candidates."),
+    ] = False,
+    interval_s: Annotated[
+        float,
+        typer.Option("--interval", metavar="S", help="Time between two looks.", min=0.01),
+    ] = 5.0,
     output: OutputOption = Output.TABLE,
     progress: ProgressOption = ProgressStyle.AUTO,
 ) -> None:
@@ -97,7 +126,9 @@ def register(
 
     \b
     modelless register cnn.onnx --task digits --eval test.npz
+    modelless register models/cnn --task digits --eval test.npz --watch
     """
+    from controlplane.cli.watching import watch_versions
     from controlplane.machine import machine_kinds
     from controlplane.presence import as_running
     from controlplane.registration import RegistrationLimits, RegistrationRequest
@@ -111,6 +142,8 @@ def register(
         task=task,
         evaluation=evaluation,
         calibration=calibration,
+        training=training,
+        kinds=None if kinds is None else parse_kinds(kinds),
         labels=None if labels is None else parse_labels(labels),
         model=model,
         metric=metric,
@@ -125,26 +158,43 @@ def register(
             f"the state directory {settings.state_dir} cannot be made: {error.strerror};"
             " set MODELLESS_STATE_DIR"
         ) from error
+
+    def run(
+        request: RegistrationRequest, show: Callable[["Progress"], None]
+    ) -> "RegistrationResult":
+        return register_model(
+            request,
+            catalog,
+            FileArtifactStore(settings.artifacts_dir),
+            machine_kinds(as_running(settings)),
+            show,
+            limits=RegistrationLimits(model_mib=settings.max_model_mib),
+        )
+
     began = time.monotonic()
     try:
-        with termination_as_interrupt(), shown(progress) as show:
-            catalog = open_catalog(settings.catalog_url)
-            try:
-                result = register_model(
-                    request,
-                    catalog,
-                    FileArtifactStore(settings.artifacts_dir),
-                    machine_kinds(as_running(settings)),
-                    show,
-                    limits=RegistrationLimits(model_mib=settings.max_model_mib),
-                )
-            finally:
-                catalog.close()
+        with termination_as_interrupt(), closing(open_catalog(settings.catalog_url)) as catalog:
+            if watch:
+                watch_versions(request, catalog, run, interval_s, output, progress)
+            with shown(progress) as show:
+                result = run(request, show)
     except KeyboardInterrupt:
         print("interrupted: nothing was registered", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     seconds = time.monotonic() - began
     emit(result_body(result, seconds), output, lambda: _table(result, seconds))
+
+
+def parse_kinds(text: str) -> tuple[str, ...]:
+    """``onnx-int8,openvino-bf16``; which there are is for the registration to say.
+
+    Raises:
+        InvalidInput: one is empty.
+    """
+    kinds = tuple(kind.strip() for kind in text.split(","))
+    if not all(kinds):
+        raise InvalidInput("a kind of variant is empty; give them as 'onnx-int8,openvino-bf16'")
+    return kinds
 
 
 def parse_labels(text: str) -> tuple[str, ...]:
