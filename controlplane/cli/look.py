@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.build import build
 from controlplane.cli.client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import clock, details, mib, ms, percent, table, tensor, usd
@@ -127,6 +128,7 @@ def list_ticks(
 
 
 plan.command("solve")(solve)
+variants.command("build")(build)
 
 
 @events.command("list")

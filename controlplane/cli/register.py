@@ -182,7 +182,7 @@ def register(
         print("interrupted: nothing was registered", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     seconds = time.monotonic() - began
-    emit(result_body(result, seconds), output, lambda: _table(result, seconds))
+    emit(result_body(result, seconds), output, lambda: result_table(result, seconds))
 
 
 def parse_kinds(text: str) -> tuple[str, ...]:
@@ -276,7 +276,7 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
     }
 
 
-def _table(result: "RegistrationResult", seconds: float) -> None:
+def result_table(result: "RegistrationResult", seconds: float) -> None:
     rows = []
     for profile in result.profiles:
         variant = next(v for v in result.variants if v.name == profile.variant)
@@ -311,9 +311,9 @@ def _table(result: "RegistrationResult", seconds: float) -> None:
         typer.echo(f"left out: {skipped.name}: {skipped.reason}")
     for label in result.unchanged:
         typer.echo(f"unchanged: {label}")
-    counted = result.variants[0].accuracy_rows
     stages = ", ".join(f"{v.label} ({v.stage.value})" for v in result.versions)
-    typer.echo(
-        f"task {result.task.name}: {stages} in {seconds:.1f} s; "
-        f"accuracy on {counted:,} rows that nothing was calibrated on"
-    )
+    counted = ""
+    if result.variants:
+        rows_judged = result.variants[0].accuracy_rows
+        counted = f"; accuracy on {rows_judged:,} rows that nothing was calibrated on"
+    typer.echo(f"task {result.task.name}: {stages} in {seconds:.1f} s{counted}")
