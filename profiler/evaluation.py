@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from variants.errors import InvalidArtifact
 from variants.onnx_check import check_file
 from variants.types import TensorSpec
+from variants.zip_layout import LARGEST_ENTRY, directory_of
 
 LABELS = "labels"
 MAX_MIB = 512.0
@@ -108,11 +109,23 @@ def split_for_calibration(rows: LabelledRows, path: Path) -> tuple[LabelledRows,
 
 def _read_arrays(path: Path, max_mib: float) -> dict[str, NDArray[Any]]:
     check_file(path, limit_mib=max_mib)
+    damaged = f"{path.name}: is not an .npz file, or is damaged; numpy.savez writes one"
+    try:
+        count, directory_bytes = directory_of(path)
+    except InvalidArtifact:
+        raise InvalidArtifact(damaged) from None
+    # zipfile would read all entries that there are, whatever their number.
+    if count > MAX_MEMBERS or directory_bytes > MAX_MEMBERS * LARGEST_ENTRY:
+        raise InvalidArtifact(f"{path.name}: has more than {MAX_MEMBERS} arrays")
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-            if len(members) > MAX_MEMBERS:
-                raise InvalidArtifact(f"{path.name}: has more than {MAX_MEMBERS} arrays")
+            if len(members) != count:
+                raise InvalidArtifact(damaged)
+            names = [member.filename.removesuffix(".npy") for member in members]
+            twice = next((name for name in names if names.count(name) > 1), None)
+            if twice is not None:
+                raise InvalidArtifact(f"{path.name}: has the array {twice!r} twice")
             declared = sum(member.file_size for member in members)
             if declared > max_mib * 2**20:
                 raise InvalidArtifact(
@@ -120,15 +133,13 @@ def _read_arrays(path: Path, max_mib: float) -> dict[str, NDArray[Any]]:
                     f"more than the {max_mib:g} allowed"
                 )
             return {
-                member.filename.removesuffix(".npy"): _read_array(path, archive, member)
-                for member in members
+                name: _read_array(path, archive, member)
+                for name, member in zip(names, members, strict=True)
             }
     except InvalidArtifact:
         raise
     except Exception as error:  # each layer of the format has its own: see _read_array
-        raise InvalidArtifact(
-            f"{path.name}: is not an .npz file, or is damaged; numpy.savez writes one"
-        ) from error
+        raise InvalidArtifact(damaged) from error
 
 
 def _read_array(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:

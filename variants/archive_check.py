@@ -75,7 +75,7 @@ class ArchiveLimits:
     size_mib: float = 4096
     """The weights and the ONNX hold the same numbers once each."""
     members: int = 20_000
-    json_mib: float = 64
+    json_mib: float = 32
     """Of the program, the largest JSON document."""
     depth: int = 64
     """How deeply JSON may be nested."""

@@ -27,8 +27,8 @@ class Misfit(Exception):
         """Innermost first."""
 
     def __str__(self) -> str:
-        where = "".join(reversed(self.path)).lstrip(".") or "the whole"
-        return f"{where[-2 * _SHOWN :]} {self.what}"
+        where = "".join(reversed(self.path)).lstrip(".")
+        return f"{where[-2 * _SHOWN :]} {self.what}".lstrip()
 
 
 def read_json(data: bytes, *, where: str, max_depth: int) -> Any:

@@ -40,6 +40,8 @@ _IN_ZIP64 = 0xFFFF_FFFF
 _ZIP64_FIELD = 1
 _DESCRIBED, _UTF8 = 0x0008, 0x0800
 _LONGEST_NAME = 512
+LARGEST_ENTRY = _ENTRY.size + _LONGEST_NAME + 64
+"""Of a directory, in bytes."""
 _NAME = re.compile(r"[A-Za-z0-9_.@+=-]+(/[A-Za-z0-9_.@+=-]+)*")
 
 
@@ -82,15 +84,32 @@ def read_layout(path: Path, *, max_members: int) -> dict[str, Member]:
             count, directory, directory_bytes = _end_of_directory(file, size)
             if count > max_members:
                 raise _Odd(f"has {count} members, more than the {max_members} allowed")
-            # As many names as there may be, and no more, fit into what is read at once.
-            if directory_bytes > count * (_ENTRY.size + _LONGEST_NAME + 32):
-                raise _Odd("has a damaged zip directory")
+            if directory_bytes > max_members * LARGEST_ENTRY:
+                raise _Odd(f"has a zip directory of {directory_bytes} bytes")
             entries = _entries(_bytes_at(file, directory, directory_bytes), count)
             return _members(file, entries, directory)
     except _Odd as odd:
         raise InvalidArtifact(f"{path.name}: {odd}") from None
     except OSError as error:
         raise InvalidArtifact(f"{path.name}: cannot be read: {error.strerror}") from error
+
+
+def directory_of(path: Path) -> tuple[int, int]:
+    """How many members a zip file says it has, and the bytes of its directory; from its end.
+
+    For other readers' sake: they read as many entries as there are before one can ask.
+
+    Raises:
+        InvalidArtifact: it does not end as a zip file.
+    """
+    try:
+        with path.open("rb") as file:
+            count, _, length = _end_of_directory(file, file.seek(0, 2))
+    except _Odd as odd:
+        raise InvalidArtifact(f"{path.name}: {odd}") from None
+    except OSError as error:
+        raise InvalidArtifact(f"{path.name}: cannot be read: {error.strerror}") from error
+    return count, length
 
 
 def pieces(path: Path, member: Member) -> Iterator[bytes]:
