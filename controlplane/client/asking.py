@@ -81,8 +81,9 @@ class Client:
         self.url = url.rstrip("/")
         self.timeout_s = timeout_s
         try:
-            if httpx.URL(self.url).scheme not in ("http", "https"):
-                raise httpx.InvalidURL("another scheme")
+            parsed = httpx.URL(self.url)
+            if parsed.scheme not in ("http", "https") or not parsed.host:
+                raise httpx.InvalidURL("another scheme, or no host")
             # Proxies from the environment are for the way out, not for a gateway on this machine.
             self._http = httpx.Client(
                 base_url=self.url,

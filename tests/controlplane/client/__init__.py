@@ -1,0 +1,1 @@
+"""The package that users import as modelless."""

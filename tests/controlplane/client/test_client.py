@@ -1,0 +1,270 @@
+"""``modelless.Client`` against a real gateway with a real worker."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+
+from controlplane.client import (
+    Client,
+    Cold,
+    DeadlineExceeded,
+    Internal,
+    InvalidInput,
+    ModellessError,
+    Overloaded,
+    RateLimited,
+    ReplicaLost,
+    Reply,
+    SloInfeasible,
+    TaskNotFound,
+    Unauthenticated,
+    Unreachable,
+)
+from tests.controlplane.serving import FAST, LATE, SLOW, Served, free_port, serving
+
+TOKEN = "open sesame"
+T = TypeVar("T")
+
+
+@pytest.fixture
+async def served(live_url: str) -> AsyncIterator[Served]:
+    """One worker that holds an instant, a slow and a late variant."""
+    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url, api_token=TOKEN) as running:
+            await running.worker("w1", FAST, SLOW, LATE)
+            yield running
+
+
+async def using(served: Served, what: Callable[[Client], T], *, token: str = TOKEN) -> T:
+    """What a client gives, in a thread, because the gateway runs on this loop."""
+
+    def run() -> T:
+        with Client(f"http://127.0.0.1:{served.port}/", token=token) as client:
+            return what(client)
+
+    return await asyncio.to_thread(run)
+
+
+async def test_a_query_is_answered_with_what_was_used(served: Served) -> None:
+    reply = await using(
+        served, lambda client: client.query("letters", [[1, 2, 3, 4]], accuracy=0.9)
+    )
+    assert reply == Reply(
+        outputs=[[1, 2, 3, 4]],
+        labels=("d",),
+        scores=(4.0,),
+        variant=FAST,
+        model_version="fast-v1",
+        worker="w1",
+        batch_size=1,
+        queue_ms=reply.queue_ms,
+        run_ms=reply.run_ms,
+        accuracy=0.9,
+        cost_usd_per_1k=reply.cost_usd_per_1k,
+        slo_met=True,
+    )
+
+
+async def test_rows_are_lists_or_arrays(served: Served) -> None:
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    forms = {
+        "an array": rows,
+        "of half precision": rows.astype(np.float16),
+        "with strides": np.repeat(rows, 2, axis=1)[:, ::2],
+        "column by column": np.asfortranarray(rows),
+        "a list of arrays": list(rows),
+        "lists": rows.tolist(),
+        "by name": {"x": rows},
+    }
+
+    def ask(client: Client) -> dict[str, Reply]:
+        return {form: client.query("letters", inputs) for form, inputs in forms.items()}
+
+    replies = await using(served, ask)
+    assert {form: reply.outputs for form, reply in replies.items()} == dict.fromkeys(
+        forms, rows.tolist()
+    )
+    assert {(reply.labels, reply.scores) for reply in replies.values()} == {
+        (("d", "d"), (3.0, 7.0))
+    }
+
+
+async def test_what_is_asked_decides_what_answers(served: Served) -> None:
+    def ask(client: Client) -> list[str]:
+        row = [[0, 0, 0, 0]]
+        return [
+            client.query("letters", row, prefer="cost").variant,
+            client.query("letters", row, accuracy=0.98).variant,
+            client.query("letters", row, prefer="accuracy", latency_ms=500).variant,
+            client.query("letters", row, variant=LATE).variant,
+        ]
+
+    assert await using(served, ask) == [FAST, SLOW, SLOW, LATE]
+
+
+async def test_the_nearest_answers_when_nothing_fits_and_that_will_do(served: Served) -> None:
+    def ask(client: Client) -> Reply:
+        return client.query("letters", [[0] * 4], accuracy=0.999, best_effort=True)
+
+    assert (await using(served, ask)).slo_met is False
+
+
+async def test_one_connection_is_kept(served: Served) -> None:
+    def ask(client: Client) -> set[int]:
+        ours: set[int] = set()
+        for _ in range(3):
+            client.query("letters", [[0] * 4])
+            for connection in psutil.Process().net_connections("tcp"):
+                match connection.raddr, connection.laddr:
+                    case (_, served.port), (_, port):
+                        ours.add(port)
+        return ours
+
+    assert len(await using(served, ask)) == 1
+
+
+async def refusal(served: Served, **changes: Any) -> ModellessError:
+    asked = {"task": "letters", "inputs": [[0] * 4]} | changes
+    token = asked.pop("token", TOKEN)
+    with pytest.raises(ModellessError) as refused:
+        await using(served, lambda client: client.query(**asked), token=token)
+    return refused.value
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "sentence"),
+    [
+        ({"task": "nothing"}, TaskNotFound, "nothing"),
+        ({"inputs": [[1, 2]]}, InvalidInput, "4"),
+        ({"inputs": {"x": object()}}, InvalidInput, "the query cannot be sent: Type is not JSON"),
+        ({"accuracy": 2}, InvalidInput, "slo.accuracy"),
+        ({"prefer": "speed"}, InvalidInput, "slo.prefer"),
+        ({"token": "wrong"}, Unauthenticated, "Authorization"),
+        ({"variant": LATE, "latency_ms": 20}, DeadlineExceeded, "20 ms"),
+    ],
+)
+async def test_a_refusal_is_an_error_of_its_kind(
+    served: Served, changes: dict[str, Any], kind: type[ModellessError], sentence: str
+) -> None:
+    error = await refusal(served, **changes)
+    assert type(error) is kind
+    assert sentence in error.message
+    assert error.retryable is (kind is DeadlineExceeded)
+    assert error.retry_after_s is None
+
+
+async def test_an_infeasible_slo_names_what_comes_closest(served: Served) -> None:
+    error = await refusal(served, accuracy=0.999)
+    assert isinstance(error, SloInfeasible)
+    assert error.alternatives[0].variant == SLOW
+    assert error.alternatives[0].accuracy == 0.99
+
+
+async def test_nobody_listens() -> None:
+    with Client(f"http://127.0.0.1:{free_port()}") as client, pytest.raises(Unreachable) as refused:
+        client.query("letters", [[0]])
+    assert (refused.value.code, refused.value.retryable) == ("UNREACHABLE", True)
+
+
+# -- what a gateway could say, at the wire's other end --------------------------------------------
+
+
+def answering(answer: Callable[[httpx.Request], httpx.Response]) -> Client:
+    """A client whose requests end in this process."""
+    return Client(transport=httpx.MockTransport(answer))
+
+
+BODY = {
+    "variant": "a-v1-onnx-fp32", "model_version": "a-v1", "worker": "w1", "batch_size": 3,
+    "queue_ms": 0.5, "run_ms": 1.5, "accuracy": 0.9, "cost_usd_per_1k": 0.01, "slo_met": True,
+    "outputs": {"y": [[1.0]], "z": [[2.0]]},
+}  # fmt: skip
+
+
+def test_a_reply_may_have_no_labels_and_more_than_is_known() -> None:
+    with answering(lambda _: httpx.Response(200, json=BODY | {"news": 1})) as client:
+        reply = client.query("a", [[0]])
+    assert (reply.outputs, reply.labels, reply.scores) == (BODY["outputs"], (), ())
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"variant": "a"}'])
+def test_what_is_no_reply_is_not_modelless(body: bytes) -> None:
+    with (
+        answering(lambda _: httpx.Response(200, content=body)) as client,
+        pytest.raises(Unreachable, match=r"what answers at http://127.0.0.1:8000 is not modelless"),
+    ):
+        client.query("a", [[0]])
+
+
+def error_of(
+    status: int, body: dict[str, Any], headers: dict[str, str] | None = None
+) -> ModellessError:
+    with (
+        answering(lambda _: httpx.Response(status, json=body, headers=headers)) as client,
+        pytest.raises(ModellessError) as refused,
+    ):
+        client.query("a", [[0]])
+    return refused.value
+
+
+def told(code: str, **more: Any) -> dict[str, Any]:
+    return {"error": "a sentence", "code": code, "retryable": True, "request_id": "r1", **more}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "header", "kind", "retry_after_s"),
+    [
+        (503, told("COLD", retry_after_s=0.25), "1", Cold, 0.25),
+        (503, told("OVERLOADED"), None, Overloaded, None),
+        (429, told("RATE_LIMITED"), "7", RateLimited, 7.0),
+        (503, {"message": "from a proxy"}, "3", Overloaded, 3.0),
+        (503, told("REPLICA_LOST"), "Wed, 21 Oct 2026 07:28:00 GMT", ReplicaLost, None),
+        (500, told("INTERNAL"), None, Internal, None),
+    ],
+)
+def test_an_error_says_when_to_try_again(
+    status: int,
+    body: dict[str, Any],
+    header: str | None,
+    kind: type[ModellessError],
+    retry_after_s: float | None,
+) -> None:
+    error = error_of(status, body, {"Retry-After": header} if header else None)
+    assert (type(error), error.retry_after_s) == (kind, retry_after_s)
+    assert error.retryable is (kind is not Internal)
+
+
+def test_a_query_waits_longer_than_its_deadline_and_no_more() -> None:
+    waits = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        waits.append(request.extensions["timeout"]["read"])
+        raise httpx.ReadTimeout("late", request=request)
+
+    with Client(transport=httpx.MockTransport(answer), timeout_s=2) as client:
+        for latency_ms in (None, 60_000):
+            with pytest.raises(DeadlineExceeded):
+                client.query("a", [[0]], latency_ms=latency_ms)
+    assert waits == [2.0, 62.0]
+
+
+def test_a_connection_that_breaks_is_a_lost_replica() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("reset", request=request)
+
+    with answering(answer) as client, pytest.raises(ReplicaLost) as refused:
+        client.query("a", [[0]])
+    assert refused.value.retryable
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://localhost", "http://", "http://a:b", ""])
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match="no URL of a gateway"):
+        Client(url)
