@@ -119,7 +119,8 @@ class TorchRuntime:
         return lambda tensors: program(*tensors)
 
     def _compiled(self, precision: str, folder: Path) -> Callable[[list[Any]], Sequence[Any]]:
-        from workers.runtimes.torch_compile import Order, compiled, unpacked
+        from workers.runtimes.torch_compile import Order
+        from workers.runtimes.torch_packages import package
 
         order = Order(
             path=self._spec.path,
@@ -128,8 +129,8 @@ class TorchRuntime:
             shapes=tuple(self._spec.inputs[at].shape for at, _ in self._takes),
             dtypes=tuple(str(dtype).rpartition(".")[2] for _, dtype in self._takes),
         )
-        with unpacked(compiled(order, folder)) as files:
-            loader = self._torch._C._aoti.AOTIModelPackageLoader(str(files), "model", True, 1, -1)
+        files = package(order, folder)
+        loader = self._torch._C._aoti.AOTIModelPackageLoader(str(files), "model", True, 1, -1)
         run: Callable[[list[Any]], Sequence[Any]] = loader.boxed_run
         return run
 

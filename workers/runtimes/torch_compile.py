@@ -1,4 +1,4 @@
-"""PyTorch programs compiled ahead of time to machine code, once for a machine.
+"""PyTorch programs compiled ahead of time to machine code.
 
 Ahead of time rather than by ``torch.compile``, because that compiles again, for seconds, when a
 batch size comes that it has not seen, and checks guards on every call. Compiling runs in a process
@@ -8,24 +8,19 @@ JSON on its standard input, is that process.
 """
 
 import ctypes
-import hashlib
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from variants.errors import RuntimeFailed
-from workers.engines import EngineCache
 
 COMPILER = "g++"
 TIME_LIMIT_S = 900.0
@@ -60,68 +55,12 @@ class Order:
     """Of the inputs, as they are given to the program."""
 
 
-def compiled(order: Order, folder: Path) -> bytes:
-    """The program as an AOTInductor package, from the cache in ``folder`` if it is there.
+def compile_apart(order: Order) -> bytes:
+    """The program as an AOTInductor package, a zip, made in a process of its own.
 
     Raises:
         RuntimeFailed: it cannot be compiled.
     """
-    kept = EngineCache(folder)
-    digest = _digest(order)
-    if found := kept.get(digest):
-        return found
-    with kept.building(digest):
-        if found := kept.get(digest):  # by whoever held the lock
-            return found
-        package = _compile(order)
-        kept.put(digest, package)
-        return package
-
-
-@contextmanager
-def unpacked(package: bytes) -> Iterator[Path]:
-    """A package's files, in a folder that is gone afterwards; loaded code stays."""
-    import io
-    import zipfile
-
-    with tempfile.TemporaryDirectory(prefix="modelless-compiled-") as folder:
-        with zipfile.ZipFile(io.BytesIO(package)) as members:
-            members.extractall(folder)
-        yield Path(folder)
-
-
-def _digest(order: Order) -> str:
-    """The key of all that the machine code depends on."""
-    with open(order.path, "rb") as file:
-        artifact = hashlib.file_digest(file, "sha256").hexdigest()
-    from importlib.metadata import version
-
-    about = {
-        **asdict(order),
-        "path": artifact,
-        "torch": version("torch"),
-        "machine": _gpu() if order.device == "cuda" else processor(),
-        "configuration": CONFIGURATION,
-    }
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-
-
-@cache
-def processor() -> str:
-    """What decides which instructions a compiler may use."""
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        lines = [line.strip() for line in file if line.startswith(("flags", "Features"))]
-    return f"{platform.machine()} {lines[0] if lines else ''}"
-
-
-def _gpu() -> list[Any]:
-    import torch
-
-    return [torch.cuda.get_device_name(), *torch.cuda.get_device_capability(), torch.version.cuda]
-
-
-def _compile(order: Order) -> bytes:
-    """Run the compiling process."""
     if shutil.which(COMPILER) is None:
         raise RuntimeFailed(f"compiling needs a C++ compiler, and there is no {COMPILER} here")
     with tempfile.TemporaryDirectory(prefix="modelless-compile-") as folder:
@@ -183,7 +122,9 @@ def compile_to(order: Order, target: Path) -> None:
             dynamic_shapes=(tuple({0: rows} for _ in example),),
         )
         aoti_compile_and_package(
-            exported, package_path=str(target), inductor_configs=dict(CONFIGURATION)
+            exported,
+            package_path=str(target),
+            inductor_configs=dict(CONFIGURATION),
         )
 
 
