@@ -53,7 +53,7 @@ def check(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     """
     limits = OnnxLimits(size_mib=arguments["size_mib"])
     path = Path(arguments["path"])
-    if arguments["onnx"]:
+    if arguments.get("onnx"):
         from variants.archive_check import ArchiveLimits, check_archive, extract_onnx
 
         archive_limits = ArchiveLimits(size_mib=2 * limits.size_mib, onnx=limits)
@@ -109,14 +109,14 @@ class Held:
         self._data: dict[str, Tensor]
 
     def load(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
-        """``spec``, ``threads``, ``data`` (an npz file), ``cores`` to what loading cost."""
+        """``spec``, ``threads``, ``data`` (npz), ``cores``, ``gpu`` to what loading cost."""
         if arguments["cores"]:
             pin(arguments["cores"])
         spec = load_spec(arguments["spec"])
         with np.load(arguments["data"], allow_pickle=False) as data:
             self._data = {name: data[name] for name in data.files}
         self._rows = [self._data[tensor.name] for tensor in spec.inputs]
-        self._trial = Trial(spec, int(arguments["threads"]), self._rows)
+        self._trial = Trial(spec, int(arguments["threads"]), self._rows, gpu=arguments["gpu"])
         found = self._trial.load()
         cold_load_s = found.cold_load_s + imported.seconds
         return {"load_s": found.load_s, "cold_load_s": cold_load_s}
@@ -124,6 +124,10 @@ class Held:
     def turn(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
         """The arguments of ``Trial.turn`` to the times of its runs."""
         return asdict(self._trial.turn(**arguments))
+
+    def energy(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
+        """``batch_size`` to the joules that a row takes, where they can be read."""
+        return {"energy_j": self._trial.energy(arguments["batch_size"])}
 
     def judge(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
         """``labels`` (an array of the data), ``metric``, ``reference`` and ``keep`` (npy files).
@@ -149,6 +153,7 @@ METHODS: dict[str, Callable[[Arguments, Announce], dict[str, Any]]] = {
     "build": build,
     "load": _held.load,
     "turn": _held.turn,
+    "energy": _held.energy,
     "judge": _held.judge,
 }
 
@@ -190,7 +195,7 @@ def import_back_end(runtime: str) -> None:
     """Import what a runtime needs; what is missing, the runtime will name."""
     started = time.perf_counter()
     for library in LIBRARIES.get(runtime, ())[:1]:
-        with suppress(ImportError):
+        with suppress(ImportError, OSError):
             import_module(library)
     imported.seconds = time.perf_counter() - started
 

@@ -44,6 +44,14 @@ def fingerprint(*libraries: str, gpu: str = "", driver: str = "") -> str:
     return "; ".join(part.replace(";", ",") for part in parts)
 
 
+def gpu_and_driver() -> tuple[str, str]:
+    """Name and driver version of this process's GPU, for ``fingerprint``; empty where none is."""
+    from profiler.gpu import find_gpu
+
+    device, _ = find_gpu()
+    return ("", "") if device is None else (device.name, device.driver)
+
+
 def is_stale(profile_host: str, now: str) -> str | None:
     """What has changed since a profile was measured, in one clause: ``onnxruntime 1.30 -> 1.31``.
 

@@ -10,7 +10,7 @@ import gc
 import os
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from profiler.company import Company, Watch, company, lost_s
+from profiler.gpu import DeviceMemory, PowerMeter, find_gpu, meter
 from variants.types import PROFILE_BATCH_SIZES
 from workers.runtime import Runtime, Tensor, make_runtime
 from workers.types import LoadSpec
@@ -25,6 +26,8 @@ from workers.types import LoadSpec
 LOADS = 5
 LOADS_S = 1.0
 """Loading is not repeated once it took so long in all."""
+ENERGY_S = 0.5
+"""How long energy is counted at least."""
 PATIENCE = 3
 WARM_UP_RUNS = 64
 SETTLED = 8
@@ -78,19 +81,41 @@ class Turn:
     """Of each run, by the company that it had."""
     memory_mib: float
     """What loading and running have added to the process so far, at its height."""
+    device_mib: float | None
+    """What they have taken of the GPU's memory, at its height; None without a GPU."""
 
 
 class Trial:
     """One variant, loaded, in a process of its own. ``load`` comes first."""
 
-    def __init__(self, spec: LoadSpec, threads: int, rows: Sequence[Tensor]) -> None:
-        """``rows`` are input tensors in the task's order, at least one row in each."""
+    def __init__(
+        self,
+        spec: LoadSpec,
+        threads: int,
+        rows: Sequence[Tensor],
+        *,
+        gpu: bool = False,
+        device_memory: Callable[[], DeviceMemory | None] | None = None,
+        power: Callable[[], PowerMeter | None] | None = None,
+    ) -> None:
+        """
+        Args:
+            rows: input tensors in the task's order, at least one row in each.
+            gpu: whether it runs on one.
+            device_memory: begins to watch the GPU's memory; NVML, unless given.
+            power: finds what counts energy; NVML or RAPL, unless given.
+        """
         self._spec = spec
         self._threads = threads
         self._rows = rows
+        self._gpu = gpu
+        self._find_memory = device_memory or _device_memory
+        self._find_power = power or (lambda: meter(gpu=gpu)[0])
         self._batches: dict[int, list[Tensor]] = {}
         self._before_mib = 0.0
         self._memory_mib = 0.0
+        self._device: DeviceMemory | None = None
+        self._device_mib = 0.0
         self.runtime: Runtime
 
     def load(self) -> Loaded:
@@ -103,6 +128,7 @@ class Trial:
         runtime.close()
         _give_back_free_memory()
         self._before_mib = resident_mib()
+        self._device = self._find_memory() if self._gpu else None
         self.runtime, load_s = self._timed_load()
         self._weigh(resident_mib())
         loads_s = [load_s]
@@ -134,7 +160,31 @@ class Trial:
         if took_s <= slowest_s:
             times_s = _runs(self.runtime, batch, self._threads, seconds, least, most)
         self._weigh(highest_mib())
-        return Turn(times_s=times_s, memory_mib=self._memory_mib)
+        return Turn(
+            times_s=times_s,
+            memory_mib=self._memory_mib,
+            device_mib=self._device_mib if self._gpu else None,
+        )
+
+    def energy(self, batch_size: int) -> float | None:
+        """Joules that a row takes in batches of that size; None where no meter can be read.
+
+        Meters count a whole device, so this is true while nothing else runs on it.
+        """
+        found = self._find_power()
+        if found is None:
+            return None
+        batch, run, runs = _batch(self._rows, batch_size), self.runtime.run, 0
+        run(batch)
+        try:
+            before = found.read()
+            ends_s = time.perf_counter() + max(ENERGY_S, found.least_s)
+            while time.perf_counter() < ends_s:
+                run(batch)
+                runs += 1
+            return found.energy_j(before, found.read()) / (runs * batch_size)
+        except OSError:
+            return None
 
     def close(self) -> None:
         self.runtime.close()
@@ -150,6 +200,10 @@ class Trial:
         file_mib = Path(self._spec.path).stat().st_size / 2**20
         found_mib = max(self._memory_mib, now_mib - self._before_mib, file_mib, 0.1)
         self._memory_mib = round(found_mib, 3)
+        if self._device is not None:
+            with suppress(OSError):
+                taken_mib = self._device.taken_mib()
+                self._device_mib = round(max(self._device_mib, taken_mib, file_mib), 3)
 
 
 def resident_mib() -> float:
@@ -242,6 +296,13 @@ def _runs(
         if collecting:
             gc.enable()
     return found
+
+
+def _device_memory() -> DeviceMemory | None:
+    device, _ = find_gpu()
+    with suppress(OSError):
+        return None if device is None else DeviceMemory(device)
+    return None
 
 
 def _give_back_free_memory() -> None:

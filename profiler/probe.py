@@ -77,6 +77,7 @@ class Probe:
             runtime=str(self._spec["runtime"]),
             gpu=gpu,
         )
+        self._gpu = gpu
         self._cores = cores_for(threads) if pinned else ()
         self._announce = announce
         self._samples: dict[int, Sample] = {}
@@ -101,13 +102,14 @@ class Probe:
                     "threads": self._threads,
                     "data": str(self._data),
                     "cores": list(self._cores),
+                    "gpu": self._gpu,
                 },
             )
         except BaseException:
             self._sandbox.__exit__()
             raise
-        memory_mib = 0.0 if self._figures is None else self._figures.memory_mib
-        self._figures = Figures(memory_mib=memory_mib, **found)
+        before = self._figures or Figures(load_s=0.0, cold_load_s=0.0, memory_mib=0.0)
+        self._figures = replace(before, **found)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -187,6 +189,23 @@ class Probe:
         )
         return Judgement(**found)
 
+    def energy(self) -> float | None:
+        """Joules a row at the batch size of the highest throughput among those that were sampled.
+
+        None where no meter can be read, or nothing was sampled. Takes half a second, or two
+        seconds on a GPU.
+
+        Raises:
+            InvalidArtifact: it failed.
+        """
+        if not self._samples:
+            return None
+        best = max(
+            self._samples, key=lambda size: size / max(self._samples[size].point.p50_ms, 1e-9)
+        )
+        found = self._call("energy", {"batch_size": best})["energy_j"]
+        return None if found is None else float(found)
+
     def settled(self, batch_size: int) -> bool:
         """Whether sampling it further is of no use; see ``is_settled``."""
         sample = self._samples.get(batch_size)
@@ -216,9 +235,16 @@ class Probe:
         return tuple(self._samples[size].point for size in sizes)
 
     def _weigh(self, found: Mapping[str, Any]) -> None:
-        figures = self.figures
-        memory_mib = max(figures.memory_mib, found["memory_mib"])
-        self._figures = replace(figures, memory_mib=memory_mib)
+        figures, here_mib = self.figures, float(found["memory_mib"])
+        if found["device_mib"] is None:
+            memory_mib = max(figures.memory_mib, here_mib)
+            self._figures = replace(figures, memory_mib=memory_mib)
+            return
+        self._figures = replace(
+            figures,
+            memory_mib=max(figures.memory_mib, float(found["device_mib"])),
+            host_memory_mib=max(figures.host_memory_mib or 0.0, here_mib),
+        )
 
     def _call(self, method: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._sandbox.call(method, arguments, subject=self.name, announce=self._announce)

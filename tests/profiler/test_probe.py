@@ -8,7 +8,8 @@ import numpy as np
 import psutil
 import pytest
 
-from profiler.measure import PATIENCE, MeasureLimits
+from profiler.gpu import DeviceMemory, PowerMeter, Reading
+from profiler.measure import PATIENCE, MeasureLimits, Trial
 from profiler.probe import Probe, cores_for, settle
 from tests import onnx_models as models
 from variants.errors import InvalidArtifact
@@ -68,6 +69,7 @@ def test_a_model_is_loaded_run_and_judged(tmp_path: Path, data: Path) -> None:
     assert figures.load_s > 0
     assert figures.cold_load_s > 0.01  # the import of ONNX Runtime is in it
     assert 0 < figures.memory_mib < 500
+    assert figures.host_memory_mib is None  # on a CPU there is only the one
 
 
 def test_an_echo_costs_what_it_is_told(tmp_path: Path, data: Path) -> None:
@@ -92,6 +94,21 @@ def test_turns_of_a_batch_size_are_kept_together(tmp_path: Path, data: Path) -> 
     assert second.rounds[:1] == first.rounds
     assert second.runs > first.runs
     assert one.samples == {1: second, 4: other}
+
+
+def test_a_probe_may_be_entered_again(tmp_path: Path, data: Path) -> None:
+    one = probe(spec(tmp_path / "e", "echo"), data)
+    with pytest.raises(InvalidArtifact, match="was not loaded"):
+        _ = one.figures
+    with one:
+        first, memory_mib = one.sample(1), one.figures.memory_mib
+    with pytest.raises(InvalidArtifact, match="its trial process has ended"):
+        one.sample(1)
+    with one:
+        second = one.sample(1)
+    assert second.rounds[:1] == first.rounds
+    assert len(second.rounds) == 2
+    assert one.figures.memory_mib >= memory_mib
 
 
 def test_a_batch_that_is_too_slow_ends_the_curve(tmp_path: Path, data: Path) -> None:
@@ -184,3 +201,52 @@ def test_a_pinned_child_stays_on_as_many_cores_as_it_has_threads(
     with Probe(echo, threads=1, data=data, pinned=True) as pinned, probe(echo, data) as free:
         assert os.sched_getaffinity(pinned.pid) == set(cores_for(1))
         assert os.sched_getaffinity(free.pid) == os.sched_getaffinity(0)
+
+
+class Counter:
+    """Takes 6 J between any two readings."""
+
+    least_s = 0.001
+
+    def read(self) -> Reading:
+        return (0,)
+
+    def energy_j(self, before: Reading, after: Reading) -> float:
+        return 6.0
+
+
+class Broken(Counter):
+    def read(self) -> Reading:
+        raise OSError("no such counter any more")
+
+
+@pytest.mark.parametrize(
+    ("counter", "energy_j"), [(Counter(), 6.0 / (1 * 3)), (Broken(), None), (None, None)]
+)
+def test_energy_is_counted_by_the_row(
+    counter: PowerMeter | None, energy_j: float | None, tmp_path: Path
+) -> None:
+    """A batch of three takes longer than energy is counted, so it is run once."""
+    slow = spec(tmp_path / "e", "echo", latency_ms_per_row="200")
+    trial = Trial(slow, 1, [np.eye(4, dtype=np.float32)], power=lambda: counter)
+    trial.load()
+    assert trial.energy(3) == energy_j
+    trial.close()
+
+
+def test_on_a_gpu_its_memory_and_the_hosts_are_told_apart(tmp_path: Path) -> None:
+    taken_mib = iter((20.0, 70.0, 50.0))
+
+    class Memory(DeviceMemory):
+        def __init__(self) -> None: ...
+
+        def taken_mib(self) -> float:
+            return next(taken_mib)
+
+    rows = [np.eye(4, dtype=np.float32)]
+    trial = Trial(spec(tmp_path / "e", "echo"), 1, rows, gpu=True, device_memory=Memory)
+    trial.load()
+    turns = [trial.turn(1, 0.001, 1, 4, 5.0) for _ in range(2)]
+    trial.close()
+    assert [turn.device_mib for turn in turns] == [70.0, 70.0]
+    assert all(turn.memory_mib >= 1.0 for turn in turns)
