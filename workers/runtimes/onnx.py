@@ -1,5 +1,6 @@
 """ONNX Runtime, on the CPU or on an NVIDIA GPU."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,10 @@ from workers.runtime import Tensor
 from workers.runtimes.onnx_providers import CPU, PROVIDERS, gpu_session
 from workers.runtimes.options import Options
 from workers.types import LoadSpec
+
+_CODES = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_NODE = re.compile(r"Non-zero status code returned while running (\w+ node)\..*?Status Message: ")
+_PLACE = re.compile(r"\S+\.(?:cc|cpp|h):\d+ ")
 
 
 class OnnxRuntime:
@@ -62,7 +67,7 @@ class OnnxRuntime:
             else:
                 session = ort.InferenceSession(self._spec.path, options, providers=[CPU])
         except Exception as error:  # the binding raises a different type for each cause
-            raise RuntimeFailed(f"{self._name} cannot be loaded: {error}") from error
+            raise RuntimeFailed(f"{self._name} cannot be loaded: {_reason(error)}") from error
         self._check_signature(session)
         self._session = session
         # The public method checks names on each call and doubles the cost of a small model: 11 us
@@ -81,7 +86,7 @@ class OnnxRuntime:
         except RuntimeFailed:
             raise
         except Exception as error:  # as above
-            raise RuntimeFailed(f"{self._name} failed: {error}") from error
+            raise RuntimeFailed(f"{self._name} failed: {_reason(error)}") from error
 
     def close(self) -> None:
         self._call = self._unloaded
@@ -104,3 +109,9 @@ class OnnxRuntime:
 
     def _unloaded(self, *_: object) -> list[Tensor]:
         raise RuntimeFailed(f"{self._name} is not loaded")
+
+
+def _reason(error: BaseException) -> str:
+    """What ONNX Runtime says on one line, without its codes and the places in its source."""
+    text = _CODES.sub("", " ".join(str(error).split()))
+    return _PLACE.sub("", _NODE.sub(r"\1: ", text))
