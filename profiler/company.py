@@ -2,8 +2,9 @@
 
 On a shared or virtual machine a run may be slow because of others. It says little of the variant,
 and it looks exactly like a slow run that does. So nothing is judged by its time: the scheduler is
-asked whether this process waited for a processor, and whether others ran beside it. Who runs on the
-same core's other hyper-thread makes small models slower by half.
+asked whether this process waited for a processor, and whether others ran beside it. Beside matters,
+too: two virtual cores may be one core's hyper-threads, and a small model was measured to take 1.6
+times as long while the other one computed.
 """
 
 import os

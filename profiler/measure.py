@@ -28,7 +28,7 @@ LOADS_S = 1.0
 """Loading is not repeated once it took so long in all."""
 ENERGY_S = 0.5
 """How long energy is counted at least."""
-PATIENCE = 3
+PATIENCE = 2
 WARM_UP_RUNS = 64
 SETTLED = 8
 """So many runs are compared with as many before them."""
@@ -119,13 +119,13 @@ class Trial:
         self.runtime: Runtime
 
     def load(self) -> Loaded:
-        """Load it, several times.
+        """Load it several times, one after the other: two at once may be more than there is room.
 
         Raises:
             RuntimeFailed: it cannot be loaded.
         """
-        runtime, cold_s = self._timed_load()
-        runtime.close()
+        self.runtime, cold_s = self._timed_load()
+        self.runtime.close()
         _give_back_free_memory()
         self._before_mib = resident_mib()
         self._device = self._find_memory() if self._gpu else None
@@ -133,8 +133,8 @@ class Trial:
         self._weigh(resident_mib())
         loads_s = [load_s]
         while len(loads_s) < LOADS and sum(loads_s) < LOADS_S:
-            runtime, load_s = self._timed_load()
-            runtime.close()
+            self.runtime.close()
+            self.runtime, load_s = self._timed_load()
             loads_s.append(load_s)
         forget_highest()
         return Loaded(cold_load_s=cold_s, load_s=float(np.median(loads_s)))
@@ -196,14 +196,18 @@ class Trial:
         return runtime, time.perf_counter() - started
 
     def _weigh(self, now_mib: float) -> None:
-        """Never less than the file: what another load has left behind is used again."""
-        file_mib = Path(self._spec.path).stat().st_size / 2**20
-        found_mib = max(self._memory_mib, now_mib - self._before_mib, file_mib, 0.1)
-        self._memory_mib = round(found_mib, 3)
+        """Keep the most. A device holds the file at least: what a load has left is used again."""
+        file_mib = max(0.1, Path(self._spec.path).stat().st_size / 2**20)
+        grown_mib = max(self._memory_mib, now_mib - self._before_mib)
+        if not self._gpu:
+            self._memory_mib = round(max(grown_mib, file_mib), 3)
+            return
+        taken_mib = 0.0
         if self._device is not None:
             with suppress(OSError):
                 taken_mib = self._device.taken_mib()
-                self._device_mib = round(max(self._device_mib, taken_mib, file_mib), 3)
+        self._memory_mib = round(max(grown_mib, 0.0), 3)
+        self._device_mib = round(max(self._device_mib, taken_mib, file_mib), 3)
 
 
 def resident_mib() -> float:

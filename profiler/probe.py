@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from profiler.accuracy import BATCH, Judgement
+from profiler.company import Company
 from profiler.measure import PATIENCE, MeasureLimits
 from profiler.sandbox import Sandbox, SandboxLimits
 from profiler.timing import Round, Sample
@@ -232,6 +233,8 @@ class Probe:
         failures = settle([(self, size) for size in sizes])
         if failures:
             raise failures[self]
+        if any(self._samples[size].company is Company.INSTEAD for size in sizes):
+            self._announce("the machine is too busy to measure this well")
         return tuple(self._samples[size].point for size in sizes)
 
     def _weigh(self, found: Mapping[str, Any]) -> None:

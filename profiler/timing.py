@@ -46,6 +46,8 @@ class Sample:
     those that had others beside them, and where these are too few, all. What is left out is
     counted, never forgotten: what contention does to a query is for the queue's prediction to say,
     which learns it live. No run is left out for being slow.
+
+    Not slotted: what was computed from the runs is kept.
     """
 
     batch_size: int
@@ -116,7 +118,10 @@ class Sample:
 
 
 def percentile_point(batch_size: int, times_s: Sequence[float]) -> LatencyPoint:
-    """p50, p95 and p99 by the nearest-rank rule: each is a time that was really seen."""
+    """p50, p95 and p99 by the nearest-rank rule: each is a time that was really seen.
+
+    Of less than a hundred runs p99 is the slowest, and of less than twenty p95 is.
+    """
     p50, p95, p99 = np.percentile(times_s, [50, 95, 99], method="higher") * 1000
     return LatencyPoint(
         batch_size=batch_size,

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.company import Company, Mark, Watch, company, lost_s
-from profiler.measure import MeasureLimits
+from profiler.measure import PATIENCE, MeasureLimits
 from profiler.probe import cores_for, is_settled, is_too_slow, is_useful
 from profiler.timing import KEPT, Round, Sample, median_interval, percentile_point
 from variants.types import LatencyPoint
 
-LIMITS = MeasureLimits(rounds=4, precision=0.02, slowest_batch_s=5.0)
+LIMITS = MeasureLimits(rounds=4, precision=0.02, point_s=9.0, slowest_batch_s=5.0)
 times = st.lists(st.floats(1e-6, 10.0), min_size=1, max_size=60)
 
 
@@ -74,9 +74,16 @@ def test_a_steady_median_is_settled_after_the_least_rounds() -> None:
 
 
 def test_an_unsteady_median_gets_more_rounds_but_not_for_ever() -> None:
-    restless = [5.0, 6.0] * 6
-    found = [is_settled(rounds(*restless[:n]), LIMITS) for n in (4, 11, 12)]
+    restless, most = [5.0, 6.0] * 20, PATIENCE * LIMITS.rounds
+    found = [is_settled(rounds(*restless[:n]), LIMITS) for n in (4, most - 1, most)]
     assert found == [False, False, True]
+
+
+def test_more_rounds_end_when_their_time_is_up() -> None:
+    """Four rounds of five runs of 0.3 s take 6 s, more than twice 1 s."""
+    quick = MeasureLimits(rounds=4, precision=0.02, point_s=1.0)
+    assert is_settled(rounds(300.0, 400.0, 300.0, 400.0), quick)
+    assert not is_settled(rounds(300.0, 400.0, 300.0), quick)
 
 
 def test_a_batch_that_is_too_slow_is_settled_at_once() -> None:

@@ -249,4 +249,12 @@ def test_on_a_gpu_its_memory_and_the_hosts_are_told_apart(tmp_path: Path) -> Non
     turns = [trial.turn(1, 0.001, 1, 4, 5.0) for _ in range(2)]
     trial.close()
     assert [turn.device_mib for turn in turns] == [70.0, 70.0]
-    assert all(turn.memory_mib >= 1.0 for turn in turns)
+    assert all(turn.memory_mib < 70.0 for turn in turns)
+
+
+def test_where_no_gpu_memory_can_be_read_a_variant_takes_its_file_at_least(tmp_path: Path) -> None:
+    rows = [np.eye(4, dtype=np.float32)]
+    trial = Trial(spec(tmp_path / "e", "echo"), 1, rows, gpu=True, device_memory=lambda: None)
+    trial.load()
+    assert trial.turn(1, 0.001, 1, 4, 5.0).device_mib == 1.0
+    trial.close()
