@@ -3,8 +3,8 @@
 An archive is what ``modelless.export`` writes (``controlplane/client/torch_archive.py`` shows the
 layout): a ``torch.export`` program as JSON, its weights as raw bytes, and the same model as ONNX.
 ``torch.export.load`` would unpickle some members, load libraries from others, and evaluate parts of
-the JSON. So nothing but the members of that layout may be there, and each is checked before anything
-opens the file, whatever opens it. Nothing here imports torch or runs any part of the model.
+the JSON. So nothing but the members of that layout may be there, and each is checked before
+anything else opens the file. Nothing here imports torch or runs any part of the model.
 """
 
 import re
