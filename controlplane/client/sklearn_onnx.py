@@ -51,7 +51,7 @@ def export_classifier(
         warnings.simplefilter("ignore")
         classes, predicted, wanted = _answers(model, rows)
         onnx = _as_onnx(model, names, rows, len(classes))
-    different, difference = _compare(onnx, names, rows, classes, predicted, wanted)
+    different, difference = compare(onnx, names, rows, classes, predicted, wanted)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
         file = Path(folder) / target.name
         file.write_bytes(onnx)
@@ -131,12 +131,27 @@ def _as_onnx(model: Any, names: Sequence[str], rows: Rows, classes: int) -> byte
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ExportError(f"{type(model).__name__} has no ONNX form: {reason}") from error
     found = converted.graph.output[1].name
-    columns = scores[found].size // len(rows)
-    _keep_scores(converted, found, names[1], columns=columns, classes=classes)
+    given = scores[found].reshape(len(rows), -1)
+    _keep_scores(
+        converted, found, names[1], given.shape[1], classes, _is_swapped(model, rows, given)
+    )
     return serialized(converted)
 
 
-def _keep_scores(model: Any, found: str, name: str, *, columns: int, classes: int) -> None:
+def _is_swapped(model: Any, rows: Rows, scores: Rows) -> bool:
+    """Whether two columns of decision scores stand in the wrong order, as those of ``SVC`` do:
+    a decision is the margin of the second class.
+    """
+    if hasattr(model, "predict_proba") or scores.shape[1] != 2:
+        return False
+    margin = model.decision_function(rows)
+    first, second = (float(np.abs(scores[:, column] - margin).max()) for column in (0, 1))
+    return first < second
+
+
+def _keep_scores(
+    model: Any, found: str, name: str, columns: int, classes: int, swapped: bool
+) -> None:
     """Make the scores the only output, ``name``, and drop what they do not need.
 
     One column for two classes is the margin m of the second class: the scores are -m and m.
@@ -151,13 +166,14 @@ def _keep_scores(model: Any, found: str, name: str, *, columns: int, classes: in
             needed |= set(_read_by(node))
     kept.reverse()
     if (columns, classes) == (1, 2):
-        flat, other = f"{found}/margin", f"{found}/negated"
-        shape = helper.make_tensor(f"{found}/shape", TensorProto.INT64, [2], [-1, 1])
-        graph.initializer.append(shape)
-        needed.add(shape.name)
-        kept.append(helper.make_node("Reshape", [found, shape.name], [flat]))
-        kept.append(helper.make_node("Neg", [flat], [other]))
-        kept.append(helper.make_node("Concat", [other, flat], [name], axis=1))
+        kept.append(helper.make_node("Constant", [], ["scores/shape"], value_ints=[-1, 1]))
+        kept.append(helper.make_node("Reshape", [found, "scores/shape"], ["scores/margin"]))
+        kept.append(helper.make_node("Neg", ["scores/margin"], ["scores/negated"]))
+        last = ["scores/negated", "scores/margin"]
+        kept.append(helper.make_node("Concat", last, [name], axis=1))
+    elif swapped:
+        kept.append(helper.make_node("Constant", [], ["scores/order"], value_ints=[1, 0]))
+        kept.append(helper.make_node("Gather", [found, "scores/order"], [name], axis=1))
     else:
         kept.append(helper.make_node("Identity", [found], [name]))
     held = [tensor for tensor in graph.initializer if tensor.name in needed]
@@ -180,7 +196,7 @@ def _read_by(node: Any) -> Iterator[str]:
                 yield from _read_by(inner)
 
 
-def _compare(
+def compare(
     onnx: bytes,
     names: Sequence[str],
     rows: Rows,

@@ -81,7 +81,7 @@ def export_module(
         # All members lie in a folder that torch calls after the file.
         archive = Path(folder) / "archive.pt2"
         _write(archive, traced, onnx)
-        _refuse_pickles(archive)
+        refuse_pickles(archive)
         try:
             check_archive(archive)
         except InvalidArtifact as error:
@@ -155,7 +155,7 @@ def _write(archive: Path, traced: Traced, onnx: Path) -> None:
         shutil.copyfileobj(source, copy, 1 << 20)
 
 
-def _refuse_pickles(archive: Path) -> None:
+def refuse_pickles(archive: Path) -> None:
     """Refuse what can only be kept as a pickle: tensor subclasses, objects of TorchScript."""
     with zipfile.ZipFile(archive) as members:
         for name in members.namelist():

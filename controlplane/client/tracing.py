@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import dataclass
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -149,14 +150,7 @@ def _answers(module: Any, examples: Examples) -> tuple[tuple[str, ...], tuple[An
     inputs = tuple(tensor.clone() for tensor in examples.tensors)
     before = _held(module)
     writes = [_writes(tensor) for tensor in (*before.values(), *inputs)]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            out = _call(module, inputs, examples.keywords)
-    except Exception as error:
-        raise ExportError(
-            f"the module does not run on the example inputs: {_first_line(error)}{_place(error)}"
-        ) from error
+    out = _run(module, inputs, examples.keywords, "the example inputs")
     after = _held(module)
     rebound = before.keys() != after.keys() or any(before[at] is not after[at] for at in before)
     if rebound or writes != [_writes(tensor) for tensor in (*before.values(), *inputs)]:
@@ -179,10 +173,8 @@ def _check_rows_alone(
     module: Any, examples: Examples, names: Sequence[str], answers: Sequence[Any]
 ) -> None:
     """Rows of different clients share a batch, so none may see another."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        first = tuple(tensor[:1].clone() for tensor in examples.tensors)
-        alone = _flat(_call(module, first, examples.keywords))[1]
+    first = tuple(tensor[:1].clone() for tensor in examples.tensors)
+    alone = _flat(_run(module, first, examples.keywords, "a single row"))[1]
     for name, one, all_rows in zip(names, alone, answers, strict=True):
         if not close(one.numpy(), all_rows[:1].numpy()).all():
             raise ExportError(
@@ -194,6 +186,17 @@ def _check_rows_alone(
 def _writes(tensor: Any) -> int:
     """How often a tensor was written to; those made in inference mode do not count."""
     return -1 if tensor.is_inference() else int(tensor._version)
+
+
+def _run(module: Any, tensors: Sequence[Any], keywords: Sequence[str] | None, on: str) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _call(module, tensors, keywords)
+    except Exception as error:  # whatever the user's code raises
+        raise ExportError(
+            f"the module does not run on {on}: {_first_line(error)}{_place(error)}"
+        ) from error
 
 
 def _call(module: Any, tensors: Sequence[Any], keywords: Sequence[str] | None) -> Any:
@@ -228,11 +231,13 @@ def _positional(module: Any, examples: Examples) -> Any:
         def forward(self, *tensors: Any) -> tuple[Any, ...]:
             return _flat(_call(self.module, tensors, examples.keywords))[1]
 
-    if all(name.isidentifier() for name in examples.names):
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        Positional.forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter(name, kind) for name in ("self", *examples.names)]
-        )
+    names = examples.names
+    if not all(name.isidentifier() and not iskeyword(name) for name in names) or "self" in names:
+        names = tuple(f"input_{index}" for index in range(len(names)))
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    Positional.forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, kind) for name in ("self", *names)]
+    )
     # The flag alone: eval() would reach into the module again.
     wrapped = Positional()
     wrapped.training = False

@@ -1,0 +1,74 @@
+"""The package as it is installed: it is called modelless, is whole, and imports nothing heavy."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import controlplane.client as package
+
+ROOT = Path(__file__).parents[3]
+HEAVY = (
+    "httpx", "numpy", "onnx", "onnxruntime", "ray", "skl2onnx", "sklearn", "sqlalchemy", "torch",
+)  # fmt: skip
+FOLDERS = ("variants", "planner", "workers", "profiler", "controlplane")
+
+
+def test_every_package_is_installed() -> None:
+    """They are listed by hand in pyproject.toml, because none lies in a folder named modelless."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    lying = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("__init__.py")
+    }
+    assert sorted(listed) == sorted({"modelless", *lying})
+
+
+def ran(line: str, folder: Path) -> str:
+    """What a line of Python prints, run in another folder."""
+    done = subprocess.run(
+        [sys.executable, "-c", line], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_it_is_imported_as_modelless(tmp_path: Path) -> None:
+    said = ran(
+        "import modelless; print(modelless.export is not None, *modelless.__path__)", tmp_path
+    )
+    assert said.startswith("True ")
+    assert said.endswith("controlplane/client")
+
+
+def test_importing_it_loads_nothing_heavy(tmp_path: Path) -> None:
+    line = f"import modelless, sys; print(sorted(sys.modules.keys() & {set(HEAVY)}))"
+    assert ran(line, tmp_path) == "[]"
+
+
+def test_all_of_its_names_are_there() -> None:
+    assert sorted(package.__all__) == package.__all__
+    assert all(hasattr(package, name) for name in package.__all__)
+
+
+def test_errors_are_the_ones_that_the_gateway_sends() -> None:
+    from controlplane.http_errors import STATUS
+
+    codes = {
+        getattr(package, name).code
+        for name in package.__all__
+        if isinstance(getattr(package, name), type)
+        and issubclass(getattr(package, name), package.ModellessError)
+    }
+    assert set(STATUS) <= codes
+
+
+@pytest.mark.parametrize("name", ["asking", "exporting"])
+def test_no_module_hides_behind_a_function(name: str) -> None:
+    """``import modelless.x`` would put the module in the place of a function ``modelless.x``."""
+    files = {path.stem for path in Path(package.__path__[0]).glob("*.py")}
+    assert name in files
+    assert not files & set(package.__all__)

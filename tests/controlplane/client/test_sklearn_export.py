@@ -1,0 +1,198 @@
+"""``modelless.export`` of scikit-learn classifiers: the ONNX answers as they do, or is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.cluster import KMeans
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression, Perceptron, RidgeClassifier
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
+
+from controlplane.client import Exported, ExportError, export
+from controlplane.client.sklearn_onnx import compare
+from controlplane.registration import RegistrationLimits, RegistrationRequest, register
+from profiler.measure import MeasureLimits
+from variants.memory import MemoryCatalog
+from variants.onnx_check import check_model
+from variants.store import FileArtifactStore
+from variants.types import DeviceKind, DeviceKindName, TensorSpec
+
+RANDOM = np.random.default_rng(0)
+CENTRES = RANDOM.normal(size=(3, 4)) * 3
+CLASSES = RANDOM.integers(0, 3, 120)
+ROWS: NDArray[Any] = CENTRES[CLASSES] + RANDOM.normal(size=(120, 4))
+NAMES = np.array(["ash", "beech", "oak"])[CLASSES]
+
+
+def answers(path: Path, rows: NDArray[Any]) -> NDArray[Any]:
+    session = onnxruntime.InferenceSession(path)
+    (scores,) = session.run(None, {session.get_inputs()[0].name: rows.astype(np.float32)})
+    assert isinstance(scores, np.ndarray)
+    return scores
+
+
+@pytest.mark.parametrize(
+    "classifier",
+    [
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        make_pipeline(StandardScaler(), RandomForestClassifier(10, random_state=0)),
+        HistGradientBoostingClassifier(max_iter=5),
+        KNeighborsClassifier(),
+        GaussianNB(),
+        CalibratedClassifierCV(LinearSVC(), cv=2),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_probabilities_are_the_scores(tmp_path: Path, classifier: Any) -> None:
+    classifier.fit(ROWS, NAMES)
+    exported = export(classifier, ROWS, tmp_path / "trees.onnx")
+    assert exported == Exported(
+        path=tmp_path / "trees.onnx",
+        inputs=(TensorSpec(name="features", dtype="float32", shape=(4,)),),
+        outputs=(TensorSpec(name="scores", dtype="float32", shape=(3,)),),
+        labels=("ash", "beech", "oak"),
+        rows=120,
+        different_rows=0,
+        difference=exported.difference,
+    )
+    found = check_model(exported.path)
+    assert (found.inputs, found.outputs) == (exported.inputs, exported.outputs)
+    for rows in (ROWS[:1], ROWS):
+        wanted = classifier.predict_proba(rows)
+        np.testing.assert_allclose(answers(exported.path, rows), wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(
+    "classifier", [LinearSVC(), RidgeClassifier(), SVC(), Perceptron()], ids=str
+)
+def test_without_probabilities_the_predicted_class_scores_highest(
+    tmp_path: Path, classifier: Any, classes: int
+) -> None:
+    kept = classes > CLASSES
+    classifier.fit(ROWS[kept], NAMES[kept])
+    exported = export(classifier, ROWS[kept].tolist(), tmp_path / "m.onnx")
+    scores = answers(exported.path, ROWS[kept])
+    assert scores.shape == (kept.sum(), classes)
+    best = np.array(exported.labels)[scores.argmax(axis=1)]
+    assert best.tolist() == classifier.predict(ROWS[kept]).tolist()
+
+
+def test_names_are_as_they_were_given(tmp_path: Path) -> None:
+    model = GaussianNB().fit(ROWS, CLASSES)
+    exported = export(
+        model, ROWS[0:1], tmp_path / "m.onnx", input_names=["pixels"], output_names=["classes"]
+    )
+    assert [spec.name for spec in (*exported.inputs, *exported.outputs)] == ["pixels", "classes"]
+    assert exported.labels == ("0", "1", "2")
+
+
+@pytest.mark.parametrize(
+    ("model", "rows", "sentence"),
+    [
+        (LinearRegression().fit(ROWS, CLASSES), ROWS, "LinearRegression is no classifier; a task"),
+        (KMeans(2, n_init=1).fit(ROWS), ROWS, "KMeans is no classifier"),
+        (LogisticRegression(), ROWS, "LogisticRegression does not answer the example inputs: This"),
+        (GaussianNB().fit(ROWS, CLASSES), ROWS[:, :3], "GaussianNB does not answer the example"),
+        (GaussianNB().fit(ROWS, CLASSES), ROWS[0], r"example_inputs have shape \(4,\); give"),
+        (GaussianNB().fit(ROWS, CLASSES), ROWS[:0], r"example_inputs have shape \(0, 4\); give"),
+        (GaussianNB().fit(ROWS, CLASSES), [["a"]], "example_inputs are not numbers: could not"),
+        (DummyClassifier().fit(ROWS, CLASSES), ROWS, "DummyClassifier has no ONNX form: Unable to"),
+        (
+            MultiOutputClassifier(GaussianNB()).fit(ROWS, np.stack([CLASSES, CLASSES], 1)),
+            ROWS,
+            "MultiOutputClassifier predicts several classes for each row; one is needed",
+        ),
+        (
+            DummyClassifier().fit(ROWS, np.zeros(120)),
+            ROWS,
+            "DummyClassifier knows one class only",
+        ),
+    ],
+)
+def test_what_is_no_fitted_classifier_is_refused(
+    tmp_path: Path, model: Any, rows: Any, sentence: str
+) -> None:
+    with pytest.raises(ExportError, match=sentence):
+        export(model, rows, tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_too_large_for_float32_are_refused(tmp_path: Path) -> None:
+    """Classes that differ in the 9th digit only are the same to a server."""
+    rows = np.array([[1e8 + n] for n in range(16)])
+    model = KNeighborsClassifier(1).fit(rows, np.arange(16) % 2)
+    with pytest.raises(ExportError, match=r"in float32, \d+ of 16 example rows are"):
+        export(model, rows, tmp_path / "m.onnx")
+
+
+class Contrary(GaussianNB):  # type: ignore[misc]
+    """Predicts the class after the most probable one."""
+
+    def predict(self, rows: Any) -> Any:
+        return (super().predict(rows) + 1) % 3
+
+
+def test_a_classifier_that_does_not_predict_its_most_probable_class_is_refused(
+    tmp_path: Path,
+) -> None:
+    model = Contrary().fit(ROWS, CLASSES)
+    with pytest.raises(ExportError, match="Contrary does not predict its most probable class for"):
+        export(model, ROWS, tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize(("different", "refused"), [(0, False), (2, False), (3, True)])
+def test_one_row_in_a_hundred_may_differ(different: int, refused: bool, tmp_path: Path) -> None:
+    rows = RANDOM.normal(size=(200, 4)).astype(np.float32)
+    model = GaussianNB().fit(ROWS, CLASSES)
+    onnx = export(model, ROWS, tmp_path / "m.onnx").path.read_bytes()
+    wanted = model.predict_proba(rows)
+    wanted[:different] += 0.01
+    given = (onnx, ("features", "scores"), rows, model.classes_, model.predict(rows), wanted)
+    if refused:
+        with pytest.raises(ExportError, match="3 of 200 example rows are answered differently"):
+            compare(*given)
+    else:
+        found, difference = compare(*given)
+        assert found == different
+        assert difference < 1e-4
+
+
+@pytest.mark.parametrize("name", ["model.pt2", "model.pkl"])
+def test_a_suffix_that_is_not_a_classifiers_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ExportError, match=r"is exported to a file that ends in \.onnx"):
+        export(GaussianNB().fit(ROWS, CLASSES), ROWS, tmp_path / name)
+
+
+def test_an_exported_forest_is_registered_and_counts_right(tmp_path: Path) -> None:
+    forest = make_pipeline(StandardScaler(), RandomForestClassifier(10, random_state=0))
+    forest.fit(ROWS[:60], CLASSES[:60])
+    exported = export(forest, ROWS, tmp_path / "forest.onnx")
+    rows, labels = ROWS[60:].astype(np.float32), CLASSES[60:]
+    np.savez(tmp_path / "test.npz", features=rows, labels=labels)
+    np.savez(tmp_path / "calibration.npz", features=ROWS[:60].astype(np.float32))
+    result = register(
+        RegistrationRequest(
+            path=exported.path, task="trees", labels=("ash", "beech", "oak"), kinds=(),
+            evaluation=tmp_path / "test.npz", calibration=tmp_path / "calibration.npz",
+        ),
+        MemoryCatalog(),
+        FileArtifactStore(tmp_path / "store"),
+        (DeviceKind(name=DeviceKindName("cpu-1"), cores=1, memory_mib=1_000.0, usd_per_hour=0.04),),
+        limits=RegistrationLimits(
+            measure=MeasureLimits(batch_sizes=(1, 2), point_s=0.004, min_runs=4)
+        ),
+    )  # fmt: skip
+    (variant,) = result.variants
+    assert variant.accuracy == pytest.approx((forest.predict(rows) == labels).mean(), abs=1e-9)
