@@ -22,7 +22,7 @@ Counts = NDArray[np.int64]
 
 ROWS = 128
 """At most so many are run, evenly spread over what is given: ranges hardly grow after that."""
-VALUES = 2**28
+VALUES = 2**27
 """At most so many values are sorted into histograms, unless ``FEWEST_ROWS`` have more."""
 FEWEST_ROWS = 16
 BINS = 4096
