@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from variants.builders import Built, Material, Needs
 from variants.builders.activations import row_count
 from variants.builders.compression import graph as graphs
-from variants.builders.compression.scores import lessons, scores_output
+from variants.builders.compression.scores import answers, lessons, scores_output
 from variants.builders.pruning import NO_TORCH
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
@@ -53,8 +53,23 @@ class OnnxDistilled:
         )
         tune = self.fine_tune or Tuning(epochs=30, limit_s=self.limit_s)
         tune(graph, rows, targets)
-        graphs.save(graph.trained(), target)
+        taught = graph.trained()
+        _compare(model, taught, material)
+        graphs.save(taught, target)
         return Built(note="taught by a larger model")
+
+
+def _compare(model: Any, taught: Any, material: Material) -> None:
+    """Refuse what costs the same as the model and answers worse."""
+    rows, labels = material.calibration, material.calibration_labels
+    if not row_count(rows) or labels is None:
+        return
+    before, after = (int((answers(one, rows) == labels).sum()) for one in (model, taught))
+    if after < before:
+        raise VariantNotBuilt(
+            f"taught, it answers fewer calibration rows rightly, {after} of {len(labels)} "
+            f"instead of {before}"
+        )
 
 
 def _check(model: Any, teacher: Any) -> None:

@@ -95,7 +95,7 @@ SOME = {
     "Einsum": lambda n: n.op("Einsum", "pixels", n.draw(9, 4), equation="bchw,wo->boch"),
     "Expand": lambda n: n.op("Expand", n.op("GlobalMaxPool", "pixels"), const(n, 1, 3, 2, 5)),
     "Flatten from behind": lambda n: n.op("Flatten", "pixels", axis=-1),
-    "Gather": lambda n: n.op("Gather", "pixels", net_places(n), axis=2),
+    "Gather": lambda n: n.op("Gather", "pixels", places(n), axis=2),
     "Gather one": lambda n: n.op("Gather", "pixels", n.const(np.array(-1)), axis=1),
     "Gelu, made of Erf": lambda n: n.op(
         "Mul",
@@ -128,13 +128,15 @@ SOME = {
     ),
     "Mean and Sum": lambda n: n.op("Mean", n.op("Sum", "pixels", "pixels", n.draw(9)), "pixels"),
     "Pad": lambda n: n.op("Pad", "pixels", const(n, 0, 1, 2, 0, 0, 0, -1, 3), n.const(0.5)),
-    "Pad with the edge": lambda n: n.op("Pad", "pixels", const(n, 0, 0, 2, 0, 0, 0, 1, 3), mode="edge"),
+    "Pad with the edge": lambda n: n.op(
+        "Pad", "pixels", const(n, 0, 0, 2, 0, 0, 0, 1, 3), mode="edge"
+    ),
     "Pad, some axes": lambda n: n.op("Pad", "pixels", const(n, 1, 2), "", const(n, -1)),
     "Pow": lambda n: n.op("Pow", n.op("Abs", "pixels"), n.const(1.5)),
     "PRelu": lambda n: n.op("PRelu", "pixels", n.draw(3, 1, 1)),
     "Range": lambda n: n.op(
         "Add", "pixels",
-        n.op("Cast", n.op("Range", n.const(np.array(0)), n.const(np.array(9)), n.const(np.array(1))), to=1),
+        n.op("Range", *(n.const(np.array(end, np.float32)) for end in (0, 4.5, 0.5))),
     ),
     "ReduceL2": lambda n: n.op("ReduceL2", "pixels", const(n, -1)),
     "ReduceMax": lambda n: n.op("ReduceMax", "pixels", const(n, 2, 3), keepdims=0),
@@ -176,7 +178,7 @@ SOME = {
 }  # fmt: skip
 
 
-def net_places(net: Net) -> str:
+def places(net: Net) -> str:
     return net.const(np.array([[0, -1], [3, 3]]))
 
 
@@ -188,9 +190,13 @@ def test_an_operator(case: str) -> None:
 
 OLDER: dict[str, tuple[int, Layer]] = {
     "axes of ReduceSum": (11, lambda n: n.op("ReduceSum", "pixels", axes=[1])),
-    "axes of Squeeze": (12, lambda n: n.op("Squeeze", n.op("GlobalMaxPool", "pixels"), axes=[2, 3])),
+    "axes of Squeeze": (
+        12, lambda n: n.op("Squeeze", n.op("GlobalMaxPool", "pixels"), axes=[2, 3])
+    ),
     "ends of Clip": (10, lambda n: n.op("Clip", "pixels", min=-0.5, max=0.5)),
-    "pads of Pad": (10, lambda n: n.op("Pad", "pixels", pads=[0, 0, 1, 0, 0, 0, 0, 2], value=3.0)),
+    "pads of Pad": (
+        10, lambda n: n.op("Pad", "pixels", pads=[0, 0, 1, 0, 0, 0, 0, 2], value=3.0)
+    ),
     "places of Slice": (9, lambda n: n.op("Slice", "pixels", axes=[2], starts=[1], ends=[-1])),
     "scales of Resize": (
         10, lambda n: n.op("Resize", "pixels", n.const([1.0, 1.0, 2.0, 2.0]), mode="nearest")
@@ -303,7 +309,7 @@ def test_a_form_of_an_operator_that_cannot_be_trained_is_named() -> None:
     graph = TrainableGraph(
         net.end(net.op("Resize", "pixels", "", net.const([1.0, 1.0, 2.0, 2.0]), mode="cubic"))
     )
-    with pytest.raises(VariantNotBuilt, match="^cannot be trained: Resize with mode 'cubic'"):
+    with pytest.raises(VariantNotBuilt, match=r"^cannot be trained: Resize with mode 'cubic'"):
         graph({"pixels": torch.zeros(1, 3, 4, 4)})
 
 

@@ -78,6 +78,10 @@ class Layer:
     sides: tuple[Units, ...]
     """Work shrinks with the share of each that is kept."""
 
+    def left(self, kept: Mask) -> float:
+        """Multiply-adds when only ``kept`` units are left."""
+        return self.work * float(np.prod([kept[units].mean() for units in self.sides]))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channels:
@@ -96,10 +100,15 @@ class Channels:
 
     def work(self, kept: Mask) -> float:
         """Multiply-adds of one row when only ``kept`` units are left."""
-        return sum(
-            layer.work * float(np.prod([kept[units].mean() for units in layer.sides]))
+        return sum(layer.left(kept) for layer in self.layers)
+
+    def touched(self, units: Units) -> list[Layer]:
+        """Layers that make or read any of these."""
+        return [
+            layer
             for layer in self.layers
-        )
+            if any(np.isin(side, units).any() for side in layer.sides)
+        ]
 
 
 def trace(model: Any) -> Channels:

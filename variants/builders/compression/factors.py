@@ -35,6 +35,8 @@ Matrix = NDArray[np.float64]
 
 WIDEST = 4096
 """Outputs of a layer that is still analysed: its second moment has the square of it."""
+MOST_DIRECTIONS = 2048
+"""The lesser of a layer's inputs and outputs: finding directions takes the cube of it."""
 UNSEEN = 1e-3
 """Share of the weight's own second moment in what is taken for the outputs': directions that the
 rows at hand do not show are not lost altogether."""
@@ -58,14 +60,14 @@ class Layer:
     mean: Matrix
     """``(n,)`` to centre with; zeros where nothing holds a bias."""
     directions: Matrix
-    """``(n, n)`` orthonormal columns, the strongest first."""
+    """``(n, min(m, n))`` orthonormal columns, the strongest first."""
     energies: Matrix
-    """``(n,)`` share of the outputs' second moment along each direction."""
+    """``(min(m, n),)`` share of the outputs' second moment along each direction."""
 
     def rank(self, energy: float) -> int:
         """The least rank, in whole blocks, that keeps so much of the outputs."""
         enough = int(np.searchsorted(np.cumsum(self.energies), energy - 1e-12)) + 1
-        return min(self.fan_out, -(-enough // ALIGN) * ALIGN)
+        return min(len(self.energies), -(-enough // ALIGN) * ALIGN)
 
     def saved(self, rank: int) -> float:
         """Multiply-adds of a row that a rank saves; below 0 if it costs more."""
@@ -91,8 +93,7 @@ def layers(model: Any, rows: Rows) -> list[Layer]:
             mean = np.zeros(len(own))
         moment = moment - np.outer(mean, mean)
         moment = _scaled(moment) + UNSEEN * _scaled(own)
-        energies, directions = np.linalg.eigh(moment)
-        energies = np.maximum(energies[::-1], 0.0)
+        energies, directions = _principal(moment, weight)
         found.append(
             Layer(
                 output=node.output[0],
@@ -102,8 +103,8 @@ def layers(model: Any, rows: Rows) -> list[Layer]:
                 fan_out=weight.shape[1],
                 work=work[node.output[0]],
                 mean=mean,
-                directions=directions[:, ::-1],
-                energies=energies / max(float(energies.sum()), 1e-300),
+                directions=directions,
+                energies=energies,
             )
         )
     return found
@@ -133,10 +134,19 @@ def _splits(node: Any, values: Mapping[str, NDArray[Any]]) -> bool:
         return False
     weight = values.get(node.input[1])
     bias = node.input[2] if len(node.input) > 2 else ""
-    if weight is None or weight.dtype != np.float32 or (bias and bias not in values):
+    if (
+        weight is None
+        or weight.dtype != np.float32
+        or weight.ndim < 2
+        or (bias and bias not in values)
+    ):
         return False
-    fan_out = _matrix(node, weight).shape[-1]
-    if fan_out > WIDEST or (bias and values[bias].size not in (1, fan_out)):
+    fan_in, fan_out = _matrix(node, weight).shape[-2:]
+    if (
+        fan_out > WIDEST
+        or min(fan_in, fan_out) > MOST_DIRECTIONS
+        or (bias and values[bias].size not in (1, fan_out))
+    ):
         return False
     if node.op_type == "Conv":
         return bool(attribute(node, "group", 1) == 1)
@@ -151,6 +161,19 @@ def _matrix(node: Any, weight: NDArray[Any]) -> Any:
         weight = weight.T if attribute(node, "transB", 0) else weight
         return weight * attribute(node, "alpha", 1.0)
     return weight
+
+
+def _principal(moment: Matrix, weight: Any) -> tuple[Matrix, Matrix]:
+    """Shares and directions of a moment, which lies in the span of the weight's rows."""
+    fan_in, fan_out = weight.shape
+    if fan_in < fan_out:  # so few directions that a smaller matrix has them all
+        span, _ = np.linalg.qr(weight.T.astype(np.float64))
+        energies, inner = np.linalg.eigh(span.T @ moment @ span)
+        directions = span @ inner
+    else:
+        energies, directions = np.linalg.eigh(moment)
+    energies = np.maximum(energies[::-1], 0.0)
+    return energies / max(float(energies.sum()), 1e-300), directions[:, ::-1]
 
 
 def _scaled(moment: Matrix) -> Matrix:

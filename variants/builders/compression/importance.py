@@ -1,5 +1,6 @@
 """Which channels matter least for the loss. Imports torch."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from variants.builders import Rows
 from variants.builders.activations import spread
-from variants.builders.compression.channels import STAYS, Channels, Mask
+from variants.builders.compression.channels import Channels, Layer, Mask, Units
 from variants.builders.compression.scores import Targets
 from variants.builders.compression.trainable import TrainableGraph
 from variants.builders.compression.training import Scores, Tuning, deterministic
@@ -64,45 +65,58 @@ def _gates(graph: TrainableGraph, channels: Channels) -> Importance:
     return found
 
 
-def lightest(channels: Channels, important: Importance, *, work: float, least: float) -> Mask:
-    """Units to keep so that at most ``work`` multiply-adds a row are left, if that can be.
+def usual_block(width: int) -> int:
+    """Channels that leave at a time, from a group of ``width``.
 
-    Whole blocks leave, the least important for the work that they save first: kernels compute 8 or
-    16 channels at a time, and a channel less saves nothing. Each group keeps the share ``least``.
+    Kernels compute 8 or 16 at once, and one channel less saves nothing.
+    """
+    return 16 if width >= 32 else 8 if width >= 16 else 4 if width >= 8 else 1
+
+
+def lightest(
+    channels: Channels,
+    important: Importance,
+    *,
+    work: float,
+    least: float,
+    block_of: Callable[[int], int] = usual_block,
+) -> Mask:
+    """Units to keep so that about ``work`` multiply-adds a row are left, or what is nearest.
+
+    Whole blocks leave, the least important for the work that they save first; ``block_of`` says how
+    large one is in a group of so many. Each group keeps the share ``least``.
     """
     kept = np.ones(channels.count, np.bool_)
     queues = [group[np.argsort(important[group], kind="stable")] for group in channels.groups]
-    sizes = [_block(len(queue)) for queue in queues]
-    floors = [
-        max(size, int(np.ceil(least * len(q)))) for size, q in zip(sizes, queues, strict=True)
-    ]
+    sizes = [block_of(len(queue)) for queue in queues]
+    touched = [channels.touched(queue) for queue in queues]
     now = channels.work(kept)
     while now > work:
-        best: tuple[float, int, NDArray[Any]] | None = None
+        best: tuple[float, int, float] | None = None
         for place, queue in enumerate(queues):
-            left = len(queue)
-            size = left % sizes[place] or sizes[place]  # first down to whole blocks
-            if left - size < floors[place]:
-                continue
-            block = queue[:size]
-            kept[block] = False
-            saved = now - channels.work(kept)
-            kept[block] = True
-            if saved <= 0:
-                continue
-            price = float(important[block].sum()) / saved
-            if best is None or price < best[0]:
-                best = (price, place, block)
-        if best is None:
+            block = _next(queue, sizes[place], least * len(channels.groups[place]))
+            saved = _saved(touched[place], kept, block)
+            if saved > 0:
+                price = float(important[block].sum()) / saved
+                best = min(best or (price, place, saved), (price, place, saved))
+        if best is None or work - (now - best[2]) > now - work:  # farther off than before
             break
-        _, place, block = best
+        _, place, saved = best
+        block = _next(queues[place], sizes[place], 0)
         kept[block] = False
         queues[place] = queues[place][len(block) :]
-        now = channels.work(kept)
-    assert kept[STAYS]
+        now -= saved
     return kept
 
 
-def _block(width: int) -> int:
-    """Channels that leave at a time, from a group of ``width``."""
-    return 16 if width >= 32 else 8 if width >= 16 else 4 if width >= 8 else 1
+def _next(queue: Units, size: int, least: float) -> Units:
+    """What leaves a group next: first down to whole blocks; one block at least is kept."""
+    block = queue[: len(queue) % size or size]
+    return block if len(queue) - len(block) >= max(size, least) else queue[:0]
+
+
+def _saved(layers: Sequence[Layer], kept: Mask, block: Units) -> float:
+    """Multiply-adds that go with a block."""
+    after = kept.copy()
+    after[block] = False
+    return sum(layer.left(kept) - layer.left(after) for layer in layers)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from variants.builders.activations import first_line
 from variants.builders.compression.graph import copied, initialisers, opset, replace_initialisers
 from variants.builders.compression.layers import LAYERS
 from variants.builders.compression.operators import Call, Operator, Tensor, Unsupported
@@ -94,6 +95,9 @@ class TrainableGraph(nn.Module):  # type: ignore[misc]
                 made = step.operator(step.call, given)
             except Unsupported as error:
                 raise VariantNotBuilt(f"cannot be trained: {step.call.kind} {error}") from error
+            except (RuntimeError, TypeError, IndexError, KeyError) as error:  # torch's refusals
+                reason = f"{step.call.kind} fails in torch: {first_line(error)}"
+                raise VariantNotBuilt(f"cannot be trained: {reason}") from error
             made = made if isinstance(made, tuple) else (made,)
             values.update(zip(step.outputs, made, strict=False))
             for name in step.done_with:

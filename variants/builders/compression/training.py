@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from variants.builders import Rows
-from variants.builders.activations import row_count
+from variants.builders.activations import first_line, row_count
 from variants.builders.compression.graph import multiply_adds, shapes
 from variants.builders.compression.scores import RATE, TINY, Targets, place_of_logits
 from variants.builders.compression.trainable import TrainableGraph
@@ -36,7 +36,7 @@ FineTune = Callable[[TrainableGraph, Rows, Targets], None]
 class Tuning:
     """AdamW with a learning rate that falls as a cosine, in batches drawn without replacement.
 
-    The loss is cross entropy with the labels; where there is a teacher, most of it is instead the
+    The loss is cross entropy with the labels; where there is a teacher, a part of it is instead the
     divergence from the teacher's scores, both softened by ``temperature`` (Hinton, Vinyals, Dean,
     *Distilling the Knowledge in a Neural Network*, 2015, section 2).
     """
@@ -45,7 +45,7 @@ class Tuning:
     learning_rate: float = 1e-3
     weight_decay: float = 1e-4
     temperature: float = 3.0
-    taught_share: float = 0.8
+    taught_share: float = 0.5
     """Of the loss, where there is a teacher."""
     limit_s: float = LIMIT_S
     seed: int = 0
@@ -75,7 +75,10 @@ class Tuning:
                     {name: torch.from_numpy(rows[name][chosen.numpy()]) for name in graph.inputs}
                 )
                 optimiser.zero_grad()
-                self.loss(logits, targets, chosen.numpy()).backward()
+                try:
+                    self.loss(logits, targets, chosen.numpy()).backward()
+                except RuntimeError as error:  # no gradient of an operator, no memory
+                    raise VariantNotBuilt(f"cannot be trained: {first_line(error)}") from error
                 torch.nn.utils.clip_grad_norm_(parameters, 1.0)
                 optimiser.step()
 
