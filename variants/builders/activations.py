@@ -33,8 +33,8 @@ def open_session(model: Any) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
     try:
+        source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
         return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the binding raises a different type for each cause
         raise VariantNotBuilt(f"ONNX Runtime refuses the model: {first_line(error)}") from error

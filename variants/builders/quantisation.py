@@ -93,12 +93,12 @@ class Quantiser:
         self._ranges = ranges(self.original, self._tensors(), rows, how)
 
     def model(self, keep: Collection[str] = ()) -> Any:
-        """A quantised ``ModelProto``, the units named in ``keep`` left in fp32.
+        """A quantised ``ModelProto``, the units that hold a node named in ``keep`` left in fp32.
 
         Raises:
             VariantNotBuilt: the quantiser fails, or nothing is left to quantise.
         """
-        units = [unit for unit in self.units if unit.name not in keep]
+        units = [unit for unit in self.units if not {*keep} & {*unit.nodes}]
         if not units:
             raise VariantNotBuilt("the model has nothing that can be quantised")
         try:

@@ -67,8 +67,14 @@ def territory(model: Any, wanted: Wanted) -> tuple[tuple[Unit, ...], tuple[str, 
     its inputs in strips of as many bytes as there are channels, which takes longer than the
     arithmetic saves.
     """
+    from onnx import TensorProto
+
     graph = model.graph
-    shapes = {weight.name: tuple(weight.dims) for weight in graph.initializer}
+    shapes = {
+        weight.name: tuple(weight.dims)
+        for weight in graph.initializer
+        if weight.data_type == TensorProto.FLOAT
+    }
     odd = _odd_clips(graph)
     members, skipped = _members([n for n in graph.node if n.name not in odd], shapes, wanted)
     return _units(graph.node, trimmed(graph.node, members)), tuple(skipped)
@@ -129,7 +135,7 @@ def _members(
             continue
         fed: tuple[str, ...] = ()
         if node.op_type in cores:
-            if len(node.input) < 2 or node.input[1] not in shapes or not _plain(node):
+            if node.input[1] not in shapes or not _plain(node, shapes[node.input[1]]):
                 continue
             if node.op_type == "Conv" and not wanted.shallow and _is_shallow(node, shapes):
                 skipped.append(node.name)
@@ -213,9 +219,12 @@ def _odd_clips(graph: Any) -> set[str]:
     return found
 
 
-def _plain(node: Any) -> bool:
-    """Whether a Gemm is a matrix product and a bias, which is all the 8-bit kernel knows."""
+def _plain(node: Any, weight: tuple[int, ...]) -> bool:
+    """Whether a Gemm is a matrix product and a bias, and a MatMul one of two matrices, which is all
+    that 8-bit kernels know."""
     values = {a.name: a for a in node.attribute}
+    if node.op_type == "MatMul":
+        return len(weight) == 2
     return node.op_type != "Gemm" or not (
         ("alpha" in values and values["alpha"].f != 1.0)
         or ("beta" in values and values["beta"].f != 1.0)

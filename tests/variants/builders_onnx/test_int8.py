@@ -242,3 +242,30 @@ def test_what_is_clipped_stays_clipped(tmp_path: Path, low: float, high: float) 
 
     found = answers(tmp_path / "int8.onnx", rows)
     assert np.abs(found - answers(source, rows)).max() < 0.1
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 4, 3)])
+def test_products_that_no_8_bit_kernel_knows_stay_in_fp32(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    proto = model(
+        nodes=[
+            node("MatMul", ("pixels", "plain"), "product", name="plain"),
+            node("MatMul", ("product", "odd"), "scores", name="odd"),
+        ],
+        outputs=[tensor("scores", *(["batch"] if len(shape) == 1 else [2, "batch", 3]))],
+        weights={
+            "plain": np.eye(4, dtype=np.float32),
+            "odd": np.random.default_rng(0).random(shape).astype(np.float32),
+        },
+    )
+    source = write(tmp_path / "net.onnx", proto)
+    rows = {"pixels": np.random.default_rng(0).random((8, 4)).astype(np.float32)}
+
+    to_qdq(source, tmp_path / "int8.onnx", rows=rows)
+
+    held = weights(tmp_path / "int8.onnx")
+    assert "plain_quantized" in held
+    assert held["odd"].dtype == np.float32
+    difference = answers(tmp_path / "int8.onnx", rows) - answers(source, rows)
+    assert np.abs(difference).max() < 0.05
