@@ -5,7 +5,7 @@ from html import escape
 from importlib.resources import files
 from math import ceil, floor, log10
 
-from controlplane.family_plot import Chart, Mark, frontier_steps, rows_per_s
+from controlplane.family_plot import TONES, Chart, Mark, frontier_steps, rows_per_s
 from controlplane.plots import value_ticks
 
 WIDTH, HEIGHT = 560.0, 330.0
@@ -23,7 +23,7 @@ def html(charts: Sequence[Chart]) -> str:
 
 def _section(chart: Chart) -> str:
     keys = "".join(
-        f'<span><i class="key c{min(tone, 7)}"></i>{escape(kind)}</span>'
+        f'<span><i class="key c{min(tone, TONES - 1)}"></i>{escape(kind)}</span>'
         for tone, kind in enumerate(chart.kinds)
     )
     best = [mark for mark in reversed(chart.marks) if mark.frontier]
@@ -112,10 +112,11 @@ def _accuracy(chart: Chart) -> str:
 
 def _batches(chart: Chart) -> str:
     every = [point for mark in chart.marks for point in mark.points]
-    x = _across([float(point.batch_size) for point in every])
+    sizes = sorted({float(point.batch_size) for point in every})
+    x = _across(sizes)
     speeds = [rows_per_s(point) for point in every]
     y = _up(min(speeds) * 0.8, max(speeds) * 1.25, log=True)
-    parts = [*_frame(x, y, "rows in a batch", "rows/s")]
+    parts = [*_frame(x, y, "rows in a batch", "rows/s", across_at=sizes)]
     for mark in chart.marks:
         line = "L".join(f"{x.at(p.batch_size):.1f},{y.at(rows_per_s(p)):.1f}" for p in mark.points)
         faint = "" if mark.frontier else " faint"
@@ -141,7 +142,9 @@ def _up(least: float, most: float, *, log: bool) -> _Axis:
     return _Axis(least, most, HEIGHT - BOTTOM, TOP, log=log)
 
 
-def _frame(x: _Axis, y: _Axis, across: str, up: str) -> Iterator[str]:
+def _frame(
+    x: _Axis, y: _Axis, across: str, up: str, across_at: Sequence[float] | None = None
+) -> Iterator[str]:
     ground = HEIGHT - BOTTOM
     for mark in y.ticks:
         yield (
@@ -149,7 +152,7 @@ def _frame(x: _Axis, y: _Axis, across: str, up: str) -> Iterator[str]:
             f'y1="{y.at(mark):.1f}" y2="{y.at(mark):.1f}"/>'
             f'<text x="{LEFT - 8:g}" y="{y.at(mark) + 4:.1f}" text-anchor="end">{mark:,.6g}</text>'
         )
-    for mark in x.ticks:
+    for mark in x.ticks if across_at is None else across_at:
         yield (
             f'<line class="grid" x1="{x.at(mark):.1f}" x2="{x.at(mark):.1f}" '
             f'y1="{TOP:g}" y2="{ground:g}"/>'

@@ -13,7 +13,7 @@ from controlplane.schemas import VariantSchema
 from variants.errors import InvalidInput
 from variants.types import CatalogSnapshot, LatencyPoint, Profile, Stage
 
-TONES = 8
+TONES = 12
 """Colours there are; further kinds share the last one."""
 
 

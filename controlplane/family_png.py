@@ -8,6 +8,7 @@ from controlplane.family_plot import Chart, frontier_steps, rows_per_s
 
 TONES = (
     "#3159d9", "#c2571a", "#7b43c4", "#1d7f4e", "#b8901a", "#c2327f", "#0e7c86", "#7a6a55",
+    "#6b7a12", "#a33b3b", "#4f6d8f", "#8d4f9e",
 )  # fmt: skip
 FAINT = 0.3
 
@@ -53,6 +54,7 @@ def _accuracy(axes: Any, chart: Chart) -> None:
         ylabel="accuracy, %",
         title=f"{chart.task} on {chart.device_kind}",
     )
+    _plain(axes.xaxis)
     axes.grid(alpha=0.25)
 
 
@@ -82,5 +84,25 @@ def _batches(axes: Any, chart: Chart) -> None:
     axes.set(
         xscale="log", yscale="log", xlabel="rows in a batch (hollow: predicted)", ylabel="rows/s"
     )
+    sizes = sorted({point.batch_size for mark in chart.marks for point in mark.points})
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.xaxis.set_minor_locator(_nowhere())
+    _plain(axes.yaxis)
     axes.grid(alpha=0.25)
-    axes.legend(fontsize=8)
+    # Beside the diagram, where it hides nothing.
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+
+
+def _plain(axis: Any) -> None:
+    """Numbers as people write them, at 1, 2 and 5 of each power of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axis.set_minor_locator(_nowhere())
+
+
+def _nowhere() -> Any:
+    from matplotlib.ticker import NullLocator
+
+    return NullLocator()

@@ -26,7 +26,7 @@ from controlplane.registration_types import (
 )
 from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog
-from variants.errors import Conflict, InvalidInput, StateUnavailable
+from variants.errors import Conflict, InvalidInput, NotFound, StateUnavailable
 from variants.model_files import ModelFile, find_model_files
 from variants.types import (
     NAME,
@@ -85,7 +85,7 @@ def register(
         raise InvalidInput("there is no CPU device kind to measure on")
     files = find_model_files(request.path, request.model, only=request.only)
     snapshot = catalog.snapshot()
-    digests = {file: digest_of(file.path, limits.model_mib) for file in files}
+    digests = {file: digest_of(file.path, _limit_mib(file.path, limits)) for file in files}
     new, unchanged = _sort_out(files, digests, snapshot, task_name)
     meter = Meter(progress, total=len(new) * (2 + STEPS_EXPECTED))
     preparation = Preparation(
@@ -119,11 +119,20 @@ def register(
     )
 
 
+def _limit_mib(path: Path, limits: RegistrationLimits) -> float:
+    """An archive holds the weights twice: the program's and the ONNX's."""
+    return limits.model_mib * (2 if path.suffix == ".pt2" else 1)
+
+
 def teacher_of(task: TaskName, catalog: CatalogSnapshot, store: ArtifactStore) -> Path | None:
     """The task's most accurate model as it was handed in; None when there is none."""
     known = [v for v in catalog.variants if v.task == task and v.name.endswith(f"-{REFERENCE}")]
     best = max(known, key=lambda variant: (variant.accuracy, variant.name), default=None)
-    return None if best is None else store.path(best.artifact)
+    if best is None:
+        return None
+    with suppress(NotFound):  # lost; a variant less is no reason to refuse a model
+        return store.path(best.artifact)
+    return None
 
 
 def commit(

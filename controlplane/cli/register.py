@@ -277,12 +277,16 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
 
 
 def result_table(result: "RegistrationResult", seconds: float) -> None:
+    from controlplane.frontier import dominated
+
     rows = []
+    beaten = dominated(result.variants, result.profiles)
     for profile in result.profiles:
         variant = next(v for v in result.variants if v.name == profile.variant)
         fastest = max(point.batch_size / point.p50_ms for point in profile.points)
         rows.append(
             (
+                "" if (profile.device_kind, variant.name) in beaten else "*",
                 variant.name,
                 profile.device_kind,
                 render.percent(variant.accuracy),
@@ -295,6 +299,7 @@ def result_table(result: "RegistrationResult", seconds: float) -> None:
         )
     render.table(
         (
+            "",
             "variant",
             "on",
             ">accuracy",
