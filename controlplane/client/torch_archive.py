@@ -45,6 +45,7 @@ from controlplane.client.agreement import Arrays, largest_difference
 from controlplane.client.examples import Examples, read_examples
 from controlplane.client.exported import Exported, ExportError
 from controlplane.client.onnx_file import OnnxAnswers, cleaned, serialized
+from controlplane.client.reasons import first_line
 from controlplane.client.tracing import Traced, quiet_torch, trace
 from variants.archive_check import check_archive
 from variants.errors import InvalidArtifact
@@ -126,8 +127,7 @@ def _cause(error: BaseException) -> str:
     """The first line of what an error goes back to; the exporter wraps it in pages of advice."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    return first_line(error)
 
 
 def _write(archive: Path, traced: Traced, onnx: Path) -> None:

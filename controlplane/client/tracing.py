@@ -3,19 +3,17 @@
 import inspect
 import io
 import logging
-import re
-import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import dataclass
 from keyword import iskeyword
-from pathlib import Path
 from typing import Any
 
 from controlplane.client.agreement import Arrays, close
 from controlplane.client.examples import Examples, dtype_name
 from controlplane.client.exported import DTYPES, ExportError, check_names
+from controlplane.client.reasons import first_line, place, place_of, why_not_traced
 from variants.types import TensorSpec
 
 
@@ -61,14 +59,11 @@ def trace(module: Any, examples: Examples, output_names: Sequence[str] | None) -
                     dynamic_shapes=tuple({0: batch} for _ in examples.tensors),
                 )
         except Exception as error:  # tracing runs the user's code and raises whatever that raises
-            raise ExportError(_why_not_traced(error)) from error
+            raise ExportError(why_not_traced(error)) from error
         _refuse_random_numbers(program)
         _check_rows_alone(module, examples, names, answers)
     _check_batch(program, names)
-    # What is left of the user: the rows he tried and the lines of his code.
-    program.example_inputs = None
-    for node in _nodes(program):
-        node.meta.pop("stack_trace", None)
+    _forget_the_user(program)
     return Traced(
         program=program,
         inputs=tuple(
@@ -195,7 +190,7 @@ def _run(module: Any, tensors: Sequence[Any], keywords: Sequence[str] | None, on
             return _call(module, tensors, keywords)
     except Exception as error:  # whatever the user's code raises
         raise ExportError(
-            f"the module does not run on {on}: {_first_line(error)}{_place(error)}"
+            f"the module does not run on {on}: {first_line(error)}{place(error)}"
         ) from error
 
 
@@ -276,7 +271,7 @@ def _refuse_random_numbers(program: Any) -> None:
             if "dropout" in str(target)
             else ("draws random numbers")
         )
-        raise ExportError(f"forward {what} ({target}{_place_of(node)})")
+        raise ExportError(f"forward {what} ({target}{place_of(node)})")
 
 
 def _check_batch(program: Any, names: Sequence[str]) -> None:
@@ -294,51 +289,42 @@ def _check_batch(program: Any, names: Sequence[str]) -> None:
                 )
 
 
+def _forget_the_user(program: Any) -> None:
+    """Drop the rows he tried, the lines of his code, and the data that his tensors are a part of.
+
+    A buffer that is one row of a data set shares the storage of all of it, and storages are what is
+    saved.
+    """
+    program.example_inputs = None
+    for node in _nodes(program):
+        node.meta.pop("stack_trace", None)
+    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    owned: dict[tuple[Any, ...], Any] = {}
+    for spec in program.graph_signature.input_specs:
+        kept = program.state_dict if spec.target in program.state_dict else program.constants
+        tensor = kept.get(spec.target)
+        if tensor is None or tensor.untyped_storage().nbytes() == tensor.nbytes:
+            continue
+        same = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if same not in owned:
+            owned[same] = _own(tensor)
+        kept[spec.target] = owned[same]
+        meta = placeholders[spec.arg.name].meta
+        meta["val"] = meta["val"].fake_mode.from_tensor(owned[same])
+
+
+def _own(tensor: Any) -> Any:
+    """The same tensor with a storage of its own."""
+    import torch
+
+    copy = tensor.detach().clone(memory_format=torch.contiguous_format)
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(copy, requires_grad=tensor.requires_grad)
+    return copy
+
+
 def _nodes(program: Any) -> Iterator[Any]:
     """Nodes of the graph and of the graphs within it."""
     for part in program.graph_module.modules():
         if hasattr(part, "graph"):
             yield from part.graph.nodes
-
-
-def _why_not_traced(error: Exception) -> str:
-    """One sentence for what ``torch.export`` tells in a page."""
-    text, place = str(error), _place(error)
-    if type(error).__name__ == "GuardOnDataDependentSymNode":
-        return (
-            f"forward decides by the values of a tensor{place}, which no exported program can; "
-            "torch.where computes both sides and picks"
-        )
-    if fixed := re.search(r"specialized it to be a constant \((\d+)\)", text):
-        return (
-            f"forward is bound to the {fixed[1]} rows of the examples; take the batch from the "
-            "inputs, as in x.view(x.shape[0], ...)"
-        )
-    if guard := re.search(r"satisfy the generated guard (.+)", text):
-        return f"forward does not take every number of rows: {guard[1].rstrip('.')}"
-    return f"torch.export cannot trace the module: {_first_line(error)}{place}"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].strip().rstrip(".") if lines else type(error).__name__
-
-
-def _place(error: BaseException) -> str:
-    """The last line outside of PyTorch and of this file that an error came through."""
-    import torch
-
-    foreign = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<")
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith(foreign):
-            return f" at {Path(frame.filename).name}:{frame.lineno}"
-    return ""
-
-
-def _place_of(node: Any) -> str:
-    found = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    import torch
-
-    own = str(Path(torch.__file__).parent)
-    outside = [(name, line) for name, line in found if not name.startswith(own)]
-    return f" at {Path(outside[-1][0]).name}:{outside[-1][1]}" if outside else ""

@@ -18,7 +18,7 @@ from torch import nn
 from controlplane.client import Exported, ExportError, export
 from controlplane.client.onnx_file import OnnxAnswers
 from controlplane.client.torch_archive import refuse_pickles
-from tests.controlplane.client.modules import Does, Images, Words
+from tests.controlplane.client.modules import DATA, Does, Images, Words
 from variants.archive_check import check_archive, extract_onnx
 from variants.types import TensorSpec
 
@@ -107,9 +107,9 @@ def test_the_archive_has_exactly_the_members_of_the_layout(exported: Exported) -
         samples = archive.getinfo("archive/data/sample_inputs/model.pt")
     assert {name.removeprefix("archive/") for name in names} == {
         "models/model.json", "data/weights/model_weights_config.json", "data/weights/weight_N",
-        "data/constants/model_constants_config.json", "data/sample_inputs/model.pt",
-        "extra/modelless.json", "modelless/model.onnx", "archive_format", "archive_version",
-        "byteorder", ".data/version", ".data/serialization_id",
+        "data/constants/model_constants_config.json", "data/constants/tensor_0",
+        "data/sample_inputs/model.pt", "extra/modelless.json", "modelless/model.onnx", "archive_format",
+        "archive_version", "byteorder", ".data/version", ".data/serialization_id",
     }  # fmt: skip
     assert samples.file_size == 0
     assert declared == {
@@ -174,6 +174,9 @@ def test_nothing_of_the_users_machine_is_in_the_file(exported: Exported) -> None
     assert str(Path(__file__).parent).encode() not in data
     assert str(Path(torch.__file__).parent).encode() not in data
     assert PIXELS.numpy().tobytes() not in data
+    # A buffer and a constant are rows of it; only they are kept.
+    kept = [row for row in range(len(DATA)) if DATA[row].numpy().tobytes() in data]
+    assert kept == [3, 7]
 
 
 def test_the_module_is_left_as_it_was(exported: Exported, images: Images, before: State) -> None:
