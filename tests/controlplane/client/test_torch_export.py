@@ -108,8 +108,8 @@ def test_the_archive_has_exactly_the_members_of_the_layout(exported: Exported) -
     assert {name.removeprefix("archive/") for name in names} == {
         "models/model.json", "data/weights/model_weights_config.json", "data/weights/weight_N",
         "data/constants/model_constants_config.json", "data/constants/tensor_0",
-        "data/sample_inputs/model.pt", "extra/modelless.json", "modelless/model.onnx", "archive_format",
-        "archive_version", "byteorder", ".data/version", ".data/serialization_id",
+        "data/sample_inputs/model.pt", "extra/modelless.json", "modelless/model.onnx",
+        "archive_format", "archive_version", "byteorder", ".data/version", ".data/serialization_id",
     }  # fmt: skip
     assert samples.file_size == 0
     assert declared == {
