@@ -23,6 +23,9 @@ from variants.catalog import Catalog
 from variants.errors import Internal, InvalidInput
 from variants.zoo import digits
 
+KINDS = ("onnx-int8",)
+"""Besides the models themselves. A first start should be quick: `modelless variants build` makes the
+rest of the family where somebody wants it."""
 LAST_LINES = 5
 """Of what a failed training printed."""
 
@@ -57,6 +60,7 @@ def ensure_digits(
             evaluation=folder / "evaluation.npz",
             calibration=folder / "calibration.npz",
             labels=digits.LABELS,
+            kinds=KINDS,
         )
         results.append(
             register(

@@ -44,7 +44,7 @@ def test_it_registers_and_says_what(folder: Path) -> None:
     done = run(
         folder, str(folder / "tiny.onnx"), "--task", "shapes", "--eval", str(folder / "rows.npz"),
         "--labels", f"@{folder / 'labels.txt'}", "--latency-ms", "20", "-o", "json",
-        "--progress", "json",
+        "--progress", "json", "--variants", "onnx-int8",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     body = json.loads(done.stdout)
@@ -63,9 +63,11 @@ def test_it_registers_and_says_what(folder: Path) -> None:
 
 def test_the_table_names_every_variant(folder: Path) -> None:
     done = run(
-        folder, str(folder / "tiny.onnx"), "--task", "shapes", "--eval", str(folder / "rows.npz")
-    )
+        folder, str(folder / "tiny.onnx"), "--task", "shapes", "--eval", str(folder / "rows.npz"),
+        "--variants", "onnx-int8,tensorrt-fp32",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert "left out: tiny-v1-tensorrt-fp32: it runs on GPUs only" in done.stdout
     for text in ("tiny-v1-onnx-fp32", "tiny-v1-onnx-int8", "100.00 %", "cpu-1", "24 rows"):
         assert text in done.stdout
     assert done.stderr.splitlines()[0] == "[0/6] checking tiny.onnx"
