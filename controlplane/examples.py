@@ -24,8 +24,8 @@ from variants.errors import Internal, InvalidInput
 from variants.zoo import digits
 
 KINDS = ("onnx-int8",)
-"""Besides the models themselves. A first start should be quick: `modelless variants build` makes the
-rest of the family where somebody wants it."""
+"""Besides the models themselves. A first start should be quick: `modelless variants build` makes
+the rest of the family where somebody wants it."""
 LAST_LINES = 5
 """Of what a failed training printed."""
 
