@@ -119,14 +119,17 @@ class Building:
         built: list[BuiltVariant] = []
         skipped: list[SkippedVariant] = []
         with ExitStack() as stack:
-            sandbox = stack.enter_context(self._sandbox())
+            sandboxes: dict[str, Sandbox] = {}
             for kind in kinds:
                 name = variant_name(self._version.model, self._version.version, kind)
                 meter.begin("build", f"building {name}")
-                if not sandbox.pid:  # the builder before ended it
-                    sandbox = stack.enter_context(self._sandbox())
+                library = _library(kind)
+                known = sandboxes.get(library)
+                if known is None or not known.pid:  # the builder before may have ended it
+                    known = stack.enter_context(self._sandbox(library))
+                    sandboxes[library] = known
                 try:
-                    built.append(self._one(kind, name, sandbox))
+                    built.append(self._one(kind, name, known))
                 except InvalidArtifact as error:
                     if kind == REFERENCE:
                         raise InvalidArtifact(error.message) from error
@@ -134,9 +137,9 @@ class Building:
                     skipped.append(SkippedVariant(name=name, reason=reason))
         return built, skipped
 
-    def _sandbox(self) -> Sandbox:
-        limits = self._limits
-        return Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s))
+    def _sandbox(self, library: str) -> Sandbox:
+        limits = SandboxLimits(memory_mib=self._limits.trial_mib, time_s=self._limits.trial_s)
+        return Sandbox(limits, runtime=library)
 
     def _one(self, kind: str, name: str, sandbox: Sandbox) -> BuiltVariant:
         builder = make_builder(kind)
@@ -173,6 +176,12 @@ class Building:
             note=str(found["note"]),
         )
         return BuiltVariant(kind=kind, variant=variant, path=target)
+
+
+def _library(kind: str) -> str:
+    """The runtime whose libraries building needs, which are not the model's memory."""
+    builder = make_builder(kind)
+    return "torch" if builder.runtime == "torch" or Needs.TRAINING in builder.needs else "onnx"
 
 
 def digest_of(path: Path, limit_mib: float) -> Digest:

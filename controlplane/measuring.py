@@ -17,7 +17,7 @@ from controlplane.meter import Meter
 from controlplane.registration_types import RegistrationLimits, SkippedVariant
 from profiler.accuracy import Judgement
 from profiler.evaluation import LABELS
-from profiler.host import LIBRARIES, fingerprint
+from profiler.host import LIBRARIES, fingerprint, gpu_and_driver
 from profiler.probe import Figures, Probe
 from variants.errors import InvalidArtifact
 from variants.types import (
@@ -77,6 +77,7 @@ class Bench:
         self._open: OrderedDict[VariantName, Probe] = OrderedDict()
         self._probes: dict[VariantName, Probe] = {}
         self._memory_mib: dict[VariantName, float] = {}
+        self._energy_j: dict[VariantName, float | None] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -109,11 +110,24 @@ class Bench:
                 limits=self._limits.measure,
                 memory_mib=self._limits.trial_mib,
                 time_s=self._limits.trial_s,
+                gpu=self.kind.gpu is not None,
                 announce=announce,
             )
         probe.__enter__()
         self._open[name] = probe
         return probe
+
+    def measure(self, variant: Variant, path: Path) -> Profile:
+        """Its profile at all batch sizes; its process ends.
+
+        Raises:
+            InvalidArtifact: it crashed, hung, took too much memory or failed.
+        """
+        probe = self.probe(variant, path)
+        points = probe.curve()
+        self._energy_j[variant.name] = probe.energy()
+        self.close(variant)
+        return self.profile(variant, points, variant)
 
     def judge(
         self, variant: Variant, path: Path, *, keep: Path | None, reference: Path | None
@@ -143,7 +157,8 @@ class Bench:
             load_s=figures.load_s,
             cold_load_s=figures.cold_load_s,
             source=ProfileSource.PREDICTED if predicted else ProfileSource.MEASURED,
-            host=fingerprint(*LIBRARIES.get(variant.runtime, ())),
+            energy_j=self._energy_j.get(like.name),
+            host=host_of(variant),
             measured_at=now(),
         )
 
@@ -205,9 +220,7 @@ class Measuring:
         for threads in self._threads:
             one = variant if threads == bench.kind.cores else with_threads(variant, threads)
             self._meter.say("measure", f"{message}: {threads} threads")
-            points = bench.probe(one, path).curve()
-            bench.close(one)
-            found.append(Measured(variant=one, path=path, profile=bench.profile(one, points, one)))
+            found.append(Measured(variant=one, path=path, profile=bench.measure(one, path)))
         return undominated(found)
 
     def _judged(self, built: BuiltVariant, message: str) -> Variant:
@@ -220,6 +233,12 @@ class Measuring:
             reference=None if first else self._scores,
         )
         return judged(built.variant, judgement, first=first)
+
+
+def host_of(variant: Variant) -> str:
+    """What a variant is measured on here."""
+    gpu, driver = gpu_and_driver() if variant.gpu else ("", "")
+    return fingerprint(*LIBRARIES.get(variant.runtime, ()), gpu=gpu, driver=driver)
 
 
 def judged(variant: Variant, judgement: Judgement, *, first: bool) -> Variant:

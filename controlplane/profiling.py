@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from controlplane.frontier import find_task
-from controlplane.measuring import Bench
+from controlplane.measuring import Bench, host_of
 from controlplane.meter import Meter
 from controlplane.registration_types import Progress, RegistrationLimits
-from profiler.host import LIBRARIES, fingerprint, is_stale
+from profiler.host import is_stale
 from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog
 from variants.errors import InvalidArtifact, NotFound
@@ -60,11 +60,11 @@ def wanted(
     kinds: Iterable[DeviceKind],
     requests: Iterable[ProfilingRequest] = (),
     *,
-    host: Callable[..., str] = fingerprint,
+    host: Callable[[Variant], str] = host_of,
 ) -> list[Wanted]:
     """What to measure on these device kinds, for variants that answer, the most pressing first.
 
-    ``host`` gives this machine's fingerprint for the libraries of a runtime.
+    ``host`` gives this machine's fingerprint for what a variant runs on.
     """
     profiles = {(p.task, p.variant, p.device_kind): p for p in catalog.profiles}
     asked = {(r.task, r.variant, r.device_kind): r.reason for r in requests}
@@ -73,18 +73,19 @@ def wanted(
         for v in catalog.versions
         if v.stage in (Stage.LIVE, Stage.CANARY)
     }
-    hosts: dict[str, str] = {}
+    hosts: dict[tuple[str, bool], str] = {}
     found: list[Wanted] = []
     for variant in catalog.variants:
         if (variant.task, variant.model, variant.version) not in serving:
             continue
-        if variant.runtime not in hosts:
-            hosts[variant.runtime] = host(*LIBRARIES.get(variant.runtime, ()))
+        back_end = (variant.runtime, variant.gpu)
+        if back_end not in hosts:
+            hosts[back_end] = host(variant)
         for kind in kinds:
             key = (*variant.key, kind.name)
             if not runs_on(variant, kind):
                 continue
-            cause = _cause(profiles.get(key), asked.get(key), hosts[variant.runtime])
+            cause = _cause(profiles.get(key), asked.get(key), hosts[back_end])
             if cause is not None:
                 found.append(Wanted(variant=variant, kind=kind, cause=cause[0], reason=cause[1]))
     order = list(Cause)
@@ -190,8 +191,7 @@ def measure_wanted(
             path = store.path(variant.artifact)
             try:
                 with Bench(task, kind, data, limits or RegistrationLimits()) as bench:
-                    points = bench.probe(variant, path).curve()
-                    profile = bench.profile(variant, points, variant)
+                    profile = bench.measure(variant, path)
             except InvalidArtifact as error:
                 failures.append(error.message)
                 continue
