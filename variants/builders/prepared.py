@@ -8,13 +8,10 @@ from variants.builders.activations import first_line
 from variants.builders.onnx_fp32 import simplify
 from variants.errors import VariantNotBuilt
 
-FIRST_OPSET = 13
-"""Of scales per channel; also of nearly all operators in fp16."""
 
-
-def prepared(source: Path) -> Any:
+def prepared(source: Path, *, opset: int = 1) -> Any:
     """``source`` as a ``ModelProto``: constants folded, normalisation merged into convolutions,
-    types and shapes noted, every node with a name of its own.
+    types and shapes noted, every node with a name of its own; of that opset or a newer one.
 
     Raises:
         VariantNotBuilt: the model is refused, or its operators are too old to be carried over.
@@ -26,10 +23,10 @@ def prepared(source: Path) -> Any:
         simplified = Path(folder) / "simplified.onnx"
         simplify(source, simplified)
         model = onnx.load(str(simplified))
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    has = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     try:
-        if opset < FIRST_OPSET:
-            model = version_converter.convert_version(model, FIRST_OPSET)
+        if has < opset:
+            model = version_converter.convert_version(model, opset)
         model = shape_inference.infer_shapes(model)
     except Exception as error:  # both raise what their native code gives them
         raise VariantNotBuilt(f"its operators cannot be read: {first_line(error)}") from error

@@ -19,6 +19,8 @@ from variants.builders.prepared import drop_unused_weights, float_tensors, prepa
 from variants.builders.territory import CUTTING, pool_first, territory, trimmed
 from variants.errors import VariantNotBuilt
 
+FIRST_OPSET = 13
+"""Of scales per channel."""
 READY = ("onnx.infer", "onnxruntime.quant")
 """Tells the quantiser that shapes are there already; else it writes and reads the model again."""
 
@@ -84,7 +86,7 @@ class Quantiser:
         self, source: Path, *, rows: Rows, how: Calibration = Calibration.MIN_MAX, form: Form = CPU
     ) -> None:
         self._form = form
-        self.original = prepared(source)
+        self.original = prepared(source, opset=FIRST_OPSET)
         """The fp32 model that is quantised: simplified, every node with a name of its own."""
         self.units, self.skipped = territory(self.original, form)
         pool_first(self.original, self.skipped)

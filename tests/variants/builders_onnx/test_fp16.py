@@ -250,3 +250,13 @@ def chain(kinds: list[str]) -> Any:
             "axis": np.array([2]),
         },
     )
+
+
+def test_old_operators_stay_as_old_as_they_are(tmp_path: Path) -> None:
+    source, target = residual(tmp_path / "old.onnx", opset=9), tmp_path / "half.onnx"
+
+    to_fp16(source, target)
+
+    assert {o.version for o in onnx.load(target).opset_import if not o.domain} == {9}
+    unseen = images(50, seed=9)
+    assert np.abs(answers(target, unseen) - answers(source, unseen)).max() < TOLERANCE
