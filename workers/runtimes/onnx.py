@@ -11,6 +11,7 @@ from workers.cuda import Device, first_device
 from workers.runtime import Tensor
 from workers.runtimes.onnx_providers import CPU, PROVIDERS, gpu_session
 from workers.runtimes.options import Options
+from workers.runtimes.signature import Signature
 from workers.types import LoadSpec
 
 _CODES = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
@@ -75,7 +76,7 @@ class OnnxRuntime:
         self._call = getattr(session, "_sess", session).run
         row = [np.zeros((1, *t.shape), dtype=t.dtype) for t in self._spec.inputs]
         try:
-            self.run(row)
+            Signature(self._spec).check_outputs(self.run(row), 1)
         except RuntimeFailed:
             self.close()
             raise

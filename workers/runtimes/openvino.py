@@ -79,9 +79,10 @@ class OpenVinoRuntime:
         for tensor in inputs:
             if tensor.dtype == np.int64 and tensor.size:
                 self._check_range(tensor)
+        held = [_shareable(tensor) for tensor in inputs]  # the request does not hold them
         try:
-            for index, tensor in zip(self._inputs, inputs, strict=True):
-                request.set_input_tensor(index, self._tensor(_shareable(tensor), True))
+            for index, tensor in zip(self._inputs, held, strict=True):
+                request.set_input_tensor(index, self._tensor(tensor, True))
             request.infer(share_outputs=True)
             # A result lies in the request's own memory, which the next batch writes over.
             return [request.get_output_tensor(index).data.copy() for index in self._outputs]

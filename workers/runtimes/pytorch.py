@@ -55,6 +55,7 @@ class TorchRuntime:
         self._threads = options.threads(self._given_threads)
         self._device = options.choice("provider", ("cpu", "cuda"), "cpu")
         self._torch = import_torch(self._name)
+        self._torch.set_num_threads(self._threads)
         if self._device == "cuda":
             self._prepare_gpu()
         try:
@@ -147,7 +148,8 @@ class TorchRuntime:
             results = self._call([self._taken(row[at], dtype) for at, dtype in self._takes])
             for (at, dtype), spec in zip(self._gives, self._spec.outputs, strict=True):
                 has = results[at].dtype
-                if has != dtype and not (self._casts and has.is_floating_point):
+                castable = self._casts and has.is_floating_point and dtype.is_floating_point
+                if has != dtype and not castable:
                     raise RuntimeFailed(f"it gives {spec.name} as {has}, the task has {spec.dtype}")
         self._signature.check_outputs(self.run(row), 1)
 

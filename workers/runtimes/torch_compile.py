@@ -37,6 +37,7 @@ CONFIGURATION: dict[str, Any] = {
     "compile_threads": 1,
     "cpp.vec_isa_ok": True,  # what the processor says of itself needs no test programs
     "aot_inductor.precompile_headers": False,  # they pay from the second program on
+    "aot_inductor.enable_line_tables": False,  # half of the package, for who debugs it
 }
 
 
