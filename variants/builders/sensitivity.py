@@ -16,7 +16,7 @@ from variants.builders.quantisation import Quantiser
 
 ROWS = 512
 """At most so many are answered for one count; then 1 % is five rows."""
-RANKING_ROWS = 32
+RANKING_ROWS = 16
 """Rows on which each unit's own error is found: an average over all outputs needs few."""
 LOSS = 0.01
 """What quantising may cost where the floor is out of reach anyway."""
