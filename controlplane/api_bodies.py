@@ -223,6 +223,7 @@ REGISTRATION_FORM: dict[str, Any] = {
                     "accuracy": {"type": "number", "description": "Default of a new task."},
                     "cost": {"type": "number", "description": "Default of a new task."},
                     "prefer": {"type": "string", "enum": ["cost", "accuracy", "latency"]},
+                    "measure": {"type": "string", "enum": ["auto", "full", "sampled"]},
                     "variants": {
                         "type": "string",
                         "description": "Kinds to build, separated by commas; else all that can be.",

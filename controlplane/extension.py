@@ -11,6 +11,7 @@ from pathlib import Path
 
 from controlplane.building import REFERENCE, BuiltVariant
 from controlplane.frontier import find_task
+from controlplane.measuring import history_of
 from controlplane.meter import Meter
 from controlplane.preparation import STEPS_EXPECTED, Preparation
 from controlplane.registration import commit, teacher_of
@@ -75,6 +76,7 @@ def extend(
     preparation = Preparation(
         replace(request, kinds=kinds), known, meter, limits, built=frozenset(own),
         teacher=teacher_of(task.name, snapshot, store),
+        history={kind.name: history_of(snapshot, kind, but=version.label) for kind in known},
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="modelless-", dir=scratch) as work:
         prepared = preparation.extend(

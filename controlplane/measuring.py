@@ -1,37 +1,42 @@
 """Measuring the variants of one model on one device kind: accuracy, memory, load time, latency.
 
-Each variant has a process of its own. How many threads compute a batch is measured too: a smaller
-number becomes a variant of its own where it is better at something than all of them.
+How many threads compute a batch is measured too: a smaller number becomes a variant of its own
+where it is better at something than all of them. What would take long to measure in full is
+sampled: a part of the grid (kind x threads x batch size) is measured and the rest predicted
+(``profiler.search``).
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
 
 from controlplane.building import REFERENCE, BuiltVariant
 from controlplane.frontier import dominated
 from controlplane.meter import Meter
-from controlplane.registration_types import RegistrationLimits, SkippedVariant
+from controlplane.registration_types import SkippedVariant, Thoroughness
+from controlplane.workbench import Workbench
 from profiler.accuracy import Judgement
-from profiler.evaluation import LABELS
-from profiler.host import LIBRARIES, fingerprint, gpu_and_driver
-from profiler.probe import Figures, Probe
+from profiler.measure import MeasureLimits
+from profiler.search import Search
+from profiler.space import Configuration, Space
 from variants.errors import InvalidArtifact
 from variants.types import (
+    CatalogSnapshot,
     DeviceKind,
     LatencyPoint,
     Profile,
     ProfileSource,
-    Task,
     Variant,
     VariantName,
 )
 
-OPEN = 8
-"""Processes that are kept at once: each holds a variant in memory, idle while others are timed."""
+FULL_S = 60.0
+"""What takes longer than this to measure in full is sampled, unless somebody says otherwise."""
+STEPS_PER_KIND = 2
+"""Of progress, on each device kind: judging and measuring."""
+
+History = Mapping[str, Mapping[Configuration, float]]
+"""Model to what was measured of it on a device kind: p50 in ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +51,7 @@ class Measured:
 def thread_counts(kind: DeviceKind) -> tuple[int, ...]:
     """Numbers of threads worth trying on a device kind: all its cores, and powers of two below."""
     if kind.gpu is not None:
-        return (kind.cores,)
+        return (max(kind.cores, 1),)
     below = [1 << i for i in range(kind.cores.bit_length()) if 1 << i < kind.cores]
     return (kind.cores, *reversed(below))
 
@@ -60,126 +65,58 @@ def with_threads(variant: Variant, threads: int) -> Variant:
     )
 
 
-class Bench:
-    """Where variants of a task are measured on one device kind. Use as a context manager.
+def history_of(catalog: CatalogSnapshot, kind: DeviceKind, *, but: str = "") -> History:
+    """What was measured of other models on a device kind: what is known of this machine."""
+    variants = {variant.key: variant for variant in catalog.variants}
+    found: dict[str, dict[Configuration, float]] = {}
+    for profile in catalog.profiles:
+        variant = variants.get((profile.task, profile.variant))
+        measured = profile.source is not ProfileSource.EXACT
+        if variant is None or not measured or profile.device_kind != kind.name:
+            continue
+        if variant.model_version == but:
+            continue
+        threads = int(variant.options.get("threads", kind.cores))
+        known = found.setdefault(f"{variant.task}/{variant.model_version}", {})
+        for point in profile.points:
+            if not point.error:
+                each = Configuration(
+                    kind=kind_of(variant), threads=threads, batch_size=point.batch_size
+                )
+                known[each] = point.p50_ms
+    return found
 
-    Variants stay loaded in processes of their own, a few at a time, so that they can take turns.
-    """
 
-    def __init__(
-        self, task: Task, kind: DeviceKind, data: Path, limits: RegistrationLimits
-    ) -> None:
-        """``data`` is an ``.npz`` with rows for each input, and labels if accuracy is wanted."""
-        self.task = task
-        self.kind = kind
-        self._data = data
-        self._limits = limits
-        self._open: OrderedDict[VariantName, Probe] = OrderedDict()
-        self._probes: dict[VariantName, Probe] = {}
-        self._memory_mib: dict[VariantName, float] = {}
-        self._energy_j: dict[VariantName, float | None] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        while self._open:
-            self._close(next(iter(self._open)))
-
-    def probe(
-        self, variant: Variant, path: Path, announce: Callable[[str], None] = lambda _: None
-    ) -> Probe:
-        """The variant's probe, loaded; another one may have to make room.
-
-        Raises:
-            InvalidArtifact: it cannot be loaded, or its process ended before.
-        """
-        name = variant.name
-        if name in self._open:
-            self._open.move_to_end(name)
-            return self._open[name]
-        while len(self._open) >= OPEN:
-            self._close(next(iter(self._open)))
-        probe = self._probes.get(name)
-        if probe is None:
-            cores = self.kind.cores
-            probe = self._probes[name] = Probe(
-                load_values(variant, self.task, path),
-                threads=min(int(variant.options.get("threads", cores)), cores),
-                data=self._data,
-                limits=self._limits.measure,
-                memory_mib=self._limits.trial_mib,
-                time_s=self._limits.trial_s,
-                gpu=self.kind.gpu is not None,
-                announce=announce,
-            )
-        probe.__enter__()
-        self._open[name] = probe
-        return probe
-
-    def measure(self, variant: Variant, path: Path) -> Profile:
-        """Its profile at all batch sizes; its process ends.
-
-        Raises:
-            InvalidArtifact: it crashed, hung, took too much memory or failed.
-        """
-        probe = self.probe(variant, path)
-        points = probe.curve()
-        self._energy_j[variant.name] = probe.energy()
-        self.close(variant)
-        return self.profile(variant, points, variant)
-
-    def judge(
-        self, variant: Variant, path: Path, *, keep: Path | None, reference: Path | None
-    ) -> Judgement:
-        """Accuracy on the labelled rows, and agreement with a reference's scores."""
-        return self.probe(variant, path).judge(
-            LABELS, metric=self.task.metric, keep=keep, reference=reference
-        )
-
-    def close(self, variant: Variant) -> None:
-        """End its process; what was sampled stays."""
-        if variant.name in self._open:
-            self._close(variant.name)
-
-    def profile(self, variant: Variant, points: Iterable[LatencyPoint], like: Variant) -> Profile:
-        """A profile of these points; what else it costs is what was seen of ``like``."""
-        points = tuple(points)
-        figures = self._probes[like.name].figures
-        predicted = any(point.error for point in points)
-        return Profile(
-            task=self.task.name,
-            variant=variant.name,
-            device_kind=self.kind.name,
-            points=points,
-            memory_mib=max(figures.memory_mib, self._memory_mib.get(like.name, 0.0)),
-            host_memory_mib=figures.host_memory_mib,
-            load_s=figures.load_s,
-            cold_load_s=figures.cold_load_s,
-            source=ProfileSource.PREDICTED if predicted else ProfileSource.MEASURED,
-            energy_j=self._energy_j.get(like.name),
-            host=host_of(variant),
-            measured_at=now(),
-        )
-
-    def _close(self, name: VariantName) -> None:
-        probe = self._open.pop(name)
-        figures: Figures = probe.figures
-        self._memory_mib[name] = max(self._memory_mib.get(name, 0.0), figures.memory_mib)
-        probe.__exit__()
+def kind_of(variant: Variant) -> str:
+    """``onnx-int8`` of ``cnn-v1-onnx-int8-t1``."""
+    kind = variant.name.removeprefix(f"{variant.model_version}-")
+    threads = variant.options.get("threads")
+    return kind.removesuffix(f"-t{threads}") if threads else kind
 
 
 class Measuring:
-    """Measures all variants that were built of one version, on one device kind, in full."""
+    """Measures all variants that were built of one version, on one device kind."""
 
     def __init__(
-        self, bench: Bench, meter: Meter, folder: Path, *, threads: Sequence[int] | None = None
+        self,
+        bench: Workbench,
+        meter: Meter,
+        folder: Path,
+        *,
+        limits: MeasureLimits,
+        thoroughness: Thoroughness = Thoroughness.AUTO,
+        history: History | None = None,
     ) -> None:
-        """``folder`` is for scores; ``threads`` are the numbers to try, all cores among them."""
+        """``folder`` is for scores; ``history`` is what is known of other models."""
         self._bench = bench
         self._meter = meter
         self._scores = folder / "reference.npy"
-        self._threads = tuple(threads or thread_counts(bench.kind))
+        self._threads = thread_counts(bench.kind)
+        self._limits = limits
+        self._sizes = tuple(s for s in sorted(limits.batch_sizes) if s <= limits.useful_above)
+        self._thoroughness = thoroughness
+        self._history = history
+        self._skipped: list[SkippedVariant] = []
 
     def compare_with(self, reference: BuiltVariant) -> None:
         """Run the evaluation rows through the model itself, to compare others' answers with."""
@@ -197,48 +134,139 @@ class Measuring:
         Raises:
             InvalidArtifact: the model itself, the first of them, failed.
         """
+        self._skipped = []
         known = {variant.name: variant for variant in judged}
+        ready = [one for each in built if (one := self._judged(each, known)) is not None]
+        measured = self._sampled(ready) if self._wants_sampling(ready) else self._in_full(ready)
+        return measured, self._skipped
+
+    # -- accuracy ---------------------------------------------------------------------------------
+
+    def _judged(
+        self, built: BuiltVariant, known: Mapping[VariantName, Variant]
+    ) -> BuiltVariant | None:
+        """The variant with its accuracy, its largest batch timed once; None if it failed."""
+        variant, bench = built.variant, self._bench
+        first = built.kind == REFERENCE
+        self._meter.begin("measure", f"judging {variant.name} on {bench.kind.name}")
+        try:
+            if variant.name in known:
+                variant = known[variant.name]
+            else:
+                judgement = bench.judge(
+                    variant,
+                    built.path,
+                    keep=self._scores if first else None,
+                    reference=None if first else self._scores,
+                )
+                variant = judged(variant, judgement, first=first)
+            bench.probe(variant, built.path).sample(self._sizes[-1])
+        except InvalidArtifact as error:
+            self._failed(built, error)
+            return None
+        return replace(built, variant=variant)
+
+    def _failed(self, built: BuiltVariant, error: InvalidArtifact) -> None:
+        """Go on without a variant. The model itself cannot be missing."""
+        if built.kind == REFERENCE:
+            raise InvalidArtifact(error.message) from error
+        name = built.variant.name
+        reason = error.message.removeprefix(f"{name}: ")
+        self._skipped.append(SkippedVariant(name=name, reason=reason))
+        # It was to be measured yet.
+        self._meter.expect(-1)
+
+    # -- in full ----------------------------------------------------------------------------------
+
+    def _wants_sampling(self, ready: Sequence[BuiltVariant]) -> bool:
+        if self._thoroughness is Thoroughness.AUTO:
+            return sum(self._full_s(one) for one in ready) > FULL_S
+        return self._thoroughness is Thoroughness.SAMPLED
+
+    def _full_s(self, built: BuiltVariant) -> float:
+        """About how long measuring a variant in full takes: a batch's time goes with its rows."""
+        limits = self._limits
+        largest_s = self._bench.samples(built.variant)[self._sizes[-1]].point.p50_ms / 1_000
+        return sum(
+            max(limits.point_s, limits.min_runs * largest_s * share * max(self._threads) / threads)
+            for threads in self._threads
+            for share in (size / self._sizes[-1] for size in self._sizes)
+        )
+
+    def _in_full(self, ready: Sequence[BuiltVariant]) -> list[Measured]:
         measured: list[Measured] = []
-        skipped: list[SkippedVariant] = []
-        for one in built:
+        for one in ready:
             message = f"measuring {one.variant.name} on {self._bench.kind.name}"
             self._meter.begin("measure", message)
             try:
-                measured += self._one(one, known.get(one.variant.name), message)
+                measured += self._one_in_full(one, message)
             except InvalidArtifact as error:
-                if one.kind == REFERENCE:
-                    raise InvalidArtifact(error.message) from error
-                reason = error.message.removeprefix(f"{one.variant.name}: ")
-                skipped.append(SkippedVariant(name=one.variant.name, reason=reason))
-        return measured, skipped
+                self._failed(one, error)
+        return measured
 
-    def _one(self, built: BuiltVariant, known: Variant | None, message: str) -> list[Measured]:
+    def _one_in_full(self, built: BuiltVariant, message: str) -> list[Measured]:
         """A variant, and those with fewer threads that are better at something."""
         bench, path = self._bench, built.path
-        variant = known or self._judged(built, message)
         found: list[Measured] = []
         for threads in self._threads:
-            one = variant if threads == bench.kind.cores else with_threads(variant, threads)
+            one = self._with(built.variant, threads)
             self._meter.say("measure", f"{message}: {threads} threads")
             found.append(Measured(variant=one, path=path, profile=bench.measure(one, path)))
         return undominated(found)
 
-    def _judged(self, built: BuiltVariant, message: str) -> Variant:
-        first = built.kind == REFERENCE
-        self._meter.say("measure", f"{message}: running the evaluation rows")
-        judgement = self._bench.judge(
-            built.variant,
-            built.path,
-            keep=self._scores if first else None,
-            reference=None if first else self._scores,
-        )
-        return judged(built.variant, judgement, first=first)
+    def _with(self, variant: Variant, threads: int) -> Variant:
+        return variant if threads == self._threads[0] else with_threads(variant, threads)
 
+    # -- sampled ----------------------------------------------------------------------------------
 
-def host_of(variant: Variant) -> str:
-    """What a variant is measured on here."""
-    gpu, driver = gpu_and_driver() if variant.gpu else ("", "")
-    return fingerprint(*LIBRARIES.get(variant.runtime, ()), gpu=gpu, driver=driver)
+    def _sampled(self, ready: Sequence[BuiltVariant]) -> list[Measured]:
+        """Measure what says most of the grid, and predict the rest."""
+        by_kind = {one.kind: one for one in ready}
+        space = Space(kinds=tuple(by_kind), threads=self._threads, batch_sizes=self._sizes)
+        search = Search(space, history=self._history)
+        for kind, one in by_kind.items():  # its largest batch was timed when it was judged
+            self._sample(search, space.largest(kind), one)
+        self._meter.expect(search.left - len(ready))
+        while (chosen := search.next()) is not None:
+            one = by_kind[chosen.kind]
+            what = f"{chosen.threads} threads, {chosen.batch_size} rows"
+            self._meter.begin("measure", f"sampling {one.variant.name}: {what}")
+            self._sample(search, chosen, one)
+        self._meter.expect(-search.left)
+        surface = search.surface()
+        measured: list[Measured] = []
+        for one in ready:
+            siblings = [
+                Measured(
+                    variant=variant,
+                    path=one.path,
+                    profile=self._bench.profile(variant, points, one.variant),
+                )
+                for threads in self._threads
+                if (points := self._usable(surface.points(one.kind, threads)))
+                for variant in (self._with(one.variant, threads),)
+            ]
+            measured += undominated(siblings) if siblings else []
+        return measured
+
+    def _sample(self, search: Search, chosen: Configuration, built: BuiltVariant) -> None:
+        """Measure one configuration and tell the search, or that there is nothing to measure."""
+        variant = self._with(built.variant, chosen.threads)
+        try:
+            point = self._bench.sample(variant, built.path, chosen.batch_size)
+        except InvalidArtifact as error:
+            if chosen.threads == self._threads[0]:
+                self._failed(built, error)
+                search.leave_out(chosen.kind)
+            else:
+                search.leave_out(chosen.kind, chosen.threads)
+        else:
+            search.tell(chosen, point)
+
+    def _usable(self, points: tuple[LatencyPoint, ...]) -> tuple[LatencyPoint, ...]:
+        """Without batches that are too slow; one row always is profiled."""
+        limit_ms = 1_000 * self._limits.slowest_batch_s
+        return tuple(p for i, p in enumerate(points) if not i or p.p50_ms <= limit_ms)
 
 
 def judged(variant: Variant, judgement: Judgement, *, first: bool) -> Variant:
@@ -262,22 +290,3 @@ def undominated(siblings: list[Measured]) -> list[Measured]:
         for one in siblings
         if one is siblings[0] or (one.profile.device_kind, one.variant.name) not in beaten
     ]
-
-
-def load_values(variant: Variant, task: Task, path: Path) -> dict[str, Any]:
-    """What ``profiler.child.load_spec`` reads."""
-    return {
-        "task": task.name,
-        "variant": variant.name,
-        "runtime": variant.runtime,
-        "artifact": variant.artifact,
-        "path": str(path),
-        "inputs": [asdict(spec) for spec in task.inputs],
-        "outputs": [asdict(spec) for spec in task.outputs],
-        "options": list(variant.options.items()),
-    }
-
-
-def now() -> str:
-    """This moment in UTC, as the catalog writes it."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

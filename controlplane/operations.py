@@ -37,7 +37,17 @@ _KEPT_BYTES = 1024 * 1024
 
 ROWS = ("evaluation", "calibration", "training")
 """Files of rows."""
-FIELDS = ("labels", "stage", "metric", "latency_ms", "accuracy", "cost", "prefer", "variants")
+FIELDS = (
+    "labels",
+    "stage",
+    "metric",
+    "latency_ms",
+    "accuracy",
+    "cost",
+    "prefer",
+    "variants",
+    "measure",
+)
 """Optional fields of the form, each an option of the same name."""
 
 

@@ -5,13 +5,14 @@ folder that is given.
 """
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from controlplane.building import Building, BuiltVariant, Sources, kinds_to_build
-from controlplane.measuring import Bench, Measured, Measuring
+from controlplane.measuring import STEPS_PER_KIND, History, Measured, Measuring
 from controlplane.meter import Meter
 from controlplane.registration_types import (
     Prepared,
@@ -19,6 +20,7 @@ from controlplane.registration_types import (
     RegistrationRequest,
     SkippedVariant,
 )
+from controlplane.workbench import Workbench
 from profiler.accuracy import METRICS
 from profiler.child import tensor_specs
 from profiler.evaluation import LabelledRows, read_rows, split_for_calibration
@@ -28,6 +30,7 @@ from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.onnx_check import OnnxInfo, check_signature, describe
 from variants.types import (
     DeviceKind,
+    DeviceKindName,
     Digest,
     ModelVersion,
     Registration,
@@ -36,7 +39,7 @@ from variants.types import (
     TaskName,
 )
 
-STEPS_EXPECTED = 4
+STEPS_EXPECTED = 6
 """Builds and measurements that are expected of a version before it is known what can be built."""
 
 
@@ -52,11 +55,13 @@ class Preparation:
         *,
         teacher: Path | None = None,
         built: frozenset[str] = frozenset(),
+        history: Mapping[DeviceKindName, History] | None = None,
     ) -> None:
         """
         Args:
             teacher: a model of the task that others may learn from, as ONNX.
             built: names of variants that there are already.
+            history: what was measured of other models, by device kind.
         """
         self._request = request
         self._kinds = device_kinds
@@ -64,6 +69,7 @@ class Preparation:
         self._limits = limits
         self._teacher = teacher
         self._there = built
+        self._history = history or {}
 
     def prepare(
         self, version: ModelVersion, source: Path, known: Task | None, folder: Path
@@ -148,7 +154,7 @@ class Preparation:
         chosen, left_out = kinds_to_build(self._request.kinds, sources.has, gpu=gpu)
         there = self._there
         chosen = [k for k in chosen if variant_name(version.model, version.version, k) not in there]
-        self._meter.expect(len(chosen) * (1 + len(self._kinds)) - STEPS_EXPECTED)
+        self._meter.expect(len(chosen) * (1 + STEPS_PER_KIND * len(self._kinds)) - STEPS_EXPECTED)
         skipped = [
             SkippedVariant(name=variant_name(version.model, version.version, kind), reason=reason)
             for kind, reason in left_out
@@ -212,8 +218,15 @@ class Preparation:
         skipped: dict[str, SkippedVariant] = {}
         for kind in self._kinds:
             fitting = [one for one in built if make_builder(one.kind).gpu == (kind.gpu is not None)]
-            with Bench(task, kind, data, self._limits) as bench:
-                measuring = Measuring(bench, self._meter, data.parent)
+            with Workbench(task, kind, data, self._limits) as bench:
+                measuring = Measuring(
+                    bench,
+                    self._meter,
+                    data.parent,
+                    limits=self._limits.measure,
+                    thoroughness=self._request.measure,
+                    history=self._history.get(kind.name),
+                )
                 if known is not None:
                     measuring.compare_with(known)
                 found, failed = measuring.measure(fitting, [one.variant for one in measured])

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from controlplane.frontier import find_task
-from controlplane.measuring import Bench, host_of
 from controlplane.meter import Meter
 from controlplane.registration_types import Progress, RegistrationLimits
+from controlplane.workbench import Workbench, host_of
 from profiler.host import is_stale
 from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog
@@ -190,7 +190,7 @@ def measure_wanted(
             meter.begin("measure", f"measuring {variant.name} on {kind.name}")
             path = store.path(variant.artifact)
             try:
-                with Bench(task, kind, data, limits or RegistrationLimits()) as bench:
+                with Workbench(task, kind, data, limits or RegistrationLimits()) as bench:
                     profile = bench.measure(variant, path)
             except InvalidArtifact as error:
                 failures.append(error.message)

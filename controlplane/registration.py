@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from controlplane.building import REFERENCE, digest_of
-from controlplane.measuring import now
+from controlplane.measuring import history_of
 from controlplane.meter import Meter
 from controlplane.preparation import STEPS_EXPECTED, Preparation
 from controlplane.registration_types import (
@@ -24,6 +24,7 @@ from controlplane.registration_types import (
     RegistrationResult,
     SkippedVariant,
 )
+from controlplane.workbench import now
 from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog
 from variants.errors import Conflict, InvalidInput, NotFound, StateUnavailable
@@ -89,7 +90,12 @@ def register(
     new, unchanged = _sort_out(files, digests, snapshot, task_name)
     meter = Meter(progress, total=len(new) * (2 + STEPS_EXPECTED))
     preparation = Preparation(
-        request, kinds, meter, limits, teacher=teacher_of(task_name, snapshot, store)
+        request,
+        kinds,
+        meter,
+        limits,
+        teacher=teacher_of(task_name, snapshot, store),
+        history={kind.name: history_of(snapshot, kind) for kind in kinds},
     )
     task = next((task for task in snapshot.tasks if task.name == task_name), None)
     prepared: list[Prepared] = []

@@ -1,10 +1,21 @@
 """What a registration takes and gives."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from profiler.measure import MeasureLimits
 from variants.types import ModelVersion, Profile, Registration, Slo, Stage, Task, Variant
+
+
+class Thoroughness(StrEnum):
+    """How much of a model's grid of kinds, threads and batch sizes is measured."""
+
+    AUTO = "auto"
+    """All of it if that is quick, else a part."""
+    FULL = "full"
+    SAMPLED = "sampled"
+    """A fifth at most; the rest is predicted, and says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +31,7 @@ class RegistrationRequest:
     """An ``.npz`` with one array per input and integer ``labels``."""
     kinds: tuple[str, ...] | None = None
     """Kinds of variants to build besides the model itself; else all that can be built here."""
+    measure: Thoroughness = Thoroughness.AUTO
     training: Path | None = None
     """Rows that the model was trained on, with labels: for pruning and distillation."""
     calibration: Path | None = None

@@ -16,6 +16,7 @@ from controlplane.cli.progress import (
     termination_as_interrupt,
 )
 from controlplane.cli.register import parse_kinds, result_body, result_table
+from controlplane.registration_types import Thoroughness
 from variants.errors import Conflict
 
 
@@ -55,6 +56,12 @@ def build(
             help="Kinds to build: 'onnx-int8,openvino-bf16'; else all that can be built here.",
         ),
     ] = None,
+    measure: Annotated[
+        Thoroughness,
+        typer.Option(
+            help="Measure all of the grid, or a fifth and predict the rest; else as time allows."
+        ),
+    ] = Thoroughness.AUTO,
     output: OutputOption = Output.TABLE,
     progress: ProgressOption = ProgressStyle.AUTO,
 ) -> None:
@@ -81,6 +88,7 @@ def build(
         calibration=calibration,
         training=training,
         kinds=None if kinds is None else parse_kinds(kinds),
+        measure=measure,
     )
     began = time.monotonic()
     try:

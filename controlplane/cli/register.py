@@ -18,6 +18,7 @@ from controlplane.cli.progress import (
     shown,
     termination_as_interrupt,
 )
+from controlplane.registration_types import Thoroughness
 from variants.errors import InvalidInput
 from variants.types import DEFAULT_LATENCY_MS, Prefer, Slo, Stage
 
@@ -69,6 +70,12 @@ def register(
             help="Kinds to build: 'onnx-int8,openvino-bf16'; else all that can be built here.",
         ),
     ] = None,
+    measure: Annotated[
+        Thoroughness,
+        typer.Option(
+            help="Measure all of the grid, or a fifth and predict the rest; else as time allows."
+        ),
+    ] = Thoroughness.AUTO,
     labels: Annotated[
         str | None,
         typer.Option(
@@ -144,6 +151,7 @@ def register(
         calibration=calibration,
         training=training,
         kinds=None if kinds is None else parse_kinds(kinds),
+        measure=measure,
         labels=None if labels is None else parse_labels(labels),
         model=model,
         metric=metric,

@@ -1,5 +1,6 @@
 """Registering: what a good model leaves in catalog and store."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from controlplane.registration import (
     RegistrationResult,
     register,
 )
+from controlplane.registration_types import Thoroughness
 from profiler.measure import MeasureLimits
 from tests import onnx_models as models
 from variants.catalog import Catalog
@@ -23,6 +25,7 @@ from variants.store import FileArtifactStore
 from variants.types import (
     DeviceKind,
     DeviceKindName,
+    ProfileSource,
     Registration,
     Slo,
     Stage,
@@ -112,6 +115,24 @@ def test_a_model_becomes_two_measured_variants(house: House) -> None:
         assert "onnxruntime" in profile.host
     assert snapshot.device_kinds == (CPU,)
     assert result.skipped == ()
+
+
+def test_a_sampled_family_says_what_was_predicted_and_how_surely(house: House) -> None:
+    limits = replace(QUICK, measure=replace(QUICK.measure, batch_sizes=(1, 2, 4, 8, 16, 32)))
+    house.register(kinds=("onnx-int8", "onnx-fp16"), measure=Thoroughness.SAMPLED, limits=limits)
+    snapshot = house.catalog.snapshot()
+    assert len(snapshot.profiles) == len(snapshot.variants) == 3
+    points = [point for profile in snapshot.profiles for point in profile.points]
+    assert len(points) == 18
+    measured = [point for point in points if not point.error]
+    assert len(measured) == 3
+    assert {point.batch_size for point in measured} == {32}
+    for profile in snapshot.profiles:
+        assert profile.source is ProfileSource.PREDICTED
+        assert all(0 < p.p50_ms <= p.p95_ms <= p.p99_ms for p in profile.points)
+        assert (profile.memory_mib > 0, profile.load_s > 0) == (True, True)
+    assert all(variant.accuracy_rows == 24 for variant in snapshot.variants)
+    assert house.told[-1].done == house.told[-1].total
 
 
 def test_what_the_catalog_names_is_in_the_store_and_nothing_else_is(house: House) -> None:
