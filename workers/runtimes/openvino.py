@@ -45,8 +45,8 @@ class OpenVinoRuntime:
     def load(self) -> None:
         """Compile the model and run one row of zeros through it."""
         options = Options(self._spec)
-        precision = PRECISIONS[options.choice("precision", PRECISIONS, "fp32")]
-        properties = _properties(precision, options.threads(self._threads))
+        precision = options.choice("precision", PRECISIONS, "fp32")
+        properties = _properties(PRECISIONS[precision], options.threads(self._threads))
         openvino = import_openvino(self._name)
         try:
             # Asked for ONNX: left to guess, it tries the readers of four other formats too.
@@ -56,7 +56,7 @@ class OpenVinoRuntime:
             computes_in = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
         except Exception as error:  # the binding raises RuntimeError, with a page of its insides
             raise RuntimeFailed(f"{self._name} cannot be loaded: {_cause(error)}") from error
-        if computes_in != precision:
+        if computes_in != PRECISIONS[precision]:
             raise RuntimeFailed(f"{self._name} cannot be loaded: this CPU has no {precision}")
         self._inputs = self._indices(compiled.inputs, [t.name for t in self._spec.inputs])
         self._outputs = self._indices(compiled.outputs, [t.name for t in self._spec.outputs])

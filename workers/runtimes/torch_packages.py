@@ -14,6 +14,7 @@ import platform
 import secrets
 import shutil
 import zipfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -30,10 +31,16 @@ _PROGRAM = "program"
 _MANIFEST = "manifest.json"
 
 
-def package(order: Order, folder: Path, *, limit_mib: float = LIMIT_MIB) -> Path:
+def package(
+    order: Order,
+    folder: Path,
+    *,
+    limit_mib: float = LIMIT_MIB,
+    make: Callable[[Order], bytes] = compile_apart,
+) -> Path:
     """The folder of a compiled program, compiled now if it has never been.
 
-    ``folder`` is where they are kept, so much of them.
+    ``folder`` is where they are kept, so much of them; ``make`` is what compiles.
 
     Raises:
         RuntimeFailed: it cannot be compiled, or nothing can be kept there.
@@ -49,7 +56,7 @@ def package(order: Order, folder: Path, *, limit_mib: float = LIMIT_MIB) -> Path
             shutil.rmtree(own, ignore_errors=True)
             own.mkdir(mode=0o700)
             fresh = own / f".{secrets.token_hex(8)}"
-            unpack(compile_apart(order), fresh)
+            unpack(make(order), fresh)
             fresh.rename(program)
             _prune(folder, own, limit_mib)
         return program
