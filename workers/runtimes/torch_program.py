@@ -156,13 +156,14 @@ def _program(members: _Members, dtype: Any, device: str) -> Program:
 
 
 class _Weights:
-    """Parameters, buffers and constants by name. Tensors that share a storage still do."""
+    """Parameters, buffers and constants by name; those that are tied stay tied."""
 
     def __init__(self, members: _Members, dtype: Any, device: str) -> None:
         self._members = members
         self._dtype = dtype
         self._device = device
         self._storages: dict[str, Any] = {}
+        self._made: dict[tuple[Any, ...], Any] = {}
         self._configs = {
             folder: members.json(f"data/{folder}/model_{folder}_config.json")["config"]
             for folder in ("weights", "constants")
@@ -185,14 +186,18 @@ class _Weights:
         sizes, strides, (offset,) = (
             _ints(part) for part in (meta["sizes"], meta["strides"], [meta["storage_offset"]])
         )
-        storage = self._storage(f"data/{folder}/{entry['path_name']}")
+        path = f"data/{folder}/{entry['path_name']}"
+        what = (path, meta["dtype"], *sizes, None, *strides, offset)
+        if what in self._made:
+            return self._made[what]
         try:
-            flat = storage.view(getattr(torch, DTYPES[meta["dtype"]]))
+            flat = self._storage(path).view(getattr(torch, DTYPES[meta["dtype"]]))
             tensor = torch.as_strided(flat, sizes, strides, offset)
         except RuntimeError as error:
             raise RuntimeFailed(f"the archive's {name} lies outside of its bytes") from error
         casts = self._dtype is not None and tensor.dtype.is_floating_point
-        return tensor.to(self._device, self._dtype if casts else tensor.dtype)
+        found = tensor.to(self._device, self._dtype if casts else tensor.dtype)
+        return self._made.setdefault(what, found)
 
     def _storage(self, path: str) -> Any:
         if path not in self._storages:

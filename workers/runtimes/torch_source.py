@@ -110,6 +110,8 @@ class Source:
         made = self._step(target, positional, keywords)
         if schema := getattr(target, "_schema", None):
             self._follow(made, schema, positional, keywords)
+            if self._dtype is not None and _makes_a_tensor(schema):
+                made = self._step(self._cast, [made], {})
         self._keep(made, node["outputs"])
 
     def function(self, results: Sequence[str]) -> Callable[..., tuple[Any, ...]]:
@@ -131,10 +133,9 @@ class Source:
     def _step(self, target: Any, positional: list[Any], keywords: Mapping[str, Any]) -> Name:
         made, called = Name(f"v{len(self._steps)}"), f"f{len(self._steps)}"
         self._globals[called] = target
-        written = [repr(value) for value in positional]
-        written += [f"{name}={value!r}" for name, value in keywords.items() if name.isidentifier()]
+        written = "".join(f"{value!r}, " for value in positional)
         reads = [*_names(positional), *_names(list(keywords.values()))]
-        self._steps.append((made, f"{made} = {called}({', '.join(written)})", reads))
+        self._steps.append((made, f"{made} = {called}({written}**{dict(keywords)!r})", reads))
         return made
 
     def _follow(
@@ -211,6 +212,9 @@ class Source:
             return self._values[value]
         return float(value) if kind == "as_float" else value
 
+    def _cast(self, made: Any) -> Any:
+        return made.to(self._dtype) if made.is_floating_point() else made
+
     def _type(self, dtype: Any) -> Any:
         return self._dtype if self._dtype is not None and dtype.is_floating_point else dtype
 
@@ -238,6 +242,12 @@ def _operator(target: str) -> Any:
     if not isinstance(found, torch._ops.OpOverload) or not found._schema.returns:
         raise RuntimeFailed(f"this PyTorch has no operator {target}")
     return found
+
+
+def _makes_a_tensor(schema: Any) -> bool:
+    """Whether an operator makes one of nothing: in torch's usual type, unless it is told one."""
+    of_tensors = any("Tensor" in str(argument.type) for argument in schema.arguments)
+    return not of_tensors and str(schema.returns[0].type) == "Tensor"
 
 
 def _torch(name: str) -> Any:
