@@ -6,23 +6,16 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-from tests.services import missing
-from variants.errors import RuntimeFailed
-from workers.runtimes.torch_program import Program, read_declared, read_program
-
-if find_spec("torch") is None:  # before a class is made of one of its own
-    missing("torch")
-
 import torch
 from torch import nn
+
+from variants.errors import RuntimeFailed
+from workers.runtimes.torch_program import Program, read_declared, read_program
 
 
 class Attention(nn.Module):  # type: ignore[misc]
@@ -110,8 +103,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def saved(folder: Path) -> Callable[[type[Any]], tuple[Any, Path]]:
     """A module, and the archive that torch writes of it."""
 
-    @cache
+    made_of: dict[type[Any], tuple[Any, Path]] = {}
+
     def save(kind: type[Any]) -> tuple[Any, Path]:
+        if kind in made_of:
+            return made_of[kind]
         torch.manual_seed(0)
         made = kind().eval()
         batch, path = torch.export.Dim("batch"), folder / f"{kind.__name__}.pt2"
@@ -121,7 +117,7 @@ def saved(folder: Path) -> Callable[[type[Any]], tuple[Any, Path]]:
                 made, rows(kind, 3), dynamic_shapes=tuple({0: batch} for _ in kind.takes)
             )
         torch.export.save(program, path)
-        return made, path
+        return made_of.setdefault(kind, (made, path))
 
     return save
 

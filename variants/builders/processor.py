@@ -14,13 +14,15 @@ _COMPUTES: dict[Precision, dict[str, tuple[str, ...]]] = {
 """Instructions by kind of machine, as Linux calls them; any of them will do."""
 
 
-def missing_arithmetic(precision: Precision, cpuinfo: Path = CPUINFO) -> str | None:
+def missing_arithmetic(
+    precision: Precision, cpuinfo: Path = CPUINFO, machine: str = platform.machine()
+) -> str | None:
     """Why a precision is of no use on this processor, or None where it is.
 
     Back ends run 16-bit variants on every processor: where it has no such instructions, they
     convert to fp32 around each operator and are slower than fp32 itself.
     """
-    wanted = _COMPUTES.get(precision, {}).get(platform.machine(), ())
+    wanted = _COMPUTES.get(precision, {}).get(machine, ())
     if precision not in _COMPUTES or set(wanted) & _flags(cpuinfo):
         return None
     named = " or ".join(wanted) or precision.value
