@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from variants.builders import Built, Material, Needs
 from variants.builders.activations import row_count
 from variants.builders.compression import graph as graphs
-from variants.builders.compression.scores import answers, lessons, scores_output
+from variants.builders.compression.scores import lessons, scores_output, trial
 from variants.builders.pruning import NO_TORCH
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
@@ -61,14 +61,14 @@ class OnnxDistilled:
 
 def _compare(model: Any, taught: Any, material: Material) -> None:
     """Refuse what costs the same as the model and answers worse."""
-    rows, labels = material.calibration, material.calibration_labels
-    if not row_count(rows) or labels is None:
+    held = trial(model, material.calibration, material.calibration_labels)
+    if held is None or material.calibration_labels is None:
         return
-    before, after = (int((answers(one, rows) == labels).sum()) for one in (model, taught))
+    before, after = held.right(model), held.right(taught)
     if after < before:
         raise VariantNotBuilt(
-            f"taught, it answers fewer calibration rows rightly, {after} of {len(labels)} "
-            f"instead of {before}"
+            f"taught, it answers {after:.1%} of the calibration rows rightly, "
+            f"and {before:.1%} as it was"
         )
 
 

@@ -6,13 +6,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
-
-from variants.builders import Built, Material, Needs, Rows
-from variants.builders.activations import row_count, spread
+from variants.builders import Built, Material, Needs
+from variants.builders.activations import row_count
 from variants.builders.compression import graph as graphs
 from variants.builders.compression.factors import Layer, layers, split
-from variants.builders.compression.scores import answers, lessons
+from variants.builders.compression.scores import Trial, lessons, trial
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
 
@@ -23,10 +21,6 @@ ENERGIES = (0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 """Shares of the layers' outputs that are kept, tried from the smallest."""
 BLIND_ENERGY = 0.99
 """Kept where there are no rows to try on."""
-ROWS = 512
-"""At most so many are run, evenly spread,"""
-WORK = 4e10
-"""and at most so many multiply-adds for each try, but 32 rows in any case."""
 LEAST_SHARE = 0.25
 """Of a layer's multiply-adds: what saves less is not split."""
 LEAST_WORK = 16_000
@@ -70,11 +64,12 @@ class OnnxLowRank:
     def build(self, material: Material, target: Path) -> Built:
         model = graphs.read(material.source)
         total = sum(graphs.multiply_adds(model).values())
-        rows, labels = _trial(material, total)
-        found = layers(model, rows)
+        held = trial(model, material.calibration, material.calibration_labels)
+        held = held or trial(model, material.training, material.training_labels)
+        found = layers(model, held.rows if held else {})
         tuned = bool(row_count(material.training)) and find_spec("torch") is not None
         loss = self.loss_before_tuning if tuned else self.loss
-        ranks = least_ranks(model, found, rows, labels, loss=loss)
+        ranks = least_ranks(model, found, held, loss=loss)
         saved = sum(layer.saved(ranks[layer.output]) for layer in found if layer.output in ranks)
         if saved < LEAST_SAVED * total:
             raise VariantNotBuilt(
@@ -111,32 +106,20 @@ def worthwhile(found: Sequence[Layer], energy: float) -> dict[str, int]:
 
 
 def least_ranks(
-    model: Any, found: Sequence[Layer], rows: Rows, labels: NDArray[Any] | None, *, loss: float
+    model: Any, found: Sequence[Layer], held: Trial | None, *, loss: float
 ) -> dict[str, int]:
     """Layer to rank, at the least energy that loses at most the share ``loss`` of the answers."""
-    if not row_count(rows):
+    if held is None:
         return worthwhile(found, BLIND_ENERGY)
-    own = answers(model, rows)
-    truth = own if labels is None else labels
-    enough = (own == truth).mean() - loss
+    enough = held.right(model) - loss
 
     def suffices(energy: float) -> bool:
         ranks = worthwhile(found, energy)
-        return not ranks or (answers(split(model, ranks, found), rows) == truth).mean() >= enough
+        return not ranks or held.right(split(model, ranks, found)) >= enough
 
     # More energy never answers worse, but for chance: halving finds the least in three tries.
     place = bisect_left(ENERGIES, True, key=suffices)
     return worthwhile(found, ENERGIES[place]) if place < len(ENERGIES) else {}
-
-
-def _trial(material: Material, work: int) -> tuple[Rows, NDArray[Any] | None]:
-    """Rows to analyse and to try on, and their labels, if known."""
-    rows, labels = material.calibration, material.calibration_labels
-    if not row_count(rows):
-        rows, labels = material.training, material.training_labels
-    most = int(min(ROWS, max(32, WORK / max(1, work))))
-    rows, chosen = spread(rows, most)
-    return rows, None if labels is None else labels[chosen]
 
 
 def _note(ranks: Mapping[str, int], saved: float) -> str:

@@ -24,6 +24,7 @@ from tests.variants.compression.nets import (
 from variants.builders import Material, make_builder
 from variants.builders.compression.factors import layers, split
 from variants.builders.compression.graph import initialisers, multiply_adds
+from variants.builders.compression.scores import trial
 from variants.builders.lowrank import OnnxLowRank, least_ranks, worthwhile
 from variants.errors import VariantNotBuilt
 from variants.onnx_check import check_model
@@ -140,7 +141,7 @@ def test_tuning_wins_back_what_was_lost(tmp_path: Path) -> None:
     source, target = save(whole, tmp_path / "net.onnx"), tmp_path / "low.onnx"
     given, labels = digits("train")
     found = layers(whole, given)
-    ranks = least_ranks(whole, found, given, labels, loss=0.3)
+    ranks = least_ranks(whole, found, trial(whole, given, labels), loss=0.3)
     untuned = right(split(whole, ranks, found), "train")
 
     OnnxLowRank(loss_before_tuning=0.3).build(

@@ -34,15 +34,20 @@ from variants.onnx_check import check_model
 
 @cache
 def convolutional() -> Any:
-    return trained(residual(), epochs=6)
+    return trained(residual(), epochs=5)
 
 
-def material(source: Path, *, rows: int | None = None, labelled: bool = True) -> Material:
+def material(
+    source: Path, *, rows: int | None = None, labelled: bool = True, held: bool = False
+) -> Material:
     given, labels = digits("train")
+    calibration, truth = digits("calibration")
     return Material(
         source=source,
         training={"pixels": given["pixels"][:rows]},
         training_labels=labels[:rows] if labelled else None,
+        calibration=calibration if held else {},
+        calibration_labels=truth if held else None,
     )
 
 
@@ -57,11 +62,11 @@ def important(net: Any) -> tuple[Any, Any]:
 def test_half_of_the_work_goes_and_the_accuracy_stays(tmp_path: Path) -> None:
     source, target = save(convolutional(), tmp_path / "net.onnx"), tmp_path / "pruned.onnx"
 
-    built = OnnxPruned(rounds=2).build(material(source), target)
+    built = OnnxPruned(goals=(0.5,)).build(material(source), target)
 
     pruned = onnx.load(target)
     left = sum(multiply_adds(pruned).values()) / sum(multiply_adds(convolutional()).values())
-    assert 0.4 < left < 0.6
+    assert 0.35 < left < 0.65
     assert built.note == f"{1 - left:.0%} of the multiply-adds removed"
     assert parameters(pruned) < parameters(convolutional())
     assert right(pruned) >= right(convolutional()) - 0.02
@@ -72,7 +77,7 @@ def test_half_of_the_work_goes_and_the_accuracy_stays(tmp_path: Path) -> None:
 def test_ways_around_are_as_wide_as_what_they_go_around(tmp_path: Path) -> None:
     source, target = save(convolutional(), tmp_path / "net.onnx"), tmp_path / "pruned.onnx"
 
-    OnnxPruned(remove=0.75, rounds=1, fine_tune=nothing).build(material(source, rows=64), target)
+    OnnxPruned(goals=(0.75,), fine_tune=nothing).build(material(source, rows=64), target)
 
     first, inner, around, behind, head = sizes(onnx.load(target))
     assert first[0] == around[0] == inner[1] == behind[1] < 16
@@ -83,7 +88,7 @@ def test_ways_around_are_as_wide_as_what_they_go_around(tmp_path: Path) -> None:
 def test_without_labels_the_model_teaches_itself(tmp_path: Path) -> None:
     source, target = save(convolutional(), tmp_path / "net.onnx"), tmp_path / "pruned.onnx"
 
-    OnnxPruned(rounds=1).build(material(source, labelled=False), target)
+    OnnxPruned(goals=(0.5,)).build(material(source, labelled=False), target)
 
     assert right(onnx.load(target)) >= right(convolutional()) - 0.03
 
@@ -92,7 +97,7 @@ def test_the_same_build_gives_the_same_bytes(tmp_path: Path) -> None:
     source = save(convolutional(), tmp_path / "net.onnx")
     tune = Tuning(epochs=1)
     for name in ("one.onnx", "two.onnx"):
-        OnnxPruned(rounds=2, fine_tune=tune).build(material(source, rows=300), tmp_path / name)
+        OnnxPruned(fine_tune=tune).build(material(source, rows=300), tmp_path / name)
 
     assert (tmp_path / "one.onnx").read_bytes() == (tmp_path / "two.onnx").read_bytes()
 
@@ -109,12 +114,29 @@ def test_what_tunes_can_be_chosen(tmp_path: Path) -> None:
         assert targets.taught is not None
         seen.append((parameters(graph.model), len(rows["pixels"]), targets.taught.shape))
 
-    OnnxPruned(rounds=3, fine_tune=note).build(material(source, rows=100), target)
+    OnnxPruned(goals=(0.3, 0.6), fine_tune=note).build(
+        material(source, rows=100, held=True), target
+    )
 
-    numbers, counts, shapes = zip(*seen, strict=True)
-    assert list(numbers) == sorted(set(numbers), reverse=True)
-    assert set(counts) == {100}
-    assert set(shapes) == {(100, 10)}
+    (first, *_), (second, *_) = seen
+    assert parameters(convolutional()) > first > second
+    assert {(count, shape) for _, count, shape in seen} == {(100, (100, 10))}
+
+
+@pytest.mark.parametrize(("loss", "held"), [(1.0, True), (0.0, True), (1.0, False)])
+def test_it_goes_on_only_while_answers_are_not_lost(
+    loss: float, held: bool, tmp_path: Path
+) -> None:
+    """Nothing is tuned, so that every goal loses some; without rows to see that, it stops too."""
+    source, target = save(convolutional(), tmp_path / "net.onnx"), tmp_path / "pruned.onnx"
+
+    OnnxPruned(goals=(0.3, 0.8), loss=loss, fine_tune=nothing).build(
+        material(source, rows=100, held=held), target
+    )
+
+    left = sum(multiply_adds(onnx.load(target)).values())
+    share = left / sum(multiply_adds(convolutional()).values())
+    assert (share < 0.4) == (loss == 1.0 and held)
 
 
 def test_what_nothing_depends_on_leaves_first() -> None:
@@ -228,6 +250,7 @@ def test_labels_have_to_be_classes(labels: Any, sentence: str, tmp_path: Path) -
 
 def test_what_gives_no_scores_cannot_be_pruned(tmp_path: Path) -> None:
     net = Net(64)
-    source = save(net.end(net.op("Sigmoid", net.gemm("pixels", 64, 1)), 1), tmp_path / "net.onnx")
+    score = net.op("Sigmoid", net.gemm(net.op("Relu", net.gemm("pixels", 64, 32)), 32, 1))
+    source = save(net.end(score, 1), tmp_path / "net.onnx")
     with pytest.raises(VariantNotBuilt, match="no output has one score per class"):
         OnnxPruned().build(material(source, rows=50), tmp_path / "pruned.onnx")

@@ -29,6 +29,9 @@ the model and the limit alone, so that the same build gives the same bytes; the 
 runs slower than this."""
 TAUGHT_SHARE = 0.25
 """Of the time for training: for asking a teacher about the rows."""
+TRIAL_ROWS = 512
+TRIAL_WORK = 4e10
+"""At most so many rows are tried on, and multiply-adds done, but 32 rows in any case."""
 TINY = 1e-37
 """The smallest probability whose logarithm is taken: a float32 holds nothing normal below."""
 
@@ -62,6 +65,31 @@ def lessons(
     taught = logits_of(teacher, rows)
     known = taught.argmax(1) if labels is None else labels[chosen]
     return rows, Targets(labels=known, taught=taught)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Rows to count right answers on."""
+
+    rows: Rows
+    truth: Arrays
+
+    def right(self, model: Any) -> float:
+        """Share of the rows that a model answers rightly."""
+        return float((answers(model, self.rows) == self.truth).mean())
+
+
+def trial(model: Any, rows: Rows, labels: Arrays | None) -> Trial | None:
+    """Evenly spread rows, none if there are none; where labels are not known, the model is right.
+
+    Raises:
+        VariantNotBuilt: the model cannot be run, or has no scores.
+    """
+    if not row_count(rows):
+        return None
+    work = max(1, sum(multiply_adds(model).values()))
+    rows, chosen = spread(rows, int(min(TRIAL_ROWS, max(32, TRIAL_WORK / work))))
+    return Trial(rows=rows, truth=answers(model, rows) if labels is None else labels[chosen])
 
 
 def scores_output(model: Any) -> tuple[str, int]:
