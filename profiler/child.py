@@ -29,7 +29,7 @@ from variants.builders import Material, make_builder
 from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
 from variants.onnx_check import OnnxLimits, check_model
 from variants.types import Digest, TaskName, TensorSpec, VariantName
-from workers.runtime import Tensor
+from workers.runtime import BACK_ENDS, Tensor
 from workers.types import LoadSpec
 
 PER_THREAD_MIB = 80
@@ -194,9 +194,13 @@ imported = Imported()
 def import_back_end(runtime: str) -> None:
     """Import what a runtime needs; what is missing, the runtime will name."""
     started = time.perf_counter()
-    for library in LIBRARIES.get(runtime, ())[:1]:
-        with suppress(ImportError, OSError):
-            import_module(library)
+    with suppress(ImportError, OSError):
+        if runtime in BACK_ENDS:
+            module, _, name = BACK_ENDS[runtime].partition(":")
+            getattr(import_module(module), name)()
+        else:
+            for library in LIBRARIES.get(runtime, ())[:1]:
+                import_module(library)
     imported.seconds = time.perf_counter() - started
 
 

@@ -55,6 +55,13 @@ RUNTIMES: dict[str, str] = {
 }
 """Runtime name to ``module:factory``."""
 
+BACK_ENDS: dict[str, str] = {
+    "openvino": "workers.runtimes.openvino:import_openvino",
+    "torch": "workers.runtimes.pytorch:import_torch",
+}
+"""Runtimes whose library must not be imported otherwise than by ``module:function``: one sends
+messages home, the other lets its threads spin."""
+
 
 def make_runtime(spec: LoadSpec, threads: int) -> Runtime:
     """The runtime that a load spec asks for.

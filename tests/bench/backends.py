@@ -39,7 +39,7 @@ REFERENCE = "onnx-fp32"
 
 def digits_cnn(folder: Path) -> tuple[Material, TensorSpec, TensorSpec]:
     """The program and the ONNX of one module."""
-    torch = import_torch("exporting")  # as a worker does: its threads sleep while they wait
+    torch = import_torch()  # as a worker does: its threads sleep while they wait
 
     from controlplane.client.exporting import export
     from variants.zoo import digits_models

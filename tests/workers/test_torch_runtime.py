@@ -211,5 +211,5 @@ def test_an_option_that_it_does_not_know_is_refused(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_without_a_gpu_a_variant_for_one_is_refused(archive: Callable[..., Path]) -> None:
     path = archive(InPlace(), [X], [Y])
-    with pytest.raises(RuntimeFailed, match="task/v needs a GPU, and PyTorch finds none here"):
+    with pytest.raises(RuntimeFailed, match="task/v cannot be loaded: it needs a GPU, and"):
         loaded(spec(path, [X], [Y], provider="cuda"))

@@ -47,8 +47,8 @@ class OpenVinoRuntime:
         options = Options(self._spec)
         precision = options.choice("precision", PRECISIONS, "fp32")
         properties = _properties(PRECISIONS[precision], options.threads(self._threads))
-        openvino = import_openvino(self._name)
         try:
+            openvino = import_openvino()
             # Asked for ONNX: left to guess, it tries the readers of four other formats too.
             reader = openvino.frontend.FrontEndManager().load_by_framework("onnx")
             model = reader.convert(reader.load(self._spec.path))
@@ -109,21 +109,15 @@ class OpenVinoRuntime:
         return [found[name] for name in names]
 
 
-def import_openvino(name: str) -> Any:
+def import_openvino() -> Any:
     """The ``openvino`` package, without what it does when it is imported.
 
     Importing it imports its conversion tools, which fork the process and post an event to Google
     Analytics from there, unless the user once opted out. The package has a stand-in for where
     ``openvino_telemetry`` is not installed, so we say that it is not.
-
-    Raises:
-        RuntimeFailed: it is not installed.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-    try:
-        return import_module("openvino")  # it has no types
-    except ImportError as error:
-        raise RuntimeFailed(f"{name} needs OpenVINO, which is not installed: {error}") from error
+    return import_module("openvino")  # it has no types
 
 
 def _properties(precision: str, threads: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,11 @@ class TorchRuntime:
         precision = PRECISIONS[options.choice("precision", PRECISIONS, "fp32")]
         self._threads = options.threads(self._given_threads)
         self._device = options.choice("provider", ("cpu", "cuda"), "cpu")
-        self._torch = import_torch(self._name)
-        self._torch.set_num_threads(self._threads)
-        if self._device == "cuda":
-            self._prepare_gpu()
         try:
+            self._torch = import_torch()
+            self._torch.set_num_threads(self._threads)
+            if self._device == "cuda":
+                self._prepare_gpu()
             self._call = self._prepared(options, precision)
             self._first_run()
         except RuntimeFailed as error:
@@ -156,7 +157,7 @@ class TorchRuntime:
     def _prepare_gpu(self) -> None:
         torch = self._torch
         if not torch.cuda.is_available():
-            raise RuntimeFailed(f"{self._name} needs a GPU, and PyTorch finds none here")
+            raise RuntimeFailed("it needs a GPU, and PyTorch finds none here")
         # Else convolutions round fp32 to 10 bits of mantissa, and fp32 would not mean fp32.
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cuda.matmul.allow_tf32 = False
@@ -178,22 +179,15 @@ class TorchRuntime:
         return copy
 
 
-def import_torch(name: str) -> Any:
+def import_torch() -> Any:
     """The ``torch`` package, its threads told to sleep while they wait.
 
     Its OpenMP library lets them spin for milliseconds after each operator: with two threads on two
     shared cores that took 34 to 50 ms of processor time for a batch that needs 4. It reads the
     variable once, when it is loaded.
-
-    Raises:
-        RuntimeFailed: it is not installed.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    try:
-        import torch
-    except ImportError as error:
-        raise RuntimeFailed(f"{name} needs PyTorch, which is not installed: {error}") from error
-    return torch
+    return import_module("torch")
 
 
 def _positions(names: Sequence[str], among: Sequence[str]) -> list[int]:
