@@ -1,0 +1,182 @@
+"""Which configurations of a model to measure next, until what is left can be predicted.
+
+Ask and tell: the caller measures what ``next`` names, ``tell`` s what came out, and stops when it
+likes; ``surface`` answers for every configuration at any time.
+
+First every kind once, at its largest batch on all threads. Then two aims take turns. One is the
+best choice for each latency SLO: the expected improvement of the throughput over the best measured
+configuration that fits, summed over the SLOs, which weighs what is likely against what would be
+gained (Jones, Schonlau and Welch, *Efficient Global Optimization*, 1998, with the SLO as constraint
+as in CherryPick, NSDI 2017, and Morphling, SoCC 2021). The other is a prediction that holds
+everywhere: the measurement that takes most variance off all others (A-optimal design).
+"""
+
+from collections.abc import Mapping
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profiler.costmodel import CostModel, Prediction
+from profiler.space import Configuration, Space
+from profiler.surface import Surface, Tails, surface, throughput
+from variants.types import LatencyPoint
+
+Array = NDArray[np.float64]
+
+SHARE = 0.2
+"""Of the space, that is measured at most."""
+SLOS_MS = (2.0, 5.0, 10.0, 50.0, 200.0)
+WORTH = 0.01
+"""Expected improvement of an SLO's throughput that a measurement is worth."""
+SURE = 0.06
+"""The 90th percentile of the errors at which measuring more is not worth it."""
+
+
+class Search:
+    """One model's space on one device kind.
+
+    ``history`` has what was measured of other models on the same machine, p50 in ms, by model: with
+    it, less is left to find out.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        share: float = SHARE,
+        slos_ms: tuple[float, ...] = SLOS_MS,
+        history: Mapping[str, Mapping[Configuration, float]] | None = None,
+    ) -> None:
+        self._space = space
+        self._share = share
+        self._slos_ms = slos_ms
+        self._model = CostModel(space.configurations, history)
+        self._told: dict[Configuration, LatencyPoint] = {}
+        self._left_out: set[Configuration] = set()
+        self._prediction: Prediction | None = None
+
+    @property
+    def left(self) -> int:
+        """Measurements that may still be made; fewer are if all is clear before."""
+        usable = len(self._space) - len(self._left_out)
+        return max(0, int(self._share * usable + 1e-9) - len(self._told))
+
+    @property
+    def measured(self) -> Mapping[Configuration, LatencyPoint]:
+        """What was told so far."""
+        return dict(self._told)
+
+    def next(self) -> Configuration | None:
+        """What to measure now; None when enough is known or the share is used up."""
+        if not self.left:
+            return None
+        return self._first() or self._chosen()
+
+    def tell(self, configuration: Configuration, point: LatencyPoint) -> None:
+        """What a measurement found, asked for or not.
+
+        Raises:
+            ValueError: it is no point of the space.
+        """
+        if configuration not in self._space.configurations:
+            raise ValueError(f"{configuration} is not in the space")
+        self._told[configuration] = point
+        self._prediction = None
+
+    def leave_out(self, kind: str, threads: int | None = None, above: int = 0) -> None:
+        """A kind fails, or it does with that many threads, or is too slow for batches ``above``."""
+        self._left_out |= {
+            each
+            for each in self._space.configurations
+            if each.kind == kind and threads in (None, each.threads) and each.batch_size > above
+        }
+
+    def surface(self) -> Surface:
+        """Everything, as far as it is known now.
+
+        Raises:
+            ValueError: nothing was measured yet.
+        """
+        if not self._told:
+            raise ValueError("nothing was measured, so nothing can be said")
+        return surface(self._predicted(), self._told, self._left_out)
+
+    def _open(self) -> NDArray[np.bool_]:
+        return np.array(
+            [
+                each not in self._told and each not in self._left_out
+                for each in self._space.configurations
+            ]
+        )
+
+    def _predicted(self) -> Prediction:
+        if self._prediction is None:
+            seen = {each: point.p50_ms for each, point in self._told.items()}
+            self._prediction = self._model.predict(seen)
+        return self._prediction
+
+    def _first(self) -> Configuration | None:
+        """The next kind of which nothing is known, if there is room for all of them."""
+        touched = {each.kind for each in self._told}
+        untouched = [
+            largest
+            for kind in self._space.kinds
+            if kind not in touched and (largest := self._space.largest(kind)) not in self._left_out
+        ]
+        return untouched[0] if 0 < len(untouched) <= self.left else None
+
+    def _chosen(self) -> Configuration | None:
+        prediction, candidates = self._predicted(), self._open()
+        if not candidates.any():
+            return None
+        gains = np.where(candidates, self._gains(prediction), 0.0)
+        if gains.max() >= WORTH and len(self._told) % 2:
+            return prediction.configurations[int(gains.sum(0).argmax())]
+        if gains.max() < WORTH and np.quantile(prediction.error[candidates], 0.9) <= SURE:
+            return None
+        taken = np.where(candidates, variance_taken(prediction, candidates), -1.0)
+        return prediction.configurations[int(taken.argmax())]
+
+    def _gains(self, prediction: Prediction) -> Array:
+        """Expected relative gain of throughput, ``(slos, configurations)``."""
+        tails = Tails(self._told)
+        tail = np.array([tails.ratios(each.kind)[0] for each in prediction.configurations])
+        rows = np.log([each.batch_size for each in prediction.configurations])
+        gains = []
+        for slo_ms in self._slos_ms:
+            fitting = [throughput(each) for each in self._told.values() if each.p95_ms <= slo_ms]
+            best = max(fitting, default=None)
+            limit = log(slo_ms) - tail
+            gains.append(
+                expected_improvement(prediction.mean, prediction.spread, rows, limit, best)
+            )
+        return np.array(gains)
+
+
+def expected_improvement(
+    mean: Array, sd: Array, log_rows: Array, log_limit: Array, best: float | None
+) -> Array:
+    """Expected relative gain over a throughput, of latencies that are log-normal and limited.
+
+    Of a latency x, the gain is ``rows / (x best) - 1`` where that is positive and x within its
+    limit. Above the cut-off of both it is nothing; below, the integral over the log-normal density
+    has a closed form. Without anything to beat, the probability of being within the limit.
+    """
+    from scipy.stats import norm
+
+    if best is None:
+        within: Array = norm.cdf((log_limit - mean) / sd)
+        return within
+    at_par = log_rows - log(best)
+    cut = (np.minimum(log_limit, at_par) - mean) / sd
+    gained = np.exp(at_par - mean + sd**2 / 2) * norm.cdf(cut + sd)
+    gain: Array = np.clip(gained - norm.cdf(cut), 0.0, 1.0)
+    return gain
+
+
+def variance_taken(prediction: Prediction, of: NDArray[np.bool_]) -> Array:
+    """Variance that measuring each configuration would take off all those in ``of``, in total."""
+    covariance = prediction.covariance
+    taken: Array = (covariance[:, of] ** 2).sum(1) / prediction.error**2
+    return taken
