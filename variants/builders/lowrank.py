@@ -21,11 +21,11 @@ ENERGIES = (0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 """Shares of the layers' outputs that are kept, tried from the smallest."""
 BLIND_ENERGY = 0.99
 """Kept where there are no rows to try on."""
-LEAST_SHARE = 0.25
+LEAST_SHARE = 0.4
 """Of a layer's multiply-adds: what saves less is not split."""
 LEAST_WORK = 16_000
 """Multiply-adds of a row: a further kernel costs about as much time as these."""
-LEAST_SAVED = 0.1
+LEAST_SAVED = 0.2
 """Of the model's multiply-adds: what saves less is not built."""
 
 

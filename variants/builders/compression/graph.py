@@ -50,7 +50,8 @@ def copied(model: Any) -> Any:
 
 
 def save(model: Any, target: Path) -> None:
-    """Write a model that ONNX itself finds valid, without shapes noted before it was changed.
+    """Write a model that ONNX itself finds valid, without shapes noted before it was changed and
+    without sets of operators that it does not use.
 
     Raises:
         VariantNotBuilt: it is not valid.
@@ -58,6 +59,8 @@ def save(model: Any, target: Path) -> None:
     import onnx
 
     del model.graph.value_info[:]
+    used = [entry for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    _refill(model.opset_import, used)
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:

@@ -12,7 +12,7 @@ from variants.builders.activations import spread
 from variants.builders.compression.channels import Channels, Layer, Mask, Units
 from variants.builders.compression.scores import Targets
 from variants.builders.compression.trainable import TrainableGraph
-from variants.builders.compression.training import Scores, Tuning, deterministic
+from variants.builders.compression.training import Scores, Tuning, repeatable
 
 ROWS = 512
 """At most so many tell what matters, evenly spread."""
@@ -35,7 +35,7 @@ def importance(
     batch, steps = tuning.plan(graph, len(chosen))
     scores = Scores(graph)
     found = np.zeros(channels.count)
-    with deterministic():
+    with repeatable(threads=tuning.threads(graph, batch)):
         for step in range(steps):
             places = np.arange(len(chosen))[step::steps][:batch]
             graph.zero_grad()

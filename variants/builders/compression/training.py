@@ -26,6 +26,8 @@ LIMIT_S = 120.0
 MEMORY_BYTES = 512 * 2**20
 """For the values between layers of one batch."""
 BATCH_ROWS = 64
+ALONE_WORK = 1e9
+"""Multiply-adds of a batch, forwards and backwards, below which one thread does them."""
 
 
 FineTune = Callable[[TrainableGraph, Rows, Targets], None]
@@ -65,7 +67,7 @@ class Tuning:
             parameters, lr=self.learning_rate, weight_decay=self.weight_decay
         )
         batch, steps = self.plan(graph, row_count(rows))
-        with deterministic():
+        with repeatable(threads=self.threads(graph, batch)):
             for step, chosen in enumerate(_draws(row_count(rows), batch, steps, self.seed)):
                 if self.clock() - begun > self.limit_s:
                     return
@@ -90,6 +92,15 @@ class Tuning:
         batch = max(1, min(BATCH_ROWS, rows, 2 * MEMORY_BYTES // max(1, held)))
         affordable = int(self.limit_s * RATE / max(1, work * batch))
         return batch, max(1, min(self.epochs * -(-rows // batch), affordable))
+
+    def threads(self, graph: TrainableGraph, batch: int) -> int | None:
+        """That compute a batch; None is as many as torch likes.
+
+        Several threads wait for each other at every operator, and where other processes compute,
+        each time until all have had their turn: small batches are done sooner by one.
+        """
+        work = 3 * batch * sum(multiply_adds(graph.model).values())
+        return 1 if work < ALONE_WORK else None
 
     def loss(self, logits: Tensor, targets: Targets, chosen: Arrays) -> Tensor:
         """Of one batch; ``chosen`` are the places of its rows."""
@@ -118,14 +129,16 @@ class Scores:
 
 
 @contextmanager
-def deterministic() -> Iterator[None]:
-    """Have torch take only ways of computing that give the same sums every time."""
-    before = torch.are_deterministic_algorithms_enabled()
+def repeatable(*, threads: int | None) -> Iterator[None]:
+    """Have torch compute in ways that give the same sums every time, on so many threads."""
+    before, many = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
     torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(threads or many)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+        torch.set_num_threads(many)
 
 
 def _draws(rows: int, batch: int, steps: int, seed: int) -> Iterator[Tensor]:
