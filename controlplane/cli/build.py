@@ -65,9 +65,10 @@ def build(
     output: OutputOption = Output.TABLE,
     progress: ProgressOption = ProgressStyle.AUTO,
 ) -> None:
-    """Build and measure variants that a registered version lacks; all of them are added or none.
+    """Build and measure variants that a registered version lacks.
 
-    For when a back end was installed later, or training rows turned up.
+    All of them are added or none. For when a back end was installed later, or training rows turned
+    up.
 
     \b
     modelless variants build digits cnn --eval test.npz --variants openvino-int8

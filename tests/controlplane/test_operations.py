@@ -232,8 +232,8 @@ async def test_an_unknown_operation_is_not_found(room: Room) -> None:
             FILES,
             400,
             "the form has an unknown field 'force'; there are: "
-            "accuracy, calibration, cost, evaluation, labels, latency_ms, metric, model, name, "
-            "prefer, stage, task",
+            "accuracy, calibration, cost, evaluation, labels, latency_ms, measure, metric, "
+            "model, name, prefer, stage, task, training, variants",
         ),
         (
             FORM | {"labels": "@/etc/passwd"},

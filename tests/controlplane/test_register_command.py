@@ -70,7 +70,7 @@ def test_the_table_names_every_variant(folder: Path) -> None:
     assert "left out: tiny-v1-tensorrt-fp32: it runs on GPUs only" in done.stdout
     for text in ("tiny-v1-onnx-fp32", "tiny-v1-onnx-int8", "100.00 %", "cpu-1", "24 rows"):
         assert text in done.stdout
-    assert done.stderr.splitlines()[0] == "[0/6] checking tiny.onnx"
+    assert done.stderr.splitlines()[0] == "[0/8] checking tiny.onnx"
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

@@ -45,7 +45,7 @@ async def register(client: httpx.AsyncClient, model: bytes) -> dict[str, Any]:
     """Post it and wait until the operation is over."""
     started = await client.post(
         "/v1/models",
-        data={"task": "toy", "name": "linear"},
+        data={"task": "toy", "name": "linear", "variants": "onnx-int8"},
         files={"model": model, "evaluation": evaluation()},
     )
     assert started.status_code == 202, started.text
