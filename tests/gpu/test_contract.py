@@ -18,11 +18,17 @@ def contender(request: pytest.FixtureRequest, workshop: Workshop) -> Contender:
     return workshop.contender(request.param)
 
 
+@pytest.fixture
+def stored(contender: Contender) -> Contender:
+    return contender
+
+
 globals().update(
     {
         name: case
         for name, case in vars(contract).items()
-        if name.startswith("test_") and "contender" in inspect.signature(case).parameters
+        if name.startswith("test_")
+        and {"contender", "stored"} & set(inspect.signature(case).parameters)
     }
 )
 workshop, runtime = contract.workshop, contract.runtime
