@@ -7,7 +7,7 @@ A line has, for a variant and the model that it was made of: accuracy on the hel
 nothing was chosen by; multiply-adds of a row; the ratio of latencies in ONNX Runtime on one thread,
 variant / model, each the least of several rounds in turns; and what building took.
 
-* Latency is the processor time of a batch: on one thread, what it takes where nobody else computes.
+* Latency is the thread's processor time: what a batch takes where nobody else computes.
 * low rank: no training rows; what may be lost is counted on the calibration rows;
 * low rank, tuned; pruned; distilled: with the rows that the family was trained on, and the largest
   model as the teacher.
@@ -73,16 +73,16 @@ def ratio(variant: Path, model: Path, rows: Rows) -> float:
     repeats = []
     for run in runs:
         run()
-        begun = time.process_time()
+        begun = time.thread_time()
         run()
-        repeats.append(max(1, int(ROUND_S / (time.process_time() - begun))))
+        repeats.append(max(1, int(ROUND_S / (time.thread_time() - begun))))
     least = [float("inf")] * 2
     for _ in range(ROUNDS):
         for place, run in enumerate(runs):
-            begun = time.process_time()
+            begun = time.thread_time()
             for _ in range(repeats[place]):
                 run()
-            least[place] = min(least[place], (time.process_time() - begun) / repeats[place])
+            least[place] = min(least[place], (time.thread_time() - begun) / repeats[place])
     return least[0] / least[1]
 
 

@@ -73,8 +73,8 @@ class OnnxLowRank:
         saved = sum(layer.saved(ranks[layer.output]) for layer in found if layer.output in ranks)
         if saved < LEAST_SAVED * total:
             raise VariantNotBuilt(
-                f"low rank would save {saved / max(1, total):.0%} of the multiply-adds: "
-                "every layer is small, or needs its full rank"
+                f"low rank would save {saved / max(1, total):.0%} of the multiply-adds, "
+                f"and less than {LEAST_SAVED:.0%} is not worth a variant"
             )
         small = split(model, ranks, found)
         if tuned:

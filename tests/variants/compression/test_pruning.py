@@ -88,7 +88,8 @@ def test_ways_around_are_as_wide_as_what_they_go_around(tmp_path: Path) -> None:
 def test_without_labels_the_model_teaches_itself(tmp_path: Path) -> None:
     source, target = save(convolutional(), tmp_path / "net.onnx"), tmp_path / "pruned.onnx"
 
-    OnnxPruned(goals=(0.5,)).build(material(source, labelled=False), target)
+    tune = Tuning(epochs=6, learning_rate=2e-3)
+    OnnxPruned(goals=(0.5,), fine_tune=tune).build(material(source, labelled=False), target)
 
     assert right(onnx.load(target)) >= right(convolutional()) - 0.03
 

@@ -313,6 +313,12 @@ def test_a_form_of_an_operator_that_cannot_be_trained_is_named() -> None:
         graph({"pixels": torch.zeros(1, 3, 4, 4)})
 
 
+def test_what_torch_refuses_is_one_sentence() -> None:
+    graph = TrainableGraph(perceptron(4))
+    with pytest.raises(VariantNotBuilt, match=r"^cannot be trained: Gemm fails in torch: mat1 and"):
+        graph({"pixels": torch.zeros(1, 65)})
+
+
 def test_weights_that_have_diverged_are_not_written() -> None:
     graph = TrainableGraph(perceptron(4))
     with torch.no_grad():

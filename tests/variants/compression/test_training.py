@@ -82,6 +82,25 @@ def test_what_is_planned_fits_the_limit() -> None:
     assert batch * steps * work <= 20e9 < batch * (steps + 1) * work
 
 
+def test_small_batches_are_done_by_one_thread_and_torch_is_left_as_it_was() -> None:
+    before = torch.get_num_threads()
+    small, large = TrainableGraph(perceptron(8)), TrainableGraph(perceptron(4000, 4000))
+    seen = []
+    torch.set_num_threads(3)
+
+    class Watched(TrainableGraph):
+        def forward(self, *given: Any) -> Any:
+            seen.append((torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()))
+            return super().forward(*given)
+
+    Tuning(epochs=1)(Watched(perceptron(8)), few(), Targets(labels=np.zeros(40, np.int64)))
+
+    assert (Tuning().threads(small, 64), Tuning().threads(large, 64)) == (1, None)
+    assert seen == [(1, True)]
+    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == (3, False)
+    torch.set_num_threads(before)
+
+
 def test_rows_too_large_to_hold_many_come_in_small_batches() -> None:
     net = Net(3, 1024, 1024)
     hidden = net.op("GlobalAveragePool", net.op("Relu", net.conv("pixels", 3, 8, kernel=1)))
