@@ -30,10 +30,10 @@ from tests.bench.resnet import resnet18
 from tests.zoo_cache import digits_folder
 from variants.builders import Material, Rows, make_builder
 from variants.builders.compression import importance
-from variants.builders.compression.channels import trace
 from variants.builders.compression.graph import multiply_adds, read, save
 from variants.builders.compression.scores import answers
 from variants.builders.compression.surgery import separable, without
+from variants.builders.compression.tracing import trace
 from variants.errors import VariantNotBuilt
 from variants.zoo.digits import MODELS, split
 

@@ -58,8 +58,8 @@ class OnnxPruned:
     def build(self, material: Material, target: Path) -> Built:
         if not row_count(material.training):
             raise VariantNotBuilt(f"needs {Needs.TRAINING.value}")
-        from variants.builders.compression.channels import trace
         from variants.builders.compression.surgery import separable
+        from variants.builders.compression.tracing import trace
 
         model = separable(graphs.read(material.source))
         before = sum(graphs.multiply_adds(model).values())
@@ -92,9 +92,9 @@ class OnnxPruned:
 
     def _narrower(self, model: Any, rows: Rows, targets: Targets, *, work: float) -> Any | None:
         """Without the least important channels, and tuned; None if none can go."""
-        from variants.builders.compression.channels import trace
         from variants.builders.compression.importance import importance, lightest
         from variants.builders.compression.surgery import without
+        from variants.builders.compression.tracing import trace
         from variants.builders.compression.trainable import TrainableGraph
         from variants.builders.compression.training import Tuning
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.variants.compression.nets import Net, outputs, rows, sizes
-from variants.builders.compression.channels import STAYS, Channels, trace
+from variants.builders.compression.channels import STAYS, Channels
 from variants.builders.compression.graph import initialisers, multiply_adds, replace_initialisers
 from variants.builders.compression.surgery import separable, without
+from variants.builders.compression.tracing import trace
 
 IMAGE = (4, 6, 6)
 

@@ -6,9 +6,9 @@ import torch
 
 from tests.variants.compression.nets import digits, outputs
 from tests.zoo_cache import digits_folder
-from variants.builders.compression.channels import trace
 from variants.builders.compression.graph import read
 from variants.builders.compression.surgery import separable
+from variants.builders.compression.tracing import trace
 from variants.builders.compression.trainable import TrainableGraph
 
 HIDDEN = {

@@ -20,11 +20,11 @@ from tests.variants.compression.nets import (
     trained,
 )
 from variants.builders import Material, Rows, make_builder
-from variants.builders.compression.channels import trace
 from variants.builders.compression.graph import initialisers, multiply_adds, parameters
 from variants.builders.compression.importance import importance, lightest
 from variants.builders.compression.scores import Targets
 from variants.builders.compression.surgery import separable, without
+from variants.builders.compression.tracing import trace
 from variants.builders.compression.trainable import TrainableGraph
 from variants.builders.compression.training import Tuning
 from variants.builders.pruning import OnnxPruned
