@@ -9,6 +9,7 @@ from variants.builders import Built, Material, Needs
 from variants.builders.activations import row_count
 from variants.builders.compression import graph as graphs
 from variants.builders.compression.scores import lessons, scores_output, trial
+from variants.builders.compression.surgery import separable
 from variants.builders.pruning import NO_TORCH
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
@@ -45,7 +46,7 @@ class OnnxDistilled:
         from variants.builders.compression.trainable import TrainableGraph
         from variants.builders.compression.training import Tuning
 
-        model, teacher = graphs.read(material.source), graphs.read(material.teacher)
+        model, teacher = separable(graphs.read(material.source)), graphs.read(material.teacher)
         _check(model, teacher)
         graph = TrainableGraph(model)
         rows, targets = lessons(

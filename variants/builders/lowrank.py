@@ -11,6 +11,7 @@ from variants.builders.activations import row_count
 from variants.builders.compression import graph as graphs
 from variants.builders.compression.factors import Layer, layers, split
 from variants.builders.compression.scores import Trial, lessons, trial
+from variants.builders.compression.surgery import separable
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
 
@@ -86,7 +87,7 @@ class OnnxLowRank:
         from variants.builders.compression.trainable import TrainableGraph
         from variants.builders.compression.training import Tuning
 
-        graph = TrainableGraph(small)
+        graph = TrainableGraph(separable(small))
         rows, targets = lessons(
             model, material.training, material.training_labels, limit_s=self.limit_s
         )

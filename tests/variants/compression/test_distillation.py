@@ -10,6 +10,7 @@ import pytest
 
 from tests.variants.compression.nets import Net, digits, perceptron, right, save, sizes, trained
 from variants.builders import Material, Rows, make_builder
+from variants.builders.compression.graph import initialisers
 from variants.builders.compression.scores import Targets
 from variants.builders.compression.trainable import TrainableGraph
 from variants.builders.distillation import OnnxDistilled
@@ -63,6 +64,19 @@ def test_the_same_build_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("one.onnx", "two.onnx"):
         OnnxDistilled().build(material(tmp_path, **few), tmp_path / name)
     assert (tmp_path / "one.onnx").read_bytes() == (tmp_path / "two.onnx").read_bytes()
+
+
+def test_constants_that_an_exporter_stored_once_are_trained_apart(tmp_path: Path) -> None:
+    net = Net(64, seed=1)
+    shared = net.const(np.zeros(10))
+    hidden = net.op("Relu", net.op("Gemm", "pixels", net.draw(64, 10, deviation=0.01), shared))
+    model = net.end(net.op("Gemm", hidden, net.draw(10, 10), shared), 10)
+    target = tmp_path / "distilled.onnx"
+
+    OnnxDistilled().build(material(tmp_path, source=save(model, tmp_path / "net.onnx")), target)
+
+    one, other = (value for value in initialisers(onnx.load(target)).values() if value.ndim == 1)
+    assert abs(one - other).max() > 1e-3
 
 
 def test_what_does_not_get_better_is_refused(tmp_path: Path) -> None:

@@ -74,6 +74,18 @@ def test_half_of_the_work_goes_and_the_accuracy_stays(tmp_path: Path) -> None:
     assert (before.inputs, before.outputs) == (after.inputs, after.outputs)
 
 
+def test_shapes_that_an_exporter_noted_do_not_matter(tmp_path: Path) -> None:
+    noted = onnx.shape_inference.infer_shapes(convolutional())
+    assert noted.graph.value_info
+    source, target = save(noted, tmp_path / "net.onnx"), tmp_path / "pruned.onnx"
+
+    OnnxPruned(goals=(0.5, 0.75), loss=1.0, fine_tune=nothing).build(
+        material(source, rows=64, held=True), target
+    )
+
+    onnx.checker.check_model(onnx.load(target), full_check=True)
+
+
 def test_ways_around_are_as_wide_as_what_they_go_around(tmp_path: Path) -> None:
     source, target = save(convolutional(), tmp_path / "net.onnx"), tmp_path / "pruned.onnx"
 

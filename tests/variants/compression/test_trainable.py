@@ -96,6 +96,10 @@ SOME = {
     "Expand": lambda n: n.op("Expand", n.op("GlobalMaxPool", "pixels"), const(n, 1, 3, 2, 5)),
     "Flatten from behind": lambda n: n.op("Flatten", "pixels", axis=-1),
     "Gather": lambda n: n.op("Gather", "pixels", places(n), axis=2),
+    "Gather a number": lambda n: n.op(
+        "Range", n.const(np.array(0)),
+        n.op("Gather", n.op("Shape", "pixels"), n.const(np.array(1))), n.const(np.array(1)),
+    ),
     "Gather one": lambda n: n.op("Gather", "pixels", n.const(np.array(-1)), axis=1),
     "Gelu, made of Erf": lambda n: n.op(
         "Mul",

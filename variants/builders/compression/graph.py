@@ -20,7 +20,8 @@ Arrays = Mapping[str, NDArray[Any]]
 
 def read(source: Path) -> Any:
     """The model with constants folded, as the fp32 variant is: batch normalisation is merged into
-    the convolution before it, and what only computes shapes is gone where shapes are known.
+    the convolution before it, and what only computes shapes is gone where shapes are known. Nothing
+    is noted of the tensors between the nodes.
 
     Raises:
         VariantNotBuilt: ONNX Runtime refuses the model.
@@ -37,7 +38,9 @@ def read(source: Path) -> Any:
         plain, simplified = Path(folder) / "plain.onnx", Path(folder) / "simplified.onnx"
         onnx.save(model, str(plain))
         simplify(plain, simplified)
-        return onnx.load(str(simplified))
+        model = onnx.load(str(simplified))
+    del model.graph.value_info[:]  # shapes noted between layers would be wrong once those change
+    return model
 
 
 def copied(model: Any) -> Any:
@@ -50,15 +53,13 @@ def copied(model: Any) -> Any:
 
 
 def save(model: Any, target: Path) -> None:
-    """Write a model that ONNX itself finds valid, without shapes noted before it was changed and
-    without sets of operators that it does not use.
+    """Write a model that ONNX itself finds valid, without sets of operators that it does not use.
 
     Raises:
         VariantNotBuilt: it is not valid.
     """
     import onnx
 
-    del model.graph.value_info[:]
     used = [entry for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     _refill(model.opset_import, used)
     try:
@@ -104,7 +105,6 @@ def drop_unused(model: Any) -> None:
 def replace_nodes(model: Any, nodes: Sequence[Any]) -> None:
     """Give a graph other nodes, of its own or new ones."""
     _refill(model.graph.node, nodes)
-    del model.graph.value_info[:]
 
 
 def _refill(field: Any, values: Sequence[Any]) -> None:

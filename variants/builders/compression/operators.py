@@ -229,7 +229,7 @@ def _gather(call: Call, inputs: Sequence[Tensor]) -> Tensor:
     size = values.shape[axis]
     places = torch.where(places < 0, places + size, places)
     found = values.index_select(axis, places.reshape(-1).to(torch.int64))
-    return found.reshape(*values.shape[:axis], *places.shape, *values.shape[axis + 1 :])
+    return found.reshape((*values.shape[:axis], *places.shape, *values.shape[axis + 1 :]))
 
 
 def _expand(call: Call, inputs: Sequence[Tensor]) -> Tensor:
