@@ -138,8 +138,12 @@ def _part_of(
 ) -> Callable[[Progress], None]:
     """Progress of one registration among ``count``, on a scale of a hundred each."""
 
+    furthest = 0
+
     def tell(one: Progress) -> None:
-        done = 100 * index + (100 * one.done // one.total if one.total else 0)
+        nonlocal furthest  # a total may grow, but nothing that was done is undone
+        furthest = max(furthest, 100 * one.done // one.total if one.total else 0)
+        done = 100 * index + furthest
         progress(Progress(step=one.step, done=done, total=100 * count, message=one.message))
 
     return tell
