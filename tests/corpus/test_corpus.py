@@ -140,7 +140,8 @@ def outcomes(
 
     In the end none of their processes is left.
     """
-    chosen = [getattr(item, "callspec", None) for item in request.session.items]
+    here = [item for item in request.session.items if item.path == request.path]
+    chosen = [getattr(item, "callspec", None) for item in here]
     cases = [spec.params["case"] for spec in chosen if spec and "case" in spec.params]
     others = children()
     folder = tmp_path_factory.mktemp("houses")
