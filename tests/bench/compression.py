@@ -110,6 +110,8 @@ def family(models: Sequence[str], folder: Path) -> None:
             f"| {name} | fp32 | {accuracy(model, pixels, labels):.1%} | {work / 1e3:,.0f} | | | | |"
         )
         for what, (kind, trained) in KINDS.items():
+            if what == "distilled" and name == MODELS[-1]:
+                continue  # it is the teacher
             material = Material(
                 source=source,
                 calibration={"pixels": data["calibration"][0]},

@@ -70,7 +70,15 @@ def test_the_clock_ends_what_takes_too_long() -> None:
 
     Tuning(epochs=100, limit_s=10, clock=clock)(graph, given, Targets(labels=labels))
 
-    assert clock.now == 12
+    assert clock.now == 11
+
+
+def test_the_learning_rate_falls_with_the_steps_and_faster_when_time_is_short() -> None:
+    tuning = Tuning(limit_s=100)
+    assert tuning.progress(0, 40, 9) == 0  # libraries warm up
+    assert tuning.progress(20, 40, 30) == 0.5
+    assert tuning.progress(20, 40, 75) == 0.75
+    assert tuning.progress(20, 40, 101) > 1
 
 
 def test_what_is_planned_fits_the_limit() -> None:

@@ -30,7 +30,7 @@ runs slower than this."""
 TAUGHT_SHARE = 0.25
 """Of the time for training: for asking a teacher about the rows."""
 TRIAL_ROWS = 512
-TRIAL_WORK = 4e10
+TRIAL_WORK = 1e11
 """At most so many rows are tried on, and multiply-adds done, but 32 rows in any case."""
 TINY = 1e-37
 """The smallest probability whose logarithm is taken: a float32 holds nothing normal below."""

@@ -23,6 +23,8 @@ Tensor = Any
 
 LIMIT_S = 120.0
 """Of training for one variant."""
+WARM_UP = 0.1
+"""Share of the time in which nobody is late."""
 MEMORY_BYTES = 512 * 2**20
 """For the values between layers of one batch."""
 BATCH_ROWS = 64
@@ -69,10 +71,11 @@ class Tuning:
         batch, steps = self.plan(graph, row_count(rows))
         with repeatable(threads=self.threads(graph, batch)):
             for step, chosen in enumerate(_draws(row_count(rows), batch, steps, self.seed)):
-                if self.clock() - begun > self.limit_s:
+                over = self.progress(step, steps, self.clock() - begun)
+                if over >= 1:
                     return
                 for group in optimiser.param_groups:
-                    group["lr"] = self.learning_rate * (1 + cos(pi * step / steps)) / 2
+                    group["lr"] = self.learning_rate * (1 + cos(pi * over)) / 2
                 logits = scores(
                     {name: torch.from_numpy(rows[name][chosen.numpy()]) for name in graph.inputs}
                 )
@@ -92,6 +95,15 @@ class Tuning:
         batch = max(1, min(BATCH_ROWS, rows, 2 * MEMORY_BYTES // max(1, held)))
         affordable = int(self.limit_s * RATE / max(1, work * batch))
         return batch, max(1, min(self.epochs * -(-rows // batch), affordable))
+
+    def progress(self, step: int, steps: int, elapsed_s: float) -> float:
+        """How much is over: by steps, or by the clock once that is ahead of the plan.
+
+        So the learning rate has fallen when time is up. What runs as fast as planned never depends
+        on the clock; the first tenth of the time, in which libraries warm up, tells nothing.
+        """
+        late = elapsed_s / self.limit_s
+        return step / steps if late < WARM_UP else max(step / steps, late)
 
     def threads(self, graph: TrainableGraph, batch: int) -> int | None:
         """That compute a batch; None is as many as torch likes.
