@@ -127,7 +127,7 @@ def test_outputs_that_nobody_asks_for_are_left_out(archive: Callable[..., Path])
         (TWO[0][:1], TWO[1], "it has no n; there are: x"),
         (TWO[0], [of("scores", 4)], "it has no scores; there are: rest, count"),
         (TWO[0], [of("rest", 4), of("count", 1)], "gives count as torch.int64, .* has float32"),
-        (TWO[0], [of("rest", 3), TWO[1][1]], "gives .* for 1 rows, the task has"),
+        (TWO[0], [of("rest", 3), TWO[1][1]], "gives .* for one row, the task has"),
     ],
 )
 def test_a_signature_that_is_not_the_program_s_is_refused(

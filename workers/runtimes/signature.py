@@ -29,8 +29,9 @@ class Signature:
         has = [(tensor.dtype, tensor.shape[1:]) for tensor in tensors]
         if has != self._outputs or any(len(tensor) != rows for tensor in tensors):
             shapes = [(str(tensor.dtype), tensor.shape) for tensor in tensors]
+            asked = "one row" if rows == 1 else f"{rows} rows"
             raise RuntimeFailed(
-                f"{self._name} gives {shapes} for {rows} rows, the task has {_text(self._outputs)}"
+                f"{self._name} gives {shapes} for {asked}, the task has {_text(self._outputs)} a row"
             )
 
 
