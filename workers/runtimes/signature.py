@@ -30,9 +30,8 @@ class Signature:
         if has != self._outputs or any(len(tensor) != rows for tensor in tensors):
             shapes = [(str(tensor.dtype), tensor.shape) for tensor in tensors]
             asked = "one row" if rows == 1 else f"{rows} rows"
-            raise RuntimeFailed(
-                f"{self._name} gives {shapes} for {asked}, the task has {_text(self._outputs)} a row"
-            )
+            wanted = f"the task has {_text(self._outputs)} a row"
+            raise RuntimeFailed(f"{self._name} gives {shapes} for {asked}, {wanted}")
 
 
 _Plain = list[tuple[np.dtype, tuple[int, ...]]]
