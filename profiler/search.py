@@ -3,21 +3,24 @@
 Ask and tell: the caller measures what ``next`` names, ``tell`` s what came out, and stops when it
 likes; ``surface`` answers for every configuration at any time.
 
-First every kind once, at its largest batch on all threads. Then two aims take turns. One is the
-best choice for each latency SLO: the expected improvement of the throughput over the best measured
-configuration that fits, summed over the SLOs, which weighs what is likely against what would be
-gained (Jones, Schonlau and Welch, *Efficient Global Optimization*, 1998, with the SLO as constraint
-as in CherryPick, NSDI 2017, and Morphling, SoCC 2021). The other is a prediction that holds
-everywhere: the measurement that takes most variance off all others (A-optimal design).
+Two aims take turns. One is the best choice for each latency SLO: the expected improvement of the
+throughput over the best measured configuration that fits, summed over the SLOs, which weighs what
+is likely against what would be gained (Jones, Schonlau and Welch, *Efficient Global Optimization*,
+1998, with the SLO as constraint as in CherryPick, NSDI 2017, and Morphling, SoCC 2021). The other
+is a prediction that holds everywhere: the measurement that takes most variance off all others
+(A-optimal design). By that rule every kind is measured once before anything else, the numbers of
+threads in turns.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import log
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from profiler.costmodel import CostModel, Prediction
+from profiler.prior import History
 from profiler.space import Configuration, Space
 from profiler.surface import Surface, Tails, surface, throughput
 from variants.types import LatencyPoint
@@ -33,11 +36,16 @@ SURE = 0.06
 """The 90th percentile of the errors at which measuring more is not worth it."""
 
 
+class Model(Protocol):
+    """What predicts latencies from measured ones, in ms."""
+
+    def predict(self, seen: Mapping[Configuration, float]) -> Prediction: ...
+
+
 class Search:
     """One model's space on one device kind.
 
-    ``history`` has what was measured of other models on the same machine, p50 in ms, by model: with
-    it, less is left to find out.
+    The history, p50 of other models on the same machine, leaves less to find out.
     """
 
     def __init__(
@@ -46,12 +54,13 @@ class Search:
         *,
         share: float = SHARE,
         slos_ms: tuple[float, ...] = SLOS_MS,
-        history: Mapping[str, Mapping[Configuration, float]] | None = None,
+        history: History | None = None,
+        model: Callable[[Sequence[Configuration], History], Model] = CostModel,
     ) -> None:
         self._space = space
         self._share = share
         self._slos_ms = slos_ms
-        self._model = CostModel(space.configurations, history)
+        self._model = model(space.configurations, history or {})
         self._told: dict[Configuration, LatencyPoint] = {}
         self._left_out: set[Configuration] = set()
         self._prediction: Prediction | None = None
@@ -69,9 +78,7 @@ class Search:
 
     def next(self) -> Configuration | None:
         """What to measure now; None when enough is known or the share is used up."""
-        if not self.left:
-            return None
-        return self._first() or self._chosen()
+        return self._chosen() if self.left else None
 
     def tell(self, configuration: Configuration, point: LatencyPoint) -> None:
         """What a measurement found, asked for or not.
@@ -116,27 +123,39 @@ class Search:
             self._prediction = self._model.predict(seen)
         return self._prediction
 
-    def _first(self) -> Configuration | None:
-        """The next kind of which nothing is known, if there is room for all of them."""
+    def _untouched(self, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Candidates of kinds of which nothing was measured, with this turn's number of threads.
+
+        None of them if there is no room for all those kinds.
+        """
         touched = {each.kind for each in self._told}
-        untouched = [
-            largest
-            for kind in self._space.kinds
-            if kind not in touched and (largest := self._space.largest(kind)) not in self._left_out
-        ]
-        return untouched[0] if 0 < len(untouched) <= self.left else None
+        threads = self._space.threads[len(self._told) % len(self._space.threads)]
+        kinds = {
+            each.kind
+            for each, candidate in zip(self._space.configurations, candidates, strict=True)
+            if candidate and each.kind not in touched
+        }
+        if len(kinds) > self.left:
+            return np.zeros_like(candidates)
+        of_kinds = np.array([each.kind in kinds for each in self._space.configurations])
+        in_turn = np.array([each.threads == threads for each in self._space.configurations])
+        fresh: NDArray[np.bool_] = candidates & of_kinds
+        return fresh & in_turn if (fresh & in_turn).any() else fresh
 
     def _chosen(self) -> Configuration | None:
         prediction, candidates = self._predicted(), self._open()
         if not candidates.any():
             return None
+        taken = variance_taken(prediction, candidates)
+        untouched = self._untouched(candidates)
+        if untouched.any():
+            return _highest(prediction, taken, untouched)
         gains = np.where(candidates, self._gains(prediction), 0.0)
         if gains.max() >= WORTH and len(self._told) % 2:
-            return prediction.configurations[int(gains.sum(0).argmax())]
+            return _highest(prediction, gains.sum(0), candidates)
         if gains.max() < WORTH and np.quantile(prediction.error[candidates], 0.9) <= SURE:
             return None
-        taken = np.where(candidates, variance_taken(prediction, candidates), -1.0)
-        return prediction.configurations[int(taken.argmax())]
+        return _highest(prediction, taken, candidates)
 
     def _gains(self, prediction: Prediction) -> Array:
         """Expected relative gain of throughput, ``(slos, configurations)``."""
@@ -173,6 +192,10 @@ def expected_improvement(
     gained = np.exp(at_par - mean + sd**2 / 2) * norm.cdf(cut + sd)
     gain: Array = np.clip(gained - norm.cdf(cut), 0.0, 1.0)
     return gain
+
+
+def _highest(prediction: Prediction, score: Array, candidates: NDArray[np.bool_]) -> Configuration:
+    return prediction.configurations[int(np.where(candidates, score, -np.inf).argmax())]
 
 
 def variance_taken(prediction: Prediction, of: NDArray[np.bool_]) -> Array:
