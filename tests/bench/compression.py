@@ -94,7 +94,7 @@ def ratios(variant: Path, model: Path, rows: Rows) -> str:
     return " | ".join(f"{value:.2f}" for value in found)
 
 
-def family(models: Sequence[str], folder: Path) -> None:
+def family(models: Sequence[str], variants: Sequence[str], folder: Path) -> None:
     data = split()
     digits = digits_folder()
     pixels, labels = data["evaluation"]
@@ -110,8 +110,8 @@ def family(models: Sequence[str], folder: Path) -> None:
             f"| {name} | fp32 | {accuracy(model, pixels, labels):.1%} | {work / 1e3:,.0f} | | | | |"
         )
         for what, (kind, trained) in KINDS.items():
-            if what == "distilled" and name == MODELS[-1]:
-                continue  # it is the teacher
+            if what not in variants or (what == "distilled" and name == MODELS[-1]):
+                continue  # the largest is the teacher
             material = Material(
                 source=source,
                 calibration={"pixels": data["calibration"][0]},
@@ -163,6 +163,7 @@ def resnet(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the compressors.")
     parser.add_argument("--models", nargs="+", default=list(MODELS[1:]), choices=MODELS)
+    parser.add_argument("--variants", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--resnet", action="store_true")
     asked = parser.parse_args()
     print(describe())
@@ -174,7 +175,7 @@ def main() -> None:
         if asked.resnet:
             resnet(Path(folder))
         else:
-            family(asked.models, Path(folder))
+            family(asked.models, asked.variants, Path(folder))
 
 
 if __name__ == "__main__":

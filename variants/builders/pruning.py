@@ -40,7 +40,7 @@ class OnnxPruned:
         self,
         *,
         goals: Sequence[float] = (0.5, 0.75),
-        loss: float = 0.01,
+        loss: float = 0.005,
         least: float = 0.1,
         limit_s: float = 120.0,
         fine_tune: "FineTune | None" = None,
