@@ -1,5 +1,7 @@
 """What leaves is what matters least, in blocks, and what is left is tuned."""
 
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -267,3 +269,14 @@ def test_what_gives_no_scores_cannot_be_pruned(tmp_path: Path) -> None:
     source = save(net.end(score, 1), tmp_path / "net.onnx")
     with pytest.raises(VariantNotBuilt, match="no output has one score per class"):
         OnnxPruned().build(material(source, rows=50), tmp_path / "pruned.onnx")
+
+
+def test_torch_is_not_imported_to_say_whether_it_is_there() -> None:
+    code = """
+import sys
+from variants.builders import make_builder
+for kind in ("lowrank", "pruned", "distilled"):
+    make_builder(f"onnx-fp32-{kind}").missing()
+assert not {"torch", "onnx", "onnxruntime"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
