@@ -61,6 +61,7 @@ def ensure_digits(
             calibration=folder / "calibration.npz",
             labels=digits.LABELS,
             kinds=KINDS,
+            threads=False,
         )
         results.append(
             register(

@@ -106,12 +106,14 @@ class Measuring:
         limits: MeasureLimits,
         thoroughness: Thoroughness = Thoroughness.AUTO,
         history: History | None = None,
+        fewer_threads: bool = True,
     ) -> None:
         """``folder`` is for scores; ``history`` is what is known of other models."""
         self._bench = bench
         self._meter = meter
         self._scores = folder / "reference.npy"
-        self._threads = thread_counts(bench.kind)
+        every = thread_counts(bench.kind)
+        self._threads = every if fewer_threads else every[:1]
         self._limits = limits
         self._sizes = tuple(s for s in sorted(limits.batch_sizes) if s <= limits.useful_above)
         self._thoroughness = thoroughness

@@ -226,6 +226,7 @@ class Preparation:
                     limits=self._limits.measure,
                     thoroughness=self._request.measure,
                     history=self._history.get(kind.name),
+                    fewer_threads=self._request.threads,
                 )
                 if known is not None:
                     measuring.compare_with(known)

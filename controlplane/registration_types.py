@@ -32,6 +32,8 @@ class RegistrationRequest:
     kinds: tuple[str, ...] | None = None
     """Kinds of variants to build besides the model itself; else all that can be built here."""
     measure: Thoroughness = Thoroughness.AUTO
+    threads: bool = True
+    """Whether fewer threads than a worker has are tried too."""
     training: Path | None = None
     """Rows that the model was trained on, with labels: for pruning and distillation."""
     calibration: Path | None = None
