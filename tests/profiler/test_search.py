@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from math import exp, log
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -30,7 +31,8 @@ def true_ms(each: Configuration, row_ms: float) -> float:
     shared = float(each.threads) ** 0.85
     work = row_ms * each.batch_size / SPEED[precision] / shared * quirk
     bend = 1.0 - 0.04 * log(each.batch_size)
-    return OVERHEAD[runtime] * float(each.threads) ** 0.3 + work * bend
+    ms: float = OVERHEAD[runtime] * float(each.threads) ** 0.3 + work * bend
+    return ms
 
 
 def point(each: Configuration, ms: float) -> LatencyPoint:
