@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from math import exp, log
-from pathlib import Path
 from statistics import median
 
 import pytest
