@@ -32,6 +32,7 @@ from variants.builders.calibration import Calibration
 from variants.builders.onnx_int8 import build_qdq
 from variants.builders.quantisation import CPU, Form
 from variants.errors import VariantNotBuilt
+from workers.runtimes.onnx import SPIN_US
 
 Array = NDArray[Any]
 Rows = dict[str, Array]
@@ -120,7 +121,7 @@ def session(path: Path, threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 

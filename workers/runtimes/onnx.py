@@ -14,6 +14,10 @@ from workers.runtimes.options import Options
 from workers.runtimes.signature import Signature
 from workers.types import LoadSpec
 
+SPIN_US = 100
+"""About two wake-ups of a sleeping thread: who waits no longer than a wake-up takes loses at most as
+much by spinning as by sleeping. docs/decisions/0012 has what it brings."""
+
 _CODES = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _NODE = re.compile(r"Non-zero status code returned while running (\w+ node)\..*?Status Message: ")
 _PLACE = re.compile(r"\S+\.(?:cc|cpp|h):\d+ ")
@@ -22,8 +26,8 @@ _PLACE = re.compile(r"\S+\.(?:cc|cpp|h):\d+ ")
 class OnnxRuntime:
     """A variant stored as an ONNX file.
 
-    Threads never spin while they wait: spinning starves the process that feeds them. Outputs come
-    in the order of the spec.
+    Threads that wait for the next operator spin for ``SPIN_US`` and then sleep: longer, and they
+    starve the process that feeds them. Outputs come in the order of the spec.
 
     On a GPU, too, tensors go in and out as they are. Binding them to memory there would save no
     copy, for each comes from the network and goes back to it.
@@ -60,7 +64,7 @@ class OnnxRuntime:
         options.inter_op_num_threads = 1
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = 3
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         try:
             if on_gpu:

@@ -179,14 +179,20 @@ class TorchRuntime:
         return copy
 
 
+SPINS = 50_000
+"""Turns of libgomp's waiting loop, about 150 us: a few wake-ups of a sleeping thread."""
+
+
 def import_torch() -> Any:
-    """The ``torch`` package, its threads told to sleep while they wait.
+    """The ``torch`` package, its threads told to sleep soon while they wait.
 
     Its OpenMP library lets them spin for milliseconds after each operator: with two threads on two
-    shared cores that took 34 to 50 ms of processor time for a batch that needs 4. It reads the
-    variable once, when it is loaded.
+    shared cores that took 34 to 50 ms of processor time for a batch that needs 4. If they sleep at
+    once, every operator has to wake them: two threads were slower than one up to batches of 8. It
+    reads the variable once, when it is loaded. docs/decisions/0012 has the measurements.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", str(SPINS))
     return import_module("torch")
 
 
