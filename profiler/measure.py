@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from profiler.company import Company, Watch, company, lost_s
+from profiler.gauge import EVERY_S, Gauge
 from profiler.gpu import DeviceMemory, PowerMeter, find_gpu, meter
 from variants.types import PROFILE_BATCH_SIZES
 from workers.runtime import Runtime, Tensor, make_runtime
@@ -112,6 +113,7 @@ class Trial:
         self._find_memory = device_memory or _device_memory
         self._find_power = power or (lambda: meter(gpu=gpu)[0])
         self._batches: dict[int, list[Tensor]] = {}
+        self._gauge = Gauge(threads)
         self._before_mib = 0.0
         self._memory_mib = 0.0
         self._device: DeviceMemory | None = None
@@ -158,7 +160,7 @@ class Trial:
             took_s = _timed_run(self.runtime, batch)
         times_s = [[took_s], [], []]
         if took_s <= slowest_s:
-            times_s = _runs(self.runtime, batch, self._threads, seconds, least, most)
+            times_s = _runs(self.runtime, batch, self._threads, seconds, least, most, self._gauge)
         self._weigh(highest_mib())
         return Turn(
             times_s=times_s,
@@ -264,22 +266,32 @@ def _level(times: list[float]) -> bool:
 
 
 def _runs(
-    runtime: Runtime, batch: list[Tensor], threads: int, seconds: float, least: int, most: int
+    runtime: Runtime,
+    batch: list[Tensor],
+    threads: int,
+    seconds: float,
+    least: int,
+    most: int,
+    gauge: Gauge,
 ) -> list[list[float]]:
     """Times of runs by the company that they had.
 
     What was stolen from a group of runs is taken off, of all its runs alike. Long runs, which have
     no other times on a busy machine, are groups of their own. With several threads nothing is
-    taken off: while one waits, another may have done its work.
+    taken off: while one waits, another may have done its work. Runs between two looks at the cores
+    of which one found a slow core had others beside them.
     """
     run, clock, watch = runtime.run, time.perf_counter, Watch()
     found: list[list[float]] = [[] for _ in Company]
+    unjudged: list[float] = []
     collecting = gc.isenabled()
     gc.disable()
     watch.look()
+    was_slow = gauge.wait()
     try:
-        began = ended = clock()
-        while (count := sum(map(len, found))) < most and (
+        count, began = 0, clock()
+        ended = looked = began
+        while count < most and (
             ended - began < seconds or (count < least and ended - began < LEAST_RUNS * seconds)
         ):
             before = watch.mark()
@@ -290,11 +302,18 @@ def _runs(
                 ended = clock()
                 group.append(ended - started)
             after = watch.mark()
+            count += len(group)
             had = company(before, after, threads)
             if had is Company.INSTEAD and threads == 1:
                 kept = 1 - lost_s(before, after) / (after.wall_s - before.wall_s)
                 group = [time_s * kept for time_s in group]
-            found[had].extend(group)
+            (unjudged if had is Company.NONE else found[had]).extend(group)
+            if ended - looked >= EVERY_S:
+                is_slow, looked = gauge.slow(), clock()
+                found[Company.BESIDE if was_slow or is_slow else Company.NONE] += unjudged
+                was_slow, unjudged = is_slow, []
+        slow = unjudged and (was_slow or gauge.slow())
+        found[Company.BESIDE if slow else Company.NONE] += unjudged
     finally:
         watch.close()
         if collecting:

@@ -20,6 +20,9 @@ from variants.errors import InvalidArtifact
 from variants.types import LatencyPoint
 from workers.types import LoadSpec
 
+CALM = 3
+"""Times the rounds that are made until some were alone on the machine."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
@@ -277,6 +280,8 @@ def is_settled(sample: Sample, limits: MeasureLimits) -> bool:
     if is_too_slow(sample, limits):
         return True
     if len(sample.rounds) < limits.rounds:
+        return False
+    if sample.company is not Company.NONE and len(sample.rounds) < CALM * limits.rounds:
         return False
     if sample.half_width <= limits.precision or sample.seconds >= PATIENCE * limits.point_s:
         return True
