@@ -38,10 +38,11 @@ from controlplane.schemas import (
     WorkerSchema,
 )
 from controlplane.settings import Settings
+from controlplane.staleness import changed_on
 from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog
 from variants.errors import ModellessError, NotFound
-from variants.types import CatalogSnapshot, Event, ModelName, TaskName
+from variants.types import CatalogSnapshot, DeviceKindName, Event, ModelName, TaskName
 from workers.types import WorkerStatus
 
 
@@ -206,6 +207,7 @@ def _add_page(api: FastAPI, path: str, name: str) -> None:
 
 def _catalog_routes(context: ApiContext) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["catalog"])
+    changed = changed_on(DeviceKindName(context.settings.device_kind))
 
     @routes.get("/tasks", summary="All tasks")
     async def tasks() -> Tasks:
@@ -221,11 +223,11 @@ def _catalog_routes(context: ApiContext) -> APIRouter:
 
     @routes.get("/tasks/{task}/variants", summary="Variants of a task, with the frontier")
     async def variants(task: TaskPath) -> Variants:
-        return Variants(variants=frontier.variant_rows(await context.snapshot(), task))
+        return Variants(variants=frontier.variant_rows(await context.snapshot(), task, changed))
 
     @routes.get("/variants/{task}/{variant}", summary="One variant")
     async def variant(task: TaskPath, variant: str) -> VariantSchema:
-        return frontier.variant_row(await context.snapshot(), task, variant)
+        return frontier.variant_row(await context.snapshot(), task, variant, changed)
 
     @routes.get("/models", summary="All models")
     async def models() -> Models:

@@ -4,7 +4,7 @@ Pure functions from one catalog snapshot to what the control API shows.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from controlplane.schemas import ModelSchema, OnDevice, TaskSchema, VariantSchema, VersionSchema
@@ -28,6 +28,15 @@ from variants.types import (
 
 NOISE = 1.03
 """Two measurements of the same thing may differ by so much."""
+
+Changed = Callable[[Variant, Profile], str | None]
+"""What has changed since a profile was measured, if anything that matters has."""
+
+
+def nothing_changed(_variant: Variant, _profile: Profile) -> str | None:
+    """For whom it is no matter."""
+    return None
+
 
 SERVING = (Stage.CANARY, Stage.LIVE)
 """Stages whose variants answer queries."""
@@ -105,8 +114,12 @@ def model_rows(
     ]
 
 
-def variant_rows(snapshot: CatalogSnapshot, task: str) -> list[VariantSchema]:
+def variant_rows(
+    snapshot: CatalogSnapshot, task: str, changed: Changed = nothing_changed
+) -> list[VariantSchema]:
     """The variants of a task, the fastest first, each with what it does on every device kind.
+
+    ``changed`` says what makes a variant's profile stale.
 
     Raises:
         TaskNotFound: the task is unknown.
@@ -122,7 +135,12 @@ def variant_rows(snapshot: CatalogSnapshot, task: str) -> list[VariantSchema]:
     rows = []
     for variant in variants:
         devices = [
-            _on_device(profile, kinds, dominated=(profile.device_kind, variant.name) in beaten)
+            _on_device(
+                profile,
+                kinds,
+                dominated=(profile.device_kind, variant.name) in beaten,
+                stale=changed(variant, profile),
+            )
             for profile in profiles
             if profile.variant == variant.name
         ]
@@ -151,14 +169,16 @@ def variant_rows(snapshot: CatalogSnapshot, task: str) -> list[VariantSchema]:
     return sorted(rows, key=_fastest_first)
 
 
-def variant_row(snapshot: CatalogSnapshot, task: str, variant: str) -> VariantSchema:
+def variant_row(
+    snapshot: CatalogSnapshot, task: str, variant: str, changed: Changed = nothing_changed
+) -> VariantSchema:
     """One variant.
 
     Raises:
         TaskNotFound: the task is unknown.
         NotFound: the task has no such variant.
     """
-    for row in variant_rows(snapshot, task):
+    for row in variant_rows(snapshot, task, changed):
         if row.name == variant:
             return row
     raise NotFound(f"task {task!r} has no variant {variant!r}")
@@ -228,7 +248,11 @@ def _dominates(one: _Measured, other: _Measured) -> bool:
 
 
 def _on_device(
-    profile: Profile, kinds: Mapping[DeviceKindName, DeviceKind], *, dominated: bool
+    profile: Profile,
+    kinds: Mapping[DeviceKindName, DeviceKind],
+    *,
+    dominated: bool,
+    stale: str | None,
 ) -> OnDevice:
     first = profile.points[0]
     best = max(profile.points, key=_rows_per_s)
@@ -245,6 +269,7 @@ def _on_device(
         load_s=profile.load_s,
         source=profile.source,
         dominated=dominated,
+        stale=stale,
     )
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from controlplane.frontier import find_task
 from controlplane.meter import Meter
 from controlplane.registration_types import Progress, RegistrationLimits
-from controlplane.workbench import Workbench, host_of
+from controlplane.staleness import host_of
+from controlplane.workbench import Workbench
 from profiler.host import is_stale
 from variants.artifacts import ArtifactStore
 from variants.catalog import Catalog

@@ -216,6 +216,12 @@ class OnDevice(Schema):
         description="Another serving variant is as accurate, as fast at every batch size and as "
         "small here, within what measuring can tell, and better in one."
     )
+    stale: str | None = Field(
+        None,
+        description="What has changed on this machine since it was measured; null when nothing "
+        "has that matters, or this machine is of another device kind.",
+        examples=["onnxruntime 1.30.0 -> 1.31.1"],
+    )
 
 
 class VariantSchema(Schema):

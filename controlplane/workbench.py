@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from controlplane.registration_types import RegistrationLimits
+from controlplane.staleness import host_of
 from profiler.accuracy import Judgement
 from profiler.evaluation import LABELS
-from profiler.host import LIBRARIES, fingerprint, gpu_and_driver
 from profiler.probe import Figures, Probe, settle
 from profiler.timing import Sample
 from variants.types import (
@@ -149,12 +149,6 @@ class Workbench:
         figures: Figures = probe.figures
         self._memory_mib[name] = max(self._memory_mib.get(name, 0.0), figures.memory_mib)
         probe.__exit__()
-
-
-def host_of(variant: Variant) -> str:
-    """What a variant is measured on here."""
-    gpu, driver = gpu_and_driver() if variant.gpu else ("", "")
-    return fingerprint(*LIBRARIES.get(variant.runtime, ()), gpu=gpu, driver=driver)
 
 
 def load_values(variant: Variant, task: Task, path: Path) -> dict[str, Any]:

@@ -9,11 +9,14 @@ variant does.
 
 import os
 import time
+from collections.abc import Callable
 
 TURNS = 400
 """Of the loop: some 15 us."""
 SLOWER = 1.2
 """Times what the quickest loop took: somebody else uses the core's units."""
+FIRST_LOOKS = 200
+"""To know how quick a core can be: some 5 ms."""
 PATIENCE_S = 2.0
 """How long a process may wait for calm in all."""
 STEP_S = 0.005
@@ -24,22 +27,35 @@ EVERY_S = 0.005
 class Gauge:
     """Looks at the cores that the calling thread and its helpers compute on."""
 
-    def __init__(self, threads: int) -> None:
-        """``threads`` that compute one batch: if they need all cores, each core is looked at."""
+    def __init__(
+        self,
+        threads: int,
+        *,
+        loop_s: Callable[[], float] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """
+        Args:
+            threads: that compute one batch. If they need all cores, each core is looked at.
+            loop_s: times the loop, on the core that it is called on.
+            sleep: waits for so many seconds.
+        """
         self._every = os.sched_getaffinity(0)
         self._cores = sorted(self._every) if 1 < threads == len(self._every) else []
-        self._quickest_s = min(_loop_s() for _ in range(200))
+        self._loop_s = loop_s or _loop_s
+        self._sleep = sleep
+        self._quickest_s = min(self._loop_s() for _ in range(FIRST_LOOKS))
         self._patience_s = PATIENCE_S
 
     def slow(self) -> bool:
         """Whether a core is slower now than the quickest was that this process has seen."""
         if not self._cores:
-            return self._is_slow(_loop_s())
+            return self._is_slow(self._loop_s())
         try:
             found_s = []
             for core in self._cores:
                 os.sched_setaffinity(0, {core})
-                found_s.append(_loop_s())
+                found_s.append(self._loop_s())
         finally:
             os.sched_setaffinity(0, self._every)
         self._quickest_s = min(self._quickest_s, *found_s)
@@ -50,7 +66,7 @@ class Gauge:
         while is_slow := self.slow():
             if self._patience_s <= 0:
                 break
-            time.sleep(STEP_S)
+            self._sleep(STEP_S)
             self._patience_s -= STEP_S
         return is_slow
 

@@ -80,7 +80,10 @@ def list_variants(
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Variants, fastest first; `*` marks those that no other one beats."""
+    """Variants, fastest first; `*` marks those that no other one beats.
+
+    A latency with `~` was predicted; one with `?` was measured before this machine changed.
+    """
     with connect(url) as client:
         names = [task] if task else [row["name"] for row in client.get("/v1/tasks")["tasks"]]
         rows = [
@@ -251,7 +254,9 @@ def _variant_table(rows: list[Row]) -> None:
 
 
 def _guess(device: Row) -> str:
-    """What stands before a latency that nobody has measured."""
+    """What stands before a latency that nobody has measured, or not as things are now."""
+    if device.get("stale"):
+        return "?"
     return "~" if device["source"] == "predicted" else ""
 
 
@@ -269,6 +274,11 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
             ("as in fp32", "-" if row["agreement"] is None else percent(row["agreement"])),
             ("options", ", ".join(f"{k}={v}" for k, v in row["options"].items()) or "-"),
             ("note", row["note"] or "-"),
+            *(
+                ("stale", f"{device['stale']}, on {device['device_kind']}")
+                for device in row["devices"]
+                if device.get("stale")
+            ),
             ("size", f"{mib(row['size_bytes'] / 2**20)} MiB"),
             ("artifact", row["artifact"]),
         ]

@@ -1,9 +1,9 @@
 """How long it takes to turn the digits family into measured variants.
 
 Run with ``python -m tests.bench.family`` from the repository's root. Every model is registered in a
-catalog of its own making, as ``modelless register`` does it: checked, every variant built that can be
-built of an ONNX file here, judged on the held-out rows and measured on all cores. The training of the
-models is not part of it.
+new catalog, as ``modelless register`` does it: checked, every variant built that can be built of an
+ONNX file here, judged on the held-out rows and measured on all cores. The training of the models is
+not part of it.
 
 The goal is five models, four precisions, two runtimes, in ten minutes on two cores. ``--threads``
 tries fewer threads than cores as well, which doubles what there is to measure.

@@ -1,13 +1,13 @@
 """How long a thread that waits for the next operator should spin before it sleeps.
 
-Run with ``python -m tests.bench.spinning`` from the repository's root. Two threads compute batches of
-three of the digits family, in ONNX Runtime and in PyTorch, each way in a process of its own, in turns;
-one thread that has nobody to wait for stands beside them. Each cell is the median batch in ms and, in
-brackets, what the process used of its processors for a batch, spinning after its end included: every
-fifth batch is followed by 2 ms of rest.
+Run with ``python -m tests.bench.spinning`` from the repository's root. Two threads compute batches
+of three of the digits family, in ONNX Runtime and in PyTorch, each way in a process of its own, in
+turns; one thread that has nobody to wait for stands beside them. Each cell is the median batch in
+ms and, in brackets, what the process used of its processors for a batch, spinning after its end
+included: every fifth batch is followed by 2 ms of rest.
 
-Each thread is kept on a core of its own: some kernels of virtual machines pack threads that rest now
-and then onto one core, which doubles the time of every other batch and hides all else.
+Each thread is kept on a core of its own: some kernels of virtual machines pack threads that rest
+now and then onto one core, which doubles the time of every other batch and hides all else.
 """
 
 import argparse

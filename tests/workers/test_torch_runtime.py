@@ -1,5 +1,8 @@
 """PyTorch behind the runtime protocol: names, types, threads, and what a program may not do."""
 
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -213,3 +216,38 @@ def test_without_a_gpu_a_variant_for_one_is_refused(archive: Callable[..., Path]
     path = archive(InPlace(), [X], [Y])
     with pytest.raises(RuntimeFailed, match="task/v cannot be loaded: it needs a GPU, and"):
         loaded(spec(path, [X], [Y], provider="cuda"))
+
+
+def test_its_library_is_opened_before_it_is_imported_and_threads_do_not_spin_for_long() -> None:
+    """In a process of its own: here torch has been imported long ago."""
+    code = """
+import os, sys
+from pathlib import Path
+from workers.runtimes import pytorch
+pytorch._open_library()
+assert "torch" not in sys.modules
+assert pytorch.LIBRARY in Path("/proc/self/maps").read_text()
+torch = pytorch.import_torch()
+assert os.environ["GOMP_SPINCOUNT"] == str(pytorch.SPINS)
+print(float(torch.ones(3).sum()))
+"""
+    kept = {n: v for n, v in os.environ.items() if not n.startswith(("OMP_", "GOMP_"))}
+    answer = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=kept
+    )
+    assert answer.stdout == "3.0\n"
+
+
+def test_how_threads_wait_is_left_to_who_says_so() -> None:
+    code = """
+import os
+from workers.runtimes import pytorch
+pytorch.import_torch()
+print(os.environ.get("GOMP_SPINCOUNT"))
+"""
+    told = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
+    told.pop("GOMP_SPINCOUNT", None)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=told
+    )
+    assert answer.stdout == "None\n"

@@ -15,8 +15,8 @@ from workers.runtimes.signature import Signature
 from workers.types import LoadSpec
 
 SPIN_US = 100
-"""About two wake-ups of a sleeping thread: who waits no longer than a wake-up takes loses at most as
-much by spinning as by sleeping. docs/decisions/0012 has what it brings."""
+"""About two wake-ups of a sleeping thread: who spins as long as a wake-up takes loses at most as
+much again. docs/decisions/0012 has what it brings."""
 
 _CODES = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _NODE = re.compile(r"Non-zero status code returned while running (\w+ node)\..*?Status Message: ")

@@ -1,9 +1,13 @@
 """PyTorch: as it is, or compiled ahead of time; on the CPU or on a GPU."""
 
+import ctypes
 import os
+import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +183,8 @@ class TorchRuntime:
         return copy
 
 
+LIBRARY = "lib/libtorch_cpu.so"
+"""In the package's folder."""
 SPINS = 50_000
 """Turns of libgomp's waiting loop, about 150 us: a few wake-ups of a sleeping thread."""
 
@@ -193,7 +199,25 @@ def import_torch() -> Any:
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", str(SPINS))
+    if "torch" not in sys.modules:
+        _open_library()
     return import_module("torch")
+
+
+def _open_library() -> None:
+    """Map and link PyTorch's largest library while other threads go on.
+
+    Python holds its lock while it opens a library, and for this one that takes 0.2 to 0.6 s: in a
+    worker, nobody would be answered meanwhile. A foreign function is called without the lock. What
+    cannot be opened here the import will complain of.
+    """
+    found = find_spec("torch")
+    if found is None or found.origin is None:
+        return
+    with suppress(OSError, AttributeError):  # no such function: not a Unix
+        dlopen = ctypes.CDLL(None).dlopen
+        dlopen.restype, dlopen.argtypes = ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_int]
+        dlopen(os.fsencode(Path(found.origin).parent / LIBRARY), os.RTLD_NOW | os.RTLD_LOCAL)
 
 
 def _positions(names: Sequence[str], among: Sequence[str]) -> list[int]:
