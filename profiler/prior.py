@@ -48,7 +48,7 @@ class Part:
     sd: tuple[float, float, float, float]
 
 
-PARTS = (
+PARTS: tuple[Part, ...] = (
     Part(label=lambda model, kind: runtime_of(kind), sd=(0.9, 0.42, 0.15, 0.18)),
     Part(label=lambda model, kind: precision_of(kind), sd=(0.1, 0.4, 0.08, 0.07)),
     Part(label=lambda model, kind: arithmetic_of(kind), sd=(0.16, 0.37, 0.07, 0.05)),
@@ -69,7 +69,7 @@ class Bend:
     sd: float
 
 
-BENDS = (
+BENDS: tuple[Bend, ...] = (
     Bend(label=lambda model, kind, threads: runtime_of(kind), sd=0.03),
     Bend(label=lambda model, kind, threads: (runtime_of(kind), threads), sd=0.02),
     Bend(label=lambda model, kind, threads: (arithmetic_of(kind), threads), sd=0.02),
@@ -140,7 +140,7 @@ def expected(sited: Sequence[Sited]) -> tuple[Numbers, Points]:
     curves = curves_of(sited)
     by_number = np.zeros((len(curves), NUMBERS, len(curves), NUMBERS))
     for part in PARTS:
-        same = _same([part.label(*curve) for curve in curves])
+        same = same_label([part.label(*curve) for curve in curves])
         for number, sd in enumerate(part.sd):
             by_number[:, number, :, number] += sd**2 * same
     size = NUMBERS * len(curves)
@@ -166,7 +166,7 @@ def _bend_covariance(sited: Sequence[Sited]) -> Array:
     covariance: Array = np.zeros(apart.shape)
     for bend in BENDS:
         labels = [bend.label(model, each.kind, each.threads) for model, each in sited]
-        covariance += bend.sd**2 * _same(labels)
+        covariance += bend.sd**2 * same_label(labels)
     covariance *= np.exp(-apart / BEND_DOUBLINGS)
     return covariance
 
@@ -175,7 +175,7 @@ def curves_of(sited: Sequence[Sited]) -> list[Curve]:
     return list(dict.fromkeys((model, each.kind) for model, each in sited))
 
 
-def _same(labels: Sequence[Hashable]) -> Array:
+def same_label(labels: Sequence[Hashable]) -> Array:
     """1 where two have the same label, else 0: ``(labels, labels)``."""
     numbered = {label: index for index, label in enumerate(dict.fromkeys(labels))}
     codes = np.array([numbered[label] for label in labels])
