@@ -206,6 +206,7 @@ async def test_a_variant_says_what_it_does_on_a_device(api: httpx.AsyncClient) -
             "load_s": 0.5,
             "source": "measured",
             "dominated": False,
+            "stale": None,
         }
     ]
 

@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from profiler.gpu import DeviceMemory, PowerMeter, Reading
-from profiler.measure import PATIENCE, MeasureLimits, Trial
-from profiler.probe import Probe, cores_for, settle
+from profiler.measure import MeasureLimits, Trial
+from profiler.probe import CALM, Probe, cores_for, settle
 from tests import onnx_models as models
 from variants.errors import InvalidArtifact
 from variants.types import Digest, TaskName, TensorSpec, VariantName
@@ -82,7 +82,7 @@ def test_an_echo_costs_what_it_is_told(tmp_path: Path, data: Path) -> None:
     assert figures.load_s >= 0.02
     assert figures.cold_load_s >= 0.02
     assert figures.memory_mib >= 1.0  # no less than its file
-    assert QUICK.rounds <= len(one.samples[1].rounds) <= PATIENCE * QUICK.rounds
+    assert QUICK.rounds <= len(one.samples[1].rounds) <= CALM * QUICK.rounds
 
 
 def test_turns_of_a_batch_size_are_kept_together(tmp_path: Path, data: Path) -> None:

@@ -122,10 +122,10 @@ async def test_a_load_that_needs_more_than_what_leaves_is_refused(loading: Loadi
 
 
 async def test_a_pace_holds_for_the_worker_until_it_is_told_another(loading: Loading) -> None:
-    """Batches of 8 take 2 ms."""
+    """Batches of 8 take 20 ms: long enough for a busy machine to make no difference."""
     executor = loading.executor
-    wide = echo_spec(options={"latency_ms": "1"}, latency=((1, 1.0), (8, 2.0)))
-    await loading.load(replace(wide, pace_ms=1.5))
+    wide = echo_spec(options={"latency_ms": "10"}, latency=((1, 10.0), (8, 20.0)))
+    await loading.load(replace(wide, pace_ms=15.0))
     lane = executor.replicas[vid(wide)].lane
 
     async def longest() -> int:
