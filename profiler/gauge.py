@@ -17,7 +17,7 @@ SLOWER = 1.2
 """Times what the quickest loop took: somebody else uses the core's units."""
 FIRST_LOOKS = 200
 """To know how quick a core can be: some 5 ms."""
-PATIENCE_S = 2.0
+PATIENCE_S = 1.0
 """How long a process may wait for calm in all."""
 STEP_S = 0.005
 EVERY_S = 0.005

@@ -1,33 +1,26 @@
 """The example family, really trained and registered: what it claims is so."""
 
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from controlplane.examples import ensure_digits
-from controlplane.registration import Progress
 from controlplane.settings import load_settings
+from tests.integration.conftest import Registered
 from tests.zoo_cache import digits_folder
-from variants.memory import MemoryCatalog
+from variants.sql import open_catalog
 from variants.store import FileArtifactStore
 from variants.types import Precision, TensorSpec
 from variants.zoo import digits
 
 
 @pytest.mark.integration
-def test_the_family_spreads_in_accuracy_and_cost(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    (state / "zoo").mkdir(parents=True)
-    (state / "zoo" / "digits").symlink_to(digits_folder())
-    settings = load_settings(state_dir=state, cores=1)
-    catalog, store = MemoryCatalog(), FileArtifactStore(settings.artifacts_dir)
-    told: list[Progress] = []
-    imported = set(sys.modules)  # other tests of this run may need torch
-
-    ensure_digits(settings, catalog, store, told.append)
+def test_the_family_spreads_in_accuracy_and_cost(registered: Registered) -> None:
+    settings = load_settings(state_dir=registered.home)
+    catalog = open_catalog(settings.catalog_url)
+    store = FileArtifactStore(settings.artifacts_dir)
+    told = registered.told
 
     snapshot = catalog.snapshot()
     (task,) = snapshot.tasks
@@ -45,15 +38,16 @@ def test_the_family_spreads_in_accuracy_and_cost(tmp_path: Path) -> None:
     cheapest, dearest = fp32[digits.MODELS[0]], fp32[digits.MODELS[-1]]  # type: ignore[index]
     assert latency[dearest.name] >= 100 * latency[cheapest.name]
     assert [one.done for one in told] == sorted(one.done for one in told)
-    assert "torch" not in set(sys.modules) - imported
+    assert "torch" not in registered.imported
 
     revision = catalog.revision()
     assert ensure_digits(settings, catalog, store) == ()
     assert catalog.revision() == revision
+    catalog.close()
 
 
 @pytest.mark.integration
-def test_what_a_variant_claims_is_its_true_rate(tmp_path: Path) -> None:
+def test_what_a_variant_claims_is_its_true_rate() -> None:
     """Counted here without the code that registration counts with."""
     import onnxruntime as ort
 
