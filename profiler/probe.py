@@ -20,7 +20,7 @@ from variants.errors import InvalidArtifact
 from variants.types import LatencyPoint
 from workers.types import LoadSpec
 
-CALM = 3
+CALM = 2
 """Times the rounds that are made until some were alone on the machine."""
 
 

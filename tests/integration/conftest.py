@@ -1,5 +1,8 @@
 """Deployments that several end-to-end tests share; the family is trained and measured once."""
 
+import fcntl
+import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -11,7 +14,6 @@ import numpy as np
 import pytest
 
 from controlplane.examples import ensure_digits
-from controlplane.registration import Progress
 from controlplane.settings import load_settings
 from tests.integration.deployment import Deployment, deployed, short_directory
 from tests.integration.digits import Rows
@@ -25,9 +27,9 @@ class Registered(NamedTuple):
 
     home: Path
     """Catalog and artifacts, nothing else."""
-    told: list[Progress]
-    imported: set[str]
-    """Modules that it took."""
+    done: list[int]
+    """What progress was told, step by step."""
+    imported_torch: bool
 
 
 @pytest.fixture(scope="session")
@@ -44,17 +46,28 @@ def held_out(family: Path) -> tuple[Rows, list[int]]:
 
 
 @pytest.fixture(scope="session")
-def registered(family: Path) -> Iterator[Registered]:
-    """The family, registered as ``up --example digits`` does it."""
-    told: list[Progress] = []
+def registered(family: Path, tmp_path_factory: pytest.TempPathFactory) -> Registered:
+    """The family, registered as ``up --example digits`` does it: once for all test processes."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    home, told = shared / "registered", shared / "registered.json"
+    with (shared / "registered.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not told.exists():
+            told.write_text(json.dumps(_register(family, home)))
+    return Registered(home, *json.loads(told.read_text()))
+
+
+def _register(family: Path, home: Path) -> tuple[list[int], bool]:
+    done: list[int] = []
     before = set(sys.modules)  # other tests of this run may need torch
-    with short_directory() as home:
-        shutil.copytree(family, home / "zoo" / "digits")
-        settings = load_settings(state_dir=home)
-        with closing(open_catalog(settings.catalog_url)) as catalog:
-            store = FileArtifactStore(settings.artifacts_dir)
-            ensure_digits(settings, catalog, store, told.append)
-        yield Registered(home, told, set(sys.modules) - before)
+    shutil.copytree(family, home / "zoo" / "digits")
+    settings = load_settings(state_dir=home)
+    with closing(open_catalog(settings.catalog_url)) as catalog:
+        store = FileArtifactStore(settings.artifacts_dir)
+        ensure_digits(settings, catalog, store, lambda one: done.append(one.done))
+    return done, "torch" in set(sys.modules) - before
 
 
 @pytest.fixture(scope="module")
