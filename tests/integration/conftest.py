@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from controlplane.examples import ensure_digits
+from controlplane.machine import machine_kinds
+from controlplane.profiling import measure_wanted, wanted
 from controlplane.settings import load_settings
 from tests.integration.deployment import Deployment, deployed, short_directory
 from tests.integration.digits import Rows
@@ -67,6 +69,10 @@ def _register(family: Path, home: Path) -> tuple[list[int], bool]:
     with closing(open_catalog(settings.catalog_url)) as catalog:
         store = FileArtifactStore(settings.artifacts_dir)
         ensure_digits(settings, catalog, store, lambda one: done.append(one.done))
+        # Some deployments split the machine in two. One variant is left for their start to measure.
+        halves = machine_kinds(load_settings(state_dir=home, workers=2))
+        _, failures = measure_wanted(wanted(catalog.snapshot(), halves)[1:], catalog, store)
+        assert not failures
     return done, "torch" in set(sys.modules) - before
 
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def two(state: Path) -> Iterator[Deployment]:
-    """Two workers of half the cores each; the family is measured for them at start."""
+    """Two workers of half the cores each; what was not measured for them yet is at start."""
     with deployed(state, workers=2) as running:
         yield running
 
