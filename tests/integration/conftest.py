@@ -29,6 +29,8 @@ class Registered(NamedTuple):
 
     home: Path
     """Catalog and artifacts, nothing else."""
+    halves: Path
+    """The same, measured for two workers as well."""
     done: list[int]
     """What progress was told, step by step."""
     imported_torch: bool
@@ -58,7 +60,9 @@ def registered(family: Path, tmp_path_factory: pytest.TempPathFactory) -> Regist
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not told.exists():
             told.write_text(json.dumps(_register(family, home)))
-    return Registered(home, *json.loads(told.read_text()))
+            shutil.copytree(home, shared / "halves")
+            _measure_halves(shared / "halves")
+    return Registered(home, shared / "halves", *json.loads(told.read_text()))
 
 
 def _register(family: Path, home: Path) -> tuple[list[int], bool]:
@@ -69,11 +73,17 @@ def _register(family: Path, home: Path) -> tuple[list[int], bool]:
     with closing(open_catalog(settings.catalog_url)) as catalog:
         store = FileArtifactStore(settings.artifacts_dir)
         ensure_digits(settings, catalog, store, lambda one: done.append(one.done))
-        # Some deployments split the machine in two. One variant is left for their start to measure.
-        halves = machine_kinds(load_settings(state_dir=home, workers=2))
-        _, failures = measure_wanted(wanted(catalog.snapshot(), halves)[1:], catalog, store)
-        assert not failures
     return done, "torch" in set(sys.modules) - before
+
+
+def _measure_halves(home: Path) -> None:
+    """Profiles for workers of half the machine. One variant is left for ``up`` to measure."""
+    settings = load_settings(state_dir=home, workers=2)
+    with closing(open_catalog(settings.catalog_url)) as catalog:
+        store = FileArtifactStore(settings.artifacts_dir)
+        missing = wanted(catalog.snapshot(), machine_kinds(settings))
+        _, failures = measure_wanted(missing[1:], catalog, store)
+        assert not failures
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +91,14 @@ def state(registered: Registered) -> Iterator[Path]:
     """A copy of that state directory, for one module's deployments."""
     with short_directory() as home:
         shutil.copytree(registered.home, home / "s")
+        yield home / "s"
+
+
+@pytest.fixture(scope="module")
+def halves(registered: Registered) -> Iterator[Path]:
+    """A state directory for two workers."""
+    with short_directory() as home:
+        shutil.copytree(registered.halves, home / "s")
         yield home / "s"
 
 

@@ -40,8 +40,8 @@ def test_queries_follow_a_plan_for_accuracy(state: Path) -> None:
         assert variant != best["name"]
 
 
-def test_an_elastic_fleet_follows_the_demand(state: Path) -> None:
-    with deployed(state, workers=2, elastic=True, linger_s=4) as running:
+def test_an_elastic_fleet_follows_the_demand(halves: Path) -> None:
+    with deployed(halves, workers=2, elastic=True, linger_s=4) as running:
 
         def count(wanted: int, what: str) -> None:
             running.until(lambda: len(running.workers()) == wanted, what)

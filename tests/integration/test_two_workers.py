@@ -12,9 +12,9 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
-def two(state: Path) -> Iterator[Deployment]:
+def two(halves: Path) -> Iterator[Deployment]:
     """Two workers of half the cores each; what was not measured for them yet is at start."""
-    with deployed(state, workers=2) as running:
+    with deployed(halves, workers=2) as running:
         yield running
 
 
