@@ -19,7 +19,7 @@ down: $(VENV)/.run  ## stop what `modelless up --detach` started
 # Those that start a whole cluster wait most of the time; 5 means that there were none.
 test: $(VENV)/.dev  ## all tests that this machine has the services for
 	@$(BIN)/pytest -n 2 --dist loadfile -m "not integration" $(ARGS) || [ $$? -eq 5 ]
-	@$(BIN)/pytest -n 2 --dist loadfile -m integration $(ARGS) $(if $(filter tests%,$(ARGS)),,tests/integration) || [ $$? -eq 5 ]
+	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m integration $(ARGS) $(if $(filter tests%,$(ARGS)),,tests/integration) || [ $$? -eq 5 ]
 
 lint: $(VENV)/.dev  ## format, lint and strict types
 	@$(BIN)/ruff format --check .
