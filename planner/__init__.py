@@ -1,1 +1,13 @@
-"""Every decision, as pure functions: no clock, no disk, no network, no Ray."""
+"""Every decision of the system, as pure functions: no clock, disk, network, thread or Ray.
+
+Values come in (what the catalog, the workers and the queries say, the time, random bits), and
+values go out: a choice, a refusal, a plan, actions. ``workers`` and ``controlplane`` act on them.
+
+Read ``types.py`` first, then ``selection`` (which variant and worker answer a query), ``batching``
+(what a worker admits and runs next), ``forecasting`` (what demand to expect), ``reconcile`` (what a
+tick of the control loop changes), ``solver`` (the planning problem behind it) and ``eviction``
+(what leaves when memory is short). ``simulation`` and ``policies`` replay a trace against all this.
+
+The package may import ``variants`` and nothing else of the project. Nothing but ``policies`` and
+``planner.simulate`` imports ``simulation``.
+"""

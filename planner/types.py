@@ -1,16 +1,17 @@
-"""What decisions take and return. Values in, values out.
+"""The values that decisions take and return.
 
-Two things are mutable on purpose and say so: ``WorkerView`` (the gateway writes what it learns of a
-worker's load into it between decisions) and nothing else. Decisions only read.
+All of them are immutable except ``WorkerView``: between decisions, the gateway writes into it what
+it learns of a worker's load. Decisions only read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import pairwise
+from math import inf
 from typing import NamedTuple
-from weakref import WeakValueDictionary
 
+from planner.latency_table import LatencyTable
+from planner.worker_starts import Wanted
 from variants.errors import Alternative
 from variants.types import (
     CatalogSnapshot,
@@ -28,84 +29,6 @@ TRANSPORT_MS = 0.3
 """Allowance for the way to a worker and back, unless a snapshot says otherwise."""
 
 
-class LatencyTable:
-    """Latency of a whole batch for every batch size, as a look-up.
-
-    Between profiled sizes it is linear, below the smallest it is the smallest's, above the largest
-    the batch is forbidden; it is made non-decreasing.
-    """
-
-    __slots__ = ("__weakref__", "_economy", "doubling", "max_batch", "ms", "points", "row_ms")
-
-    ms: tuple[float, ...]
-    """``ms[b]`` is the latency of a batch of ``b`` rows; ``ms[0]`` equals ``ms[1]``."""
-    max_batch: int
-    points: tuple[tuple[int, float], ...]
-    """As given."""
-    doubling: tuple[float, ...]
-    """``doubling[k]`` is the latency of a batch of ``2**k`` rows: a lower bound up to the next."""
-    row_ms: float
-    """Least time per row of the given points."""
-
-    def __init__(self, points: Sequence[tuple[int, float]]) -> None:
-        """Take (batch size, latency in ms) points, ascending by batch size, at least one."""
-        self.points = tuple(points)
-        table = [points[0][1]] * (points[0][0] + 1)
-        for (low, low_ms), (high, high_ms) in pairwise(points):
-            floor = max(low_ms, table[-1])
-            ceiling = max(high_ms, floor)
-            step = (ceiling - floor) / (high - low)
-            table += [floor + step * rows for rows in range(1, high - low + 1)]
-        self.ms = tuple(table)
-        self.max_batch = len(table) - 1
-        self.doubling = tuple([table[1 << k] for k in range(self.max_batch.bit_length())])
-        self.row_ms = min([ms / rows for rows, ms in points])
-        self._economy: Economy | None = None
-
-    @property
-    def economy(self) -> "Economy":
-        """What larger batches save; looked at once, in all of the table."""
-        if self._economy is None:
-            self._economy = _economy(self.ms)
-        return self._economy
-
-
-class Economy(NamedTuple):
-    """What a row takes in a batch, compared with a batch of its own."""
-
-    unit_ms: float
-    """Time of a row where it is least."""
-    saving: float
-    """Part of a row's time that a batch can save."""
-    gains: bool
-    """Whether a row can be cheaper in a larger batch."""
-
-
-def _economy(table_ms: Sequence[float]) -> Economy:
-    each_ms = [ms / rows for rows, ms in enumerate(table_ms) if rows]
-    unit_ms = min(each_ms)
-    return Economy(
-        unit_ms,
-        1.0 - unit_ms / each_ms[0] if each_ms[0] else 0.0,
-        any(more < less * (1 - 1e-9) for less, more in pairwise(each_ms)),
-    )
-
-
-_TABLES: WeakValueDictionary[tuple[tuple[int, float], ...], LatencyTable] = WeakValueDictionary()
-
-
-def latency_table(points: tuple[tuple[int, float], ...]) -> LatencyTable:
-    """The table of these points; the same one for as long as anybody has it.
-
-    It never changes, and profiles of a thousand batch sizes take longer to spell out than all else
-    that is made of them.
-    """
-    table = _TABLES.get(points)
-    if table is None:
-        table = _TABLES[points] = LatencyTable(points)
-    return table
-
-
 @dataclass(slots=True, kw_only=True)
 class WorkerView:
     """What a gateway knows of one worker. Written by the gateway, read by decisions."""
@@ -116,6 +39,8 @@ class WorkerView:
     """When the worker is expected to have finished all it was given, on the gateway's clock."""
     free_mib: float = 0.0
     draining: bool = False
+    loading: tuple[tuple[TaskName, VariantName], ...] = ()
+    """What it loads, and then what it will load after that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,15 +61,18 @@ class Candidate:
     load_ms: float
     canary: bool
     ready: tuple[WorkerView, ...]
-    """Workers that hold it and are not draining."""
+    """Workers that hold it and are not draining. Equal sets are the same tuple."""
     hosts: tuple[WorkerView, ...]
     """Workers of its device kind that could load it and do not hold it."""
+    unloadable: str = ""
+    """Why it cannot be loaded, where a worker of its device kind has tried and says so."""
 
 
-class Block(NamedTuple):
-    """A few neighbours of a frontier with the best that any of them offers, to skip them at once.
+class FrontierLeaf(NamedTuple):
+    """The lower level of a frontier index: neighbouring candidates and bounds for all of them.
 
-    No member is more accurate, faster or cheaper than the block says.
+    No candidate is more accurate, faster or cheaper than the bounds, so that a search can skip all
+    of them after one comparison.
     """
 
     accuracy: float
@@ -157,22 +85,23 @@ class Block(NamedTuple):
     candidates: tuple[Candidate, ...]
 
 
-class Shelf(NamedTuple):
-    """Neighbouring blocks with the best that any of them offers: the same one level up."""
+class FrontierBranch(NamedTuple):
+    """The upper level of a frontier index: neighbouring leaves and bounds for all of them."""
 
     accuracy: float
     latency_ms: tuple[float, ...]
     price_usd_per_1k: float
     ready: tuple[WorkerView, ...] | None
-    blocks: tuple[Block, ...]
+    leaves: tuple[FrontierLeaf, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView:
     """A task with its candidates, ordered once for each preference.
 
-    Made by ``planner.frontier.task_view``. The frontiers hold the candidates that are ready on a
-    worker, are no canary and are not dominated by another one ready on the same workers.
+    Made by ``planner.selection.frontier_index.task_view``. The frontiers hold the candidates that
+    are ready on a worker, are no canary and are not dominated by another one ready on the same
+    workers.
     """
 
     task: Task
@@ -180,11 +109,11 @@ class TaskView:
     """All candidates, ascending by price, then latency, then name."""
     by_accuracy: tuple[Candidate, ...]
     """Descending by accuracy, then as ``by_cost``."""
-    cost_frontier: tuple[Shelf, ...]
+    cost_frontier: tuple[FrontierBranch, ...]
     """In the order of ``by_cost``."""
-    accuracy_frontier: tuple[Shelf, ...]
+    accuracy_frontier: tuple[FrontierBranch, ...]
     """In the order of ``by_accuracy``."""
-    latency_frontier: tuple[Shelf, ...]
+    latency_frontier: tuple[FrontierBranch, ...]
     """Ascending by latency of one row, then price, then name: all of it, or, where there are few
     sets of workers, what is ready on each of them."""
     by_variant: Mapping[VariantName, tuple[Candidate, ...]]
@@ -205,8 +134,10 @@ class Snapshot:
     workers: Mapping[WorkerId, WorkerView]
     transport_ms: float = TRANSPORT_MS
     """Allowance for the way to the worker and back."""
+    wanted: Wanted = field(default_factory=Wanted)
+    """For refusals while a worker is missing."""
     parts: object = field(default=None, repr=False, compare=False)
-    """What it was made of, for the next one to reuse: ``planner.snapshot``'s own."""
+    """What it was made of, for ``planner.selection.snapshot`` to reuse in the next one."""
 
 
 class Query(NamedTuple):
@@ -230,7 +161,7 @@ class Query(NamedTuple):
 
 
 class Reason(StrEnum):
-    """Why a variant was chosen; ``planner.explain`` turns it into a sentence."""
+    """Why a variant was chosen."""
 
     CHEAPEST_THAT_FITS = "cheapest_that_fits"
     MOST_ACCURATE_THAT_FITS = "most_accurate_that_fits"
@@ -259,6 +190,8 @@ class RefusalCode(StrEnum):
     TASK_NOT_FOUND = "TASK_NOT_FOUND"
     VARIANT_NOT_FOUND = "NOT_FOUND"
     SLO_INFEASIBLE = "SLO_INFEASIBLE"
+    NO_WORKERS = "NO_WORKERS"
+    ARTIFACT_INVALID = "ARTIFACT_INVALID"
     COLD = "COLD"
     OVERLOADED = "OVERLOADED"
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
@@ -277,6 +210,7 @@ class Refusal:
     load: tuple[Candidate, WorkerView] | None = None
     """With ``COLD``: what to start loading, and where."""
     retry_after_s: float | None = None
+    """With ``COLD`` and ``NO_WORKERS``: when to ask again; None where that is not known."""
 
 
 # -- the control loop ---------------------------------------------------------------------------
@@ -300,6 +234,14 @@ class ReplicaReport:
     in_flight: int = 0
     idle_s: float = 0.0
     """Since its last query, or since it was loaded."""
+    rate_qps: float = 0.0
+    """Queries per second that the worker expects for it, from those that came."""
+    asked: bool = False
+    """Whether a query has asked for it since it was loaded, or was the reason to load it."""
+    load_no: int = 0
+    """Which of the worker's loads it came from."""
+    loaded_for_s: float = inf
+    """Since it is ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,6 +269,23 @@ class Demand:
     slo_ms: float | None = None
     """The tightest latency SLO seen in the class, to plan for; None: ``latency_ms``, which is at
     most that."""
+    variant: VariantName | None = None
+    """Queries that are pinned to this variant: a class of their own, without a floor."""
+
+    @property
+    def tightest_ms(self) -> float:
+        """The latency SLO to plan for."""
+        return self.slo_ms or self.latency_ms
+
+    @property
+    def rows(self) -> int:
+        """Rows of the query that stands for the class: rates are in rows, so it has one."""
+        return 1
+
+    @property
+    def cost(self) -> None:
+        """Classes have no cost ceiling: it is compared when a query is answered."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,12 +305,12 @@ class Observation:
     objective: Objective = Objective.COST
     expected: tuple[Demand, ...] | None = None
     """What to plan for: an upper quantile of the demand over the time that a load takes. None
-    where nobody forecasts; then it is ``demand``."""
+    without a forecast; then it is ``demand``."""
     envelope: tuple[Demand, ...] | None = None
-    """The most that was expected lately, by class: workers go only when even that needs fewer.
-    None where nobody remembers; then it is ``expected``."""
+    """The most that was expected lately, by class: workers are stopped only when even that needs
+    fewer. None where it is not known; then it is ``expected``."""
     settled: bool = True
-    """Whether demand has been watched for long enough to let workers go."""
+    """Whether demand has been observed for long enough to stop workers."""
     elastic: bool = False
     """Whether the plan decides how many workers there are, ``inventory`` being the most."""
     transport_ms: float = TRANSPORT_MS
@@ -371,6 +330,9 @@ class Unload:
     task: TaskName
     variant: VariantName
     why: str = ""
+    seen: tuple[int, bool] | None = None
+    """``load_no`` and ``asked`` of the replica when this was decided. A replica that was loaded
+    again or asked for since then stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,12 +345,27 @@ class Scale:
 Action = Load | Unload | Scale
 
 
+ReplicaKey = tuple[WorkerId, TaskName, VariantName]
+"""A replica: which variant of which task on which worker."""
+
+
+class ReplicaTarget(NamedTuple):
+    """What a plan gives to one replica."""
+
+    share: float
+    """Part of the worker's time that is planned for the replica's task, in [0, 1]."""
+    longest_batch_ms: float
+    """How long a batch may take on the worker; 0: its queue decides by itself."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What a tick decided. ``plan.version`` and ``plan.epoch`` are 0: whoever acts fills them."""
+    """What a tick decided. ``plan.version`` and ``plan.epoch`` are 0 until the plan is stored."""
 
     plan: Plan
     changed: bool
     """Whether the plan differs from the observed one and has to be stored."""
     actions: tuple[Action, ...]
     """In the order to apply: an unload that makes room comes before the load that needs it."""
+    targets: Mapping[ReplicaKey, ReplicaTarget] = field(default_factory=dict)
+    """What the plan gives to each replica that it places."""

@@ -1,1 +1,13 @@
-"""Policies that a simulated fleet can run: our own, and those that were published."""
+"""Policies: what to do with a query and with a fleet, behind one protocol, to be compared.
+
+In: a ``Brief`` (the setting of a simulation) and its ``Fleet``. Out: a ``Policy``, which chooses a
+variant and a worker for each query, makes the queues of workers, and acts at its ticks.
+
+Read ``planner.simulation.policy`` (the protocol), ``registry`` (the names), ``modelless`` (ours:
+the functions that production calls, with production's defaults); then the published ones:
+``static`` with ``allocation`` (Clipper and fixed choices), ``infaas`` with ``infaas_rules``,
+``infaas_offers`` and ``infaas_workers``, ``proteus`` with ``proteus_plan``. ``offers`` is what they
+share, ``fifo`` and ``earliest`` are their queues.
+
+May import all of ``planner`` but ``planner.simulate`` and the simulation's engine, which call them.
+"""

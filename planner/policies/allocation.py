@@ -8,7 +8,7 @@ devices first and then a part of one that others share, the largest task first, 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from planner.problem import Kind
+from planner.solver.problem import AvailableKind
 from variants.types import DeviceKindName, TaskName
 
 STEPS = 40
@@ -49,10 +49,10 @@ class Slot:
         return need.task in self.shares or need.memory_mib[self.kind] <= self.left_mib
 
 
-def divide(needs: Sequence[Need], kinds: Sequence[Kind]) -> tuple[Slot, ...]:
+def divide(needs: Sequence[Need], kinds: Sequence[AvailableKind]) -> tuple[Slot, ...]:
     """The fleet, divided: every task with one replica at least where memory allows.
 
-    Devices that nobody needs are left out.
+    Devices that no task needs are left out.
     """
     needs = [need for need in needs if need.unit_ms]
     if not needs:
@@ -94,7 +94,7 @@ def _is_complete(needs: Sequence[Need], slots: Sequence[Slot], factor: float) ->
     )
 
 
-def _limit(needs: Sequence[Need], kinds: Sequence[Kind]) -> float:
+def _limit(needs: Sequence[Need], kinds: Sequence[AvailableKind]) -> float:
     """A factor that no division reaches: each task with the whole fleet for itself."""
     highest = 0.0
     for need in needs:
@@ -107,7 +107,7 @@ def _limit(needs: Sequence[Need], kinds: Sequence[Kind]) -> float:
     return highest
 
 
-def _filled(needs: Sequence[Need], kinds: Sequence[Kind], factor: float) -> list[Slot]:
+def _filled(needs: Sequence[Need], kinds: Sequence[AvailableKind], factor: float) -> list[Slot]:
     """Devices with what they get when every task needs ``factor`` times its rate."""
     slots = [
         Slot(kind=kind.name, left_mib=kind.memory_mib) for kind in kinds for _ in range(kind.count)
@@ -154,7 +154,7 @@ def _place(need: Need, slots: list[Slot], order: Sequence[DeviceKindName], qps: 
 
 
 def _give_away(needs: Sequence[Need], slots: Sequence[Slot]) -> None:
-    """Give devices that are left to whoever has most to do."""
+    """Give devices that are left to the task with the most to do on each."""
     for slot in slots:
         if not slot.shares:
             able = [need for need in needs if slot.holds(need)]

@@ -1,7 +1,7 @@
 """Batching from the profile with early drop, as Proteus does it.
 
 One ``EarliestQueue`` belongs to one slice. It is Proteus' batching (Ahmad et al., ASPLOS'24,
-section 5), with the batch size b* of its plan as the limit of each lane:
+section 5), with the batch size b* of its plan as the limit of each queue:
 
 * *Not work-conserving.* A batch below the limit is held back as long as the first query could
   still be in time in a batch of one more row: until its deadline less the latency of that batch.
@@ -10,7 +10,7 @@ section 5), with the batch size b* of its plan as the limit of each lane:
   further behind.
 
 With one SLO per family, as in the paper, first in, first out is earliest deadline first; with
-several the latter is kept. Where the paper is silent: of several lanes, which a device has only
+several the latter is kept. Where the paper is silent: of several queues, which a device has only
 while its variant is being changed, the earliest deadline goes first.
 
 With ``waits=False`` nothing is held back and the rest stays.
@@ -22,10 +22,9 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
 
-from planner.agenda import ROUNDING_MS
-from planner.batching import MAX_QUEUE, Batch, Verdict
-from planner.lanes import Item, Lane, Tenant
-from planner.types import LatencyTable
+from planner.batching.protocol import MAX_QUEUE, Batch, Verdict
+from planner.batching.variant_queues import ROUNDING_MS, Item, TaskShare, VariantQueue
+from planner.latency_table import LatencyTable
 
 
 class EarliestQueue:
@@ -38,40 +37,40 @@ class EarliestQueue:
         waits: bool = True,
         max_queue: int = MAX_QUEUE,
     ) -> None:
-        """``batch`` gives the largest batch of a new lane, from its task and table."""
+        """``batch`` gives the largest batch of a new queue, from its task and table."""
         self.max_queue = max_queue
         self.busy_until_ms = 0.0
         self.count = 0
         self._batch = batch
         self._waits = waits
-        self._limit: dict[Lane, int] = {}
-        self._active: list[Lane] = []
-        """Lanes in which somebody waits."""
+        self._limit: dict[VariantQueue, int] = {}
+        self._active: list[VariantQueue] = []
+        """Queues in which a query waits."""
         self._order = 0
         self._work_ms = 0.0
 
-    # -- lanes ------------------------------------------------------------------------------------
+    # -- queues -----------------------------------------------------------------------------------
 
-    def add_lane(self, task: str, table: LatencyTable, share: float = 0.0) -> Lane:
-        """A lane for a variant that was loaded; ``share`` plays no part."""
-        lane = Lane(task, Tenant(), table)
-        self.set_limit(lane, self._batch(task, table))
-        return lane
+    def add_variant(self, task: str, table: LatencyTable, share: float = 0.0) -> VariantQueue:
+        """A queue for a variant that was loaded; ``share`` plays no part."""
+        queue = VariantQueue(task, TaskShare(), table)
+        self.set_limit(queue, self._batch(task, table))
+        return queue
 
-    def set_limit(self, lane: Lane, rows: int) -> None:
-        """Set the largest batch of a lane, in rows."""
-        self._limit[lane] = min(max(1, rows), lane.max_batch)
-        self._resize(lane, 0, 0)
+    def set_limit(self, queue: VariantQueue, rows: int) -> None:
+        """Set the largest batch of a variant's queue, in rows."""
+        self._limit[queue] = min(max(1, rows), queue.max_batch)
+        self._resize(queue, 0, 0)
 
-    def remove_lane(self, lane: Lane) -> None:
-        """Forget an empty lane."""
-        del self._limit[lane]
+    def remove_variant(self, queue: VariantQueue) -> None:
+        """Forget an empty queue."""
+        del self._limit[queue]
 
-    def take(self, lane: Lane) -> list[Item]:
-        """Take out all that waits in a lane, earliest deadline first."""
-        items = [entry[2] for entry in sorted(lane.queue)]
-        lane.queue.clear()
-        self._resize(lane, -len(items), -lane.rows)
+    def take(self, queue: VariantQueue) -> list[Item]:
+        """Take out all that waits in a variant's queue, earliest deadline first."""
+        items = [entry[2] for entry in sorted(queue.heap)]
+        queue.heap.clear()
+        self._resize(queue, -len(items), -queue.rows)
         return items
 
     def backlog_ms(self, now_ms: float) -> float:
@@ -82,81 +81,81 @@ class EarliestQueue:
 
     def admit(self, item: Item, now_ms: float) -> Verdict:
         """Queue a query, unless it can never run or the queue is full."""
-        lane = item.lane
-        if item.rows > lane.max_batch:
+        queue = item.queue
+        if item.rows > queue.max_batch:
             return Verdict.TOO_MANY_ROWS
         if self.count >= self.max_queue:
             return Verdict.QUEUE_FULL
-        if not lane.queue:
-            self._active.append(lane)
+        if not queue.heap:
+            self._active.append(queue)
         self._order += 1
-        heappush(lane.queue, (item.deadline_ms, self._order, item))
-        self._resize(lane, 1, item.rows)
+        heappush(queue.heap, (item.deadline_ms, self._order, item))
+        self._resize(queue, 1, item.rows)
         return Verdict.ADMITTED
 
     def pop_expired(self, now_ms: float) -> list[Item]:
-        """Take out what is dropped: who can be in time no more, by the two rules."""
+        """Take out the queries that can be in time no more, by the two rules."""
         dropped: list[Item] = []
-        for lane in tuple(self._active):
-            queue, ms, limit = lane.queue, lane.ms, self._limit[lane]
-            while queue:
-                deadline_ms, _, item = queue[0]
-                rows = max(item.rows, limit) if lane.rows >= limit else item.rows
+        for queue in tuple(self._active):
+            heap, ms, limit = queue.heap, queue.ms, self._limit[queue]
+            while heap:
+                deadline_ms, _, item = heap[0]
+                rows = max(item.rows, limit) if queue.rows >= limit else item.rows
                 if now_ms + ms[rows] <= deadline_ms + ROUNDING_MS:
                     break
-                heappop(queue)
+                heappop(heap)
                 dropped.append(item)
-                self._resize(lane, -1, -item.rows)
+                self._resize(queue, -1, -item.rows)
         return dropped
 
     # -- batches ----------------------------------------------------------------------------------
 
     def next_batch(self, now_ms: float) -> Batch | None:
         """Take out what runs now; None when nothing waits or is due. The slice must be free."""
-        due = [lane for lane in self._active if self._due_ms(lane) <= now_ms]
+        due = [queue for queue in self._active if self._due_ms(queue) <= now_ms]
         if not due:
             return None
-        lane = due[0] if len(due) == 1 else min(due, key=lambda lane: lane.queue[0][:2])
-        queue, ms, limit = lane.queue, lane.ms, self._limit[lane]
-        deadline_ms, _, head = heappop(queue)
+        queue = due[0] if len(due) == 1 else min(due, key=lambda queue: queue.heap[0][:2])
+        heap, ms, limit = queue.heap, queue.ms, self._limit[queue]
+        deadline_ms, _, head = heappop(heap)
         items, rows = [head], head.rows
         if now_ms + ms[rows] > deadline_ms + ROUNDING_MS:
-            deadline_ms = inf  # nobody can save it: the largest batch catches up fastest
-        while queue:
-            more = rows + queue[0][2].rows
+            deadline_ms = inf  # it is late anyway: the largest batch catches up fastest
+        while heap:
+            more = rows + heap[0][2].rows
             if more > limit or now_ms + ms[more] > deadline_ms + ROUNDING_MS:
                 break
-            items.append(heappop(queue)[2])
+            items.append(heappop(heap)[2])
             rows = more
-        self._resize(lane, -len(items), -rows)
+        self._resize(queue, -len(items), -rows)
         predicted_ms = ms[rows]
         self.busy_until_ms = now_ms + predicted_ms
-        return Batch(lane, items, rows, predicted_ms)
+        return Batch(queue, items, rows, predicted_ms)
 
     def wake_ms(self, now_ms: float) -> float:
         """When the first batch that is held back becomes due; infinite when nothing waits."""
-        return max(now_ms, min((self._due_ms(lane) for lane in self._active), default=inf))
+        return max(now_ms, min((self._due_ms(queue) for queue in self._active), default=inf))
 
-    def _due_ms(self, lane: Lane) -> float:
-        """Until when a lane's batch may be held back; in the past when it runs at once."""
-        if not self._waits or lane.rows >= self._limit[lane]:
+    def _due_ms(self, queue: VariantQueue) -> float:
+        """Until when a variant's batch may be held back; in the past when it runs at once."""
+        if not self._waits or queue.rows >= self._limit[queue]:
             return -inf
-        return lane.queue[0][0] - lane.ms[lane.rows + 1]
+        return queue.heap[0][0] - queue.ms[queue.rows + 1]
 
-    def finished(self, lane: Lane, now_ms: float, busy_ms: float) -> None:
+    def finished(self, queue: VariantQueue, now_ms: float, busy_ms: float) -> None:
         """The slice is free again."""
         self.busy_until_ms = now_ms
 
-    def _resize(self, lane: Lane, count: int, rows: int) -> None:
-        """Bring the totals in line after queries came to a lane or left it."""
+    def _resize(self, queue: VariantQueue, count: int, rows: int) -> None:
+        """Bring the totals in line after queries came to a variant's queue or left it."""
         self.count += count
-        lane.rows += rows
-        limit = self._limit[lane]
-        full, rest = divmod(lane.rows, limit)
-        work_ms = full * lane.ms[limit] + (lane.ms[rest] if rest else 0.0)
-        self._work_ms += work_ms - lane.work_ms
-        lane.work_ms = work_ms
-        if not lane.rows and lane in self._active:
-            self._active.remove(lane)
+        queue.rows += rows
+        limit = self._limit[queue]
+        full, rest = divmod(queue.rows, limit)
+        work_ms = full * queue.ms[limit] + (queue.ms[rest] if rest else 0.0)
+        self._work_ms += work_ms - queue.work_ms
+        queue.work_ms = work_ms
+        if not queue.rows and queue in self._active:
+            self._active.remove(queue)
         if not self.count:
             self._work_ms = 0.0

@@ -1,10 +1,12 @@
 """INFaaS (Romero et al., USENIX ATC'21): reactive selection and scaling, without deadlines.
 
-The numbers are in ``planner.policies.infaas_rules``; this is who is asked when. Each second
-overloaded replicas are blacklisted, variants replicated, upgraded or stepped down, and workers
-added. Selection (section 4): the last five picks, then a scan by accuracy from the floor upwards,
-as far as the look-up budget goes; of the running variants the one with the least slack, else the
-one that starts soonest.
+The numbers are in ``planner.policies.infaas_rules``, what is counted in
+``planner.policies.infaas_offers``, and the scaling of workers in
+``planner.policies.infaas_workers``; here is what is decided when. Each second overloaded replicas
+are blacklisted, variants replicated, upgraded or stepped down, and workers added. Selection
+(section 4): the last five picks, then a scan by accuracy from the floor upwards, as far as the
+look-up budget goes; of the running variants the one with the least slack, else the one that starts
+soonest.
 
 Where the paper is silent, and what was assumed:
 
@@ -31,10 +33,12 @@ Where the paper is silent, and what was assumed:
 """
 
 from collections.abc import Iterable, Sequence
-from math import inf
 
+from planner.batching.protocol import Queue
 from planner.policies import infaas_rules as rules
 from planner.policies.fifo import FifoQueue
+from planner.policies.infaas_offers import Offer, Seen
+from planner.policies.infaas_workers import WorkerScaling
 from planner.policies.offers import (
     INFEASIBLE,
     NOWHERE,
@@ -45,15 +49,10 @@ from planner.policies.offers import (
     cold,
     permits,
 )
-from planner.policies.policy import Brief
-from planner.problem import Objective
-from planner.queue import Queue
-from planner.simulation.fleet import LEAST_BILLED_MS, Fleet, Key, Replica, Worker
-from planner.types import Action, Candidate, Choice, Load, Query, Refusal, Scale, Unload
+from planner.simulation.fleet import Fleet, Replica, Worker
+from planner.simulation.policy import Brief
+from planner.types import Action, Choice, Load, Query, Refusal, Unload
 from variants.types import DeviceKindName, TaskName, WorkerId
-
-SMOOTHING = 0.5
-"""Weight of the last second in the rates that scaling looks at."""
 
 Asked = tuple[TaskName, float, float | None, float | None]
 
@@ -72,20 +71,18 @@ class Infaas:
         self._fleet = fleet
         self._held = Held(fleet)
         self._offers = {
-            task: tuple(_Offer(candidate) for candidate in found)
+            task: tuple(Offer(candidate) for candidate in found)
             for task, found in answering(fleet, brief.setting.kinds).items()
         }
         self._all = [offer for offers in self._offers.values() for offer in offers]
         self._batch = {offer.it.table: offer.batch for offer in self._all}
-        self._suitable: dict[Asked, tuple[_Offer, ...]] = {}
-        self._recent: dict[TaskName, list[_Offer]] = {}
+        self._suitable: dict[Asked, tuple[Offer, ...]] = {}
+        self._recent: dict[TaskName, list[Offer]] = {}
         self._blacklist: set[Replica] = set()
-        self._seen: dict[Replica, _Seen] = {}
-        self._wanted: dict[TaskName, _Offer] = {}
+        self._seen: dict[Replica, Seen] = {}
+        self._wanted: dict[TaskName, Offer] = {}
         """What to load for a task all of whose replicas are blacklisted."""
-        self._utilisation: dict[WorkerId, float] = {}
-        self._busy_ms: dict[WorkerId, float] = {}
-        self._empty_since_s: dict[WorkerId, float] = {}
+        self._workers = WorkerScaling(fleet, brief.setting.kinds)
 
     def queue(self) -> Queue:
         return FifoQueue(lambda _, table: self._batch[table])
@@ -119,7 +116,7 @@ class Infaas:
     def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
         return self.choose(query, now_ms)
 
-    def _scan(self, query: Query) -> tuple["_Offer", ...]:
+    def _scan(self, query: Query) -> tuple[Offer, ...]:
         """What may answer a query, the least slack first."""
         fitting = [offer for offer in self._offers.get(query.task, ()) if permits(query, offer.it)]
         fitting = fitting[: rules.scan_budget(query.latency_ms)]
@@ -130,13 +127,13 @@ class Infaas:
             kept = [offer for offer in kept if offer.fitted_ms >= rules.LOOSE_MS] or kept
         return tuple(sorted(kept, key=lambda offer: (-offer.fitted_ms, offer.it.variant)))
 
-    def _note(self, recent: list["_Offer"], offer: "_Offer") -> None:
+    def _note(self, recent: list[Offer], offer: Offer) -> None:
         if offer in recent:
             recent.remove(offer)
         recent.insert(0, offer)
         del recent[rules.RECENT :]
 
-    def _next(self, offer: "_Offer", query: Query) -> Replica | None:
+    def _next(self, offer: Offer, query: Query) -> Replica | None:
         """The replica with the least queries of late: each in turn, the blacklisted left out."""
         usable = offer.usable
         if self._held.stale or usable is None:
@@ -149,7 +146,7 @@ class Infaas:
                 return replica
         return None
 
-    def _running(self, offer: "_Offer") -> Sequence[Replica]:
+    def _running(self, offer: Offer) -> Sequence[Replica]:
         if self._held.stale:
             for other in self._all:
                 other.running = other.usable = None
@@ -158,12 +155,12 @@ class Infaas:
             offer.running = [r for r in ready if r.candidate is offer.it]
         return offer.running
 
-    def _sent(self, offer: "_Offer", replica: Replica, query: Query, now_ms: float) -> Choice:
+    def _sent(self, offer: Offer, replica: Replica, query: Query, now_ms: float) -> Choice:
         offer.count(query)
         return chosen(replica, query, now_ms)
 
     def _without(
-        self, suitable: Sequence["_Offer"], recent: list["_Offer"], query: Query, now_ms: float
+        self, suitable: Sequence[Offer], recent: list[Offer], query: Query, now_ms: float
     ) -> Choice | Refusal:
         """Nothing suitable runs, or all of it is blacklisted."""
         soonest = min(suitable, key=lambda offer: offer.start_ms)
@@ -185,10 +182,10 @@ class Infaas:
                 return cold(offer.it, host)
         return NOWHERE
 
-    def _offer(self, replica: Replica) -> "_Offer":
+    def _offer(self, replica: Replica) -> Offer:
         return next(o for o in self._offers[replica.key[0]] if o.it is replica.candidate)
 
-    def _host(self, offer: "_Offer", draw: int, avoid: WorkerId | None = None) -> Worker | None:
+    def _host(self, offer: Offer, draw: int, avoid: WorkerId | None = None) -> Worker | None:
         """Where to load a variant: where there is memory, else where eviction might make some."""
         able = [
             worker
@@ -201,19 +198,16 @@ class Infaas:
         roomy = [worker for worker in able if worker.free_mib >= offer.it.memory_mib]
         if not roomy:
             return max(able, key=lambda w: (w.free_mib, w.id), default=None)
-        least = min(self._rank(worker) for worker in roomy)
-        equal = [worker for worker in roomy if self._rank(worker) == least]
+        least = min(self._workers.rank(worker) for worker in roomy)
+        equal = [worker for worker in roomy if self._workers.rank(worker) == least]
         return equal[draw % len(equal)]
-
-    def _rank(self, worker: Worker) -> tuple[float, int]:
-        return (round(self._utilisation.get(worker.id, 0.0), 1), len(worker.replicas))
 
     # -- each second ------------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> Iterable[Action]:
         """Blacklist, scale variants, step down, scale workers."""
         self._held.stale = True
-        self._measure()
+        self._workers.measure(self.tick_s)
         self._judge()
         actions: list[Action] = []
         taken: dict[WorkerId, float] = {}
@@ -229,21 +223,14 @@ class Infaas:
             loading = [r for r in self._held.loading(offer.key) if r.candidate is offer.it]
             if replicas or loading:
                 actions += self._scale_variant(offer, replicas, len(loading), taken, short)
-        if self._setting.objective is Objective.COST:
-            actions += self._scale_workers(now_s, short)
+        if self._setting.fleet_is_elastic:
+            actions += self._workers.scale(now_s, self._all, short)
         return actions
-
-    def _measure(self) -> None:
-        """Utilisation of each worker over the last second."""
-        for worker in self._fleet.workers.values():
-            before = self._busy_ms.get(worker.id, 0.0)
-            self._busy_ms[worker.id] = worker.busy_ms
-            self._utilisation[worker.id] = (worker.busy_ms - before) / (1_000 * self.tick_s)
 
     def _judge(self) -> None:
         """Blacklist the overloaded, and forgive those that recovered."""
         blacklist: set[Replica] = set()
-        seen: dict[Replica, _Seen] = {}
+        seen: dict[Replica, Seen] = {}
         for offer in self._all:
             for replica in self._running(offer):
                 load, seen[replica] = self._load(replica)
@@ -255,11 +242,11 @@ class Infaas:
         for offer in self._all:
             offer.usable = None
 
-    def _load(self, replica: Replica) -> tuple[rules.Load, "_Seen"]:
-        before = self._seen.get(replica) or _Seen()
+    def _load(self, replica: Replica) -> tuple[rules.Load, Seen]:
+        before = self._seen.get(replica) or Seen()
         done = replica.done - before.done
         mean_ms = (replica.done_ms - before.done_ms) / done if done else 0.0
-        after = _Seen()
+        after = Seen()
         after.arrived = replica.arrived
         after.done, after.done_ms = replica.done, replica.done_ms
         qps = (replica.arrived - before.arrived) / self.tick_s
@@ -267,7 +254,7 @@ class Infaas:
 
     def _scale_variant(
         self,
-        offer: "_Offer",
+        offer: Offer,
         running: Sequence[Replica],
         loading: int,
         taken: dict[WorkerId, float],
@@ -295,7 +282,7 @@ class Infaas:
             return [Unload(worker=leaves.worker.id, task=offer.key[0], variant=offer.key[1])]
         return []
 
-    def _room(self, offer: "_Offer") -> int:
+    def _room(self, offer: Offer) -> int:
         """How many more devices could hold a variant."""
         return sum(
             1
@@ -306,7 +293,7 @@ class Infaas:
             and worker.free_mib >= offer.it.memory_mib
         )
 
-    def _faster(self, offer: "_Offer") -> list["_Offer"]:
+    def _faster(self, offer: Offer) -> list[Offer]:
         """What a variant can be upgraded to, the fastest first."""
         found = [
             other
@@ -319,7 +306,7 @@ class Infaas:
 
     def _grow(
         self,
-        offer: "_Offer",
+        offer: Offer,
         count: int,
         taken: dict[WorkerId, float],
         short: dict[DeviceKindName, int],
@@ -333,7 +320,9 @@ class Infaas:
             and offer.key not in worker.replicas
             and worker.free_mib - taken.get(worker.id, 0.0) >= offer.it.memory_mib
         ]
-        hosts.sort(key=lambda worker: (taken.get(worker.id, 0.0) > 0.0, *self._rank(worker)))
+        hosts.sort(
+            key=lambda worker: (taken.get(worker.id, 0.0) > 0.0, *self._workers.rank(worker))
+        )
         for worker in hosts[:count]:
             taken[worker.id] = taken.get(worker.id, 0.0) + offer.it.memory_mib
         kind = offer.it.device_kind
@@ -342,93 +331,3 @@ class Infaas:
             Load(worker=worker.id, task=offer.key[0], variant=offer.key[1])
             for worker in hosts[:count]
         ]
-
-    def _scale_workers(self, now_s: float, short: dict[DeviceKindName, int]) -> list[Action]:
-        """Order workers where all of a kind are busy; release what has been empty for a while."""
-        actions: list[Action] = []
-        work: dict[DeviceKindName, float] = {}
-        for offer in self._all:
-            kind = offer.it.device_kind
-            work[kind] = work.get(kind, 0.0) + offer.qps / offer.thr
-        idle = self._idle(now_s)
-        for setting in self._setting.kinds:
-            have = self._fleet.count(setting.name)
-            usable = [w for w in self._fleet.workers.values() if w.kind.name == setting.name]
-            ordered = sum(1 for w in self._fleet.ordered.values() if w.kind.name == setting.name)
-            least = min((self._utilisation[worker.id] for worker in usable), default=0.0)
-            need = max(
-                rules.workers_for(work.get(setting.name, 0.0)),
-                have + rules.more_workers(least, len(usable), ordered),
-                have + short.get(setting.name, 0) - ordered,
-            )
-            if need > have:
-                actions.append(Scale(device_kind=setting.name, count=min(need, setting.count)))
-            elif need < have and idle.get(setting.name):
-                leave = min(have - need, idle[setting.name])
-                actions.append(Scale(device_kind=setting.name, count=have - leave))
-        return actions
-
-    def _idle(self, now_s: float) -> dict[DeviceKindName, int]:
-        """Workers by kind that have held nothing for a minute."""
-        found: dict[DeviceKindName, int] = {}
-        for worker in self._fleet.workers.values():
-            if worker.replicas or worker.draining:
-                self._empty_since_s.pop(worker.id, None)
-                continue
-            since_s = self._empty_since_s.setdefault(worker.id, now_s)
-            if now_s - since_s >= LEAST_BILLED_MS / 1_000:
-                found[worker.kind.name] = found.get(worker.kind.name, 0) + 1
-        return found
-
-
-class _Offer:
-    """A variant on a device kind with what INFaaS knows of it."""
-
-    __slots__ = (
-        "batch", "count_s", "fitted_ms", "floor", "gpu", "it", "key", "next_floor", "next_ms",
-        "qps", "running", "start_ms", "thr", "tightest_ms", "turn", "usable", "votes",
-    )  # fmt: skip
-
-    def __init__(self, it: Candidate) -> None:
-        self.it = it
-        self.key: Key = (it.task, it.variant)
-        self.gpu = rules.is_gpu(it.device_kind)
-        self.batch = rules.judged_batch(it.table, self.gpu)
-        self.fitted_ms = rules.fitted_ms(it.table, self.gpu)
-        self.thr = rules.peak_qps(self.fitted_ms, self.batch)
-        self.start_ms = rules.START_MS + it.load_ms + self.fitted_ms
-        self.running: list[Replica] | None = None
-        self.usable: list[Replica] | None = None
-        """Those running that are not blacklisted."""
-        self.turn = 0
-        self.qps = 0.0
-        self.votes = 0
-        self.count_s = 0
-        self.floor, self.tightest_ms = -inf, inf
-        """Of the queries of the last second that had any."""
-        self.next_floor, self.next_ms = -inf, inf
-
-    def count(self, query: Query) -> None:
-        self.count_s += 1
-        self.next_ms = min(self.next_ms, query.latency_ms)
-        if query.accuracy is not None and query.accuracy > self.next_floor:
-            self.next_floor = query.accuracy
-
-    def pass_second(self) -> None:
-        self.qps += SMOOTHING * (self.count_s - self.qps)
-        if self.qps < 1e-3:
-            self.qps = 0.0
-        if self.count_s:
-            self.floor, self.tightest_ms = self.next_floor, self.next_ms
-        self.count_s, self.next_floor, self.next_ms = 0, -inf, inf
-
-
-class _Seen:
-    """What was counted of a replica until the last second."""
-
-    __slots__ = ("arrived", "done", "done_ms")
-
-    def __init__(self) -> None:
-        self.arrived = 0
-        self.done = 0
-        self.done_ms = 0.0

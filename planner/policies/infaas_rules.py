@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-from planner.types import LatencyTable
+from planner.latency_table import LatencyTable
 
 GPU_BATCH = 32
 """A GPU variant is judged by this batch, or by its largest if that is smaller; a CPU variant by

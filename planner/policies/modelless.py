@@ -1,33 +1,35 @@
 """Our own policy: the functions that production calls, called in the same way."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf
+from typing import cast
 
-from planner.batching import Schedule
-from planner.demand import SloClass, slo_class
-from planner.division import paces
-from planner.expectation import Expectation
-from planner.following import Patience, choose
-from planner.policies.policy import Brief
-from planner.problem import Planner, Problem, Solution
-from planner.queue import Queue
-from planner.routes import EMPTY, RouteTable, resolve
-from planner.shares import task_share
+from planner.batching.protocol import LiveQueue
+from planner.batching.registry import make_queue
+from planner.forecasting.demand import SloClass, demands, slo_class, smoothed
+from planner.forecasting.estimator_of import DEMAND_WEIGHT, estimator_of
+from planner.reconcile.tick import tick
+from planner.selection.plan_following import CongestionWindow, choose
+from planner.selection.routes import EMPTY, RouteTable, resolve
+from planner.selection.snapshot import build_snapshot
 from planner.simulation.fleet import Fleet
-from planner.snapshot import build_snapshot
-from planner.solve import solve
-from planner.tick import tick
+from planner.simulation.policy import Brief
+from planner.solver.problem import Planner, Problem, Solution
+from planner.solver.solve import solve
 from planner.types import (
     Action,
     Choice,
+    Demand,
     Objective,
     Observation,
     Query,
     Refusal,
+    ReplicaKey,
+    ReplicaTarget,
     Snapshot,
 )
-from variants.types import Plan, Prefer, ReplicaState, TaskName
+from variants.types import Plan, ReplicaState, TaskName
 
 PLAN_LIMIT_S = 5.0
 """A guard: plans take some tens of ms, and where it cuts in they are not repeatable."""
@@ -51,25 +53,25 @@ class Modelless:
         self._setting = setting
         self._fleet = fleet
         self._planner = planner
-        self._objective = setting.objective
+        self._planning = setting.planning
         self._snapshot: Snapshot | None = None
         self._before: Snapshot | None = None
-        """The latest one, that holds no more."""
+        """The latest snapshot; it may be out of date."""
         self._routes: RouteTable = EMPTY
-        self._patience = Patience()
-        self._plan: Plan | None = None
+        self._congestion = CongestionWindow()
+        self.plan: Plan | None = None
+        self._targets: Mapping[ReplicaKey, ReplicaTarget] = {}
         self._counts: dict[tuple[TaskName, SloClass], float] = {}
         self._tightest: dict[tuple[TaskName, SloClass], float] = {}
         self._classes: dict[tuple[TaskName, float, float | None], tuple[TaskName, SloClass]] = {}
         horizon_s = setting.tick_s + setting.provision_s
-        self._expectation = Expectation(
-            setting.objective, step_s=setting.tick_s, horizon_s=horizon_s
-        )
+        self.estimator = estimator_of(self._planning, step_s=setting.tick_s, horizon_s=horizon_s)
+        self._demand: tuple[Demand, ...] = ()
         views = build_snapshot(setting.catalog, ()).tasks
         self._steps = {name: view.accuracies for name, view in views.items()}
 
-    def queue(self) -> Queue:
-        return Schedule()
+    def queue(self) -> LiveQueue:
+        return make_queue(self._planning.batching)
 
     def changed(self) -> None:
         self._snapshot = None
@@ -84,12 +86,12 @@ class Modelless:
         if query.latency_ms < self._tightest.get(counted, inf):
             self._tightest[counted] = query.latency_ms
         snapshot = self._snapshot or self._refresh()
-        return choose(snapshot, self._routes, self._patience, query, now_ms)
+        return choose(snapshot, self._routes, self._congestion, query, now_ms)
 
     def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
-        self._patience.refused(now_ms)
+        self._congestion.refused(now_ms)
         snapshot = self._snapshot or self._refresh()
-        return choose(snapshot, self._routes, self._patience, query, now_ms)
+        return choose(snapshot, self._routes, self._congestion, query, now_ms)
 
     def _refresh(self) -> Snapshot:
         snapshot = self._snapshot = build_snapshot(
@@ -109,51 +111,53 @@ class Modelless:
             before=self._before,
         )
         self._before = snapshot
-        if self._plan is not None:
-            accurate = self._objective is Objective.ACCURACY
-            prefer = Prefer.ACCURACY if accurate else Prefer.COST
-            self._routes = resolve(self._plan.routes, snapshot, prefer, self._routes)
+        if self.plan is not None:
+            prefer = self._planning.prefer
+            self._routes = resolve(self.plan.routes, snapshot, prefer, self._routes)
         return snapshot
 
     def tick(self, now_s: float) -> Iterable[Action]:
         counts, self._counts = self._counts, {}
         tightest, self._tightest = self._tightest, {}
-        expectation = self._expectation
+        estimator, setting, planning = self.estimator, self._setting, self._planning
         if now_s > 0:
-            expectation.observe(now_s, counts, tightest, self.tick_s)
-        setting = self._setting
+            estimator.observe(now_s, counts, tightest, self.tick_s)
+            weight = 1.0 - (1.0 - DEMAND_WEIGHT) ** self.tick_s
+            self._demand = smoothed(self._demand, demands([counts], self.tick_s), weight)
         decision = tick(
             Observation(
                 catalog=setting.catalog,
                 workers=self._fleet.reports(now_s * 1_000),
-                demand=expectation.expected,
+                demand=self._demand,
                 inventory={kind.name: kind.count for kind in setting.kinds},
                 running={kind.name: self._fleet.count(kind.name) for kind in setting.kinds},
-                plan=self._plan,
+                plan=self.plan,
                 now_s=now_s,
                 seed=setting.seed,
-                objective=self._objective,
-                expected=expectation.expected,
-                envelope=expectation.envelope,
-                settled=expectation.settled,
-                elastic=self._objective is Objective.COST,
+                objective=planning.objective,
+                expected=estimator.expected,
+                envelope=estimator.envelope,
+                settled=estimator.settled,
+                elastic=planning.elastic,
                 transport_ms=0.0,
             ),
             self._planner,
         )
+        self._targets = decision.targets
         if decision.changed:
-            self._plan = replace(decision.plan, version=1, epoch=1)
+            self.plan = replace(decision.plan, version=1, epoch=1)
             self._snapshot = None
-            self._share_anew(self._plan)
+        self._tell_targets()
         return decision.actions
 
-    def _share_anew(self, plan: Plan) -> None:
-        """Tell the queues what the plan gives each task."""
-        longest = paces(plan.routes, self._refresh())
-        for worker in self._fleet.workers.values():
-            assert isinstance(worker.queue, Schedule)
-            worker.queue.pace(longest.get(worker.id))
-            placed = [p for p in plan.placements if p.worker == worker.id]
-            for key, replica in worker.replicas.items():
-                share = task_share(placed, worker.id, key[0])
-                worker.queue.replan(replica.lane, replica.candidate.table, share)
+    def _tell_targets(self) -> None:
+        """Tell the queues what the plan gives to the replicas that they hold."""
+        for (id_, task, variant), target in self._targets.items():
+            worker = self._fleet.workers.get(id_)
+            if worker is None:
+                continue
+            queue = cast(LiveQueue, worker.queue)
+            queue.set_longest_batch(target.longest_batch_ms or None)
+            replica = worker.replicas.get((task, variant))
+            if replica is not None and replica.queue.task_share.share != target.share:
+                queue.replan(replica.queue, replica.candidate.table, target.share)

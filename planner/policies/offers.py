@@ -1,12 +1,14 @@
-"""What the published policies look up: who may answer, at which batch, and where it is held."""
+"""What the published policies look up: what may answer, at which batch, and where it is held."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
-from planner.problem import Kind
-from planner.simulation.fleet import Fleet, Key, Replica, Worker
-from planner.types import Candidate, Choice, LatencyTable, Query, Reason, Refusal, RefusalCode
-from variants.types import DeviceKindName, ReplicaState, TaskName
+from planner.latency_table import LatencyTable
+from planner.selection.eligibility import Obstacle, answers, profile_obstacle
+from planner.simulation.fleet import Fleet, Replica, Worker
+from planner.solver.problem import AvailableKind
+from planner.types import Candidate, Choice, Query, Reason, Refusal, RefusalCode
+from variants.types import DeviceKindName, ReplicaState, TaskName, VariantKey
 
 UNKNOWN = Refusal(code=RefusalCode.TASK_NOT_FOUND, message="there is no such task")
 INFEASIBLE = Refusal(code=RefusalCode.SLO_INFEASIBLE, message="no variant in use meets the SLO")
@@ -14,7 +16,9 @@ NOWHERE = Refusal(code=RefusalCode.OVERLOADED, message="no device holds a varian
 TOO_LATE = Refusal(code=RefusalCode.COLD, message="loading takes longer than the deadline allows")
 
 
-def answering(fleet: Fleet, kinds: Iterable[Kind]) -> dict[TaskName, tuple[Candidate, ...]]:
+def answering(
+    fleet: Fleet, kinds: Iterable[AvailableKind]
+) -> dict[TaskName, tuple[Candidate, ...]]:
     """The candidates of each task that some device of the setting could hold.
 
     Ordered by accuracy, the least first, then by name and device kind.
@@ -24,7 +28,7 @@ def answering(fleet: Fleet, kinds: Iterable[Kind]) -> dict[TaskName, tuple[Candi
         if not kind.count:
             continue
         for candidate in fleet.offers.get(kind.name, {}).values():
-            if not candidate.canary and candidate.memory_mib <= kind.memory_mib:
+            if answers(candidate, None) and candidate.memory_mib <= kind.memory_mib:
                 found.setdefault(candidate.task, []).append(candidate)
     return {
         task: tuple(sorted(offers, key=lambda c: (c.accuracy, c.variant, c.device_kind)))
@@ -46,9 +50,8 @@ def usable_batch(table: LatencyTable, latency_ms: float) -> int:
 
 def permits(query: Query, candidate: Candidate) -> bool:
     """Whether a candidate meets a query's floor and ceiling."""
-    return (query.accuracy is None or candidate.accuracy >= query.accuracy) and (
-        query.cost is None or candidate.price_usd_per_1k <= query.cost
-    )
+    found = profile_obstacle(candidate, query)
+    return found is None or found > Obstacle.COST
 
 
 def chosen(replica: Replica, query: Query, now_ms: float) -> Choice:
@@ -101,16 +104,16 @@ class Held:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._ready: dict[Key, list[Replica]] = {}
-        self._loading: dict[Key, list[Replica]] = {}
+        self._ready: dict[VariantKey, list[Replica]] = {}
+        self._loading: dict[VariantKey, list[Replica]] = {}
         self.stale = True
 
-    def ready(self, key: Key) -> list[Replica]:
+    def ready(self, key: VariantKey) -> list[Replica]:
         if self.stale:
             self._count()
         return self._ready.get(key, [])
 
-    def loading(self, key: Key) -> list[Replica]:
+    def loading(self, key: VariantKey) -> list[Replica]:
         if self.stale:
             self._count()
         return self._loading.get(key, [])

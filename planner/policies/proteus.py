@@ -21,7 +21,9 @@ Where the paper is silent, and what was assumed:
 from collections.abc import Iterable, Sequence
 from math import inf
 
-from planner.demand import slo_class
+from planner.batching.protocol import Queue
+from planner.forecasting.demand import slo_class
+from planner.latency_table import LatencyTable
 from planner.policies.earliest import EarliestQueue
 from planner.policies.offers import (
     INFEASIBLE,
@@ -38,23 +40,11 @@ from planner.policies.offers import (
     roomiest,
     usable_batch,
 )
-from planner.policies.policy import Brief
 from planner.policies.proteus_plan import Allocation, Family, Setup, allocate, assign, setups
-from planner.problem import Objective
-from planner.queue import Queue
-from planner.simulation.fleet import Fleet, Key, Replica, Worker
-from planner.types import (
-    Action,
-    Candidate,
-    Choice,
-    LatencyTable,
-    Load,
-    Query,
-    Refusal,
-    Scale,
-    Unload,
-)
-from variants.types import DeviceKindName, ReplicaState, TaskName, VariantName, WorkerId
+from planner.simulation.fleet import Fleet, Replica, Worker
+from planner.simulation.policy import Brief
+from planner.types import Action, Candidate, Choice, Load, Query, Refusal, Scale, Unload
+from variants.types import DeviceKindName, ReplicaState, TaskName, VariantKey, VariantName, WorkerId
 
 RISE, FALL = 0.7, 0.3
 """Weight of the last second in the smoothed demand, where it is above and where it is below."""
@@ -92,7 +82,7 @@ class Proteus:
         self._planned_s = -inf
         self._plan: Allocation | None = None
         self._setups: dict[WorkerId, Setup] = {}
-        self._ready_ms: dict[tuple[WorkerId, Key], float] = {}
+        self._ready_ms: dict[tuple[WorkerId, VariantKey], float] = {}
 
     def queue(self) -> Queue:
         return EarliestQueue(self._batch)
@@ -224,7 +214,7 @@ class Proteus:
                 found.qps += (RISE if more_qps > 0 else FALL) * more_qps
                 found.count = 0
         actions: list[Action] = []
-        if self._setting.objective is Objective.COST:
+        if self._setting.fleet_is_elastic:
             for kind in self._setting.kinds:
                 if self._fleet.count(kind.name) < kind.count:
                     actions.append(Scale(device_kind=kind.name, count=kind.count))
@@ -294,7 +284,7 @@ class Proteus:
         candidate = self._fleet.offers[worker.kind.name][key]
         room = there is not None or candidate.memory_mib <= worker.free_mib
         if there is not None and isinstance(worker.queue, EarliestQueue):
-            worker.queue.set_limit(there.lane, setup.batch)
+            worker.queue.set_limit(there.queue, setup.batch)
         if not room or (there is not None and there.state is ReplicaState.READY):
             actions += [
                 Unload(worker=worker.id, task=other.key[0], variant=other.key[1])

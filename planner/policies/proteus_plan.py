@@ -1,4 +1,4 @@
-"""Proteus' resource allocation: which variant each device holds, and who is routed to it.
+"""Proteus' resource allocation: which variant each device holds, and what is routed to it.
 
 The mixed integer program of Ahmad et al., ASPLOS'24, section 4: binary x_ij (device i holds variant
 j, exactly one), routing shares z_ik, peak rates p_ij; served y_i at most the peak of its device and
@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from math import floor
 from typing import NamedTuple
 
-from planner.milp import Program, solve
 from planner.policies.offers import half_slo_batch
-from planner.problem import Kind
+from planner.solver.milp import Program, solve
+from planner.solver.problem import AvailableKind
 from planner.types import Candidate
 from variants.types import DeviceKindName, TaskName, VariantName, WorkerId
 
@@ -138,7 +138,7 @@ def _setup(candidate: Candidate, latency_ms: float, batch: int) -> Setup:
 def allocate(
     families: Sequence[Family],
     options: Sequence[Setup],
-    kinds: Sequence[Kind],
+    kinds: Sequence[AvailableKind],
     held: Mapping[tuple[DeviceKindName, TaskName, VariantName], int],
 ) -> Allocation:
     """The most accurate allocation at the first beta that has one.
@@ -170,7 +170,7 @@ class _Program:
         self,
         families: Sequence[Family],
         options: Sequence[Setup],
-        kinds: Sequence[Kind],
+        kinds: Sequence[AvailableKind],
         held: Mapping[tuple[DeviceKindName, TaskName, VariantName], int],
     ) -> None:
         self._families = families

@@ -1,32 +1,36 @@
-"""The policies by name. Adding one is one file and one line here."""
+"""The policies by name. Adding one is one module and one line here."""
 
-from collections.abc import Callable
-from importlib import import_module
+from collections.abc import Mapping
 
-from planner.policies.policy import Factory
+from planner.simulation.policy import Factory
+from variants.registry import Entry, load
 
-POLICIES = {
-    "modelless": "planner.policies.modelless",
-    "infaas": "planner.policies.infaas",
-    "proteus": "planner.policies.proteus",
-    "clipper": "planner.policies.static:clipper",
-    "clipper-cheapest": "planner.policies.static:clipper_cheapest",
-    "static-best": "planner.policies.static:best",
-    "static-cheapest": "planner.policies.static:cheapest",
+POLICIES: Mapping[str, Entry] = {
+    "modelless": Entry(target="planner.policies.modelless:make", about="ours, as in production"),
+    "infaas": Entry(target="planner.policies.infaas:make", about="INFaaS, ATC'21"),
+    "proteus": Entry(target="planner.policies.proteus:make", about="Proteus, ASPLOS'24"),
+    "clipper": Entry(
+        target="planner.policies.static:clipper",
+        about="Clipper, NSDI'17, on the most accurate variant that is feasible",
+    ),
+    "clipper-cheapest": Entry(
+        target="planner.policies.static:clipper_cheapest",
+        about="Clipper, NSDI'17, on the cheapest variant that is feasible",
+    ),
+    "static-best": Entry(
+        target="planner.policies.static:best", about="the most accurate, by earliest deadline"
+    ),
+    "static-cheapest": Entry(
+        target="planner.policies.static:cheapest", about="the cheapest, by earliest deadline"
+    ),
 }
-"""Name to ``module`` or ``module:function``; the function is ``make`` where none is named."""
 
 
 def make(name: str) -> Factory:
-    """The factory of a policy.
+    """The factory of a policy; its module is imported now.
 
     Raises:
-        ValueError: there is no such policy.
+        ValueError: there is no such policy, or what it needs is not installed.
     """
-    where = POLICIES.get(name)
-    if where is None:
-        known = ", ".join(POLICIES)
-        raise ValueError(f"policy {name!r} is unknown; there are: {known}")
-    module, _, function = where.partition(":")
-    factory: Callable[..., object] = getattr(import_module(module), function or "make")
-    return factory  # type: ignore[return-value]
+    factory: Factory = load("policy", name, POLICIES, ValueError)
+    return factory

@@ -5,9 +5,9 @@
   batches up to the largest within half of the SLO, earliest deadline first, with early drop
   (``planner.policies.earliest``, nothing held back).
 * ``clipper`` and ``clipper-cheapest`` hold the same variants and batch as Clipper does (Crankshaw
-  et al., NSDI'17, section 4.3: AIMD per replica, ``planner.aimd``). Clipper leaves the choice of
-  models and of replicas to whoever deploys it; its bandits choose by feedback from answers, which
-  a trace of arrivals does not have, and its cache needs inputs.
+  et al., NSDI'17, section 4.3: AIMD per replica, ``planner.batching.aimd``). Clipper leaves the
+  choice of models and of replicas to its operator; its bandits choose by feedback from
+  answers, which a trace of arrivals does not have, and its cache needs inputs.
 
 No paper says how the devices are divided: they are, by the trace's own mean rates, so that every
 task has the same headroom (``planner.policies.allocation``); everything is loaded from the start
@@ -17,9 +17,11 @@ the objective ``cost`` the devices are ordered at 0 and kept.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from planner.aimd import AdditiveQueue
+from planner.batching.aimd import AdditiveQueue
+from planner.batching.protocol import Queue
+from planner.latency_table import LatencyTable
 from planner.policies.allocation import Need, divide
 from planner.policies.earliest import EarliestQueue
 from planner.policies.offers import (
@@ -35,21 +37,10 @@ from planner.policies.offers import (
     roomiest,
     usable_batch,
 )
-from planner.policies.policy import Brief
-from planner.problem import Objective
-from planner.queue import Queue
+from planner.selection.eligibility import meets
 from planner.simulation.fleet import Fleet, Worker
-from planner.types import (
-    Action,
-    Candidate,
-    Choice,
-    Demand,
-    LatencyTable,
-    Load,
-    Query,
-    Refusal,
-    Scale,
-)
+from planner.simulation.policy import Brief
+from planner.types import Action, Candidate, Choice, Demand, Load, Query, Refusal, Scale
 from variants.types import DeviceKindName, TaskName, VariantName, WorkerId
 
 Rank = Callable[["Pick"], tuple[float, ...]]
@@ -101,9 +92,7 @@ def pick(candidates: Iterable[Candidate], demand: Sequence[Demand], rank: Rank) 
 
 def _meets(candidate: Candidate, wanted: Demand, times: int) -> bool:
     """Whether a row takes at most one of so many parts of the SLO, on a variant above the floor."""
-    return (
-        wanted.accuracy is None or candidate.accuracy >= wanted.accuracy
-    ) and times * candidate.table.ms[1] <= wanted.latency_ms
+    return meets(candidate, replace(wanted, latency_ms=wanted.latency_ms / times), 0.0)
 
 
 def _pick(offers: Sequence[Candidate], limits_ms: Mapping[Demand, float]) -> Pick | None:
@@ -204,7 +193,7 @@ class Static:
         """Order what the division needs and load what a device lacks of its part of it."""
         self._held.stale = True
         actions: list[Action] = []
-        if self._setting.objective is Objective.COST:
+        if self._setting.fleet_is_elastic:
             for kind in self._setting.kinds:
                 count = sum(1 for slot in self._slots if slot.kind == kind.name)
                 if self._fleet.count(kind.name) < count:

@@ -1,1 +1,12 @@
-"""The simulator: discrete events over the production functions themselves."""
+"""The simulator: it plays the hardware, its clock and the thin shell around the decisions.
+
+In: a ``Setting`` (catalog, devices, rules), a ``Trace`` of queries and a policy. Out: a ``Report``,
+with totals and a timeline. ``planner.simulate.simulate`` runs one from these.
+
+Read ``setting``, ``trace`` and ``queries`` (what goes in), ``policy`` (the protocol), ``fleet``
+(devices and replicas), ``devices`` (they come, go and fail), ``engine`` (arrivals, batches, loads
+and ticks, one event after the other), ``tally`` and ``results`` (what comes out).
+
+May import all of ``planner`` but ``planner.policies``: policies import this package. No clock, no
+disk, no network; randomness comes from the setting's seed.
+"""

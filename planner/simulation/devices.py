@@ -7,9 +7,8 @@ loses all it has and is away for as long as a new one takes to come.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from planner.policies.policy import Policy
-from planner.problem import Objective
 from planner.simulation.fleet import Fleet, Ticket, Worker
+from planner.simulation.policy import Policy
 from planner.simulation.setting import Setting
 from variants.types import DeviceKindName, WorkerId
 
@@ -54,8 +53,8 @@ class Devices:
     # -- as many as are wanted --------------------------------------------------------------------
 
     def scale(self, kind: DeviceKindName, count: int, now_ms: float) -> None:
-        """Order or release devices; under ``accuracy`` the fleet stays as it is."""
-        if self._setting.objective is not Objective.COST:
+        """Order or release devices; a fleet that is not elastic stays as it is."""
+        if not self._setting.fleet_is_elastic:
             return
         fleet = self._fleet
         have = fleet.count(kind)
@@ -104,12 +103,12 @@ class Devices:
         worker.view.draining = True
         lost = [ticket for replica in worker.replicas.values() for ticket in replica.waiting]
         for replica in worker.replicas.values():
-            lost += [t for t in worker.queue.take(replica.lane) if isinstance(t, Ticket)]
+            lost += [t for t in worker.queue.take(replica.queue) if isinstance(t, Ticket)]
         lost += [t for t in worker.batch or () if isinstance(t, Ticket)]
         worker.batch = None
         worker.replicas.clear()
         self._policy.changed()
-        if self._setting.objective is Objective.ACCURACY:
+        if not self._setting.fleet_is_elastic:
             again = Worker(worker.id, worker.kind, self._policy.queue(), worker.ordered_ms)
             self.billed[self.billed.index(worker)] = again
             again.busy_ms = worker.busy_ms

@@ -12,26 +12,24 @@ Devices that come and go are ``planner.simulation.devices``'.
 All times are ms since the beginning.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf, isfinite
 from typing import Any, cast
 
-from planner.batching import Batch, Verdict
-from planner.eviction import MIN_RESIDENCY_S
-from planner.lanes import Item
-from planner.policies.policy import Policy
-from planner.popularity import Popularity
-from planner.problem import Objective
+from planner.batching.protocol import Batch, Verdict
+from planner.batching.variant_queues import Item
+from planner.eviction.popularity import Popularity
+from planner.eviction.victims import MIN_RESIDENCY_S
 from planner.simulation.devices import Devices
-from planner.simulation.fleet import Fleet, Key, Replica, Ticket, Worker, to_evict
+from planner.simulation.fleet import Fleet, Replica, Ticket, Worker, to_evict
+from planner.simulation.policy import Policy
+from planner.simulation.queries import queries_of
 from planner.simulation.setting import Setting
 from planner.simulation.tally import Tally
 from planner.simulation.trace import Trace
 from planner.types import Action, Choice, Load, Query, Refusal, Scale, Unload
-from variants.types import Prefer, ReplicaState, WorkerId
-
-_DRAWS = 65_536
+from variants.types import ReplicaState, VariantKey, WorkerId
 
 
 class Engine:
@@ -51,7 +49,7 @@ class Engine:
         self._trace = trace
         self.fleet = fleet
         self._clock_s = clock_s
-        self._prefer = Prefer.ACCURACY if setting.objective is Objective.ACCURACY else Prefer.COST
+        self._prefer = setting.planning.prefer
         self._random = np.random.default_rng(setting.seed)
         self.tally = Tally(trace.arrival_s)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -62,8 +60,8 @@ class Engine:
         """Queries accepted and not done."""
         self._arriving = len(trace) > 0
         """Whether queries are still to come."""
-        self._book: Popularity[Key] = Popularity()
-        self._asked: dict[Key, int] = {}
+        self._book: Popularity[VariantKey] = Popularity()
+        self._asked: dict[VariantKey, int] = {}
         """Queries that the book was not told of yet."""
         self._looked = 0
         """Intervals of the timeline whose end was seen."""
@@ -76,7 +74,8 @@ class Engine:
         """Simulate to the end and return it, in ms."""
         self._open()
         arrive = self._arrive_instantly if self._setting.instant else self._arrive
-        events, queries = self._events, self._queries()
+        events = self._events
+        queries = queries_of(self._trace, self._prefer, self._random)
         total, index = len(self._trace), 0
         step = max(1, total // 200)
         query = next(queries, None)
@@ -108,7 +107,7 @@ class Engine:
     def _open(self) -> None:
         """What there is at the beginning, and the first of what comes round."""
         setting = self._setting
-        if setting.instant or setting.objective is Objective.ACCURACY:
+        if setting.instant or not setting.fleet_is_elastic:
             self.devices.open()
         self._at(self.tally.width_ms, self._look_again)
         if setting.instant:
@@ -155,31 +154,6 @@ class Engine:
                 self._unload(replica)
 
     # -- queries ----------------------------------------------------------------------------------
-
-    def _queries(self) -> Iterator[Query]:
-        """The trace, row by row."""
-        trace, names, prefer = self._trace, self._trace.tasks, self._prefer
-        columns = zip(
-            trace.arrival_s, trace.task, trace.latency_ms, trace.min_accuracy, trace.max_cost,
-            strict=True,
-        )  # fmt: skip
-        draws: list[int] = []
-        for arrival_s, task, latency_ms, floor, ceiling in columns:
-            if not draws:
-                draws = self._random.integers(0, 2**62, _DRAWS).tolist()
-            yield Query(
-                names[task],
-                1,
-                arrival_s * 1_000,
-                latency_ms,
-                None if floor == -inf else floor,
-                None if ceiling == inf else ceiling,
-                prefer,
-                False,
-                None,
-                draws.pop(),
-                None,
-            )
 
     def _arrive(self, query: Query) -> None:
         now_ms, clock_s = self._now_ms, self._clock_s
@@ -302,7 +276,7 @@ class Engine:
         replica.done += count
         replica.in_flight -= count
         self._outstanding -= count
-        worker.queue.finished(batch.lane, now_ms, run_ms)
+        worker.queue.finished(batch.queue, now_ms, run_ms)
         if replica.state is ReplicaState.UNLOADING and not replica.in_flight:
             self._gone(replica)
         if worker.queue.count:
@@ -323,7 +297,7 @@ class Engine:
 
     # -- loads ------------------------------------------------------------------------------------
 
-    def _load(self, worker: Worker, key: Key) -> Replica | None:
+    def _load(self, worker: Worker, key: VariantKey) -> Replica | None:
         """Begin a load, evicting what the rule says; None when there is no room."""
         candidate = self.fleet.offers[worker.kind.name].get(key)
         if candidate is None:
@@ -338,8 +312,8 @@ class Engine:
             return None
         for other in leave:
             self._unload(worker.replicas[other])
-        lane = worker.queue.add_lane(candidate.task, candidate.table)
-        replica = Replica(key, candidate, worker, lane)
+        queue = worker.queue.add_variant(candidate.task, candidate.table)
+        replica = Replica(key, candidate, worker, queue)
         worker.replicas[key] = replica
         worker.reserved_mib += candidate.memory_mib
         worker.view.free_mib = worker.free_mib
@@ -388,7 +362,7 @@ class Engine:
     def _gone(self, replica: Replica) -> None:
         worker = replica.worker
         del worker.replicas[replica.key]
-        worker.queue.remove_lane(replica.lane)
+        worker.queue.remove_variant(replica.queue)
         worker.reserved_mib -= replica.candidate.memory_mib
         if not worker.replicas:
             worker.reserved_mib = 0.0
@@ -409,7 +383,7 @@ class Engine:
             self._retry(ticket, worker)
 
     def _retry(self, ticket: Ticket, lost_on: WorkerId) -> None:
-        """Offer a query whose device failed once more; who tried twice already is late for good."""
+        """Offer a query whose device failed once more; one tried twice already is late for good."""
         query = ticket.query._replace(draw=int(self._random.integers(2**62)))
         left = ticket.tries < 2 and ticket.deadline_ms > self._now_ms
         if not (left and self._again(query, lost_on, self._now_ms)):

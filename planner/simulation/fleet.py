@@ -6,21 +6,19 @@ All times are ms since the beginning of the simulation.
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from planner.eviction import Resident, victims, worth
-from planner.lanes import Item, Lane
-from planner.popularity import Book
-from planner.problem import Kind
-from planner.queue import Queue
+from planner.batching.protocol import Queue
+from planner.batching.variant_queues import Item, VariantQueue
+from planner.eviction.popularity import Book
+from planner.eviction.rules import Resident
+from planner.eviction.victims import victims, worth
+from planner.solver.problem import AvailableKind
 from planner.types import Candidate, Query, ReplicaReport, WorkerReport, WorkerView
 from variants.types import (
     DeviceKindName,
     ReplicaState,
-    TaskName,
-    VariantName,
+    VariantKey,
     WorkerId,
 )
-
-Key = tuple[TaskName, VariantName]
 
 LEAST_BILLED_MS = 60_000.0
 
@@ -32,7 +30,7 @@ class Ticket(Item):
 
     def __init__(self, replica: "Replica", query: Query, tries: int) -> None:
         arrived_ms = query.received_ms
-        super().__init__(replica.lane, arrived_ms + query.latency_ms, 1)
+        super().__init__(replica.queue, arrived_ms + query.latency_ms, 1)
         self.replica = replica
         self.query = query
         self.arrived_ms = arrived_ms
@@ -44,15 +42,17 @@ class Replica:
     """A variant on a device, from the start of its load until it is gone."""
 
     __slots__ = (
-        "arrived", "candidate", "done", "done_ms", "in_flight", "inflation", "key", "lane",
-        "last_used_ms", "loaded_ms", "state", "waiting", "worker",
+        "arrived", "candidate", "done", "done_ms", "in_flight", "inflation", "key", "last_used_ms",
+        "loaded_ms", "queue", "state", "waiting", "worker",
     )  # fmt: skip
 
-    def __init__(self, key: Key, candidate: Candidate, worker: "Worker", lane: Lane) -> None:
+    def __init__(
+        self, key: VariantKey, candidate: Candidate, worker: "Worker", queue: VariantQueue
+    ) -> None:
         self.key = key
         self.candidate = candidate
         self.worker = worker
-        self.lane = lane
+        self.queue = queue
         self.state = ReplicaState.LOADING
         self.loaded_ms = inf
         self.last_used_ms = 0.0
@@ -76,14 +76,14 @@ class Worker:
         "queue", "released_ms", "replicas", "reserved_mib", "view",
     )  # fmt: skip
 
-    def __init__(self, id_: WorkerId, kind: Kind, queue: Queue, ordered_ms: float) -> None:
+    def __init__(self, id_: WorkerId, kind: AvailableKind, queue: Queue, ordered_ms: float) -> None:
         self.id = id_
         self.kind = kind
         self.queue = queue
         self.ordered_ms = ordered_ms
         self.released_ms: float | None = None
         self.view = WorkerView(id=id_, device_kind=kind.name, free_mib=kind.memory_mib)
-        self.replicas: dict[Key, Replica] = {}
+        self.replicas: dict[VariantKey, Replica] = {}
         self.reserved_mib = 0.0
         self.busy_ms = 0.0
         self.batch: list[Item] | None = None
@@ -113,6 +113,8 @@ class Worker:
                     memory_mib=replica.candidate.memory_mib,
                     in_flight=replica.in_flight,
                     idle_s=(now_ms - replica.last_used_ms) / 1_000,
+                    asked=replica.arrived > 0,
+                    loaded_for_s=(now_ms - replica.loaded_ms) / 1_000,
                 )
                 for key, replica in self.replicas.items()
             ),
@@ -123,7 +125,9 @@ class Fleet:
     """All devices that are usable now, and those on order."""
 
     def __init__(
-        self, offers: Mapping[DeviceKindName, Mapping[Key, Candidate]], kinds: Iterable[Kind]
+        self,
+        offers: Mapping[DeviceKindName, Mapping[VariantKey, Candidate]],
+        kinds: Iterable[AvailableKind],
     ) -> None:
         self.offers = offers
         """What each device kind can hold: the variants that have a profile on it."""
@@ -148,11 +152,11 @@ def to_evict(
     now_ms: float,
     rule: str,
     min_residency_s: float,
-    book: Book[Key],
-) -> tuple[Key, ...] | None:
+    book: Book[VariantKey],
+) -> tuple[VariantKey, ...] | None:
     """What has to leave a worker so that a variant of ``need_mib`` has room, if that is possible.
 
-    What is loading or in use stays. Whoever asks evicts them. ``lfu`` and ``gdsf`` count the
+    What is loading or in use stays. The caller evicts them. ``lfu`` and ``gdsf`` count the
     queries since the load, the one that it was for included (Cherkasova 1998, section 3).
     """
     if need_mib > worker.kind.memory_mib:

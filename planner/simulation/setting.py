@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from planner.problem import Kind, Objective
+from planner.planning_settings import DEFAULTS, PlanningSettings
+from planner.solver.problem import AvailableKind
+from planner.types import Objective
 from variants.types import CatalogSnapshot
 
 
@@ -12,12 +14,19 @@ class Setting:
 
     catalog: CatalogSnapshot
     """Latencies are exact: profiles come with ``ProfileSource.EXACT``."""
-    kinds: tuple[Kind, ...]
-    objective: Objective = Objective.COST
-    """``accuracy``: all devices are there and billed throughout. ``cost``: a device is billed from
-    its order to its release, 60 s at least."""
-    eviction: str = "modelless"
-    """A name in ``planner.eviction.RULES``."""
+    kinds: tuple[AvailableKind, ...]
+    objective: Objective = DEFAULTS.objective
+    """What plans optimise, and what queries prefer."""
+    elastic: bool | None = None
+    """Whether devices are ordered and released: then a device is billed from its order to its
+    release, 60 s at least. Otherwise all devices are there and billed throughout. None: they are
+    ordered and released under ``cost`` only."""
+    eviction: str = DEFAULTS.eviction
+    """A name in ``planner.eviction.registry.RULES``."""
+    batching: str = DEFAULTS.batching
+    """Of our own policy: a name in ``planner.batching.registry.BATCHING``."""
+    linger_s: float = DEFAULTS.linger_s
+    """Of our own policy: how long fewer devices must have sufficed before any goes."""
     seed: int = 0
     tick_s: float = 10.0
     provision_s: float = 30.0
@@ -26,3 +35,19 @@ class Setting:
     """Runs and loads take no time, every query is admitted, and nothing is planned."""
     failures_every_s: float | None = None
     """A worker, drawn at random, fails this often; it comes back empty."""
+
+    @property
+    def fleet_is_elastic(self) -> bool:
+        """Whether devices are ordered and released."""
+        return self.objective is Objective.COST if self.elastic is None else self.elastic
+
+    @property
+    def planning(self) -> PlanningSettings:
+        """What an installation with these settings decides by."""
+        return PlanningSettings(
+            objective=self.objective,
+            elastic=self.fleet_is_elastic,
+            eviction=self.eviction,
+            batching=self.batching,
+            linger_s=self.linger_s,
+        )

@@ -1,4 +1,4 @@
-"""The tally of a simulation: who was in time, and what each stretch of time looked like."""
+"""The tally of a simulation: queries in time, and what each stretch of time looked like."""
 
 from array import array
 from bisect import bisect_left
@@ -145,7 +145,7 @@ class Tally:
 def _fastest_qps(worker: Worker) -> float:
     """What a device could serve with the fastest variant that it has ready."""
     ready = (r for r in worker.replicas.values() if r.state is ReplicaState.READY)
-    return max((1_000 / max(r.lane.unit_ms, 1e-6) for r in ready), default=0.0)
+    return max((1_000 / max(r.queue.unit_ms, 1e-6) for r in ready), default=0.0)
 
 
 def _percentile(values: Sequence[float], fraction: float) -> float:

@@ -1,0 +1,13 @@
+"""Batching: what one slice admits, and which batch it runs next.
+
+In comes a query with its variant, its rows and its deadline; out come a ``Verdict`` on it and, each
+time the slice is free, the ``Batch`` to run. Workers and the simulator drive the same queues.
+
+Read ``protocol`` first (what any queue answers), then ``variant_queues`` (what waits for one
+variant, and how long it takes). ``deadline_queue`` is the product's rule; behind it stand
+``feasible_schedule`` with ``planned_batches`` (the proof that every query is in time),
+``schedule_search`` (how such a schedule is found), ``tight_budgets`` and ``fairness``. ``aimd``,
+with ``waiting_deadlines``, is the rule that needs no profile. ``registry`` names the rules.
+
+May import: the planner's ``types``, and ``variants``. No clock: times are arguments, in ms.
+"""

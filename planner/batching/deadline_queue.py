@@ -1,0 +1,391 @@
+"""The queue of one slice: which query is admitted, and which batch runs next.
+
+One ``DeadlineQueue`` belongs to one slice, which runs one batch at a time. It keeps the admitted
+queries of every loaded variant earliest deadline first and guarantees, as long as latencies are as
+predicted, that **no admitted query becomes late**:
+
+* *Schedule search* (``planner.batching.schedule_search``). A forecast goes through the whole queue
+  and returns the batches that would run, if none of them is late.
+* *Feasible schedule* (``planner.batching.feasible_schedule``). A forecast is kept and changed query
+  by query, which takes the square root of the queue's length. That module says why the schedule
+  proves that every query is in time, and why real batches keep it true.
+* *Admission.* A query is admitted if the schedule or a forecast of the queue is in time with it.
+* *Longest batch.* A batch takes at most half of the tightest budget seen lately, because a query
+  that just missed a batch waits for it and then needs the time for its own (Nexus, SOSP'19,
+  section 4.1). Longer batches would serve more queries per second, but queries with tight budgets
+  would be refused while they run. Where a plan says how long the batches of this slice may be, that
+  counts instead.
+* *Next batch.* The query with the earliest deadline decides the variant. The batch is the largest
+  after which the schedule, or a forecast of the rest, is in time. No batch waits to be filled.
+
+The effort has three levels. Usually slack is ample and both decisions take constant time: when all
+work together, begun now, ends before the earliest deadline, every order is in time. When slack is
+short, the schedule decides. Where the schedule has no place and the queue is short, forecasts look
+once more, for a bounded number of steps between two batches; beyond that a query is refused, which
+is always safe.
+
+*Fairness.* A task that uses more time than its share (``planner.batching.fairness``) is refused
+first: for as long as a task below its share was refused lately, a query of a task above its share
+is admitted only if it finishes within the first half of its budget. The other half stays free for
+the tasks below their share. While none of them is refused, no task is held back.
+
+All times are milliseconds on one clock of the caller's choosing.
+"""
+
+from bisect import insort
+from heapq import heappop, heappush
+from math import inf
+
+from planner.batching.fairness import ACTIVE_MS, is_over_share
+from planner.batching.feasible_schedule import FeasibleSchedule
+from planner.batching.protocol import MAX_QUEUE, Batch, Verdict
+from planner.batching.schedule_search import forecast, scheduled
+from planner.batching.tight_budgets import TightBudgets
+from planner.batching.variant_queues import Entry, Item, TaskShare, VariantQueue
+from planner.latency_table import LatencyTable
+
+GREEDY_BUDGET = 0.5
+"""Part of its budget that a query may use whose task is above its share."""
+GROWTH_BUDGET = 0.5
+"""Part of a query's budget that a batch opened for it may be planned to take, once it has grown."""
+FORECAST_STEPS = 4_096
+"""Queries that forecasts look at between two batches, and again when one is formed."""
+EXACT_QUEUE = 128
+"""Up to this many waiting queries, forecasts look again where the schedule has no place."""
+REMAKE = 128
+"""A schedule takes in at least so many queries before it is made anew because one has no place."""
+
+
+class DeadlineQueue:
+    """The queue of one slice and the two decisions about it. Deterministic; knows no clock."""
+
+    def __init__(self, max_queue: int = MAX_QUEUE, exact_queue: int = EXACT_QUEUE) -> None:
+        self.max_queue = max_queue
+        self._exact_queue = exact_queue
+        self.busy_until_ms = 0.0
+        """When the running batch is predicted to be done; in the past when none runs."""
+        self.count = 0
+        """Queries that wait."""
+        self.work_ms = 0.0
+        """At most this long to run all that waits."""
+        self._floor_ms = 0.0
+        """At least this long, however what waits is batched."""
+        self._active: list[VariantQueue] = []
+        self._shares: dict[str, TaskShare] = {}
+        self._order = 0
+        self._earliest_ms = inf
+        self._latest_ms = -inf
+        self._budgets = TightBudgets()
+        self._longest_ms: float | None = None
+        self._denied_ms = -inf
+        """When a task that was not above its share was last refused."""
+        self._steps = FORECAST_STEPS
+        self._schedule: FeasibleSchedule | None = None
+        """Holds all that waits, while slack is short."""
+
+    def add_variant(self, task: str, table: LatencyTable, share: float = 0.0) -> VariantQueue:
+        """A queue for a variant that was loaded.
+
+        Args:
+            task: the variant's task.
+            table: predicted latency of its batches.
+            share: planned share of the slice's time for the task, in [0, 1]; 0 if none is planned.
+        """
+        task_share = self._shares.setdefault(task, TaskShare())
+        task_share.share = max(task_share.share, share) if task_share.queues else share
+        queue = VariantQueue(task, task_share, table)
+        task_share.queues.append(queue)
+        return queue
+
+    def take(self, queue: VariantQueue) -> list[Item]:
+        """Take out all queries that wait for a variant, earliest deadline first."""
+        items = [entry[2] for entry in sorted(queue.heap)]
+        queue.heap.clear()
+        self._leave(queue, len(items))
+        self._resize(queue, -len(items), -queue.rows)
+        return items
+
+    def remove_variant(self, queue: VariantQueue) -> None:
+        """Forget a variant's queue, which must be empty.
+
+        Its task keeps the time that it used for as long as another variant of it is here.
+        """
+        queue.task_share.queues.remove(queue)
+        if not queue.task_share.queues:
+            self._shares.pop(queue.task, None)
+
+    def replan(self, queue: VariantQueue, table: LatencyTable, share: float) -> None:
+        """Take over a new latency table and share; what waits stays admitted if it still fits.
+
+        A share of 0 says that nothing was planned, and keeps the task's share as it is.
+        """
+        self._floor_ms -= queue.rows * queue.unit_ms * queue.correction
+        if table.max_batch >= max((entry[2].rows for entry in queue.heap), default=1):
+            queue.set_table(table)
+            if self._schedule is not None:
+                self._schedule.recost(queue, anew=True)
+        self._floor_ms += queue.rows * queue.unit_ms * queue.correction
+        queue.task_share.share = share or queue.task_share.share
+        self._resize(queue, 0, 0)
+
+    def set_longest_batch(self, longest_ms: float | None) -> None:
+        """Form batches of at most this length, as planned; None: by the budgets that are seen.
+
+        A variant follows when its queue is next empty.
+        """
+        self._longest_ms = longest_ms
+
+    def correct(self, queue: VariantQueue, correction: float) -> None:
+        """Set the factor observed / predicted latency of a variant."""
+        self._floor_ms += queue.rows * queue.unit_ms * (correction - queue.correction)
+        queue.correction = correction
+        if self._schedule is not None:
+            self._schedule.recost(queue)
+        if queue.rows:
+            self._resize(queue, 0, 0)
+
+    def backlog_ms(self, now_ms: float) -> float:
+        """At most this long until all admitted work is done."""
+        return max(0.0, self.busy_until_ms - now_ms) + self.work_ms
+
+    # -- admission --------------------------------------------------------------------------------
+
+    def admit(self, item: Item, now_ms: float) -> Verdict:
+        """Queue a query if the whole queue stays in time with it, or say why not."""
+        queue, rows, deadline_ms = item.queue, item.rows, item.deadline_ms
+        queue.task_share.seen_ms = now_ms
+        if rows > queue.max_batch:
+            return Verdict.TOO_MANY_ROWS
+        if self.count >= self.max_queue:
+            return Verdict.QUEUE_FULL
+        self._budgets.saw(deadline_ms - now_ms, now_ms)
+        if not queue.heap and queue.gains:
+            queue.keep_within(self._longest_ms or self._budgets.tight_ms / 2)
+        queue.limit = max(queue.limit, rows)
+        start_ms = max(now_ms, self.busy_until_ms)
+        added_ms = queue.bound_ms(len(queue.heap) + 1, queue.rows + rows) - queue.work_ms
+        done_ms = start_ms + self.work_ms + added_ms
+        ample = done_ms <= min(deadline_ms, self._earliest_ms)
+        modest_ms = now_ms + GREEDY_BUDGET * (deadline_ms - now_ms)
+        entry = (deadline_ms, self._order, item)
+        proved = False
+        if not ample or done_ms > modest_ms:
+            greedy = (
+                len(self._shares) > 1
+                and now_ms - self._denied_ms <= ACTIVE_MS
+                and is_over_share(queue.task_share, self._shares.values(), now_ms)
+            )
+            if greedy or not ample:
+                limit_ms = modest_ms if greedy else deadline_ms
+                room_ms = self._room_ms(item, now_ms)
+                if not self._fits(entry, start_ms, limit_ms, room_ms):
+                    if greedy:
+                        return Verdict.OVER_SHARE
+                    if len(self._shares) > 1 and not is_over_share(
+                        queue.task_share, self._shares.values(), now_ms
+                    ):
+                        self._denied_ms = now_ms
+                    return Verdict.NO_ROOM if room_ms else Verdict.WOULD_BE_LATE
+                proved = True
+        if not proved and self._schedule is not None and not self._schedule.insert(entry, start_ms):
+            self._schedule = None  # ample slack is proof enough
+        self._push(entry, added_ms)
+        return Verdict.ADMITTED
+
+    def _room_ms(self, item: Item, now_ms: float) -> float:
+        """Slack, in ms, that a batch opened for a query has to keep, so that others can join it.
+
+        Without it, a full slice admits one query whenever there is time for one more batch of one
+        row, and that batch can never grow: a device that needs large batches would run single rows
+        for good. The growth of the other variants' batches comes out of the same slack; where
+        batches save little time, little is kept for it. A query needs no such slack when no other
+        query of its variant waits.
+        """
+        queue = item.queue
+        if not (queue.gains and queue.heap):
+            return 0.0
+        own_ms = queue.ms[item.rows] * queue.correction
+        full_ms = queue.ms[queue.limit] * queue.correction
+        others_ms = sum(
+            each.ms[each.limit] * each.correction
+            for each in self._active
+            if each.gains and each is not queue
+        )
+        budget_ms = GROWTH_BUDGET * (item.deadline_ms - now_ms)
+        return max(0.0, min(full_ms + queue.saving * others_ms, budget_ms) - own_ms)
+
+    def _fits(self, entry: Entry, start_ms: float, limit_ms: float, room_ms: float) -> bool:
+        """Whether all queries are in time with one more, and that one is done by ``limit_ms``.
+
+        If so, the schedule holds it. A batch that is opened for it keeps ``room_ms`` of slack.
+        """
+        deadline_ms, _, item = entry
+        queue, rows = item.queue, item.rows
+        if start_ms + queue.ms[rows] * queue.correction > limit_ms:
+            return False
+        floor_ms = self._floor_ms + rows * queue.unit_ms * queue.correction
+        if deadline_ms >= self._latest_ms and start_ms + floor_ms > deadline_ms:
+            return False  # all of the queue has to be done before it, however it is batched
+        short = self.count <= self._exact_queue and self._steps >= self.count
+        schedule = self._schedule
+        if schedule is None and not short:
+            schedule = self._schedule = scheduled(self._ordered(), start_ms)
+        if schedule is not None:
+            if schedule.insert(entry, start_ms, limit_ms, room_ms):
+                return True
+            if not (queue.gains or self._some_gain()):
+                return False  # one query a batch, earliest deadline first: no order does better
+            # Changed as often as it is long, it has half-full batches: making it anew is paid for.
+            if not short and schedule.added <= max(self.count, REMAKE):
+                return False
+            schedule.added = 0
+        self._steps -= self.count + 1
+        order = self._ordered()
+        insort(order, entry)
+        runs = forecast(order, start_ms, item, limit_ms, deadline_ms - room_ms)
+        if runs is None:
+            return False
+        self._schedule = FeasibleSchedule(runs)
+        return True
+
+    def _some_gain(self) -> bool:
+        """Whether batches save time for any waiting query, so that forecasts may help."""
+        return any(queue.gains for queue in self._active)
+
+    # -- batches ----------------------------------------------------------------------------------
+
+    def pop_expired(self, now_ms: float) -> list[Item]:
+        """Take out the queries whose deadline has passed."""
+        if self._earliest_ms >= now_ms:
+            return []
+        late: list[Item] = []
+        for queue in tuple(self._active):
+            count, rows = 0, 0
+            while queue.heap and queue.heap[0][0] < now_ms:
+                item = heappop(queue.heap)[2]
+                late.append(item)
+                count, rows = count + 1, rows + item.rows
+            if count:
+                self._leave(queue, count)
+                self._resize(queue, -count, -rows)
+        return late
+
+    def next_batch(self, now_ms: float) -> Batch | None:
+        """Take out what runs next, or ``None`` when nothing waits. The slice must be free."""
+        if not self.count:
+            return None
+        self._steps = FORECAST_STEPS
+        active = self._active
+        queue = active[0] if len(active) == 1 else min(active, key=_head)
+        entries, rows = queue.pop_batch(now_ms)
+        batch_ms = queue.ms[rows] * queue.correction
+        count = len(entries)
+        rest_ms = queue.bound_ms(len(queue.heap), queue.rows - rows)
+        ample = now_ms + batch_ms + self.work_ms - queue.work_ms + rest_ms <= self._earliest_ms
+        if not ample and self.count > count and count > 1:
+            count = self._largest_safe(queue, entries, now_ms)
+            for entry in entries[count:]:
+                heappush(queue.heap, entry)
+                rows -= entry[2].rows
+            del entries[count:]
+            batch_ms = queue.ms[rows] * queue.correction
+        elif self._schedule is not None:
+            self._schedule.take(queue, count)
+            if ample and not self._schedule.in_time(now_ms + batch_ms):
+                self._schedule = None  # ample slack is proof enough
+        self._resize(queue, -count, -rows)
+        self.busy_until_ms = now_ms + batch_ms
+        return Batch(queue, [entry[2] for entry in entries], rows, batch_ms)
+
+    def wake_ms(self, now_ms: float) -> float:
+        """Never: whatever waits runs as soon as the slice is free."""
+        return inf
+
+    def finished(self, queue: VariantQueue, now_ms: float, busy_ms: float) -> None:
+        """Account for a batch that is done; the slice is free again."""
+        task_share = queue.task_share
+        task_share.busy_ms = task_share.decayed_ms(now_ms) + busy_ms
+        task_share.stamp_ms = now_ms
+        self.busy_until_ms = now_ms
+
+    def _largest_safe(self, queue: VariantQueue, entries: list[Entry], now_ms: float) -> int:
+        """How many of the candidates can run now so that the rest is in time.
+
+        At least what the schedule runs first. When a query is late in any case, all candidates run
+        if batches save time, because that catches up fastest.
+        """
+        if self._schedule is None:
+            self._schedule = scheduled(sorted(self._ordered() + entries), now_ms)
+        schedule, steps = self._schedule, FORECAST_STEPS
+        first = schedule.first_count(queue)
+        count = len(entries)
+        while count:
+            rows = sum(entry[2].rows for entry in entries[:count])
+            done_ms = now_ms + queue.ms[rows] * queue.correction
+            change = schedule.take(queue, count)
+            if schedule.in_time(done_ms):
+                return count
+            schedule.undo(change)
+            short = self.count <= self._exact_queue and steps >= self.count
+            if short and (queue.gains or self._some_gain()):
+                steps -= self.count
+                runs = forecast(sorted(self._ordered() + entries[count:]), done_ms)
+                if runs is not None:
+                    self._schedule = FeasibleSchedule(runs)
+                    return count
+            smaller = count - 1 if short else count // 2
+            count = smaller if count <= first else max(smaller, first)
+        count = len(entries) if queue.gains else first
+        schedule.take(queue, count)
+        return count
+
+    # -- book-keeping -----------------------------------------------------------------------------
+
+    def _leave(self, queue: VariantQueue, count: int) -> None:
+        """Take queries that left a variant's queue without running out of the schedule."""
+        if self._schedule is not None and count:
+            self._schedule.take(queue, count)
+
+    def _ordered(self) -> list[Entry]:
+        order: list[Entry] = []
+        for queue in self._active:
+            order += queue.heap
+        order.sort()
+        return order
+
+    def _push(self, entry: Entry, added_ms: float) -> None:
+        deadline_ms, _, item = entry
+        queue = item.queue
+        if not queue.heap:
+            self._active.append(queue)
+        heappush(queue.heap, entry)
+        self._order += 1
+        queue.rows += item.rows
+        queue.work_ms += added_ms
+        self.work_ms += added_ms
+        self._floor_ms += item.rows * queue.unit_ms * queue.correction
+        self.count += 1
+        self._earliest_ms = min(self._earliest_ms, deadline_ms)
+        self._latest_ms = max(self._latest_ms, deadline_ms)
+
+    def _resize(self, queue: VariantQueue, count: int, rows: int) -> None:
+        """Bring the totals in line after queries left, or a prediction changed."""
+        self.count += count
+        queue.rows += rows
+        if not self.count:
+            self.work_ms = self._floor_ms = queue.work_ms = 0.0
+            self._earliest_ms, self._latest_ms = inf, -inf
+            self._active.clear()
+            self._schedule = None
+            return
+        self._floor_ms += rows * queue.unit_ms * queue.correction
+        work_ms = queue.bound_ms(len(queue.heap), queue.rows)
+        self.work_ms += work_ms - queue.work_ms
+        queue.work_ms = work_ms
+        if not queue.heap and queue in self._active:
+            self._active.remove(queue)
+        self._earliest_ms = min(active.heap[0][0] for active in self._active)
+
+
+def _head(queue: VariantQueue) -> tuple[float, int]:
+    return queue.heap[0][:2]

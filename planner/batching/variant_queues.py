@@ -1,0 +1,181 @@
+"""The waiting queries of each loaded variant: how long they take, and the share of their task."""
+
+from bisect import bisect_right
+from heapq import heappop
+from math import exp, inf
+
+from planner.latency_table import LatencyTable
+
+DECAY_MS = 5_000.0
+"""Time constant with which busy time is forgotten."""
+RISE, FALL = 0.2, 0.02
+"""Weights of an observation above and below the estimate of the correction."""
+CORRECTION = (0.2, 5.0)
+"""The correction's range; an observation is brought into it first, so that one stall is not
+remembered for long."""
+RELAX_MS = 5_000.0
+"""Time constant with which a correction above 1 is forgotten while nothing is observed."""
+
+
+ROUNDING_MS = 1e-6
+"""Sums of latencies may miss a deadline by so much."""
+
+Entry = tuple[float, int, "Item"]
+"""Deadline in ms, order of arrival, query: sorts earliest deadline first."""
+
+
+class TaskShare:
+    """A task on one slice: its planned share of the time, and the time that it used."""
+
+    __slots__ = ("busy_ms", "queues", "seen_ms", "share", "stamp_ms")
+
+    def __init__(self) -> None:
+        self.share = 0.0
+        """Planned part of the slice's time, in [0, 1]; 0 when nothing was planned."""
+        self.busy_ms = 0.0
+        """Decayed busy time as of ``stamp_ms``."""
+        self.stamp_ms = 0.0
+        self.seen_ms = -inf
+        """When a query of it last asked."""
+        self.queues: list[VariantQueue] = []
+
+    def used_ms(self, now_ms: float) -> float:
+        """Decayed busy time and the work that is queued."""
+        return self.decayed_ms(now_ms) + sum(queue.work_ms for queue in self.queues)
+
+    def decayed_ms(self, now_ms: float) -> float:
+        """Busy time of the last seconds, older time counting less."""
+        return self.busy_ms * exp(min(0.0, self.stamp_ms - now_ms) / DECAY_MS)
+
+
+class VariantQueue:
+    """The waiting queries of one loaded variant."""
+
+    __slots__ = (
+        "correction",
+        "gains",
+        "heap",
+        "limit",
+        "max_batch",
+        "ms",
+        "rows",
+        "saving",
+        "task",
+        "task_share",
+        "unit_ms",
+        "work_ms",
+    )  # fmt: skip
+
+    def __init__(self, task: str, task_share: TaskShare, table: LatencyTable) -> None:
+        self.task = task
+        self.task_share = task_share
+        self.correction = 1.0
+        """Observed over predicted latency; multiplies the table."""
+        self.heap: list[Entry] = []
+        """What waits, as a heap: the earliest deadline comes first."""
+        self.rows = 0
+        """Of all that waits."""
+        self.work_ms = 0.0
+        """At most this long to run all that waits, merged."""
+        self.limit = 0
+        """Rows of the largest batch that is formed for now; at most ``max_batch``."""
+        self.set_table(table)
+
+    @classmethod
+    def detached(cls, task: str, table: LatencyTable) -> "VariantQueue":
+        """A queue of no slice, for a variant that takes no queries."""
+        return cls(task, TaskShare(), table)
+
+    def set_table(self, table: LatencyTable) -> None:
+        """Take over a table, and what larger batches save by it."""
+        self.ms = table.ms
+        self.max_batch = table.max_batch
+        # What waits was admitted counting on the old limit: it does not shrink under it.
+        held = self.limit if self.heap else self.max_batch
+        self.limit = min(held, self.max_batch)
+        # If a row costs no less in a larger batch, two batches never cost more than one of both:
+        # ms[a] <= a / (a + b) * ms[a + b], and the same for b.
+        self.unit_ms, self.saving, self.gains = table.economy
+
+    def keep_within(self, batch_ms: float) -> None:
+        """Form no batches that take longer than this or a single row. The queue must be empty."""
+        self.limit = bisect_right(self.ms, max(batch_ms / self.correction, self.ms[1])) - 1
+
+    def pop_batch(self, now_ms: float) -> tuple[list[Entry], int]:
+        """Pop the earliest queries, as many as fit the largest batch and keep the first in time.
+
+        If even the first one alone is late, the batch is as large as it can be, because that
+        catches up fastest. The queue must not be empty; ``rows`` and the totals are left as they
+        are.
+
+        Returns:
+            The queries, and their rows together.
+        """
+        heap, ms, correction, largest = self.heap, self.ms, self.correction, self.limit
+        entries = [heappop(heap)]
+        deadline_ms, _, head = entries[0]
+        rows = head.rows
+        if now_ms + ms[rows] * correction > deadline_ms + ROUNDING_MS:
+            deadline_ms = inf
+        while heap:
+            more = rows + heap[0][2].rows
+            if more > largest or now_ms + ms[more] * correction > deadline_ms:
+                break
+            entries.append(heappop(heap))
+            rows = more
+        return entries, rows
+
+    def latency_ms(self, rows: int) -> float:
+        """Predicted latency of a batch."""
+        return self.ms[rows] * self.correction
+
+    def bound_ms(self, count: int, rows: int) -> float:
+        """At most this long for ``count`` queries of ``rows`` rows in all, merged in any order.
+
+        Filled one after the other, two neighbouring batches together exceed the largest batch, so
+        rows R in batches of at most B make at most 2R/B + 1 batches; single rows fill them all.
+        """
+        largest = self.limit
+        if rows <= largest:
+            return self.ms[rows] * self.correction if rows else 0.0
+        if count == rows:
+            full, rest = divmod(rows, largest)
+            whole = full * self.ms[largest]
+            return (whole + self.ms[rest] if rest else whole) * self.correction
+        return (2 * rows // largest + 1) * self.ms[largest] * self.correction
+
+
+class Item:
+    """One query in a variant's queue. A subclass adds what its caller needs to know of it."""
+
+    __slots__ = ("deadline_ms", "queue", "rows")
+
+    def __init__(self, queue: VariantQueue, deadline_ms: float, rows: int) -> None:
+        self.queue = queue
+        self.deadline_ms = deadline_ms
+        self.rows = rows
+
+
+def learned(correction: float, ratio: float) -> float:
+    """The correction after a batch took ``ratio`` times what the profile says.
+
+    Args:
+        correction: the one before.
+        ratio: observed over profiled latency of the batch.
+
+    It rises ten times as fast as it falls, so it settles near the 90th percentile of the ratios (an
+    expectile, Newey and Powell 1987). That takes the place of a fixed margin.
+    """
+    seen = min(max(ratio, CORRECTION[0]), CORRECTION[1])
+    return correction + (RISE if seen > correction else FALL) * (seen - correction)
+
+
+def relaxed(correction: float, idle_ms: float) -> float:
+    """The correction when nothing was observed for a while.
+
+    It goes back towards 1. Otherwise a variant that was slow once, and whose queries are refused
+    since, would never be observed again.
+    """
+    if correction <= 1.0:
+        return correction
+    return 1.0 + (correction - 1.0) * exp(-max(0.0, idle_ms) / RELAX_MS)

@@ -1,0 +1,12 @@
+"""Eviction: what leaves when memory is short, and how popular each variant is.
+
+In come the loaded variants of one worker as ``Resident`` values (memory, load time, popularity,
+last use) and the memory that is needed; out come the keys of those that leave, or None when none
+may. Workers, the plan's placement and the simulator ask here.
+
+Read ``rules`` first (what a variant is worth keeping), then ``registry`` (the rules by name: adding
+one is one function and one line), then ``victims`` (which variants leave). ``popularity`` learns
+from queries what the rule ``modelless`` needs to know, the queries per second to expect.
+
+May import: ``variants``. No clock: times are arguments, in seconds.
+"""

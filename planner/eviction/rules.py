@@ -1,0 +1,74 @@
+"""The eviction rules: what a loaded variant is worth keeping.
+
+A rule is a function from a ``Resident`` to a number that is comparable within this rule only. What
+has the smallest number leaves first, so a rule negates what should leave early. Adding a rule is
+one function here, or in a file of its own, and one line in ``planner.eviction.registry``.
+"""
+
+from typing import Any, Generic, NamedTuple, TypeVar
+
+KeyT = TypeVar("KeyT")
+
+LEAST_LOAD_S = 0.05
+"""What any reload costs at least: the queries of the variant wait for it, and the loading thread is
+one for all."""
+
+_LEAST_MIB = 1e-3
+"""A variant that needs no memory must not divide by zero."""
+
+
+class Resident(NamedTuple, Generic[KeyT]):
+    """A variant as eviction sees it. Times are on the clock of ``now_s``."""
+
+    key: KeyT
+    memory_mib: float
+    load_s: float
+    """What bringing it back would take."""
+    popularity: float
+    """Under ``modelless`` the queries per second to expect (``planner.eviction.popularity``); under
+    all other rules the number of uses since it was loaded."""
+    last_used_s: float
+    in_use: bool
+    """A query is in flight or queued; it is never a victim then, under any rule."""
+    loaded_s: float
+    """When it was loaded."""
+    inflation: float = 0.0
+    """For ``gdsf``: the cache's clock L when the variant was last used. L rises to
+    ``worth(victim, "gdsf")`` with each victim."""
+    asked: bool = True
+    """Whether a query has asked for it since it was loaded, or was the reason to load it. What was
+    only loaded because memory was free is not protected."""
+
+
+def absence_s(qps: float, load_s: float) -> float:
+    """What the absence of a variant costs, in seconds of loading per second.
+
+    It is the rate of the variant's queries times what loading it again takes.
+    """
+    return qps * max(load_s, LEAST_LOAD_S)
+
+
+def loss_s(resident: Resident[Any]) -> float:
+    """What the absence of a resident would cost; see ``absence_s``."""
+    return absence_s(resident.popularity, resident.load_s)
+
+
+def modelless(resident: Resident[Any]) -> float:
+    """What keeping it is expected to save, in seconds of loading per second and per MiB."""
+    return loss_s(resident) / max(resident.memory_mib, _LEAST_MIB)
+
+
+def lru(resident: Resident[Any]) -> float:
+    """Least recently used: the time of the last use."""
+    return resident.last_used_s
+
+
+def lfu(resident: Resident[Any]) -> float:
+    """Least frequently used: the uses since it was loaded."""
+    return resident.popularity
+
+
+def gdsf(resident: Resident[Any]) -> float:
+    """GreedyDual-Size with Frequency: L + frequency x cost / size (Cherkasova 1998, section 3)."""
+    cost = resident.popularity * resident.load_s / max(resident.memory_mib, _LEAST_MIB)
+    return resident.inflation + cost

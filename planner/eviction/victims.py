@@ -1,0 +1,145 @@
+"""Eviction: which loaded variants leave when memory is short.
+
+``victims`` follows any rule of ``planner.eviction.registry``. ``room_for`` decides, under
+``modelless``, about a load that queries ask for: whether what comes is worth more than what would
+leave.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from planner.eviction.registry import rule_named
+from planner.eviction.rules import KeyT, Resident, loss_s
+
+MIN_RESIDENCY_S = 5.0
+"""Under ``modelless`` a variant that was loaded for queries stays at least this long, unless what
+comes is worth more. Otherwise two tasks could trade one place, each load driving out the other
+before it has served. Where loads take no time there is nothing to protect, and it should be 0."""
+PROTECTED_LOADS = 10.0
+"""A variant is not protected for longer than so many times its load: then reloading it costs at
+most a tenth of the time."""
+WAITING_S = 0.5
+"""A query that waits for a load, and would be refused without it, weighs as much as a loss of so
+many seconds of loading per second: what a variant costs that takes 0.05 s to load and is asked for
+ten times a second. The queries of what leaves can mostly wait for its reload, so it is large."""
+HYSTERESIS = 1.2
+"""What is loaded for queries to come has to be worth so many times what leaves for it."""
+
+
+def worth(resident: Resident[Any], rule: str) -> float:
+    """What a rule thinks a resident is worth keeping; comparable within one rule only.
+
+    Raises:
+        InvalidInput: there is no such rule.
+    """
+    return rule_named(rule)(resident)
+
+
+def victims(
+    residents: Iterable[Resident[KeyT]],
+    need_mib: float,
+    now_s: float,
+    rule: str = "modelless",
+    *,
+    min_residency_s: float = MIN_RESIDENCY_S,
+) -> tuple[KeyT, ...] | None:
+    """What has to leave so that at least ``need_mib`` come free.
+
+    A victim without which the others still suffice is spared, the most worth first. Ties leave in
+    the order of last use, then as given.
+
+    Args:
+        residents: all that is loaded.
+        need_mib: what has to come free.
+        now_s: on the clock of the residents' times.
+        rule: a name in ``planner.eviction.registry.RULES``.
+        min_residency_s: binds only ``modelless``; the other rules are kept as they were published.
+
+    Returns:
+        The victims' keys, least worth first; () when nothing is needed; None when what may leave
+        does not free enough.
+
+    Raises:
+        InvalidInput: there is no such rule.
+    """
+    known = list(residents)
+    if rule == "modelless":
+        known = [r for r in known if not is_protected(r, now_s, min_residency_s)]
+    chosen = _least_worth(known, need_mib, rule)
+    return None if chosen is None else tuple(resident.key for resident in chosen)
+
+
+def is_protected(
+    resident: Resident[Any], now_s: float, min_residency_s: float = MIN_RESIDENCY_S
+) -> bool:
+    """Whether a variant was loaded for queries so recently that it has to serve some first."""
+    stays_s = min(min_residency_s, PROTECTED_LOADS * resident.load_s)
+    return resident.asked and stays_s > 0.0 and now_s - resident.loaded_s < stays_s
+
+
+def room_for(
+    newcomer: Resident[KeyT],
+    residents: Iterable[Resident[KeyT]],
+    need_mib: float,
+    now_s: float,
+    *,
+    waiting: bool,
+    min_residency_s: float = MIN_RESIDENCY_S,
+) -> tuple[KeyT, ...] | None:
+    """What leaves for a variant that queries ask for, under ``modelless``; least worth first.
+
+    Loading it has to save more than the absence of what leaves costs (``loss_s``). A query that
+    waits for the load, and would be refused otherwise, counts beside the rate; a load for queries
+    to come needs some distance, so that two variants of equal worth do not trade places. What is
+    protected leaves only for what is worth more by its rate alone.
+
+    Args:
+        newcomer: with its expected rate; whether it is in use or when it was loaded is not looked
+            at.
+        need_mib: what has to come free.
+        waiting: a query waits for this load and can still be answered in time.
+
+    Returns:
+        The victims; () when nothing is needed; None when what is loaded is worth more, or in use.
+    """
+    known = list(residents)
+    gain_s = loss_s(newcomer)
+    limit_s = gain_s + WAITING_S if waiting else gain_s / HYSTERESIS
+    chosen = _least_worth(
+        [r for r in known if not is_protected(r, now_s, min_residency_s)], need_mib, "modelless"
+    )
+    if chosen is not None and sum(map(loss_s, chosen)) <= limit_s:
+        return tuple(resident.key for resident in chosen)
+    chosen = _least_worth(known, need_mib, "modelless")
+    if chosen is not None and sum(map(loss_s, chosen)) < min(gain_s, limit_s):
+        return tuple(resident.key for resident in chosen)
+    return None
+
+
+def _least_worth(
+    residents: Iterable[Resident[KeyT]], need_mib: float, rule: str
+) -> list[Resident[KeyT]] | None:
+    """The residents of least worth that free ``need_mib``, none of them in vain.
+
+    None if those that are not in use do not suffice.
+    """
+    value = rule_named(rule)
+    ranked = sorted(
+        ((value(r), r.last_used_s, index, r) for index, r in enumerate(residents)),
+        key=lambda entry: entry[:3],
+    )
+    chosen: list[Resident[KeyT]] = []
+    freed_mib = 0.0
+    for _, _, _, resident in ranked:
+        if freed_mib >= need_mib:
+            break
+        if not resident.in_use:
+            chosen.append(resident)
+            freed_mib += resident.memory_mib
+    if freed_mib < need_mib:
+        return None
+    for resident in reversed(chosen.copy()):
+        if freed_mib - resident.memory_mib >= need_mib:
+            chosen.remove(resident)
+            freed_mib -= resident.memory_mib
+    return chosen

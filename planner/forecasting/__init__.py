@@ -1,0 +1,13 @@
+"""Forecasting: from counts of arrivals to the demand that is planned for.
+
+In come rows counted by task and SLO class, and the time that the count covers; out come ``Demand``
+values, rates per class: what is expected over the next minute at a quantile, and the most that was
+expected lately.
+
+Read ``demand`` first (SLO classes, and rates from counts), then ``demand_estimator`` (what the
+control loop asks), ``forecast`` (the protocol of a forecaster, and the split of totals by class),
+and behind it ``buckets`` (counts over equal spans), ``point_forecasts`` and
+``empirical_quantiles``.
+
+May import: the planner's ``types``, ``variants`` and NumPy. No clock: times are arguments.
+"""

@@ -1,0 +1,153 @@
+"""The estimator of demand: from what was counted to the demand that is to be planned for.
+
+It remembers a forecast, the tightest SLO seen in each class and the most that was expected lately,
+so that its caller has to keep nothing but counts. It holds no clock, and its memory is bounded by
+the number of SLO classes.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import inf
+from typing import Generic, TypeVar
+
+from planner.forecasting.demand import Counters, SloClass
+from planner.forecasting.forecast import HORIZON_S, STEP_S, ClassForecast, Forecaster
+from planner.types import Demand, Objective
+from variants.types import TaskName
+
+QUANTILE = {Objective.ACCURACY: 0.5, Objective.COST: 0.95}
+"""Quantile of the forecast that is planned for. Under ``accuracy`` the middle is enough, because
+accuracy gives way first when more comes."""
+ENVELOPE_S = 300.0
+"""How long the most that was expected is remembered: workers go only after so much slack."""
+PARTS = 30
+"""That the envelope's time is divided into: it remembers the most of each part."""
+SETTLED_S = 120.0
+"""Demand has to be watched for so long before any worker goes."""
+TIGHT_S = 60.0
+"""How long the tightest SLO of a class is remembered, and up to twice as long."""
+
+KeyT = TypeVar("KeyT")
+
+
+class Least(Generic[KeyT]):
+    """The least value seen of each key in the last ``window_s``, and up to twice as long.
+
+    Two windows, one behind the other: the older one counts until the newer one is over.
+    """
+
+    __slots__ = ("_before", "_now", "_since_s", "_window_s")
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._since_s = -inf
+        self._now: dict[KeyT, float] = {}
+        self._before: dict[KeyT, float] = {}
+
+    def saw(self, now_s: float, values: Mapping[KeyT, float]) -> None:
+        """Take in values; time goes on although there are none."""
+        if now_s - self._since_s > self._window_s:
+            fresh = now_s - self._since_s <= 2 * self._window_s
+            self._before = self._now if fresh else {}
+            self._now = {}
+            self._since_s = now_s
+        for key, value in values.items():
+            if value < self._now.get(key, inf):
+                self._now[key] = value
+
+    def get(self, key: KeyT) -> float | None:
+        """None where the key was not seen lately."""
+        least = min(self._now.get(key, inf), self._before.get(key, inf))
+        return None if least == inf else least
+
+    def items(self) -> dict[KeyT, float]:
+        """All that is remembered."""
+        return {
+            key: min(self._now.get(key, inf), self._before.get(key, inf))
+            for key in {**self._before, **self._now}
+        }
+
+
+class DemandEstimator:
+    """The demand to plan for: what is expected of each class, and the most of that lately."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        forecaster: Forecaster[TaskName] | None = None,
+        *,
+        step_s: float = STEP_S,
+        horizon_s: float = HORIZON_S,
+        envelope_s: float = ENVELOPE_S,
+        settled_s: float = SETTLED_S,
+    ) -> None:
+        """Begin with nothing known.
+
+        Args:
+            forecaster: of each task's total, with a model for ``QUANTILE[objective]``; None: the
+                adaptive one.
+            settled_s: how long demand has to be watched before workers may go.
+        """
+        self.expected: tuple[Demand, ...] = ()
+        """An upper quantile of the demand over the horizon, each class with its tightest SLO."""
+        self._quantile = QUANTILE[objective]
+        self._forecast = ClassForecast(forecaster, step_s=step_s, horizon_s=horizon_s)
+        self._tightest: Least[tuple[TaskName, SloClass]] = Least(TIGHT_S)
+        self._part_s = envelope_s / PARTS
+        self._settled_s = settled_s
+        self._observed_s = 0.0
+        self._parts: deque[tuple[float, dict[tuple[TaskName, SloClass], Demand]]] = deque(
+            maxlen=PARTS + 1
+        )
+
+    def observe(
+        self,
+        now_s: float,
+        counters: Counters,
+        tightest: Mapping[tuple[TaskName, SloClass], float],
+        elapsed_s: float,
+    ) -> None:
+        """Take in what arrived in the ``elapsed_s`` seconds before ``now_s``, by class.
+
+        Args:
+            tightest: the least latency SLO seen in each class, in ms.
+
+        Raises:
+            ValueError: no time has elapsed, or the clock went back.
+        """
+        self._forecast.observe(now_s, counters, elapsed_s)
+        self._tightest.saw(now_s, tightest)
+        self._observed_s += elapsed_s
+        self.expected = tuple(
+            replace(demand, slo_ms=self._tightest.get(_key(demand)))
+            for demand in self._forecast.demand(self._quantile)
+        )
+        if not self._parts or now_s - self._parts[-1][0] >= self._part_s:
+            self._parts.append((now_s, {}))
+        _raise(self._parts[-1][1], self.expected)
+
+    @property
+    def envelope(self) -> tuple[Demand, ...]:
+        """The most that was expected of each class within the last ``envelope_s``."""
+        most: dict[tuple[TaskName, SloClass], Demand] = {}
+        for _, part in self._parts:
+            _raise(most, part.values())
+        return tuple(most.values())
+
+    @property
+    def settled(self) -> bool:
+        """Whether demand has been watched for long enough to let workers go."""
+        return self._observed_s >= self._settled_s
+
+
+def _raise(most: dict[tuple[TaskName, SloClass], Demand], demands: Iterable[Demand]) -> None:
+    """Keep the larger demand of each class."""
+    for demand in demands:
+        key = _key(demand)
+        if key not in most or demand.qps > most[key].qps:
+            most[key] = demand
+
+
+def _key(demand: Demand) -> tuple[TaskName, SloClass]:
+    return (demand.task, (demand.latency_ms, demand.accuracy))

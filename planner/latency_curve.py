@@ -1,0 +1,106 @@
+"""The latency curve of a variant on a device kind, kept as its profiled points.
+
+``LatencyTable`` tells by one look-up how long a batch of b rows takes, and needs memory for every
+b. A curve keeps the points only, and answers what planning asks: which batch takes least time per
+row, among those that take no longer than a limit.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from math import inf
+from typing import NamedTuple
+
+
+class SizedBatch(NamedTuple):
+    """A batch size with its latency."""
+
+    size: int
+    latency_ms: float
+    unit_ms: float
+    """Latency per row, in ms."""
+
+
+class Curve:
+    """Latency of a whole batch by its size.
+
+    Linear between profiled sizes; below the smallest it is the smallest's; above the largest the
+    batch is forbidden; made non-decreasing.
+    """
+
+    __slots__ = ("points",)
+
+    points: tuple[tuple[int, float], ...]
+    """(batch size, latency in ms), ascending in both, at least one."""
+
+    def __init__(self, points: Iterable[tuple[int, float]]) -> None:
+        """Take (batch size, latency in ms) in any order, at least one, sizes from 1."""
+        highest = 0.0
+        made = []
+        for size, ms in sorted(points):
+            highest = max(highest, ms)
+            made.append((size, highest))
+        self.points = tuple(made)
+
+    @property
+    def max_batch(self) -> int:
+        """The largest batch size that may run."""
+        return self.points[-1][0]
+
+    def latency_ms(self, size: int) -> float:
+        """Latency of a batch in ms; infinite above the largest."""
+        points = self.points
+        if size > points[-1][0]:
+            return inf
+        index = bisect_right(points, (size, inf))
+        if index == 0:
+            return points[0][1]
+        low, low_ms = points[index - 1]
+        if low == size:
+            return low_ms
+        high, high_ms = points[index]
+        return low_ms + (high_ms - low_ms) * (size - low) / (high - low)
+
+    def largest(self, limit_ms: float) -> int:
+        """The largest batch that takes at most ``limit_ms``; 0 when none does."""
+        points = self.points
+        index = bisect_right(points, limit_ms, key=lambda point: point[1])
+        if index == 0:
+            return 0
+        if index == len(points):
+            return points[-1][0]
+        low, low_ms = points[index - 1]
+        high, high_ms = points[index]
+        size = low + int((limit_ms - low_ms) * (high - low) / (high_ms - low_ms))
+        # The division above rounds; what counts is the comparison with the interpolated latency.
+        while size < high and self.latency_ms(size + 1) <= limit_ms:
+            size += 1
+        while size > low and self.latency_ms(size) > limit_ms:
+            size -= 1
+        return size
+
+    def cheapest(self, limit_ms: float, most: int | None = None) -> SizedBatch | None:
+        """The batch with the least latency per row, among those within a limit.
+
+        On a linear piece latency per row is monotone, so only profiled sizes and the largest
+        allowed one can be it. Ties go to the smaller batch.
+
+        Args:
+            limit_ms: longest latency of the batch.
+            most: most rows, beside that; None for no limit.
+
+        Returns:
+            The batch; None when not even one row is within the limit.
+        """
+        best: SizedBatch | None = None
+        largest = self.largest(limit_ms)
+        if largest == 0:
+            return None
+        if most is not None:
+            largest = min(largest, max(1, most))
+        # Below the first profiled size, rows come free: the largest allowed is the cheapest.
+        sizes = [size for size, _ in self.points if size < largest]
+        for size in (*sizes, largest):
+            ms = self.latency_ms(size)
+            if best is None or ms / size < best.unit_ms:
+                best = SizedBatch(size, ms, ms / size)
+        return best

@@ -1,0 +1,15 @@
+"""Reconciliation: what a tick of the control loop changes.
+
+An ``Observation`` comes in: the catalog, what the workers report, the demand now and expected, and
+the plan so far. A ``Decision`` goes out: a plan and the actions that bring the workers nearer to
+it.
+
+Read ``tick.py``, the pipeline, and then its steps: ``sizing.py`` (how many workers),
+``demand_assignment.py`` with ``problem_builder.py`` and ``matching.py`` (which worker serves what),
+``placement.py`` with ``demand_and_offers.py``, ``worker_memory.py`` and ``task_shares.py`` (what
+each worker holds), and ``diff.py`` (the actions). ``drift.py`` stands alone: it finds profiles that
+live latency contradicts.
+
+It may import ``planner.types``, ``planner.selection``, ``planner.solver``, ``planner.eviction`` and
+``variants``.
+"""

@@ -1,0 +1,92 @@
+"""What a placement has to choose from: the classes of the demand and the variants of each kind."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from planner.reconcile.worker_memory import WorkerMemory
+from planner.selection.eligibility import answers, profile_rule
+from planner.types import Candidate, Demand, Snapshot, TaskView
+from variants.types import DeviceKindName, TaskName, VariantKey, VariantName
+
+
+@dataclass(slots=True, kw_only=True)
+class DemandAndOffers:
+    """The demand, and what each device kind could hold for it."""
+
+    views: Mapping[TaskName, TaskView]
+    transport_ms: float
+    demand: tuple[Demand, ...]
+    """The classes of the demand, the most wanted first."""
+    defaults: tuple[Demand, ...]
+    """The default SLO of each task, the most popular first, as a class without a rate."""
+    offers: Mapping[DeviceKindName, Mapping[VariantKey, Candidate]]
+    """All that a kind could hold, the most popular task first, then by accuracy per MiB."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, demand: Iterable[Demand]) -> "DemandAndOffers":
+        wanted = [entry for entry in demand if entry.task in snapshot.tasks and entry.qps > 0]
+        popularity = dict.fromkeys(snapshot.tasks, 0.0)
+        for entry in wanted:
+            popularity[entry.task] += entry.qps
+        ranked = sorted(snapshot.tasks, key=lambda name: (-popularity[name], name))
+        offers: dict[DeviceKindName, dict[VariantKey, Candidate]] = {}
+        for name in ranked:
+            for candidate in sorted(snapshot.tasks[name].by_cost, key=_density):
+                held = offers.setdefault(candidate.device_kind, {})
+                held[(candidate.task, candidate.variant)] = candidate
+        return cls(
+            views=snapshot.tasks,
+            transport_ms=snapshot.transport_ms,
+            demand=tuple(sorted(wanted, key=_urgency)),
+            defaults=tuple(_default_class(snapshot.tasks[name]) for name in ranked),
+            offers=offers,
+        )
+
+    def suitable(self, wanted: Demand) -> list[Candidate]:
+        """The candidates that meet a class, the cheapest first."""
+        obstacle = profile_rule(wanted, self.transport_ms)
+        return [c for c in self.views[wanted.task].by_cost if obstacle(c) is None]
+
+    def quickest(self, task: TaskName, kind: DeviceKindName) -> list[tuple[VariantKey, Candidate]]:
+        """The variants of a task on a kind, the one that takes least per row first."""
+        found = [
+            ((c.task, c.variant), c)
+            for c in self.views[task].by_cost
+            if c.device_kind == kind and answers(c, None)
+        ]
+        return sorted(found, key=lambda entry: (entry[1].table.row_ms, entry[1].variant))
+
+    def needed(self, kind: DeviceKindName) -> list[tuple[VariantKey, Candidate]]:
+        """The cheapest variant on a kind for each class of the demand that it can meet."""
+        found = []
+        for wanted in self.demand:
+            on_kind = [c for c in self.suitable(wanted) if c.device_kind == kind]
+            if on_kind:
+                found.append(((on_kind[0].task, on_kind[0].variant), on_kind[0]))
+        return found
+
+
+def _density(candidate: Candidate) -> tuple[float, VariantName]:
+    return (-candidate.accuracy / max(candidate.memory_mib, 1.0), candidate.variant)
+
+
+def _urgency(demand: Demand) -> tuple[float, TaskName, float, float]:
+    floor = -1.0 if demand.accuracy is None else demand.accuracy
+    return (-demand.qps, demand.task, demand.latency_ms, floor)
+
+
+def _default_class(view: TaskView) -> Demand:
+    slo = view.task.slo
+    return Demand(task=view.task.name, latency_ms=slo.latency_ms, accuracy=slo.accuracy, qps=0.0)
+
+
+def first_held(suitable: Iterable[Candidate], memories: Iterable[WorkerMemory]) -> Candidate | None:
+    """The first of the candidates that some worker is to hold."""
+    by_kind: dict[DeviceKindName, list[Mapping[VariantKey, Candidate]]] = {}
+    for memory in memories:
+        by_kind.setdefault(memory.report.device_kind, []).append(memory.held)
+    for candidate in suitable:
+        key = (candidate.task, candidate.variant)
+        if any(key in held for held in by_kind.get(candidate.device_kind, ())):
+            return candidate
+    return None

@@ -1,0 +1,301 @@
+"""Demand assignment: how the demand is divided over the workers that are there.
+
+A solver decides what abstract devices do; here they become concrete workers. A worker that the
+solution leaves without work becomes a copy of the busiest device of its kind: it is paid for
+anyway, and so it adds headroom.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import heapify, heapreplace
+from math import inf
+
+from planner.reconcile.matching import match
+from planner.reconcile.problem_builder import TAIL, BuiltProblem, build_problem
+from planner.selection.eligibility import answers, kept_out
+from planner.solver.problem import Assignment, AvailableKind, Planner
+from planner.types import Candidate, Demand, Objective, Snapshot, WorkerReport
+from variants.types import (
+    DeviceKindName,
+    Route,
+    TaskName,
+    VariantKey,
+    VariantName,
+    WorkerId,
+)
+
+TAILS = (TAIL, TAIL / 3)
+"""Headroom to plan with; the next one is tried when the demand does not fit."""
+SCALES = 5
+"""How often a demand is made smaller until it fits."""
+SMALLER = 0.97
+"""Factor on what was served at last, for the next attempt."""
+DRIFT = 0.1
+"""Demand may change by this part of its work before it is assigned anew."""
+SERVED = 1.0 - 1e-6
+"""Part of the demand from which on all of it counts as served."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemandAssignment:
+    """Which worker serves which part of the demand."""
+
+    routes: tuple[Route, ...] = ()
+    """Ordered by task, class, variant and worker."""
+    served_qps: float = 0.0
+    asked_qps: float = 0.0
+    accuracy: float = 0.0
+    tail: float = TAIL
+    """The headroom that it was planned with, as in ``planner.reconcile.problem_builder``."""
+    notes: tuple[str, ...] = ()
+
+
+NOTHING = DemandAssignment()
+
+
+def assign_demand(
+    snapshot: Snapshot,
+    workers: Sequence[WorkerReport],
+    demand: Sequence[Demand],
+    prices: Mapping[DeviceKindName, float],
+    planner: Planner,
+    objective: Objective,
+) -> DemandAssignment:
+    """A new assignment of the demand to the workers.
+
+    Args:
+        workers: those that may be used: none that drain.
+        prices: USD per hour of each device kind.
+    """
+    kinds = _kinds(workers, prices)
+    forbidden = _kept_out_everywhere(workers)
+    scale = 1.0
+    tails = iter(TAILS)
+    tail = next(tails)
+    for _ in range(len(TAILS) + SCALES):
+        part = demand if scale == 1.0 else [replace(d, qps=d.qps * scale) for d in demand]
+        made = build_problem(snapshot, kinds, part, tail=tail, forbidden=forbidden)
+        if not made.problem.demand:
+            return NOTHING
+        found = planner(made.problem, objective)
+        if found.feasible:
+            break
+        # Less headroom first; then less of every class rather than nothing of some.
+        asked_qps = sum(d.qps for d in made.problem.demand)
+        following = next(tails, None)
+        if following is None:
+            scale *= SMALLER * found.served_qps / asked_qps
+        else:
+            tail = following
+    served = [0.0] * len(made.asked)
+    for assignment in found.assignments:
+        served[assignment.demand] += assignment.qps / made.factors[assignment.demand]
+    return DemandAssignment(
+        routes=_routes(made, found.assignments, found.devices, workers, scale),
+        served_qps=sum(served),
+        asked_qps=sum(d.qps for d in demand),
+        accuracy=found.accuracy,
+        tail=tail,
+    )
+
+
+def drifted(
+    routes: Iterable[Route], demand: Iterable[Demand], work_ms: Mapping[TaskName, float]
+) -> bool:
+    """Whether the demand has moved away from what the routes were made for.
+
+    Changes are weighed by the work that a query brings, ``work_ms`` per task.
+    """
+    planned = planned_qps(routes)
+    wanted = {class_of(d): d.qps for d in demand}
+    moved = total = 0.0
+    for key in planned.keys() | wanted.keys():
+        weight = work_ms.get(key[0], 1.0)
+        moved += weight * abs(planned.get(key, 0.0) - wanted.get(key, 0.0))
+        total += weight * wanted.get(key, 0.0)
+    return moved > DRIFT * total
+
+
+DemandClass = tuple[TaskName, float, float | None, VariantName | None]
+"""Task, latency SLO in ms, accuracy floor, and the variant that its queries are pinned to."""
+
+
+def class_of(demand: Demand) -> DemandClass:
+    return (demand.task, demand.latency_ms, demand.accuracy, demand.variant)
+
+
+def planned_qps(routes: Iterable[Route]) -> dict[DemandClass, float]:
+    """What routes were planned to serve of each class, in rows per second."""
+    planned: dict[DemandClass, float] = {}
+    for route in routes:
+        pin = route.variant if route.pinned else None
+        key = (route.task, route.latency_ms, route.accuracy, pin)
+        planned[key] = planned.get(key, 0.0) + route.qps
+    return planned
+
+
+def shares_of(
+    routes: Iterable[Route], snapshot: Snapshot
+) -> dict[WorkerId, dict[VariantKey, float]] | None:
+    """The part of each worker's time that routes take, by variant: what it has to hold for them.
+
+    None when a route leads nowhere: its worker is gone, or its variant does not answer there.
+    """
+    shares: dict[WorkerId, dict[VariantKey, float]] = {}
+    for route in routes:
+        worker = snapshot.workers.get(route.worker)
+        view = snapshot.tasks.get(route.task)
+        if worker is None or worker.draining or view is None:
+            return None
+        for candidate in view.by_variant.get(route.variant, ()):
+            pinned_to = route.variant if route.pinned else None
+            if candidate.device_kind == worker.device_kind and answers(candidate, pinned_to):
+                break
+        else:
+            return None
+        size = min(route.batch_size, candidate.table.max_batch)
+        held = shares.setdefault(route.worker, {})
+        key = _key(candidate)
+        taken = route.qps * candidate.table.ms[size] / (1_000 * size)
+        held[key] = held.get(key, 0.0) + taken
+    return shares
+
+
+def rates_of(routes: Iterable[Route]) -> dict[WorkerId, dict[VariantKey, float]]:
+    """The rows per second that routes bring to each replica."""
+    rates: dict[WorkerId, dict[VariantKey, float]] = {}
+    for route in routes:
+        held = rates.setdefault(route.worker, {})
+        key = (route.task, route.variant)
+        held[key] = held.get(key, 0.0) + route.qps
+    return rates
+
+
+def unserved(routes: Iterable[Route], demand: Iterable[Demand]) -> tuple[Demand, ...]:
+    """The part of a demand that routes do not serve."""
+    planned = planned_qps(routes)
+    left = (replace(d, qps=d.qps - planned.get(class_of(d), 0.0)) for d in demand)
+    return tuple(d for d in left if d.qps > 1e-6)
+
+
+def _kinds(
+    workers: Iterable[WorkerReport], prices: Mapping[DeviceKindName, float]
+) -> tuple[AvailableKind, ...]:
+    found: dict[DeviceKindName, list[float]] = {}
+    for worker in workers:
+        found.setdefault(worker.device_kind, []).append(worker.memory_mib)
+    return tuple(
+        AvailableKind(
+            name=name,
+            count=len(memories),
+            memory_mib=min(memories),
+            usd_per_hour=prices.get(name, 0.0),
+        )
+        for name, memories in sorted(found.items())
+    )
+
+
+def _kept_out_everywhere(
+    workers: Iterable[WorkerReport],
+) -> dict[DeviceKindName, frozenset[VariantKey]]:
+    found: dict[DeviceKindName, frozenset[VariantKey]] = {}
+    for worker in workers:
+        bad = kept_out(worker)
+        known = found.get(worker.device_kind)
+        found[worker.device_kind] = bad if known is None else known & bad
+    return found
+
+
+@dataclass(slots=True)
+class _Device:
+    """A device of the solution, with its work and the workers that become it."""
+
+    kind: DeviceKindName
+    work: list[Assignment]
+    worker: WorkerId | None = None
+    copies: list[WorkerId] | None = None
+
+
+def _routes(
+    made: BuiltProblem,
+    assignments: Iterable[Assignment],
+    kinds: Sequence[DeviceKindName],
+    workers: Sequence[WorkerReport],
+    scale: float,
+) -> tuple[Route, ...]:
+    """Routes over concrete workers.
+
+    ``scale`` is the part of the demand that was planned for; the rates are those of all of it.
+    """
+    devices = [_Device(kind, []) for kind in kinds]
+    for assignment in assignments:
+        devices[assignment.device].work.append(assignment)
+    bad = {worker.id: kept_out(worker) for worker in workers}
+    wanted = [
+        (d.kind, {_key(made.candidates[a.offer]): made.candidates[a.offer].load_ms / 1e3
+                  for a in d.work})
+        for d in devices
+    ]  # fmt: skip
+    for device, worker in zip(devices, match(wanted, workers), strict=True):
+        device.worker = worker
+        device.copies = [] if worker is None else [worker]
+    _copy_busiest(devices, workers)
+    rates: dict[_RouteKey, float] = {}
+    for device in devices:
+        for worker in device.copies or ():
+            for assignment in device.work:
+                candidate = made.candidates[assignment.offer]
+                key = _key(candidate)
+                if key in bad[worker]:
+                    continue
+                asked = made.asked[assignment.demand]
+                copies = len(device.copies or (worker,))
+                qps = assignment.qps / made.factors[assignment.demand] / copies / scale
+                route = (
+                    asked.task, asked.latency_ms, asked.accuracy, candidate.variant, worker,
+                    assignment.batch_size, asked.variant is not None,
+                )  # fmt: skip
+                rates[route] = rates.get(route, 0.0) + qps
+    return tuple(
+        Route(
+            task=task, latency_ms=latency_ms, accuracy=floor, variant=variant, worker=worker,
+            batch_size=batch_size, qps=qps, pinned=pinned,
+        )
+        for (task, latency_ms, floor, variant, worker, batch_size, pinned), qps in sorted(
+            rates.items(), key=lambda entry: _order(entry[0])
+        )
+    )  # fmt: skip
+
+
+def _copy_busiest(devices: Sequence[_Device], workers: Sequence[WorkerReport]) -> None:
+    """Give workers without a device the work of the busiest one of their kind, to halve it."""
+    used = {device.worker for device in devices}
+    heaps: dict[DeviceKindName, list[tuple[float, int, float]]] = {}
+    for index, device in enumerate(devices):
+        if device.worker is not None:
+            share = sum(a.share for a in device.work)
+            heaps.setdefault(device.kind, []).append((-share, index, share))
+    for heap in heaps.values():
+        heapify(heap)
+    for worker in sorted(workers, key=lambda w: w.id):
+        heap = heaps.get(worker.device_kind, [])
+        if worker.id in used or not heap:
+            continue
+        _, index, share = heap[0]
+        copies = devices[index].copies
+        assert copies is not None
+        copies.append(worker.id)
+        heapreplace(heap, (-share / (len(copies)), index, share))
+
+
+_RouteKey = tuple[TaskName, float, float | None, VariantName, WorkerId, int, bool]
+"""All of a route but its rate, in the order of its fields."""
+
+
+def _order(route: _RouteKey) -> tuple[object, ...]:
+    task, latency_ms, floor, *rest = route
+    return (task, latency_ms, -inf if floor is None else floor, *rest)
+
+
+def _key(candidate: Candidate) -> VariantKey:
+    return (candidate.task, candidate.variant)

@@ -1,0 +1,100 @@
+"""The difference between a plan and the workers, as actions.
+
+The difference is level-triggered: it compares with what is there, not with what was asked for
+before. What cannot be done now (a replica is still in use, memory is not free yet) is left out and
+found again at the next tick.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from planner.types import Action, Load, Unload, WorkerReport
+from variants.types import (
+    DeviceKindName,
+    Placement,
+    ReplicaState,
+    TaskName,
+    VariantName,
+    WorkerId,
+)
+
+MemoryMib = Mapping[tuple[DeviceKindName, TaskName, VariantName], float]
+"""What a variant takes on a device kind."""
+
+
+def diff(
+    placements: Iterable[Placement], workers: Iterable[WorkerReport], memory_mib: MemoryMib
+) -> tuple[Action, ...]:
+    """What brings the workers nearer to the placements, safe to apply in this order.
+
+    A worker's unloads come before its loads, and loads count on the memory that unloads of idle
+    replicas give back, because a worker does one after the other. If the memory is not free by
+    then, the worker refuses the load, and the next tick finds it again. Loads come in the order of
+    the placements. One that has no room yet lets the others pass; as all placements of a worker fit
+    together, its turn comes.
+
+    Draining workers and replicas that are kept out are left alone, and so are placements on workers
+    that are not there and variants without a known size.
+    """
+    wanted: dict[WorkerId, list[Placement]] = {}
+    for placement in placements:
+        wanted.setdefault(placement.worker, []).append(placement)
+    unloads: list[Action] = []
+    loads: list[Action] = []
+    for worker in sorted(workers, key=lambda report: report.id):
+        if not worker.draining:
+            placed = wanted.get(worker.id, [])
+            leaving = _unloads(worker, placed)
+            unloads += leaving
+            loads += _loads(worker, placed, memory_mib, {(u.task, u.variant) for u in leaving})
+    return (*unloads, *loads)
+
+
+def _unloads(worker: WorkerReport, placed: Iterable[Placement]) -> list[Unload]:
+    keep = {(placement.task, placement.variant) for placement in placed}
+    return [
+        Unload(
+            worker=worker.id,
+            task=replica.task,
+            variant=replica.variant,
+            why="not in the plan",
+            seen=(replica.load_no, replica.asked),
+        )
+        for replica in sorted(worker.replicas, key=lambda r: (r.task, r.variant))
+        if replica.state is ReplicaState.READY
+        and replica.in_flight == 0
+        and (replica.task, replica.variant) not in keep
+    ]
+
+
+def _loads(
+    worker: WorkerReport,
+    placed: Iterable[Placement],
+    memory_mib: MemoryMib,
+    leaving: Collection[tuple[TaskName, VariantName]],
+) -> list[Load]:
+    there = {(replica.task, replica.variant) for replica in worker.replicas}
+    free_mib = free(worker) + sum(
+        replica.memory_mib
+        for replica in worker.replicas
+        if (replica.task, replica.variant) in leaving
+    )
+    loads = []
+    for placement in placed:
+        need_mib = memory_mib.get((worker.device_kind, placement.task, placement.variant))
+        if (placement.task, placement.variant) in there or need_mib is None:
+            continue
+        if need_mib > free_mib:
+            continue
+        free_mib -= need_mib
+        loads.append(
+            Load(
+                worker=worker.id, task=placement.task, variant=placement.variant, why="in the plan"
+            )
+        )
+    return loads
+
+
+def free(worker: WorkerReport) -> float:
+    """Memory in MiB that nothing on a worker has reserved, in whatever state it is."""
+    held_mib = sum(replica.memory_mib for replica in worker.replicas)
+    return worker.memory_mib - max(worker.reserved_mib, held_mib)

@@ -1,0 +1,61 @@
+"""Matching: which concrete worker becomes which device of a plan, with few loads.
+
+Devices of a plan have no identity, but workers already hold variants. A good match keeps a new plan
+from moving everything: a device goes to the worker of its kind that holds most of what the device
+needs, weighed by the time that loading it again would take.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from planner.types import WorkerReport
+from variants.types import DeviceKindName, ReplicaState, VariantKey, WorkerId
+
+
+def match(
+    devices: Sequence[tuple[DeviceKindName, Mapping[VariantKey, float]]],
+    workers: Sequence[WorkerReport],
+) -> list[WorkerId | None]:
+    """A worker for each device; None for those that find none.
+
+    Greedy by what is saved: the pair that spares most load time comes first, ties go by the names.
+    Devices that share nothing with any worker get those that are left, the emptiest first.
+
+    Args:
+        devices: kind of each, and what it is to hold with the load time in s.
+        workers: those that may be used.
+    """
+    held = {w.id: _held(w) for w in workers}
+    where: dict[tuple[DeviceKindName, VariantKey], list[WorkerId]] = {}
+    for worker in workers:
+        for key in held[worker.id]:
+            where.setdefault((worker.device_kind, key), []).append(worker.id)
+    saved: list[tuple[float, int, int, WorkerId]] = []
+    for index, (kind, wanted) in enumerate(devices):
+        gains: dict[WorkerId, float] = {}
+        for key, load_s in wanted.items():
+            for id_ in where.get((kind, key), ()):
+                gains[id_] = gains.get(id_, 0.0) + max(load_s, 1e-6)
+        saved += [(-gain, len(held[id_]), index, id_) for id_, gain in gains.items()]
+    saved.sort()
+    found: list[WorkerId | None] = [None] * len(devices)
+    free = {w.id for w in workers}
+    for _, _, index, id_ in saved:
+        if found[index] is None and id_ in free:
+            found[index] = id_
+            free.discard(id_)
+    left: dict[DeviceKindName, list[WorkerId]] = {}
+    for worker in sorted(workers, key=lambda w: (-len(held[w.id]), w.id)):
+        if worker.id in free:
+            left.setdefault(worker.device_kind, []).append(worker.id)
+    for index, (kind, _) in enumerate(devices):
+        if found[index] is None and left.get(kind):
+            found[index] = left[kind].pop()
+    return found
+
+
+def _held(worker: WorkerReport) -> set[VariantKey]:
+    return {
+        (replica.task, replica.variant)
+        for replica in worker.replicas
+        if replica.state in (ReplicaState.READY, ReplicaState.LOADING)
+    }

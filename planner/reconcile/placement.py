@@ -1,0 +1,310 @@
+"""Placement: which variants each worker should hold, within its memory.
+
+While memory is free, everything stays loaded. When it is short, a worker holds, in this order:
+
+1. what the demand was assigned to (``planner.reconcile.demand_assignment``) and is there;
+2. what was loaded for queries a moment ago, because no demand counts these queries yet;
+3. what the demand was assigned to and is not there, and what else is asked for and has no part in
+   the assignment, whichever costs more by its absence (``planner.eviction.rules``);
+4. coverage: for each class of the demand, the most wanted first, the cheapest variant that meets
+   it, on one worker, and then on every other worker as well;
+5. what queries have asked for, the last used first;
+6. for each task that has no variant yet, one that meets its default SLO;
+7. where routes are followed, for each task the variant that takes least, so that a worker can give
+   way in accuracy before it refuses;
+8. whatever else is there.
+
+What is then left of the memory is filled with the plan before, then by popularity of the task and
+accuracy per MiB. So nothing is unloaded for a variant that no query has asked for.
+
+Without an assignment, the plan before, filled up in the same way, stays unless a new one is better,
+because a move costs a load and gains nothing by itself.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from planner.eviction.rules import absence_s
+from planner.eviction.victims import HYSTERESIS
+from planner.reconcile.demand_and_offers import DemandAndOffers, first_held
+from planner.reconcile.task_shares import planned_shares, shares
+from planner.reconcile.worker_memory import WorkerMemory
+from planner.selection.eligibility import answers, meets
+from planner.types import Candidate, Demand, Snapshot, WorkerReport
+from variants.types import (
+    Placement,
+    VariantKey,
+    WorkerId,
+)
+
+CONTESTED_S = 60.0
+"""Memory that variants were loaded into for queries within so long is left to queries."""
+WORTH_MOVING = 0.9
+"""Demand that is met equally well has to become cheaper by this factor to justify moves."""
+
+
+class PlannedWork(NamedTuple):
+    """What a worker does for the demand by one variant."""
+
+    share: float
+    """Of the worker's time."""
+    qps: float
+    """Rows per second."""
+
+
+def place(
+    snapshot: Snapshot,
+    workers: Iterable[WorkerReport],
+    demand: Sequence[Demand],
+    before: Sequence[Placement] = (),
+    planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]] | None = None,
+    *,
+    unserved: Sequence[Demand] = (),
+    fallback: bool = False,
+) -> tuple[Placement, ...]:
+    """Placements with their shares, ordered by worker; on each, the most valuable first.
+
+    The memory of the placements on a worker never exceeds it. Nothing is placed on a worker that
+    drains, on a device kind without a profile, or where the variant is quarantined or cannot be
+    loaded.
+
+    Args:
+        planned: what each worker is to hold for its part of the demand.
+        unserved: the demand that no worker was planned to hold anything for.
+        fallback: whether routes are followed, so that a quicker variant is of use beside them.
+    """
+    memories = [WorkerMemory.of(report) for report in sorted(workers, key=lambda r: r.id)]
+    memories = [memory for memory in memories if not memory.report.draining]
+    given = DemandAndOffers.of(snapshot, demand)
+    if planned:
+        return tuple(_around(given, memories, before, planned, unserved, fallback))
+    kept = [memory.emptied() for memory in memories]
+    _take_asked(given, kept)
+    _keep(given, kept, before)
+    _fill(given, kept)
+    fresh = [memory.emptied() for memory in memories]
+    _fill(given, fresh)
+    chosen = fresh if _is_better(_merit(given, fresh), _merit(given, kept)) else kept
+    return tuple(
+        Placement(worker=memory.report.id, task=key[0], variant=key[1], share=share)
+        for memory in chosen
+        for key, share in shares(
+            memory.report.id, memory.held, given.demand, before, snapshot.transport_ms
+        )
+    )
+
+
+def _around(
+    given: DemandAndOffers,
+    memories: Sequence[WorkerMemory],
+    before: Sequence[Placement],
+    planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]],
+    unserved: Sequence[Demand],
+    fallback: bool,
+) -> Iterable[Placement]:
+    """What was planned, what else is asked for, and what else the memory has room for."""
+    for memory in memories:
+        offers = given.offers.get(memory.report.device_kind, {})
+        work = planned.get(memory.report.id, {})
+        for key in sorted(work, key=lambda key: (-work[key].share, key)):
+            if key in offers and memory.is_there(key):
+                memory.take(key, offers[key])
+        for key in memory.fresh():
+            if key in offers:
+                memory.take(key, offers[key])
+        for key in _by_absence_cost(given, memory, work, unserved):
+            memory.take(key, offers[key])
+    _fill(given, memories, before, planned, fallback=fallback, unserved=bool(unserved))
+    for memory in memories:
+        id_ = memory.report.id
+        shares_of = {key: part.share for key, part in planned.get(id_, {}).items()}
+        for key, share in planned_shares(memory.held, shares_of):
+            yield Placement(worker=id_, task=key[0], variant=key[1], share=share)
+
+
+def _by_absence_cost(
+    given: DemandAndOffers,
+    memory: WorkerMemory,
+    work: Mapping[VariantKey, PlannedWork],
+    unserved: Sequence[Demand],
+) -> list[VariantKey]:
+    """What is planned and not there, and what is there and asked for beside the plan.
+
+    The variant whose absence would cost most per MiB comes first. A variant that is there counts
+    ``HYSTERESIS`` times as much, so that it is not replaced for a small gain.
+    """
+    offers = given.offers.get(memory.report.device_kind, {})
+    worth: dict[VariantKey, float] = {}
+    for key, part in work.items():
+        if key in offers and not memory.is_there(key):
+            worth[key] = _absence_s_per_mib(offers[key], part.qps)
+    for key, replica in memory.replicas.items():
+        if key in offers and key not in work and replica.asked and memory.is_there(key):
+            beside = sum(d.qps for d in unserved if meets(offers[key], d, given.transport_ms))
+            qps = min(replica.rate_qps, beside)
+            worth[key] = HYSTERESIS * _absence_s_per_mib(offers[key], qps)
+    ranked = sorted(worth, key=lambda key: (-worth[key], not memory.is_there(key), key))
+    return [key for key in ranked if key in work or worth[key] > 0.0]
+
+
+def _absence_s_per_mib(candidate: Candidate, qps: float) -> float:
+    return absence_s(qps, candidate.load_ms / 1_000) / max(candidate.memory_mib, 1e-3)
+
+
+def _keep(
+    given: DemandAndOffers, memories: Sequence[WorkerMemory], before: Iterable[Placement]
+) -> None:
+    """Take over what is still possible of an earlier plan."""
+    by_id = {memory.report.id: memory for memory in memories}
+    for placement in before:
+        memory = by_id.get(placement.worker)
+        if memory is not None:
+            key = (placement.task, placement.variant)
+            candidate = given.offers.get(memory.report.device_kind, {}).get(key)
+            if candidate is not None:
+                memory.take(key, candidate)
+
+
+def _take_asked(given: DemandAndOffers, memories: Iterable[WorkerMemory]) -> None:
+    """Keep what is there and was asked for recently."""
+    for memory in memories:
+        offers = given.offers.get(memory.report.device_kind, {})
+        for key in memory.recent():
+            if key in offers:
+                memory.take(key, offers[key])
+
+
+def _fill(
+    given: DemandAndOffers,
+    memories: Sequence[WorkerMemory],
+    before: Sequence[Placement] = (),
+    planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]] | None = None,
+    *,
+    fallback: bool = False,
+    unserved: bool = False,
+) -> None:
+    """Fill what is left of the memories: with what is wanted, then what is there, then the rest.
+
+    Where variants were loaded for queries lately and something that is asked for found no room, the
+    rest stays free for it, because a variant that no query asks for would soon be unloaded again.
+
+    Args:
+        fallback: whether a quicker variant is to be held beside what was planned.
+        unserved: whether there is demand that could not be assigned.
+    """
+    planned = planned or {}
+    short = []
+    for memory in memories:
+        offers = given.offers.get(memory.report.device_kind, {})
+        if sum(memory.size_mib(key, c) for key, c in offers.items()) > memory.report.memory_mib:
+            short.append(memory)
+        else:
+            for key, candidate in offers.items():
+                memory.take(key, candidate)
+    for wanted in given.demand:
+        _cover(wanted, given, memories, short)
+    needed = {kind: given.needed(kind) for kind in {memory.report.device_kind for memory in short}}
+    for memory in short:
+        for key, candidate in needed[memory.report.device_kind]:
+            memory.take(key, candidate)
+    _take_asked(given, short)
+    for wanted in given.defaults:
+        _cover(wanted, given, memories, short)
+    for memory in short:
+        kind = memory.report.device_kind
+        tasks = {task for task, _ in planned.get(memory.report.id, {})} if fallback else set()
+        for task in sorted(tasks):
+            for key, candidate in given.quickest(task, kind):
+                if memory.take(key, candidate):
+                    break
+        for key, candidate in given.offers.get(kind, {}).items():
+            if memory.is_there(key):
+                memory.take(key, candidate)
+    uncontested = []
+    for memory in short:
+        asked = {key for key, _ in needed[memory.report.device_kind]}
+        asked |= planned.get(memory.report.id, {}).keys()
+        missing = unserved or not asked <= memory.held.keys()
+        if not (missing and memory.fresh(CONTESTED_S)):
+            uncontested.append(memory)
+    _keep(given, uncontested, before)
+    for memory in uncontested:
+        for key, candidate in given.offers.get(memory.report.device_kind, {}).items():
+            memory.take(key, candidate)
+
+
+def _cover(
+    wanted: Demand,
+    given: DemandAndOffers,
+    memories: Sequence[WorkerMemory],
+    short: Sequence[WorkerMemory],
+) -> None:
+    """Place one variant that meets a class, unless one is placed already.
+
+    A task gets its smallest variant if none meets its default SLO. For a class that no
+    query has asked for, one that is there comes before a cheaper one that is not.
+    """
+    suitable = given.suitable(wanted)
+    if not suitable and wanted.qps == 0.0:
+        answering = [c for c in given.views[wanted.task].by_cost if answers(c, None)]
+        suitable = sorted(answering, key=lambda c: (c.memory_mib, c.variant))
+    if first_held(suitable, memories) is not None:
+        return
+    if wanted.qps == 0.0:
+        suitable = sorted(suitable, key=lambda c: not _is_there(c, short))
+    for candidate in suitable:
+        key = (candidate.task, candidate.variant)
+        hosts = [memory for memory in short if memory.report.device_kind == candidate.device_kind]
+        hosts.sort(
+            key=lambda memory: (key not in memory.replicas, -memory.left_mib, memory.report.id)
+        )
+        if any(memory.take(key, candidate) for memory in hosts):
+            return
+
+
+def _is_there(candidate: Candidate, memories: Iterable[WorkerMemory]) -> bool:
+    key = (candidate.task, candidate.variant)
+    return any(
+        memory.report.device_kind == candidate.device_kind and memory.is_there(key)
+        for memory in memories
+    )
+
+
+class _Merit(NamedTuple):
+    """How good a plan is; the fields count in this order."""
+
+    answered_qps: float
+    tasks: int
+    """Tasks with at least one variant for their default SLO."""
+    usd_per_1k: float
+    """Mean price of what is answered, each class by its cheapest variant."""
+    recent: int
+    """Recently used replicas that stay."""
+    placements: int
+
+
+def _merit(given: DemandAndOffers, memories: Sequence[WorkerMemory]) -> _Merit:
+    answered_qps = 0.0
+    spent = 0.0
+    for wanted in given.demand:
+        found = first_held(given.suitable(wanted), memories)
+        if found is not None:
+            answered_qps += wanted.qps
+            spent += wanted.qps * found.price_usd_per_1k
+    return _Merit(
+        answered_qps=answered_qps,
+        tasks=sum(first_held(given.suitable(d), memories) is not None for d in given.defaults),
+        usd_per_1k=spent / answered_qps if answered_qps else 0.0,
+        recent=sum(key in memory.held for memory in memories for key in memory.recent()),
+        placements=sum(len(memory.held) for memory in memories),
+    )
+
+
+def _is_better(new: _Merit, old: _Merit) -> bool:
+    if (new.answered_qps, new.tasks) != (old.answered_qps, old.tasks):
+        return (new.answered_qps, new.tasks) > (old.answered_qps, old.tasks)
+    if new.usd_per_1k < old.usd_per_1k * WORTH_MOVING:
+        return True
+    if old.usd_per_1k < new.usd_per_1k * WORTH_MOVING:
+        return False
+    return (new.recent, new.placements) > (old.recent, old.placements)

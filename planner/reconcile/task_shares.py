@@ -1,0 +1,82 @@
+"""Task shares: which part of a worker's time each task is planned to have.
+
+Under overload a worker first refuses queries of tasks that are above their share.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from planner.selection.eligibility import profile_rule
+from planner.types import Candidate, Demand
+from variants.types import Placement, TaskName, VariantKey, WorkerId
+
+DEADBAND = 0.1
+"""Shares that would change by less than this stay as they are, because demand always varies."""
+RESERVED = 0.1
+"""Part of the time that all tasks share equally, so that a task without queries has some."""
+
+
+def shares(
+    worker: WorkerId,
+    held: Mapping[VariantKey, Candidate],
+    demand: Iterable[Demand],
+    before: Iterable[Placement],
+    transport_ms: float,
+) -> list[tuple[VariantKey, float]]:
+    """The share of each variant on a worker, in the order of ``held``; they sum to at most 1,
+    rounding aside.
+
+    A task's share follows the work that its demand brings (rate x latency of the cheapest variant
+    here that meets it) and is divided equally among its variants. Without demand all tasks have
+    the same. Shares of the plan before are kept while the worker holds the same variants and no
+    task's share has moved by more than ``DEADBAND``.
+    """
+    tasks = _task_shares(held, demand, transport_ms)
+    counts = _counts(held)
+    old = {(p.task, p.variant): p.share for p in before if p.worker == worker}
+    if old.keys() == held.keys():
+        moved = dict(tasks)
+        for (task, _), share in old.items():
+            moved[task] -= share
+        if all(abs(change) <= DEADBAND for change in moved.values()):
+            return [(key, old[key]) for key in held]
+    return [(key, tasks[key[0]] / counts[key[0]]) for key in held]
+
+
+def planned_shares(
+    held: Mapping[VariantKey, Candidate], planned: Mapping[VariantKey, float]
+) -> list[tuple[VariantKey, float]]:
+    """The share of each variant on a worker that the plan gave work, in the order of ``held``.
+
+    The planned parts are stretched to the whole time; as above, all tasks have some of it.
+    """
+    total = sum(planned.values())
+    counts = _counts(held)
+    floor = RESERVED / len(counts) if counts else 0.0
+    scale = (1.0 - RESERVED) / total if total > 0.0 else 0.0
+    return [(key, floor / counts[key[0]] + scale * planned.get(key, 0.0)) for key in held]
+
+
+def _task_shares(
+    held: Mapping[VariantKey, Candidate], demand: Iterable[Demand], transport_ms: float
+) -> dict[TaskName, float]:
+    work = dict.fromkeys((task for task, _ in held), 0.0)
+    cheapest = sorted(held.values(), key=lambda c: (c.price_usd_per_1k, c.variant))
+    for wanted in demand:
+        obstacle = profile_rule(wanted, transport_ms)
+        for candidate in cheapest:
+            if candidate.task == wanted.task and obstacle(candidate) is None:
+                work[wanted.task] += wanted.qps * candidate.table.ms[1]
+                break
+    total = sum(work.values())
+    if total <= 0.0:
+        return dict.fromkeys(work, 1.0 / len(work)) if work else {}
+    floor = RESERVED / len(work)
+    scale = (1.0 - RESERVED) / total
+    return {task: floor + scale * amount for task, amount in work.items()}
+
+
+def _counts(held: Mapping[VariantKey, Candidate]) -> dict[TaskName, int]:
+    counts: dict[TaskName, int] = {}
+    for task, _ in held:
+        counts[task] = counts.get(task, 0) + 1
+    return counts

@@ -1,0 +1,319 @@
+"""The tick: from what is observed to what is done about it.
+
+Everything is derived from the observation and nothing is remembered, so that a controller that
+takes over decides what the one before it would have decided.
+
+1. Size: how many workers of each kind there should be (``planner.reconcile.sizing``), if the plan
+   decides that.
+2. Assign: which worker serves which part of the demand (``planner.reconcile.demand_assignment``),
+   if the demand, the workers or the catalog have changed since the plan was made.
+3. Place: what each worker holds (``planner.reconcile.placement``).
+4. The difference to what is there, as actions (``planner.reconcile.diff``), and what each replica
+   is to be told (``planner.reconcile.replica_targets``).
+
+All of it looks at one snapshot, which is built once.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+
+from planner.reconcile.demand_assignment import (
+    NOTHING,
+    SERVED,
+    DemandAssignment,
+    assign_demand,
+    class_of,
+    drifted,
+    planned_qps,
+    rates_of,
+    shares_of,
+    unserved,
+)
+from planner.reconcile.diff import MemoryMib, diff, free
+from planner.reconcile.placement import PlannedWork, place
+from planner.reconcile.replica_targets import replica_targets
+from planner.reconcile.sizing import size
+from planner.selection.eligibility import kept_out, profile_rule
+from planner.selection.snapshot import build_snapshot
+from planner.solver.greedy import greedy
+from planner.solver.problem import Planner
+from planner.types import (
+    Action,
+    Decision,
+    Demand,
+    Objective,
+    Observation,
+    Scale,
+    Snapshot,
+    WorkerReport,
+    WorkerView,
+)
+from variants.figures import figure, percent
+from variants.types import (
+    DeviceKindName,
+    Placement,
+    Plan,
+    ReplicaState,
+    Route,
+    TaskName,
+    VariantKey,
+    VariantName,
+    WorkerId,
+)
+
+WORTH_MOVING = 1.1
+"""Where not all can be served, a plan has to serve so many times as much to replace another."""
+
+_KEPT_OUT = {
+    ReplicaState.QUARANTINED: "quarantined",
+    ReplicaState.FAILED: "cannot be loaded",
+    ReplicaState.DAMAGED: "damaged",
+}
+_HEADROOM = {True: "", False: ", without headroom for chance"}
+
+
+def tick(observation: Observation, planner: Planner = greedy) -> Decision:
+    """One turn of the control loop: size, assign, place, and say what has to change.
+
+    The same observation gives the same decision, as long as the planner keeps to that. Actions
+    come in the order to apply: scaling, unloads, loads.
+    """
+    snapshot = build_snapshot(
+        observation.catalog,
+        ((_view(report), _ready(report)) for report in observation.workers),
+        transport_ms=observation.transport_ms,
+    )
+    expected = observation.demand if observation.expected is None else observation.expected
+    workers, why = _workers(observation, snapshot, expected, planner)
+    assignment, shares, again = _assignment(observation, snapshot, expected, planner)
+    before = observation.plan.placements if observation.plan else ()
+    rates = rates_of(assignment.routes)
+    placements = place(
+        snapshot,
+        observation.workers,
+        observation.demand,
+        before,
+        {
+            worker: {
+                key: PlannedWork(share, rates[worker].get(key, 0.0)) for key, share in held.items()
+            }
+            for worker, held in shares.items()
+        },
+        unserved=unserved(assignment.routes, expected),
+        # On a fixed fleet under cost the cheapest variant is nearly always the quickest too:
+        # another one would take memory from what queries ask for.
+        fallback=observation.elastic or observation.objective is Objective.ACCURACY,
+    )
+    plan = Plan(
+        version=0,
+        epoch=0,
+        placements=placements,
+        workers=workers,
+        explanation=_explanation(snapshot, observation, placements, assignment, again),
+        routes=assignment.routes,
+    )
+    changed = (
+        observation.plan is None
+        or observation.plan.placements != placements
+        or observation.plan.routes != plan.routes
+        or dict(observation.plan.workers) != workers
+    )
+    return Decision(
+        plan=plan,
+        changed=changed,
+        actions=(
+            *_scaling(workers, observation.running, why),
+            *diff(placements, observation.workers, memory_of(snapshot)),
+        ),
+        targets=replica_targets(plan, snapshot),
+    )
+
+
+def memory_of(snapshot: Snapshot) -> MemoryMib:
+    """What each variant takes on each device kind it has a profile on."""
+    return {
+        (candidate.device_kind, candidate.task, candidate.variant): candidate.memory_mib
+        for view in snapshot.tasks.values()
+        for candidate in view.by_cost
+    }
+
+
+def _workers(
+    observation: Observation, snapshot: Snapshot, expected: Sequence[Demand], planner: Planner
+) -> tuple[dict[DeviceKindName, int], str]:
+    inventory = observation.inventory
+    if not observation.elastic:
+        return {kind: n for kind, n in sorted(inventory.items()) if n > 0}, "the inventory"
+    if observation.plan is None and not expected:
+        return dict(inventory), "nothing is known of the demand yet"
+    usable: dict[DeviceKindName, int] = {}
+    for report in observation.workers:
+        if not report.draining:
+            usable[report.device_kind] = usable.get(report.device_kind, 0) + 1
+    counts, why = size(
+        snapshot,
+        {kind.name: kind for kind in observation.catalog.device_kinds},
+        inventory,
+        observation.running,
+        usable,
+        expected,
+        expected if observation.envelope is None else observation.envelope,
+        planner,
+        settled=observation.settled,
+    )
+    if not any(counts.values()):
+        # One worker stays to answer the next query, whenever it comes.
+        prices = {kind.name: kind.usd_per_hour for kind in observation.catalog.device_kinds}
+        there = [kind for kind, most in inventory.items() if most > 0 and kind in prices]
+        there.sort(key=lambda kind: (not observation.running.get(kind, 0), prices[kind], kind))
+        counts = dict.fromkeys(there[:1], 1)
+        why = "one stays for the next query"
+    return {kind: n for kind, n in sorted(counts.items()) if n > 0}, why
+
+
+def _assignment(
+    observation: Observation, snapshot: Snapshot, expected: Sequence[Demand], planner: Planner
+) -> tuple[DemandAssignment, dict[WorkerId, dict[VariantKey, float]], bool]:
+    """The assignment and the part of each worker's time that it takes, by variant.
+
+    It is that of the plan, or a new one where that no longer fits; the last value says whether it
+    is new.
+    """
+    workers = sorted((w for w in observation.workers if not w.draining), key=lambda w: w.id)
+    known = sorted((d for d in expected if _answerable(snapshot, workers, d)), key=_order)
+    if not workers or not known:
+        return NOTHING, {}, False
+    routes = observation.plan.routes if observation.plan else ()
+    shares = shares_of(routes, snapshot)
+    fits = (
+        shares is not None
+        and shares.keys() == {w.id for w in workers}
+        and not _leads_nowhere(routes, workers)
+    )
+    if shares is not None and fits and not drifted(routes, known, _work_ms(snapshot)):
+        return DemandAssignment(routes=routes), shares, False
+    prices = {kind.name: kind.usd_per_hour for kind in observation.catalog.device_kinds}
+    made = assign_demand(snapshot, workers, known, prices, planner, observation.objective)
+    if shares is not None and fits:
+        asked, served = sum(d.qps for d in known), _served(made.routes, known)
+        if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):
+            # The demand is too much, and which part is left out would differ with every tick.
+            return DemandAssignment(routes=routes), shares, False
+    return made, shares_of(made.routes, snapshot) or {}, True
+
+
+def _leads_nowhere(routes: Iterable[Route], workers: Iterable[WorkerReport]) -> bool:
+    """Whether a route names a replica that its worker cannot load."""
+    without = {worker.id: kept_out(worker) for worker in workers}
+    return any((route.task, route.variant) in without.get(route.worker, ()) for route in routes)
+
+
+def _served(routes: Iterable[Route], demand: Iterable[Demand]) -> float:
+    """What routes serve of a demand, in rows per second."""
+    planned = planned_qps(routes)
+    return sum(min(d.qps, planned.get(class_of(d), 0.0)) for d in demand)
+
+
+def _answerable(snapshot: Snapshot, workers: Iterable[WorkerReport], wanted: Demand) -> bool:
+    """Whether an idle worker of some kind here could answer a class in time.
+
+    A class that no worker can answer has no routes, and must not look like new demand.
+    """
+    if wanted.qps <= 0.0 or wanted.task not in snapshot.tasks:
+        return False
+    room_mib: dict[DeviceKindName, float] = {}
+    for worker in workers:
+        known_mib = room_mib.get(worker.device_kind, worker.memory_mib)
+        room_mib[worker.device_kind] = min(known_mib, worker.memory_mib)
+    obstacle = profile_rule(replace(wanted, latency_ms=wanted.tightest_ms), snapshot.transport_ms)
+    return any(
+        candidate.memory_mib <= room_mib.get(candidate.device_kind, -inf)
+        and obstacle(candidate) is None
+        for candidate in snapshot.tasks[wanted.task].by_cost
+    )
+
+
+def _order(demand: Demand) -> tuple[TaskName, float, float, str]:
+    floor = -inf if demand.accuracy is None else demand.accuracy
+    return (demand.task, demand.latency_ms, floor, demand.variant or "")
+
+
+def _work_ms(snapshot: Snapshot) -> dict[TaskName, float]:
+    """The least latency in ms of a query of each task."""
+    return {
+        name: min((c.table.ms[1] for c in view.by_cost), default=1.0)
+        for name, view in snapshot.tasks.items()
+    }
+
+
+def _view(report: WorkerReport) -> WorkerView:
+    return WorkerView(
+        id=report.id,
+        device_kind=report.device_kind,
+        free_mib=free(report),
+        draining=report.draining,
+    )
+
+
+def _ready(report: WorkerReport) -> frozenset[tuple[TaskName, VariantName]]:
+    return frozenset(
+        (replica.task, replica.variant)
+        for replica in report.replicas
+        if replica.state is ReplicaState.READY
+    )
+
+
+def _scaling(
+    wanted: Mapping[DeviceKindName, int], running: Mapping[DeviceKindName, int], why: str
+) -> Iterable[Action]:
+    for kind in sorted({*wanted, *running}):
+        want, have = wanted.get(kind, 0), running.get(kind, 0)
+        if want != have:
+            yield Scale(device_kind=kind, count=want, why=f"{want} instead of {have}: {why}")
+
+
+def _explanation(
+    snapshot: Snapshot,
+    observation: Observation,
+    placements: Sequence[Placement],
+    assignment: DemandAssignment,
+    again: bool,
+) -> tuple[str, ...]:
+    """A sentence for each worker, about what it holds and what does not fit."""
+    sentences = []
+    if again and assignment.asked_qps > 0:
+        served = percent(min(1.0, assignment.served_qps / assignment.asked_qps))
+        sentences.append(
+            f"The demand of {figure(assignment.asked_qps, 0)} rows per second was divided anew: "
+            f"{served} % of it can be served, at a "
+            f"mean accuracy of {assignment.accuracy:.4f}{_HEADROOM[assignment.tail > 0]}."
+        )
+    memory_mib = memory_of(snapshot)
+    by_kind: dict[DeviceKindName, dict[VariantKey, float]] = {}
+    for (kind, task, variant), mib in memory_mib.items():
+        by_kind.setdefault(kind, {})[task, variant] = mib
+    held: dict[WorkerId, list[VariantKey]] = {}
+    for placement in placements:
+        held.setdefault(placement.worker, []).append((placement.task, placement.variant))
+    for report in sorted(observation.workers, key=lambda r: r.id):
+        if report.draining:
+            sentences.append(f"{report.id} drains and gets nothing.")
+            continue
+        placed = held.get(report.id, [])
+        sizes = by_kind.get(report.device_kind, {})
+        used_mib = sum(sizes[key] for key in placed)
+        tasks = sorted({task for task, _ in placed})
+        kept_out = [replica for replica in report.replicas if replica.state.kept_out]
+        left_out = len(sizes) - len(placed) - len(kept_out)
+        text = (
+            f"{report.id} ({report.device_kind}) holds {len(placed)} of {len(sizes)} variants "
+            f"of {', '.join(tasks) or 'no task'} in {used_mib:.0f} of {report.memory_mib:.0f} MiB"
+        )
+        for state, words in _KEPT_OUT.items():
+            if names := sorted(replica.variant for replica in kept_out if replica.state is state):
+                text += f"; {words}: {', '.join(names)}"
+        if left_out > 0:
+            text += f"; no room for {left_out}: what demand and recent use ask for came first"
+        sentences.append(f"{text}.")
+    return tuple(sentences)

@@ -1,0 +1,14 @@
+"""Selection: which variant on which worker answers a query, or why none does.
+
+The catalog and what the workers hold come in and become a ``Snapshot``. With it, a query becomes a
+``Choice`` or a ``Refusal`` that names a reason for every variant.
+
+Read ``snapshot.py`` with ``worker_index.py`` and ``frontier_index.py`` (what is prepared when
+something changes), ``eligibility.py`` (the one rule of what may answer), ``select.py`` with
+``load_balancing.py`` (the choice), ``routes.py`` and ``plan_following.py`` (the choice where there
+is a plan), then ``refusal.py``, ``refusal_reasons.py`` and ``missing_workers.py``.
+
+It may import ``planner.types``, ``planner.sentences``, ``planner.worker_starts``, the SLO classes
+of ``planner.forecasting.demand``, and ``variants``. ``solver``, ``reconcile`` and ``policies``
+build on it.
+"""

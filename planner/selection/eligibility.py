@@ -1,0 +1,216 @@
+"""Eligibility: whether a variant may answer a query, and if not, what stands in the way.
+
+This module is the only place for that rule. Selection, refusals, routes, the plan, placement, the
+tick and the simulated policies all ask it. The search loops of ``planner.selection.select`` and
+``planner.selection.plan_following.follow`` repeat a part of it inline because they must be fast;
+properties in ``tests/planner/selection/test_eligibility.py`` compare them with it.
+
+The rule has three parts, from what changes least to what changes most:
+
+1. ``answers``: the stage of the variant's version, and the variant that the query names.
+2. ``profile_rule``: accuracy floor, cost ceiling, rows in one batch, and latency on an idle
+   worker that has the variant loaded.
+3. ``findings``: which workers hold the variant or can load it, how much of the deadline is left,
+   and how long the queues are.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from math import inf, isnan, nan
+from typing import NamedTuple, Protocol
+
+from planner.selection.load_balancing import least_busy
+from planner.types import Candidate, Query, Snapshot, WorkerReport
+from variants.types import DeviceKindName, Stage, VariantKey, VariantName
+
+
+class Obstacle(IntEnum):
+    """What stops a candidate, from what never changes to what the next moment may change.
+
+    From ``FEASIBLE`` on, an idle worker that has the candidate loaded would answer.
+    """
+
+    CANARY = 0
+    """Its version is a canary, or the query names another variant."""
+    ACCURACY = 1
+    COST = 2
+    ROWS = 3
+    NO_WORKER = 4
+    """No worker holds it and none could load it."""
+    LATENCY = 5
+    UNLOADABLE = 6
+    """No worker holds it, and those that could load it have failed to."""
+    LATE = 7
+    """Too much of the deadline had passed before the decision."""
+    COLD = 8
+    """It has to be loaded first."""
+    AVOIDED = 9
+    """No worker holds it but the one that has just refused or lost the query."""
+    QUEUE = 10
+    """At most the queue of its least busy worker: there is no other obstacle."""
+
+
+# Looking a member up in its enumeration takes longer than the comparisons of the rule.
+CANARY, ACCURACY, COST, ROWS = Obstacle.CANARY, Obstacle.ACCURACY, Obstacle.COST, Obstacle.ROWS
+NO_WORKER, LATENCY, UNLOADABLE = Obstacle.NO_WORKER, Obstacle.LATENCY, Obstacle.UNLOADABLE
+LATE, COLD, AVOIDED, QUEUE = Obstacle.LATE, Obstacle.COLD, Obstacle.AVOIDED, Obstacle.QUEUE
+
+FEASIBLE = LATE
+"""From this obstacle on, a candidate would answer on an idle worker that has it loaded."""
+
+
+class Finding(NamedTuple):
+    """A candidate with the first of its obstacles."""
+
+    candidate: Candidate
+    obstacle: Obstacle
+    wait_ms: float = nan
+    """With ``QUEUE``: until its least busy worker is free. Workers change; this does not."""
+
+
+class Offered(Protocol):
+    """What the first part of the rule looks at: a candidate, or an offer to the solver."""
+
+    @property
+    def variant(self) -> VariantName: ...
+    @property
+    def canary(self) -> bool: ...
+
+
+class Asked(Protocol):
+    """What a query, or a class of queries, asks of a variant. ``None`` stands for no limit."""
+
+    @property
+    def variant(self) -> VariantName | None: ...
+    @property
+    def accuracy(self) -> float | None: ...
+    @property
+    def cost(self) -> float | None: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def latency_ms(self) -> float: ...
+
+
+def stage_answers(stage: Stage) -> bool:
+    """Whether variants of a version in this stage may answer any query at all."""
+    return stage is Stage.LIVE or stage is Stage.CANARY
+
+
+def answers(offer: Offered, pinned_to: VariantName | None) -> bool:
+    """Whether a variant may answer queries that name this variant, or none where it is None.
+
+    A query that names a variant is answered by that variant only. A canary answers only queries
+    that name it.
+    """
+    return not offer.canary if pinned_to is None else offer.variant == pinned_to
+
+
+ProfileRule = Callable[[Candidate], Obstacle | None]
+"""The first obstacle of a candidate on an idle worker that has it loaded, or None."""
+
+
+def profile_rule(asked: Asked, transport_ms: float = 0.0) -> ProfileRule:
+    """What stops each candidate on every worker, however idle, for one query or class.
+
+    ``transport_ms`` is what the way to a worker and back takes. The rule that is returned gives
+    the first obstacle of a candidate: ``CANARY``, ``ACCURACY``, ``COST``, ``ROWS`` or ``LATENCY``,
+    in this order, and None where there is none.
+    """
+    pinned_to, rows, latency_ms = asked.variant, asked.rows, asked.latency_ms
+    floor = -inf if asked.accuracy is None else asked.accuracy
+    ceiling = inf if asked.cost is None else asked.cost
+
+    def first_obstacle(candidate: Candidate) -> Obstacle | None:
+        table = candidate.table
+        if not answers(candidate, pinned_to):
+            return CANARY
+        if candidate.accuracy < floor:
+            return ACCURACY
+        if candidate.price_usd_per_1k > ceiling:
+            return COST
+        if rows > table.max_batch:
+            return ROWS
+        if table.ms[rows] + transport_ms > latency_ms:
+            return LATENCY
+        return None
+
+    return first_obstacle
+
+
+def profile_obstacle(
+    candidate: Candidate, asked: Asked, transport_ms: float = 0.0
+) -> Obstacle | None:
+    """``profile_rule`` for one candidate."""
+    return profile_rule(asked, transport_ms)(candidate)
+
+
+def meets(candidate: Candidate, asked: Asked, transport_ms: float) -> bool:
+    """Whether a candidate answers a query or a class, on an idle worker that has it loaded."""
+    return profile_obstacle(candidate, asked, transport_ms) is None
+
+
+def without_slo(query: Query) -> Query:
+    """The same query with no floor, ceiling or deadline: what only has to be able to run."""
+    return query._replace(accuracy=None, cost=None, latency_ms=inf)
+
+
+def kept_out(worker: WorkerReport) -> frozenset[VariantKey]:
+    """The variants that a worker must not be given: quarantined there, failed or damaged."""
+    return frozenset((r.task, r.variant) for r in worker.replicas if r.state.kept_out)
+
+
+class Circumstances(NamedTuple):
+    """What a query meets at one moment."""
+
+    query: Query
+    now_ms: float
+    left_ms: float
+    """What is left of its deadline."""
+    transport_ms: float
+    kinds: frozenset[DeviceKindName]
+    """The device kinds of the workers that do not drain."""
+
+
+def circumstances(snapshot: Snapshot, query: Query, now_ms: float) -> Circumstances:
+    """What a query meets now. ``now_ms`` is on the clock of ``query.received_ms``."""
+    return Circumstances(
+        query=query,
+        now_ms=now_ms,
+        left_ms=query.received_ms + query.latency_ms - now_ms,
+        transport_ms=snapshot.transport_ms,
+        kinds=frozenset([w.device_kind for w in snapshot.workers.values() if not w.draining]),
+    )
+
+
+def findings(candidates: Sequence[Candidate], met: Circumstances) -> list[Finding]:
+    """The first obstacle of each candidate, in their order: its queue where it has no other."""
+    query, now_ms, left_ms, transport_ms, _ = met
+    first_obstacle = profile_rule(query, transport_ms)
+    rows = query.rows
+    waits_ms: dict[int, float] = {}
+    found: list[Finding] = []
+    for candidate in candidates:
+        ready = candidate.ready
+        wait_ms = nan
+        obstacle = first_obstacle(candidate)
+        if obstacle is not None:
+            if obstacle is LATENCY and not (ready or candidate.hosts or candidate.unloadable):
+                obstacle = NO_WORKER
+        elif not ready:
+            if candidate.hosts:
+                obstacle = COLD
+            else:
+                obstacle = UNLOADABLE if candidate.unloadable else NO_WORKER
+        elif candidate.table.ms[rows] + transport_ms > left_ms:
+            obstacle = LATE
+        else:
+            known_ms = waits_ms.get(id(ready))
+            if known_ms is None:
+                worker = least_busy(ready, 0, now_ms, query.avoid)
+                known_ms = nan if worker is None else worker.busy_until_ms - now_ms
+                waits_ms[id(ready)] = known_ms
+            wait_ms = known_ms
+            obstacle = AVOIDED if isnan(wait_ms) else QUEUE
+        found.append(Finding(candidate, obstacle, wait_ms))
+    return found

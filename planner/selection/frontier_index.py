@@ -1,0 +1,155 @@
+"""The frontier index of a task: the candidates that can be chosen, in a tree of two levels.
+
+A leaf has ``LEAF`` neighbouring candidates, a branch ``BRANCH`` neighbouring leaves. Both carry
+bounds on accuracy, latency and price, so that a search skips all of their candidates after one
+comparison. Where a query's limits cut an order of n candidates at one place, a search compares
+about ``n / 128 + 16 + 8`` bounds.
+
+A candidate is left out only when another one, ready on the same workers, is at least as good in
+accuracy, price and latency at every batch size and comes before it in every order. Such a candidate
+would never have been chosen, so the answer is always that of a scan over all candidates.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from math import inf
+from operator import attrgetter, le
+
+from planner.selection.eligibility import answers
+from planner.types import Candidate, FrontierBranch, FrontierLeaf, TaskView, WorkerView
+from variants.types import Task, VariantName
+
+LEAF = 8
+"""Candidates per leaf. Skipping a leaf costs about as much as skipping one candidate."""
+BRANCH = 16
+"""Leaves per branch."""
+MOST_SETS = 6
+"""Up to so many sets of workers each have a run of their own in the latency frontier."""
+
+Workers = tuple[WorkerView, ...]
+
+_by_variant = attrgetter("variant")
+_by_price = attrgetter("price_usd_per_1k")
+
+
+def _latency(candidate: Candidate) -> float:
+    return candidate.table.ms[1]
+
+
+def _inaccuracy(candidate: Candidate) -> float:
+    return -candidate.accuracy
+
+
+def task_view(
+    task: Task, candidates: Iterable[Candidate], excluded: Mapping[VariantName, str]
+) -> TaskView:
+    """A task's view, all of its orders made from its candidates."""
+    # Stable sorts, the last key first: cheaper than one sort over tuples.
+    by_latency = sorted(candidates, key=_by_variant)
+    by_latency.sort(key=_by_price)
+    by_latency.sort(key=_latency)
+    by_cost = sorted(by_latency, key=_by_price)
+    by_accuracy = sorted(by_cost, key=_inaccuracy)
+    by_variant: dict[VariantName, list[Candidate]] = {}
+    for candidate in by_cost:
+        by_variant.setdefault(candidate.variant, []).append(candidate)
+    answering = [c for c in by_accuracy if answers(c, None)]
+    kept = _undominated(answering)
+    return TaskView(
+        task=task,
+        by_cost=tuple(by_cost),
+        by_accuracy=tuple(by_accuracy),
+        cost_frontier=branches([[c for c in by_cost if id(c) in kept]]),
+        accuracy_frontier=branches([[c for c in by_accuracy if id(c) in kept]]),
+        latency_frontier=branches(_runs([c for c in by_latency if id(c) in kept])),
+        by_variant={name: tuple(found) for name, found in by_variant.items()},
+        excluded=excluded,
+        accuracies=tuple(sorted({c.accuracy for c in answering})),
+    )
+
+
+def branches(runs: Sequence[Sequence[Candidate]]) -> tuple[FrontierBranch, ...]:
+    """Cut runs into leaves and these into branches, in order; no branch spans two runs."""
+    doublings = max((len(c.table.doubling) for run in runs for c in run), default=0)
+    made: list[FrontierBranch] = []
+    for run in runs:
+        found = [_leaf(run[at : at + LEAF], doublings) for at in range(0, len(run), LEAF)]
+        made += [_branch(found[at : at + BRANCH]) for at in range(0, len(found), BRANCH)]
+    return tuple(made)
+
+
+def _runs(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    """One run for each set of workers if there are few sets, otherwise one run for all.
+
+    In a run with one set of workers all candidates wait equally long, so the first that fits is the
+    earliest. With many sets, to find the wait of each costs more than that saves.
+    """
+    runs: dict[int, list[Candidate]] = {}
+    for candidate in candidates:
+        runs.setdefault(id(candidate.ready), []).append(candidate)
+    return list(runs.values()) if len(runs) <= MOST_SETS else [list(candidates)]
+
+
+def _leaf(members: Sequence[Candidate], doublings: int) -> FrontierLeaf:
+    rows = [c.table.doubling for c in members]
+    return FrontierLeaf(
+        max([c.accuracy for c in members]),
+        # Beyond the rows that a candidate takes, its latency counts as infinite.
+        tuple(map(min, zip_longest(*rows, fillvalue=inf)))
+        + (inf,) * (doublings - max(map(len, rows))),
+        min([c.price_usd_per_1k for c in members]),
+        _common([c.ready for c in members]),
+        tuple(members),
+    )
+
+
+def _branch(members: Sequence[FrontierLeaf]) -> FrontierBranch:
+    return FrontierBranch(
+        max([leaf.accuracy for leaf in members]),
+        tuple(map(min, zip(*[leaf.latency_ms for leaf in members], strict=True))),
+        min([leaf.price_usd_per_1k for leaf in members]),
+        _common([leaf.ready for leaf in members]),
+        tuple(members),
+    )
+
+
+def _common(sets: Sequence[Workers | None]) -> Workers | None:
+    """The set of workers that all members have, or None; equal sets are the same tuple."""
+    first = sets[0]
+    return first if all(other is first for other in sets) else None
+
+
+def _undominated(by_accuracy: Sequence[Candidate]) -> set[int]:
+    """Ids of the candidates to keep, from all of them by descending accuracy.
+
+    Each is compared with one other, the cheapest so far that is ready on the same workers. On one
+    device kind the cheapest is nearly always the fastest too, so this finds nearly all that a
+    comparison with all others would find, in linear time.
+    """
+    kept: set[int] = set()
+    cheapest: dict[int, Candidate] = {}
+    for candidate in by_accuracy:
+        ready: Workers = candidate.ready
+        if not ready:
+            continue
+        # The snapshot gives equal sets of workers the same tuple, so its id names the set.
+        best = cheapest.get(id(ready))
+        if best is not None and _dominates(best, candidate):
+            continue
+        kept.add(id(candidate))
+        if best is None or candidate.price_usd_per_1k < best.price_usd_per_1k:
+            cheapest[id(ready)] = candidate
+    return kept
+
+
+def _dominates(one: Candidate, other: Candidate) -> bool:
+    """Whether ``one``, at least as accurate, is as cheap and fast at every batch size, and wins
+    the tie where it is only equal."""
+    table, other_table = one.table, other.table
+    if one.price_usd_per_1k > other.price_usd_per_1k or table.max_batch < other_table.max_batch:
+        return False
+    if not all(map(le, table.ms, other_table.ms)):
+        return False
+    if one.price_usd_per_1k == other.price_usd_per_1k and table.ms[1] == other_table.ms[1]:
+        return one.variant < other.variant
+    return True

@@ -1,0 +1,91 @@
+"""Missing workers: the refusal of a query when there is no worker that could answer it.
+
+Three cases are told apart: no worker is wanted, wanted workers have not started, and the live state
+does not say where the workers are. A gateway that has only just started is in a fourth case until
+it has met all workers: then its decision may still change (``may_change``).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from planner.selection.eligibility import Circumstances, Finding, Obstacle, meets
+from planner.types import Choice, Refusal, RefusalCode
+from planner.worker_starts import Wanted
+from variants.figures import seconds
+from variants.types import DeviceKindName
+
+UNLISTED_RETRY_S = 1.0
+"""When to ask again while it is not known where the workers are: gateways look twice a second."""
+_MAY_CHANGE = frozenset({RefusalCode.NO_WORKERS, RefusalCode.COLD, RefusalCode.OVERLOADED})
+
+
+def may_change(found: Choice | Refusal) -> bool:
+    """Whether a decision may be another one once more workers are known.
+
+    A variant that is ready stays ready, and an SLO that no variant can meet stays infeasible. But a
+    variant that seems to be cold or crowded may be ready and idle on a worker not known yet.
+    """
+    return found.cold if isinstance(found, Choice) else found.code in _MAY_CHANGE
+
+
+def no_workers(
+    wanted: Wanted, found: Sequence[Finding], met: Circumstances, reasons: Mapping[str, str]
+) -> Refusal | None:
+    """The refusal of a query that only lacks a worker; None where another worker would not help.
+
+    ``found`` has no candidate that a worker which is there could answer with.
+    """
+    absent = {finding.candidate.device_kind for finding in found if _lacks_its_kind(finding, met)}
+    if not absent:
+        return None
+    kinds = wanted.kinds()
+    helpful = [kind for kind in kinds if kind in absent]
+    if met.kinds:
+        # Workers of other kinds are there: infeasible, unless a wanted kind could answer.
+        return _starting(wanted, helpful, met, reasons) if helpful else None
+    if wanted.counts is not None and not kinds:
+        message = (
+            "No worker is running and none is wanted: every device kind is scaled to 0 workers."
+        )
+        return Refusal(code=RefusalCode.NO_WORKERS, message=message, reasons=reasons)
+    if wanted.counts is None or not wanted.listed:
+        return Refusal(
+            code=RefusalCode.NO_WORKERS,
+            message=(
+                "No worker is known: the live state, which lists them, does not answer."
+                if not wanted.listed
+                else "No worker is running, and it is not known whether one is wanted."
+            ),
+            reasons=reasons,
+            retry_after_s=UNLISTED_RETRY_S,
+        )
+    return _starting(wanted, helpful or kinds, met, reasons)
+
+
+def _lacks_its_kind(finding: Finding, met: Circumstances) -> bool:
+    """Whether a worker of the candidate's kind, of which there is none, could answer the query."""
+    candidate, obstacle, _ = finding
+    if obstacle is not Obstacle.NO_WORKER or candidate.device_kind in met.kinds:
+        return False
+    return not met.kinds or meets(candidate, met.query, met.transport_ms)
+
+
+def _starting(
+    wanted: Wanted,
+    kinds: Iterable[DeviceKindName],
+    met: Circumstances,
+    reasons: Mapping[str, str],
+) -> Refusal:
+    kinds = list(kinds)
+    counts = wanted.counts or {}
+    asked = ", ".join(f"{counts[kind]} of {kind}" for kind in kinds)
+    wait_s = wanted.first_ms(kinds, met.now_ms) / 1_000
+    being = "is" if sum(counts[kind] for kind in kinds) == 1 else "are"
+    return Refusal(
+        code=RefusalCode.NO_WORKERS,
+        message=(
+            f"No worker that could answer is running: {asked} {being} wanted and being started; "
+            f"the first is expected in {seconds(1_000 * wait_s)}."
+        ),
+        reasons=reasons,
+        retry_after_s=wait_s,
+    )

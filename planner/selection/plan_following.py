@@ -1,0 +1,156 @@
+"""Following the plan: the choice for a query, when there are routes for it.
+
+The targets of the query's class are tried in order, each on the less busy of two of its workers,
+drawn in proportion to their rates. A query that finds no room on any target goes wherever it is
+predicted to complete first.
+"""
+
+from bisect import bisect_right
+
+from planner.selection.refusal import crowded
+from planner.selection.routes import RouteTable, RouteTargets
+from planner.selection.select import select
+from planner.types import Choice, Query, Reason, Refusal, Snapshot
+from variants.types import Prefer
+
+WINDOW = 0.5
+"""Part of the deadline that a query may be predicted to take on any target but the last, as long
+as no queries are refused."""
+OVERFLOW = 0.3
+"""Least part of its slack that a query may wait for workers of other classes."""
+CROWDED_S = 20.0
+"""How long that part takes to shrink to ``OVERFLOW`` while queries are refused: about two plans.
+Until then the plan may be wrong and other workers idle; after that the demand is too much."""
+LEAST_WINDOW = 0.02
+"""Part of the deadline below which the window does not shrink."""
+WINDOW_LOST = 0.1
+"""Part of the window that a refusal takes away."""
+WINDOW_REGAINED_PER_S = 0.05
+"""Part of the deadline by which the window grows in each second without a refusal."""
+
+
+class CongestionWindow:
+    """How long queries may queue for the replicas that the plan prefers.
+
+    It shrinks with every refusal and grows with time, as windows do in congestion control. When the
+    load rises between two plans, this turns the fleet from accurate to fast within a fraction of a
+    second. The gateway reports refusals to it, and decisions read it.
+    """
+
+    __slots__ = ("_at_ms", "_since_ms", "_value")
+
+    def __init__(self) -> None:
+        self._value = WINDOW
+        self._at_ms = 0.0
+        self._since_ms = 0.0
+
+    def at(self, now_ms: float) -> float:
+        """Part of the deadline that a query may be predicted to take now, at most ``WINDOW``."""
+        value = self._value
+        if value < WINDOW:
+            value += WINDOW_REGAINED_PER_S * max(0.0, now_ms - self._at_ms) / 1_000
+        return min(value, WINDOW)
+
+    def overflow(self, now_ms: float) -> float:
+        """Part of its slack that a query may wait for workers of other classes now, at most 1."""
+        if self.at(now_ms) >= WINDOW:
+            return 1.0
+        return max(OVERFLOW, 1.0 - (now_ms - self._since_ms) / (1_000 * CROWDED_S))
+
+    def refused(self, now_ms: float) -> None:
+        """A worker refused a query, or none was found."""
+        before = self.at(now_ms)
+        if before >= WINDOW:
+            self._since_ms = now_ms
+        self._value = max(LEAST_WINDOW, before * (1.0 - WINDOW_LOST))
+        self._at_ms = now_ms
+
+
+def choose(
+    snapshot: Snapshot,
+    routes: RouteTable,
+    congestion: CongestionWindow,
+    query: Query,
+    now_ms: float,
+) -> Choice | Refusal:
+    """The variant and worker that answer a query, or why none does: by the plan, if it can.
+
+    A query that finds no room on its targets, or was refused there, goes wherever it completes
+    first. That spreads a peak over all workers, on the variants that take least time. Once queries
+    are refused, it may not wait long on workers of other classes: their batches would become
+    smaller, and fewer queries would be served in all. A class without routes takes the cheapest
+    variant that fits, as long as no queries are refused. Pinned queries, and those that prefer
+    something else than the plan optimised, do not follow the plan.
+    """
+    if query.variant is not None or not routes.used or query.prefer is not routes.prefer:
+        return select(snapshot, query, now_ms)
+    targets = routes.targets(query)
+    window = congestion.at(now_ms)
+    if not targets and window >= WINDOW:
+        return select(snapshot, query._replace(prefer=Prefer.COST), now_ms)
+    if query.avoid is None:
+        own = follow(targets, query, now_ms, snapshot.transport_ms, window)
+        if own is not None:
+            return own
+    query = query._replace(prefer=Prefer.LATENCY)
+    found = select(snapshot, query, now_ms)
+    overflow = congestion.overflow(now_ms)
+    if overflow < 1.0 and isinstance(found, Choice) and not found.cold:
+        run_ms = found.candidate.table.ms[query.rows] + snapshot.transport_ms
+        slack_ms = query.received_ms + query.latency_ms - now_ms - run_ms
+        if found.predicted_ms - run_ms > overflow * slack_ms:
+            return crowded(snapshot, query, now_ms)
+    return found
+
+
+def follow(
+    targets: RouteTargets,
+    query: Query,
+    now_ms: float,
+    transport_ms: float,
+    window: float = WINDOW,
+) -> Choice | None:
+    """The choice of the first target with room for a query; None when no target has room.
+
+    Of two workers of a target, drawn in proportion to their rates, the one that is done first is
+    taken. A target has room while the query is predicted to take at most the part ``window`` of its
+    deadline there; on the target of the quickest variants it may take all of its deadline.
+    """
+    _, rows, received_ms, budget_ms, floor, ceiling, *_ = query
+    left_ms = received_ms + budget_ms - now_ms - transport_ms
+    window_ms = left_ms - (1.0 - window) * budget_ms
+    draw = query.draw
+    for candidates, workers, bounds, quickest in targets:
+        candidate, worker = candidates[0], workers[0]
+        table = candidate.table
+        if len(workers) > 1:
+            total = bounds[-1]
+            first = bisect_right(bounds, (draw & 0xFFFFFFF) / 0x10000000 * total)
+            second = bisect_right(bounds, (draw >> 28 & 0xFFFFFFF) / 0x10000000 * total)
+            if second == first:
+                second = (first + 1) % len(workers)
+            candidate, worker = candidates[first], workers[first]
+            table = candidate.table
+            one_ms = max(worker.busy_until_ms, now_ms) + table.ms[min(rows, table.max_batch)]
+            other, other_worker = candidates[second], workers[second]
+            other_table = other.table
+            two_ms = (
+                max(other_worker.busy_until_ms, now_ms)
+                + other_table.ms[min(rows, other_table.max_batch)]
+            )
+            if two_ms < one_ms:
+                candidate, worker, table = other, other_worker, other_table
+        # A copy of ``planner.selection.eligibility`` for speed; the targets hold no canary.
+        if rows > table.max_batch or worker.draining:
+            continue
+        if ceiling is not None and candidate.price_usd_per_1k > ceiling:
+            continue
+        if floor is not None and candidate.accuracy < floor:
+            continue
+        busy_ms = worker.busy_until_ms
+        predicted_ms = table.ms[rows] + (busy_ms - now_ms if busy_ms > now_ms else 0.0)
+        if predicted_ms <= (left_ms if quickest else window_ms):
+            return Choice(
+                candidate, worker, predicted_ms + transport_ms, False, Reason.PLANNED, True
+            )
+    return None

@@ -1,0 +1,248 @@
+"""Refusals: what the obstacles of all variants amount to, and what comes closest.
+
+What stands in the way of each variant is found by ``planner.selection.eligibility``. Nothing here
+is on the hot path.
+"""
+
+from collections.abc import Callable, Sequence
+from heapq import nsmallest
+from math import inf
+
+from planner import sentences as explain
+from planner.selection.eligibility import (
+    FEASIBLE,
+    Circumstances,
+    Finding,
+    Obstacle,
+    circumstances,
+    findings,
+    profile_rule,
+    without_slo,
+)
+from planner.selection.load_balancing import roomiest
+from planner.selection.missing_workers import no_workers
+from planner.selection.refusal_reasons import Reasons, in_words
+from planner.types import Candidate, Query, Refusal, RefusalCode, Snapshot, TaskView, WorkerView
+from variants.errors import Alternative
+from variants.figures import apart, ms, seconds
+from variants.types import VariantName
+
+ALTERNATIVES = 3
+MISSES = frozenset({Obstacle.LATENCY, Obstacle.ACCURACY, Obstacle.COST})
+"""Obstacles of a candidate that could run, were the SLO another one."""
+
+
+def task_not_found(query: Query) -> Refusal:
+    return Refusal(code=RefusalCode.TASK_NOT_FOUND, message=f"There is no task {query.task!r}.")
+
+
+def variant_not_found(view: TaskView, variant: VariantName) -> Refusal:
+    """For a pinned variant that has no candidates: unknown, in the wrong stage or unprofiled."""
+    why = view.excluded.get(variant)
+    if why is None:
+        message = f"Task {view.task.name!r} has no variant {variant!r}."
+        return Refusal(code=RefusalCode.VARIANT_NOT_FOUND, message=message)
+    return Refusal(
+        code=RefusalCode.VARIANT_NOT_FOUND,
+        message=f"Variant {variant!r} of task {view.task.name!r} does not answer: {why}.",
+        reasons={variant: why},
+    )
+
+
+def refuse(
+    snapshot: Snapshot, view: TaskView, found: Sequence[Finding], met: Circumstances
+) -> Refusal:
+    """Why none of the candidates fits; ``found`` is in the query's order of preference.
+
+    Must be called only when indeed none fits.
+    """
+    query, left_ms = met.query, met.left_ms
+    reasons = Reasons(found, met, view.excluded if query.variant is None else None)
+    feasible = [finding for finding in found if finding.obstacle >= FEASIBLE]
+    if not feasible:
+        return _infeasible(snapshot, view, found, met, reasons)
+    if left_ms <= 0.0:
+        return Refusal(
+            code=RefusalCode.DEADLINE_EXCEEDED,
+            message=f"The deadline of {ms(query.latency_ms)} has passed already.",
+            reasons=reasons,
+        )
+    has_queue = any(finding.obstacle > Obstacle.COLD for finding in feasible)
+    is_loaded = any(finding.candidate.ready for finding in feasible)
+    if has_queue or not is_loaded:
+        load = _load(feasible, met, idle_only=has_queue)
+        if load is not None:
+            return _cold(snapshot, load, query, reasons)
+    if is_loaded and not has_queue:
+        left, whole = apart(left_ms, query.latency_ms)
+        return Refusal(
+            code=RefusalCode.DEADLINE_EXCEEDED,
+            message=(
+                f"Only {left} ms of the deadline of {whole} ms are left, "
+                "less than any variant needs."
+            ),
+            reasons=reasons,
+        )
+    return Refusal(
+        code=RefusalCode.OVERLOADED,
+        message=f"Every variant that meets the SLO ({explain.asked(query)}) has too long a queue.",
+        reasons=reasons,
+    )
+
+
+def _infeasible(
+    snapshot: Snapshot,
+    view: TaskView,
+    found: Sequence[Finding],
+    met: Circumstances,
+    reasons: Reasons,
+) -> Refusal:
+    """For a query that no variant could answer, even on an idle worker that has it loaded."""
+    query = met.query
+    absent = no_workers(snapshot.wanted, found, met, reasons)
+    if absent is not None:
+        return absent
+    broken = {f.candidate.variant for f in found if f.obstacle is Obstacle.UNLOADABLE}
+    if broken:
+        return _unloadable(view, query, sorted(broken), reasons)
+    return Refusal(
+        code=RefusalCode.SLO_INFEASIBLE,
+        message=f"No variant of {view.task.name!r} can meet the SLO ({explain.asked(query)}).",
+        reasons=reasons,
+        alternatives=_alternatives(found, met),
+    )
+
+
+def _cold(
+    snapshot: Snapshot, load: tuple[Candidate, WorkerView], query: Query, reasons: Reasons
+) -> Refusal:
+    """For a query that a variant could answer once it is loaded."""
+    candidate, worker = load
+    return Refusal(
+        code=RefusalCode.COLD,
+        message=(
+            f"Variant {candidate.variant!r} meets the SLO ({explain.asked(query)}) once it is "
+            f"loaded on {worker.id}, which takes {seconds(candidate.load_ms)}."
+        ),
+        reasons=reasons,
+        load=load,
+        retry_after_s=load_wait_ms(snapshot, candidate, worker) / 1_000,
+    )
+
+
+def _unloadable(
+    view: TaskView, query: Query, broken: Sequence[VariantName], reasons: Reasons
+) -> Refusal:
+    """For a query that only variants could answer which no worker can load."""
+    task, first = view.task.name, broken[0]
+    message = f"Variant {first!r} of task {task!r} {reasons[first]}."
+    if query.variant is None:
+        them = "it" if len(broken) == 1 else f"one of {len(broken)} that cannot be loaded"
+        message += f" No variant but {them} meets the SLO ({explain.asked(query)})."
+    return Refusal(code=RefusalCode.ARTIFACT_INVALID, message=message, reasons=reasons)
+
+
+def crowded(snapshot: Snapshot, query: Query, now_ms: float) -> Refusal:
+    """For a query whose planned workers have too long a queue, while others are refused as well."""
+    view = snapshot.tasks[query.task]
+    met = circumstances(snapshot, query, now_ms)
+    return Refusal(
+        code=RefusalCode.OVERLOADED,
+        message=(
+            "More is asked than can be served: the workers that the plan gives to queries like "
+            "this have too long a queue, and the others are kept for theirs."
+        ),
+        reasons=Reasons(findings(view.by_cost, met), met, view.excluded),
+    )
+
+
+def load_wait_ms(snapshot: Snapshot, candidate: Candidate, host: WorkerView) -> float:
+    """Until a candidate is loaded on a host, which loads one after the other, by their profiles."""
+    wait_ms = 0.0
+    for task, variant in host.loading:
+        view = snapshot.tasks.get(task)
+        known = () if view is None else view.by_variant.get(variant, ())
+        wait_ms += sum(one.load_ms for one in known if one.device_kind == host.device_kind)
+        if (task, variant) == (candidate.task, candidate.variant):
+            return wait_ms
+    return wait_ms + candidate.load_ms
+
+
+def _load(
+    feasible: Sequence[Finding], met: Circumstances, *, idle_only: bool
+) -> tuple[Candidate, WorkerView] | None:
+    """What to load, and where: the first that has a host.
+
+    With ``idle_only`` a host counts only if it could answer such a query in time once it has the
+    variant: while replicas have queues, one more on a busy worker does not help.
+    """
+    query, now_ms = met.query, met.now_ms
+    hosts: dict[int, WorkerView | None] = {}
+    for candidate, _, _ in feasible:
+        key = id(candidate.hosts)
+        if key not in hosts:
+            hosts[key] = roomiest(candidate.hosts, 0, now_ms, query.avoid)
+        host = hosts[key]
+        if host is None:
+            continue
+        wait_ms = max(0.0, host.busy_until_ms - now_ms)
+        run_ms = candidate.table.ms[query.rows] + met.transport_ms
+        if not idle_only or wait_ms + run_ms <= query.latency_ms:
+            return candidate, host
+    return None
+
+
+def _alternatives(found: Sequence[Finding], met: Circumstances) -> tuple[Alternative, ...]:
+    """The variants that some worker could run and that miss the SLO least."""
+    query = met.query
+    stops_running = profile_rule(without_slo(query))
+    distance_of = _distance(met)
+    nearest: dict[VariantName, tuple[float, Finding]] = {}
+    for finding in found:
+        candidate, obstacle, _ = finding
+        if (
+            obstacle in MISSES
+            and stops_running(candidate) is None
+            and (candidate.ready or candidate.hosts)
+        ):
+            distance = distance_of(candidate)
+            known = nearest.get(candidate.variant)
+            if known is None or distance < known[0]:
+                nearest[candidate.variant] = (distance, finding)
+    ranked = nsmallest(
+        ALTERNATIVES, nearest.values(), key=lambda entry: (entry[0], entry[1][0].variant)
+    )
+    return tuple(
+        Alternative(
+            variant=finding.candidate.variant,
+            accuracy=finding.candidate.accuracy,
+            latency_ms=finding.candidate.table.ms[query.rows] + met.transport_ms,
+            cost_usd_per_1k=finding.candidate.price_usd_per_1k,
+            reason=in_words(finding, met),
+        )
+        for _, finding in ranked
+    )
+
+
+def _distance(met: Circumstances) -> Callable[[Candidate], float]:
+    """A function that gives how far a candidate misses the SLO.
+
+    It adds the relative excess of latency, of cost and of the error rate.
+    """
+    query = met.query
+    rows, transport_ms = query.rows, met.transport_ms
+    latency_ms = max(query.latency_ms, 1e-3)
+    ceiling = inf if query.cost is None else max(query.cost, 1e-9)
+    floor = -inf if query.accuracy is None else query.accuracy
+    room = max(1.0 - floor, 1e-3)
+
+    def distance(candidate: Candidate) -> float:
+        run_ms = candidate.table.ms[rows] + transport_ms
+        far = run_ms / latency_ms - 1.0 if run_ms > latency_ms else 0.0
+        if candidate.price_usd_per_1k > ceiling:
+            far += candidate.price_usd_per_1k / ceiling - 1.0
+        if candidate.accuracy < floor:
+            far += (floor - candidate.accuracy) / room
+        return far
+
+    return distance

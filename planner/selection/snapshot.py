@@ -1,0 +1,332 @@
+"""The snapshot: the catalog and the workers, prepared for selection.
+
+The price of a candidate is its reservation price, ``usd_per_hour * latency_ms(1) / 3,600``. Its
+latency is the median of a batch of one row without any margin: a price is what a query is expected
+to take, whereas the margin on p95 is there to keep a promise.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import replace
+from math import exp
+from typing import NamedTuple, TypeVar
+
+from planner.latency_table import LatencyTable, latency_table
+from planner.selection.eligibility import stage_answers
+from planner.selection.frontier_index import task_view
+from planner.selection.worker_index import WorkerIndex
+from planner.types import TRANSPORT_MS, Candidate, Snapshot, TaskView, WorkerView
+from planner.worker_starts import Wanted
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKind,
+    DeviceKindName,
+    ModelVersion,
+    Profile,
+    ProfileSource,
+    Stage,
+    Task,
+    TaskName,
+    Variant,
+    VariantKey,
+    VariantName,
+    WorkerId,
+)
+
+T = TypeVar("T")
+
+MEASURED_MARGIN = 1.2
+"""Factor on a measured p95, until live latency corrects it."""
+PREDICTED_MARGIN = 1.5
+"""Factor on a p95 that a cost model predicted without an error."""
+SURE = 1.645
+"""Standard deviations that are added to a prediction: 19 of 20 batches are not slower, as with a
+measured 95th percentile."""
+MOST_MARGIN = 5.0
+"""Most that a prediction is multiplied by. Live latency corrects it in any case."""
+
+
+Unloadable = Mapping[WorkerId, Mapping[VariantKey, str]]
+"""The variants that each worker cannot load, and why."""
+Failed = tuple[tuple[WorkerId, str], ...]
+"""Workers that cannot load a variant, and why."""
+
+NONE_UNLOADABLE: Unloadable = {}
+
+
+def build_snapshot(
+    catalog: CatalogSnapshot,
+    workers: Iterable[tuple[WorkerView, Collection[VariantKey]]],
+    *,
+    transport_ms: float = TRANSPORT_MS,
+    unloadable: Unloadable = NONE_UNLOADABLE,
+    before: Snapshot | None = None,
+    wanted: Wanted | None = None,
+) -> Snapshot:
+    """All that choosing needs, from a catalog and what is ready on each worker.
+
+    Only variants of live and canary versions become candidates, one for each device kind they
+    have a profile on, whether or not there is a worker of that kind. Workers that drain are in
+    the snapshot, but neither hold nor host anything. Linear in profiles, apart from sorting.
+    ``unloadable`` says what workers cannot load; those that hold it already go on answering.
+
+    ``before`` is an earlier snapshot: what did not change since is taken from it, and the result is
+    the same. Cheapest when the catalog, or most of what is in it, is the same object.
+    """
+    workers = list(workers)
+    known = before.parts if before is not None and isinstance(before.parts, _Parts) else None
+    worker_index = WorkerIndex(workers, None if known is None else known.worker_index)
+    same_catalog = known is not None and known.catalog is catalog and known.unloadable == unloadable
+    entries = known.entries if known is not None and same_catalog else _entries(catalog, unloadable)
+    reuse = None if known is None or before is None else _Reuse(before, known, worker_index)
+    made: dict[TaskName, _BuiltTask] = {}
+    tasks: dict[TaskName, TaskView] = {}
+    if known is not None and before is not None and same_catalog:
+        made.update(known.made)
+        tasks.update(before.tasks)
+    for name in entries if reuse is None or not same_catalog else reuse.suspects():
+        entry = entries[name]
+        kept = None if reuse is None else reuse.task(name, entry)
+        if kept is None:
+            old = None if reuse is None else reuse.made(name)
+            made[name] = _built_task(entry, worker_index, old)
+            tasks[name] = task_view(entry.task, made[name].candidates, made[name].excluded)
+        else:
+            made[name], tasks[name] = kept
+    return Snapshot(
+        revision=catalog.revision,
+        tasks=tasks,
+        workers={view.id: view for view, _ in workers},
+        transport_ms=transport_ms,
+        wanted=wanted or Wanted(),
+        parts=_Parts(catalog, unloadable, worker_index, entries, made),
+    )
+
+
+def keeping(catalog: CatalogSnapshot, known: CatalogSnapshot) -> CatalogSnapshot:
+    """The same catalog, made of the objects of a known one where they are equal.
+
+    ``build_snapshot`` is quick where objects are the same. Comparing them takes longer, but does
+    not depend on the workers, so that it can be done earlier and in another thread.
+    """
+    return replace(
+        catalog,
+        tasks=_kept(catalog.tasks, known.tasks, lambda task: task.name),
+        versions=_kept(catalog.versions, known.versions, lambda v: (v.task, v.model, v.version)),
+        variants=_kept(catalog.variants, known.variants, lambda variant: variant.key),
+        profiles=_kept(
+            catalog.profiles, known.profiles, lambda p: (p.task, p.variant, p.device_kind)
+        ),
+        device_kinds=_kept(catalog.device_kinds, known.device_kinds, lambda kind: kind.name),
+    )
+
+
+def _kept(items: tuple[T, ...], known: Iterable[T], key: Callable[[T], Hashable]) -> tuple[T, ...]:
+    by_key = {key(item): item for item in known}
+    return tuple([old if (old := by_key.get(key(item))) == item else item for item in items])
+
+
+def latency_points(profile: Profile) -> tuple[tuple[int, float], ...]:
+    """(batch size, p95 in ms times the margin of its source); workers predict with it as well."""
+    if profile.source is ProfileSource.EXACT:
+        return tuple((point.batch_size, point.p95_ms) for point in profile.points)
+    unsure = profile.source is ProfileSource.PREDICTED and not any(p.error for p in profile.points)
+    least = PREDICTED_MARGIN if unsure else MEASURED_MARGIN
+    return tuple(
+        (point.batch_size, point.p95_ms * min(least * exp(SURE * point.error), MOST_MARGIN))
+        for point in profile.points
+    )
+
+
+def typical_points(profile: Profile) -> tuple[tuple[int, float], ...]:
+    """(batch size, median in ms), what a batch usually takes."""
+    return tuple((point.batch_size, point.p50_ms) for point in profile.points)
+
+
+def reservation_price(profile: Profile, kind: DeviceKind) -> float:
+    """USD per 1,000 queries of one row."""
+    return kind.usd_per_hour * profile.points[0].p50_ms / 3_600
+
+
+class _TaskEntry(NamedTuple):
+    """All that the catalog says of a task."""
+
+    task: Task
+    versions: list[ModelVersion]
+    variants: list[Variant]
+    profiles: list[Profile]
+    kinds: tuple[DeviceKind, ...]
+    failed: dict[VariantName, Failed]
+
+
+class _CandidateSource(NamedTuple):
+    """All of the catalog that a candidate is made of."""
+
+    variant: Variant
+    canary: bool
+    profile: Profile
+    kind: DeviceKind
+    failed: Failed
+
+
+class _BuiltTask(NamedTuple):
+    """What a task's entry became."""
+
+    entry: _TaskEntry
+    sources: list[_CandidateSource]
+    candidates: list[Candidate]
+    """One for each source, in their order."""
+    excluded: Mapping[VariantName, str]
+
+
+class _Parts(NamedTuple):
+    """What a snapshot was made of, for the next one."""
+
+    catalog: CatalogSnapshot
+    unloadable: Unloadable
+    worker_index: WorkerIndex
+    entries: Mapping[TaskName, _TaskEntry]
+    made: Mapping[TaskName, _BuiltTask]
+
+
+class _Reuse:
+    """The parts of an earlier snapshot that are still valid."""
+
+    def __init__(self, before: Snapshot, parts: _Parts, worker_index: WorkerIndex) -> None:
+        self._parts = parts
+        self._tasks = before.tasks
+        self._kinds: set[DeviceKindName] = set()
+        """Device kinds for which the workers of every candidate changed."""
+        self._touched: set[TaskName] = set()
+        for kind, keys in worker_index.changes(parts.worker_index).items():
+            if keys is None:
+                self._kinds.add(kind)
+            else:
+                self._touched.update([task for task, _ in keys])
+
+    def suspects(self) -> Collection[TaskName]:
+        """Tasks that may have changed, though the catalog did not."""
+        known = self._parts.entries
+        return known if self._kinds else self._touched & known.keys()
+
+    def task(self, name: TaskName, entry: _TaskEntry) -> tuple[_BuiltTask, TaskView] | None:
+        """The earlier result for a task, if nothing of it changed; None otherwise.
+
+        Comparing entries is quick: lists compare their items by identity first.
+        """
+        if name in self._touched or self._parts.entries.get(name) != entry:
+            return None
+        made = self._parts.made[name]
+        if self._kinds and any(s.kind.name in self._kinds for s in made.sources):
+            return None
+        return made, self._tasks[name]
+
+    def made(self, name: TaskName) -> _BuiltTask | None:
+        return self._parts.made.get(name)
+
+
+def _entries(catalog: CatalogSnapshot, unloadable: Unloadable) -> dict[TaskName, _TaskEntry]:
+    entries = {
+        task.name: _TaskEntry(task, [], [], [], catalog.device_kinds, {}) for task in catalog.tasks
+    }
+    for worker in sorted(unloadable):
+        for (task, name), why in unloadable[worker].items():
+            if (entry := entries.get(task)) is not None:
+                entry.failed[name] = (*entry.failed.get(name, ()), (worker, why))
+    for version in catalog.versions:
+        if (entry := entries.get(version.task)) is not None:
+            entry.versions.append(version)
+    for variant in catalog.variants:
+        if (entry := entries.get(variant.task)) is not None:
+            entry.variants.append(variant)
+    for profile in catalog.profiles:
+        if (entry := entries.get(profile.task)) is not None:
+            entry.profiles.append(profile)
+    return entries
+
+
+def _built_task(entry: _TaskEntry, worker_index: WorkerIndex, old: _BuiltTask | None) -> _BuiltTask:
+    """The candidates of a task's entry; old ones are kept where they would be the same."""
+    if old is not None and old.entry is entry:
+        pairs = zip(old.sources, old.candidates, strict=True)
+        found = [_candidate(source, worker_index, source, c) for source, c in pairs]
+        return _BuiltTask(entry, old.sources, found, old.excluded)
+    sources, excluded = _sources(entry)
+    known: dict[tuple[VariantName, DeviceKindName], tuple[_CandidateSource, Candidate]] = {}
+    if old is not None:
+        pairs = zip(old.sources, old.candidates, strict=True)
+        known = {(c.variant, c.device_kind): (source, c) for source, c in pairs}
+    found = [
+        _candidate(source, worker_index, *known.get((source.variant.name, source.kind.name), _NEW))
+        for source in sources
+    ]
+    return _BuiltTask(entry, sources, found, excluded)
+
+
+_NEW: tuple[None, None] = (None, None)
+
+
+def _candidate(
+    source: _CandidateSource,
+    worker_index: WorkerIndex,
+    old: _CandidateSource | None,
+    candidate: Candidate | None,
+) -> Candidate:
+    """The candidate of a source; the earlier one, made of ``old``, where it would be the same."""
+    variant, canary, profile, kind, failed = source
+    ready, hosts = worker_index.of((variant.task, variant.name), kind, profile.memory_mib)
+    why = ""
+    if failed:
+        failing = dict(failed)
+        why = next((failing[host.id] for host in hosts if host.id in failing), "")
+        if why:
+            hosts = tuple([host for host in hosts if host.id not in failing])
+    table: LatencyTable | None = None
+    if old is not None and candidate is not None:
+        same = candidate.ready is ready and candidate.hosts is hosts
+        if same and candidate.unloadable == why and old == source:
+            return candidate
+        if old.profile == profile:
+            table = candidate.table
+    return Candidate(
+        task=variant.task,
+        variant=variant.name,
+        model_version=variant.model_version,
+        device_kind=kind.name,
+        accuracy=variant.accuracy,
+        price_usd_per_1k=reservation_price(profile, kind),
+        usd_per_hour=kind.usd_per_hour,
+        table=table or latency_table(latency_points(profile)),
+        memory_mib=profile.memory_mib,
+        load_ms=profile.load_s * 1_000,
+        canary=canary,
+        ready=ready,
+        hosts=hosts,
+        unloadable=why,
+    )
+
+
+def _sources(entry: _TaskEntry) -> tuple[list[_CandidateSource], dict[VariantName, str]]:
+    """What candidates are made of, and why other variants are not candidates."""
+    stages = {(v.model, v.version): v.stage for v in entry.versions}
+    kinds = {kind.name: kind for kind in entry.kinds}
+    answers: dict[VariantName, tuple[Variant, bool]] = {}
+    excluded: dict[VariantName, str] = {}
+    for variant in entry.variants:
+        stage = stages.get((variant.model, variant.version), Stage.CANDIDATE)
+        if stage_answers(stage):
+            answers[variant.name] = (variant, stage is Stage.CANARY)
+        else:
+            excluded[variant.name] = f"its version {variant.model_version} is {stage.value}"
+    sources: list[_CandidateSource] = []
+    profiled: set[VariantName] = set()
+    for profile in entry.profiles:
+        found = answers.get(profile.variant)
+        kind = kinds.get(profile.device_kind)
+        if found is not None and kind is not None:
+            profiled.add(profile.variant)
+            failed = entry.failed.get(profile.variant, ())
+            sources.append(_CandidateSource(*found, profile, kind, failed))
+    for name in answers:
+        if name not in profiled:
+            excluded[name] = "has no profile on any device kind"
+    return sources, excluded

@@ -1,0 +1,135 @@
+"""The worker index: which workers hold a variant, and which could load it.
+
+Equal sets of workers are the same tuple, so that each is made once and sets are compared by
+identity. This also holds from one index to the next while the workers of a device kind stay the
+same.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from operator import is_
+
+from planner.types import WorkerView
+from variants.types import DeviceKind, DeviceKindName, VariantKey
+
+Workers = tuple[WorkerView, ...]
+
+_NO_WORKERS: tuple[Workers, Workers] = ((), ())
+
+
+class WorkerIndex:
+    """All workers that do not drain, by device kind, with the variants that are ready on each."""
+
+    __slots__ = ("_kinds",)
+
+    def __init__(
+        self,
+        workers: Iterable[tuple[WorkerView, Collection[VariantKey]]],
+        before: "WorkerIndex | None" = None,
+    ) -> None:
+        """Takes time for each variant on each worker, or only for what changed since ``before``."""
+        siblings: dict[DeviceKindName, list[tuple[WorkerView, frozenset[VariantKey]]]] = {}
+        for view, ready in workers:
+            if not view.draining:
+                siblings.setdefault(view.device_kind, []).append((view, frozenset(ready)))
+        known = {} if before is None else before._kinds
+        self._kinds: dict[DeviceKindName, _WorkersOfKind] = {
+            name: _workers_of_kind(
+                tuple(v for v, _ in found), [r for _, r in found], known.get(name)
+            )
+            for name, found in siblings.items()
+        }
+
+    def of(self, key: VariantKey, kind: DeviceKind, memory_mib: float) -> tuple[Workers, Workers]:
+        """Workers of a kind on which a variant is ready, and those that could load it."""
+        found = self._kinds.get(kind.name)
+        if found is None:
+            return _NO_WORKERS
+        split = found.split(key)
+        # What is larger than a whole worker can be loaded nowhere.
+        return split if memory_mib <= kind.memory_mib else (split[0], ())
+
+    def changes(
+        self, before: "WorkerIndex"
+    ) -> Mapping[DeviceKindName, Collection[VariantKey] | None]:
+        """The variants whose workers changed since ``before``, by device kind; None means all."""
+        found: dict[DeviceKindName, Collection[VariantKey] | None] = {}
+        for name in self._kinds.keys() | before._kinds.keys():
+            ours, theirs = self._kinds.get(name), before._kinds.get(name)
+            if ours is None or theirs is None or not _same(ours.views, theirs.views):
+                found[name] = None
+            elif ours is not theirs:
+                found[name] = ours.changed
+        return found
+
+
+class _WorkersOfKind:
+    """The workers of one kind."""
+
+    __slots__ = ("_splits", "changed", "masks", "ready", "views")
+
+    def __init__(
+        self,
+        views: Workers,
+        ready: list[frozenset[VariantKey]],
+        masks: dict[VariantKey, int],
+        splits: dict[int, tuple[Workers, Workers]],
+        changed: Collection[VariantKey],
+    ) -> None:
+        self.views = views
+        self.ready = ready
+        self.masks = masks
+        """Bit i stands for the i-th worker: the cheapest set to build, and one is built for each
+        variant on each worker."""
+        self.changed = changed
+        """Variants with another mask than in the index before."""
+        self._splits = splits
+
+    def split(self, key: VariantKey) -> tuple[Workers, Workers]:
+        mask = self.masks.get(key, 0)
+        split = self._splits.get(mask)
+        if split is None:
+            split = (
+                tuple([view for i, view in enumerate(self.views) if mask >> i & 1]),
+                tuple([view for i, view in enumerate(self.views) if not mask >> i & 1]),
+            )
+            self._splits[mask] = split
+        return split
+
+    def follow(self, ready: list[frozenset[VariantKey]]) -> "_WorkersOfKind":
+        """The same workers with other variants on them; this object when nothing changed."""
+        if ready == self.ready:
+            return self
+        masks = self.masks.copy()
+        changed: set[VariantKey] = set()
+        for index, (old, new) in enumerate(zip(self.ready, ready, strict=True)):
+            if old != new:
+                for key in old ^ new:
+                    masks[key] = masks.get(key, 0) ^ 1 << index
+                    changed.add(key)
+        for key in changed:
+            if not masks[key]:
+                del masks[key]
+        used = {0, *masks.values()}
+        splits = {mask: split for mask, split in self._splits.items() if mask in used}
+        return _WorkersOfKind(self.views, ready, masks, splits, changed)
+
+
+def _workers_of_kind(
+    views: Workers, ready: list[frozenset[VariantKey]], before: _WorkersOfKind | None
+) -> _WorkersOfKind:
+    if before is not None and _same(views, before.views):
+        return before.follow(ready)
+    # Workers often hold the same: then each variant is looked at once for all of them.
+    holders: dict[frozenset[VariantKey], int] = {}
+    for index, keys in enumerate(ready):
+        holders[keys] = holders.get(keys, 0) | 1 << index
+    masks: dict[VariantKey, int] = {}
+    for keys, bits in holders.items():
+        for key in keys:
+            masks[key] = masks.get(key, 0) | bits
+    return _WorkersOfKind(views, ready, masks, {}, masks.keys())
+
+
+def _same(ours: Workers, theirs: Workers) -> bool:
+    """The same objects, not only equal ones: views change."""
+    return len(ours) == len(theirs) and all(map(is_, ours, theirs))

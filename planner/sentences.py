@@ -1,0 +1,77 @@
+"""The words of a refusal: why each variant does not answer.
+
+Every function returns a fragment that follows the variant's name: ``accuracy 0.9 < 0.95``. Numbers
+are written by ``variants.figures``.
+"""
+
+from planner.types import Candidate, Query
+from variants.figures import apart, figure, ms, seconds, usd
+
+
+def is_canary() -> str:
+    return "is a canary: answers only when pinned"
+
+
+def below_floor(candidate: Candidate, floor: float) -> str:
+    ours, limit = apart(candidate.accuracy, floor, 3)
+    return f"accuracy {ours} < {limit}"
+
+
+def above_ceiling(candidate: Candidate, ceiling: float) -> str:
+    ours, limit = apart(candidate.price_usd_per_1k, ceiling, 3, usd)
+    return f"costs {ours} > {limit} USD per 1,000"
+
+
+def too_many_rows(candidate: Candidate, rows: int) -> str:
+    return f"takes at most {candidate.table.max_batch} rows at once, not {rows}"
+
+
+def no_worker(candidate: Candidate, any_of_kind: bool) -> str:
+    if any_of_kind:
+        return f"needs {figure(candidate.memory_mib)} MiB, more than a {candidate.device_kind} has"
+    return f"there is no worker of kind {candidate.device_kind}"
+
+
+def too_slow(run_ms: float, latency_ms: float) -> str:
+    """By profile: even on an idle worker that has it loaded. Transport is in ``run_ms``."""
+    ours, limit = apart(run_ms, latency_ms)
+    return f"p95 {ours} ms > {limit} ms"
+
+
+def too_late(run_ms: float, left_ms: float) -> str:
+    ours, limit = apart(run_ms, max(0.0, left_ms))
+    return f"p95 {ours} ms > {limit} ms left"
+
+
+def kept(wait_ms: float) -> str:
+    """Under overload, for a variant on workers that the plan gives to other classes."""
+    return f"is kept for the queries that the plan gives it; its queue takes {ms(wait_ms)}"
+
+
+def queued(wait_ms: float, run_ms: float, left_ms: float) -> str:
+    ours, limit = apart(wait_ms + run_ms, left_ms)
+    return f"waits {ms(wait_ms)}: done in {ours} ms > {limit} ms left"
+
+
+def unloadable(candidate: Candidate) -> str:
+    return f"cannot be loaded: {candidate.unloadable}"
+
+
+def avoided(worker: str) -> str:
+    return f"no worker holds it besides {worker}, which has just refused or lost the query"
+
+
+def not_loaded(load_ms: float) -> str:
+    return f"not loaded: loading takes {seconds(load_ms)}"
+
+
+def asked(query: Query) -> str:
+    """What a query needs, as part of a sentence: ``20 ms, accuracy 0.95``."""
+    parts = [ms(query.latency_ms)]
+    if query.accuracy is not None:
+        parts.append(f"accuracy {figure(query.accuracy, 4)}")
+    if query.cost is not None:
+        parts.append(f"at most {usd(query.cost)} USD per 1,000")
+    if query.rows > 1:
+        parts.append(f"{query.rows} rows")
+    return ", ".join(parts)

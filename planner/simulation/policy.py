@@ -1,0 +1,59 @@
+"""What a policy is: the decisions that differ between systems, behind one protocol.
+
+The simulator plays the part of the hardware and of the shell around it. A policy chooses a variant
+and a worker for each query, makes the queue of each worker, and acts at its ticks. Ours calls the
+functions that production calls; the others are the published rules.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from planner.batching.protocol import Queue
+from planner.simulation.fleet import Fleet
+from planner.simulation.setting import Setting
+from planner.types import Action, Choice, Demand, Query, Refusal
+
+
+class Policy(Protocol):
+    """One per simulation. Times in ms and s are on the simulation's clock, which begins at 0."""
+
+    tick_s: float
+    """How often it wants to be asked what to do; the first time at 0."""
+
+    def queue(self) -> Queue:
+        """The queue of a worker that has just started."""
+        ...
+
+    def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
+        """Where a query goes. A cold choice has it wait for the load; with ``Refusal.load`` the
+        load is begun and the query is rejected."""
+        ...
+
+    def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
+        """Where a query goes that its first worker, ``query.avoid``, refused or lost; None when
+        the system does not try again."""
+        ...
+
+    def changed(self) -> None:
+        """What is ready somewhere has changed."""
+        ...
+
+    def tick(self, now_s: float) -> Iterable[Action]:
+        """What to do now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brief:
+    """What a policy is told when it is made."""
+
+    setting: Setting
+    average: Callable[[], tuple[Demand, ...]]
+    """The trace's own mean rates by SLO class, with the tightest latency of each: for policies that
+    are sized by hand, in advance. Ours does not look."""
+    clock_s: Callable[[], float]
+    """Wall clock, for the time limits of solvers only."""
+
+
+Factory = Callable[[Brief, Fleet], Policy]

@@ -1,0 +1,46 @@
+"""From the columns of a trace to queries, one at a time."""
+
+from collections.abc import Iterator
+from math import inf
+from typing import TYPE_CHECKING
+
+from planner.simulation.trace import Trace
+from planner.types import Query
+from variants.types import Prefer
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+DRAWS = 65_536
+"""Random bits are drawn for so many queries at once, which is much quicker."""
+
+
+def queries_of(trace: Trace, prefer: Prefer, random: "Generator") -> Iterator[Query]:
+    """The queries of a trace in their order; times in ms since the beginning.
+
+    Args:
+        prefer: what all of them prefer.
+        random: gives each query the bits for its choice among workers.
+    """
+    names = trace.tasks
+    columns = zip(
+        trace.arrival_s, trace.task, trace.latency_ms, trace.min_accuracy, trace.max_cost,
+        strict=True,
+    )  # fmt: skip
+    draws: list[int] = []
+    for arrival_s, task, latency_ms, floor, ceiling in columns:
+        if not draws:
+            draws = random.integers(0, 2**62, DRAWS).tolist()
+        yield Query(
+            names[task],
+            1,
+            arrival_s * 1_000,
+            latency_ms,
+            None if floor == -inf else floor,
+            None if ceiling == inf else ceiling,
+            prefer,
+            False,
+            None,
+            draws.pop(),
+            None,
+        )

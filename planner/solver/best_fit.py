@@ -1,0 +1,209 @@
+"""Best fit: devices are opened one by one until everything is served.
+
+Each device is the one that serves most worth for its price: a kind, a class to begin with, and
+beside it whatever fits, best first (greedy set cover; Chvatal, Math. Oper. Res. 4, 1979).
+"""
+
+from collections.abc import Sequence
+from math import inf
+
+from planner.solver.options import Options
+from planner.solver.packing import pack
+from planner.solver.partial_solution import Device, PartialSolution
+
+SEEDS = 12
+"""Classes that are tried as the first of a new device."""
+SMALL = 2_000
+"""Classes x devices up to which devices are opened one by one."""
+
+
+class Ranking:
+    """Which option of a class is preferred on a kind, and what serving the class is worth."""
+
+    __slots__ = ("by_kind", "options", "worth")
+
+    def __init__(self, options: Options, *, cost: bool, time_price: float = inf) -> None:
+        """Rank by accuracy less time at a price.
+
+        Args:
+            options: of the problem.
+            cost: a query is worth what it costs at least; otherwise all are worth the same.
+            time_price: accuracy per ms of device time; at an infinite price, time alone counts.
+        """
+        self.options = options
+        self.worth = [1.0] * len(options.of_class)
+        """Per class: the worth of a query."""
+        self.by_kind: list[list[list[int]]] = []
+        """Per class and kind: indices of its options, the preferred one first."""
+        for demand, found in enumerate(options.of_class):
+            ranked = sorted(found, key=lambda index: self._key(index, time_price))
+            per_kind: list[list[int]] = [[] for _ in options.counts]
+            for index in ranked:
+                per_kind[options.all[index].kind].append(index)
+            self.by_kind.append(per_kind)
+            if cost and found:
+                self.worth[demand] = min(
+                    options.prices[options.all[i].kind] * options.all[i].alone.unit_ms
+                    for i in found
+                )
+
+    def _key(self, index: int, time_price: float) -> tuple[float, float, int]:
+        option = self.options.all[index]
+        if time_price == inf:
+            return (option.alone.unit_ms, -option.accuracy, index)
+        return (time_price * option.alone.unit_ms - option.accuracy, option.alone.unit_ms, index)
+
+
+def build(
+    options: Options, ranking: Ranking, kinds: Sequence[int] | None = None
+) -> PartialSolution:
+    """Open devices until everything is served or nothing can be opened; of some kinds first."""
+    partial = PartialSolution(options)
+    extend(partial, ranking, kinds)
+    if kinds is not None:
+        extend(partial, ranking)
+    return partial
+
+
+def extend(partial: PartialSolution, ranking: Ranking, kinds: Sequence[int] | None = None) -> None:
+    """Serve what is missing: first on what is open, then on new devices."""
+    options = partial.options
+    if partial.devices:
+        fill_open(partial, ranking)
+    if kinds is None and is_large(options):
+        _in_bulk(partial, ranking)
+    while not partial.complete:
+        opened = next_device(partial, ranking, kinds)
+        if opened is None:
+            return
+        _repeat(partial, opened)
+
+
+def fill_open(partial: PartialSolution, ranking: Ranking) -> None:
+    """Serve what is missing on devices that are open, the class with the tightest SLO first."""
+    options = partial.options
+    classes = [c for c, missing in enumerate(partial.missing) if missing > 0]
+    large = is_large(options)
+    for demand in sorted(classes, key=options.left_ms):
+        rooms = []
+        for at, device in enumerate(partial.devices):
+            if device.left <= 1e-9:
+                continue
+            for index in ranking.by_kind[demand][device.kind]:
+                room = device.room(index) if large else device.make_room(index)
+                if room is not None:
+                    waste = room.batch.unit_ms / max(options.all[index].alone.unit_ms, 1e-12)
+                    rooms.append((waste, at, index))
+                    break
+        for _, at, index in sorted(rooms):
+            room = partial.devices[at].room(index)
+            if room is not None:
+                partial.serve(partial.devices[at], index, room, partial.missing[demand])
+            if partial.missing[demand] <= 0:
+                break
+
+
+def _in_bulk(partial: PartialSolution, ranking: Ranking) -> None:
+    """Place whole classes of a large problem, each on its best kind while there is room.
+
+    Classes go first that would pay most for their second best kind.
+    """
+    options = partial.options
+    room = [
+        options.problem.load * (c - o) for c, o in zip(options.counts, partial.opened, strict=True)
+    ]
+    asking = []
+    for demand, missing in enumerate(partial.missing):
+        heads = [found[0] for found in ranking.by_kind[demand] if found]
+        if missing <= 0 or not heads:
+            continue
+        costs = sorted(
+            options.all[i].time * max(options.prices[options.all[i].kind], 1e-9) for i in heads
+        )
+        asking.append((-(costs[1] / costs[0] if len(costs) > 1 and costs[0] else inf), demand))
+    shares: dict[int, float] = {}
+    for _, demand in sorted(asking):
+        left = partial.missing[demand] / options.rates[demand]
+        heads = [found[0] for found in ranking.by_kind[demand] if found]
+        for index in sorted(
+            heads, key=lambda i: (options.all[i].time * options.prices[options.all[i].kind], i)
+        ):
+            option = options.all[index]
+            share = min(left, room[option.kind] / option.time) if option.time else left
+            if share > 1e-9:
+                shares[index] = share
+                room[option.kind] -= share * option.time
+                left -= share
+    pack(partial, shares)
+    fill_open(partial, ranking)
+
+
+def next_device(
+    partial: PartialSolution, ranking: Ranking, kinds: Sequence[int] | None = None
+) -> Device | None:
+    """Open the device that serves most worth for its price; None when none serves anything."""
+    options = partial.options
+    missing = [c for c, rate in enumerate(partial.missing) if rate > 0]
+    best: tuple[float, float] | None = None
+    chosen: Device | None = None
+    for kind in range(len(options.counts)) if kinds is None else kinds:
+        if not partial.openable(kind):
+            continue
+        able = [c for c in missing if ranking.by_kind[c][kind]]
+        density = {
+            c: ranking.worth[c] / max(options.all[ranking.by_kind[c][kind][0]].alone.unit_ms, 1e-9)
+            for c in able
+        }
+        order = sorted(able, key=lambda c: (-density[c], options.left_ms(c), c))
+        for seed in _seeds(options, order):
+            device = Device(options, kind)
+            worth = _fill(partial, ranking, device, [seed, *(c for c in order if c != seed)])
+            # What is free is best of all, and among the free the one that serves most.
+            score = (worth / options.prices[kind] if options.prices[kind] > 0 else inf, worth)
+            if worth > 0 and (best is None or score > best):
+                best, chosen = score, device
+    if chosen is None:
+        return None
+    partial.take_in(chosen)
+    return chosen
+
+
+def _seeds(options: Options, order: Sequence[int]) -> Sequence[int]:
+    if len(order) <= SEEDS:
+        return order
+    by_slo = sorted(order, key=options.left_ms)
+    return list(dict.fromkeys([*order[: SEEDS // 2], *by_slo[: SEEDS // 2]]))
+
+
+def _fill(
+    partial: PartialSolution, ranking: Ranking, device: Device, order: Sequence[int]
+) -> float:
+    """Fill a device that is not yet opened; the worth of what it serves."""
+    worth = 0.0
+    for demand in order:
+        for index in ranking.by_kind[demand][device.kind]:
+            room = device.make_room(index)
+            if room is not None:
+                taken = min(room.qps, partial.missing[demand])
+                device.put(index, room.batch, taken)
+                worth += taken * ranking.worth[demand]
+                break
+        if device.left <= 1e-9:
+            break
+    return worth
+
+
+def _repeat(partial: PartialSolution, device: Device) -> None:
+    """Open the same device again as long as one class alone fills it."""
+    if len(device.parts) != 1:
+        return
+    [(index, (_, qps))] = device.parts.items()
+    demand = partial.options.all[index].demand
+    more = min(partial.openable(device.kind), int(partial.missing[demand] / qps))
+    for _ in range(more):
+        partial.take_in(device.copy())
+
+
+def is_large(options: Options) -> bool:
+    """Whether a problem is too large to open its devices one by one from the start."""
+    return len(options.rates) * sum(options.counts) > SMALL

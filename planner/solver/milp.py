@@ -1,0 +1,166 @@
+"""Linear programs, continuous or mixed: the only file that knows OR-tools.
+
+Of what the wheel of OR-tools 9.15 brings, GLOP was the fastest for continuous programs and SCIP for
+mixed ones: on an aggregated placement of 500 classes GLOP took 0.1 s, SCIP 0.15 s, HiGHS 0.8 s, CBC
+0.9 s, and CP-SAT had no useful bound after 4 s. Both run on one thread and are repeatable.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+
+@dataclass(slots=True)
+class Program:
+    """Variables with costs, and rows ``low <= sum of coefficient x variable <= high``."""
+
+    maximise: bool = False
+    _low: list[float] = field(default_factory=list)
+    _high: list[float] = field(default_factory=list)
+    _cost: list[float] = field(default_factory=list)
+    _whole: list[bool] = field(default_factory=list)
+    _rows: list[tuple[list[int], list[float], float, float]] = field(default_factory=list)
+
+    def variable(
+        self, *, low: float = 0.0, high: float = inf, cost: float = 0.0, whole: bool = False
+    ) -> int:
+        """Add a variable; return its index."""
+        self._low.append(low)
+        self._high.append(high)
+        self._cost.append(cost)
+        self._whole.append(whole)
+        return len(self._low) - 1
+
+    def row(
+        self,
+        variables: Sequence[int],
+        coefficients: Sequence[float],
+        *,
+        low: float = -inf,
+        high: float = inf,
+    ) -> int:
+        """Add a row; return its index.
+
+        Args:
+            variables: indices, each at most once.
+            coefficients: one per variable, in their order.
+            low: least value of the sum.
+            high: largest value of the sum.
+        """
+        self._rows.append((list(variables), list(coefficients), low, high))
+        return len(self._rows) - 1
+
+    def aim(self, costs: Sequence[float], *, maximise: bool) -> None:
+        """Replace the objective; ``costs`` has one entry per variable."""
+        self._cost = list(costs)
+        self.maximise = maximise
+
+    def limit(self, row: int, low: float, high: float) -> None:
+        """Replace the limits of a row."""
+        variables, coefficients, _, _ = self._rows[row]
+        self._rows[row] = (variables, coefficients, low, high)
+
+    def coefficient(self, row: int, variable: int, value: float) -> None:
+        """Replace the coefficient of a variable that stands in a row."""
+        variables, coefficients, _, _ = self._rows[row]
+        coefficients[variables.index(variable)] = value
+
+    def fix(self, variable: int, value: float) -> None:
+        """Let a variable have no other value."""
+        self._low[variable] = self._high[variable] = value
+
+    @property
+    def size(self) -> int:
+        """Number of variables."""
+        return len(self._low)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a solver found."""
+
+    values: tuple[float, ...] | None
+    """One per variable, in their order; None when no point was found."""
+    objective: float
+    """At ``values``; without any, infinite on the side that is worst."""
+    bound: float
+    """What no point can beat; infinite when nothing is known."""
+    optimal: bool
+    """Whether ``values`` is proven to be the best point, to the gap that was asked for."""
+    infeasible: bool
+    """Whether it is proven that there is no point."""
+
+
+def solve(
+    program: Program,
+    *,
+    time_limit_s: float,
+    relaxed: bool = False,
+    gap: float = 0.0,
+    nodes: int = 0,
+) -> Answer:
+    """Solve with GLOP if continuous or ``relaxed``, else with SCIP.
+
+    Args:
+        program: What to solve.
+        time_limit_s: A guard; what is repeatable must end by itself before.
+        relaxed: Take whole variables as continuous.
+        gap: Relative gap at which a mixed program is done.
+        nodes: Most nodes of the search, 0 for no limit.
+    """
+    from ortools.linear_solver import pywraplp
+
+    mixed = any(program._whole) and not relaxed
+    solver: Any = pywraplp.Solver.CreateSolver("SCIP" if mixed else "GLOP")
+    solver.LoadModelFromProto(_model(program, mixed=mixed))
+    solver.SetTimeLimit(max(1, int(time_limit_s * 1000)))
+    parameters = pywraplp.MPSolverParameters()
+    if mixed:
+        parameters.SetDoubleParam(parameters.RELATIVE_MIP_GAP, gap)
+        parameters.SetDoubleParam(parameters.PRIMAL_TOLERANCE, 1e-9)
+        if nodes:
+            solver.SetSolverSpecificParametersAsString(f"limits/nodes = {nodes}")
+    status = solver.Solve(parameters)
+    return _answer(solver, status, mixed=mixed, maximise=program.maximise)
+
+
+def _model(program: Program, *, mixed: bool) -> Any:
+    """The program as OR-tools reads it; if not ``mixed``, whole variables are continuous."""
+    from ortools.linear_solver import linear_solver_pb2
+
+    model = linear_solver_pb2.MPModelProto(maximize=program.maximise)
+    for low, high, cost, whole in zip(
+        program._low, program._high, program._cost, program._whole, strict=True
+    ):
+        model.variable.add(
+            lower_bound=low,
+            upper_bound=high,
+            objective_coefficient=cost,
+            is_integer=whole and mixed,
+        )
+    for variables, coefficients, low, high in program._rows:
+        model.constraint.add(
+            var_index=variables, coefficient=coefficients, lower_bound=low, upper_bound=high
+        )
+    return model
+
+
+def _answer(solver: Any, status: int, *, mixed: bool, maximise: bool) -> Answer:
+    """What a solver of OR-tools found, read out of it."""
+    found = status in {solver.OPTIMAL, solver.FEASIBLE}
+    worst = inf if maximise else -inf
+    objective = solver.Objective().Value() if found else -worst
+    bound = worst
+    if mixed and status != solver.INFEASIBLE:
+        bound = solver.Objective().BestBound()
+    elif status == solver.OPTIMAL:
+        bound = objective
+    values = tuple(v.solution_value() for v in solver.variables()) if found else None
+    return Answer(
+        values=values,
+        objective=objective,
+        bound=bound,
+        optimal=status == solver.OPTIMAL,
+        infeasible=status == solver.INFEASIBLE,
+    )

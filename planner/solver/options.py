@@ -1,0 +1,251 @@
+"""What could serve each class of demand: the options that every planner chooses from.
+
+An option is a class of demand, a variant that meets its floor, and a device kind that can hold it
+and run it in time. Its ``alone`` batch is the cheapest that any plan can use: on any device the
+class waits for at least its own batch, so no batch longer than half of what the SLO leaves is ever
+in time, and sharing only shortens it.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from math import floor, fsum, inf, isfinite
+
+from planner.latency_curve import SizedBatch
+from planner.solver.capacity import SLACK, limit_ms
+from planner.solver.problem import Offer, Problem
+from planner.types import Objective
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A class of demand served by an offer."""
+
+    demand: int
+    """Index into ``Problem.demand``."""
+    offer: int
+    """Index into ``Problem.offers``."""
+    kind: int
+    """Index into ``Problem.kinds``."""
+    accuracy: float
+    memory_mib: float
+    alone: SizedBatch
+    time: float
+    """Device time that the whole class takes in ``alone`` batches, in devices."""
+    smallest_ms: float
+    """Latency of the smallest batch."""
+    bearable_ms: float
+    """The longest batch of others that it can bear, with its smallest one."""
+
+
+class Options:
+    """All options of a problem."""
+
+    __slots__ = (
+        "_batches",
+        "_left_ms",
+        "all",
+        "counts",
+        "of_class",
+        "prices",
+        "problem",
+        "rates",
+    )
+
+    problem: Problem
+    """What the options are of."""
+    all: tuple[Option, ...]
+    of_class: tuple[tuple[int, ...], ...]
+    """Per class of demand: indices into ``all``. Empty for a class that nothing can serve."""
+    counts: tuple[int, ...]
+    """Per kind: how many can be opened, pools considered one kind at a time."""
+    prices: tuple[float, ...]
+    """Per kind, in USD per hour."""
+    rates: tuple[float, ...]
+    """Per class, in queries per second."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.prices = tuple(kind.usd_per_hour for kind in problem.kinds)
+        self.rates = tuple(max(0.0, demand.qps) for demand in problem.demand)
+        self._left_ms = [
+            demand.latency_ms - problem.overhead_ms + SLACK * demand.latency_ms
+            for demand in problem.demand
+        ]
+        counts = [kind.count for kind in problem.kinds]
+        for pool in problem.pools:
+            for index, kind in enumerate(problem.kinds):
+                uses = pool.uses.get(kind.name, 0.0)
+                if uses > 0:
+                    counts[index] = min(counts[index], floor(pool.capacity / uses * (1 + SLACK)))
+        self.counts = tuple(max(0, count) for count in counts)
+        self._batches: dict[tuple[int, float, int | None], SizedBatch | None] = {}
+        self.all = tuple(self._made())
+        of_class: list[list[int]] = [[] for _ in problem.demand]
+        for index, option in enumerate(self.all):
+            of_class[option.demand].append(index)
+        self.of_class = tuple(tuple(found) for found in of_class)
+
+    def _made(self) -> Iterable[Option]:
+        problem = self.problem
+        kinds = {kind.name: index for index, kind in enumerate(problem.kinds)}
+        offered: dict[str, list[tuple[int, int, Offer]]] = defaultdict(list)
+        for index, offer in enumerate(problem.offers):
+            at = kinds.get(offer.device_kind)
+            if at is None or not self.counts[at]:
+                continue
+            if offer.memory_mib <= problem.kinds[at].memory_mib:
+                offered[offer.task].append((index, at, offer))
+        for number, demand in enumerate(problem.demand):
+            rate = self.rates[number]
+            if rate <= 0:
+                continue
+            least = -inf if demand.accuracy is None else demand.accuracy
+            limit = limit_ms(demand.latency_ms, overhead_ms=problem.overhead_ms)
+            most = problem.most[number] if problem.most else None
+            for index, at, offer in offered[demand.task]:
+                if offer.accuracy < least or not offer.answers(demand):
+                    continue
+                batch = offer.curve.cheapest(limit, most)
+                if batch is not None:
+                    yield Option(
+                        demand=number,
+                        offer=index,
+                        kind=at,
+                        accuracy=offer.accuracy,
+                        memory_mib=offer.memory_mib,
+                        alone=batch,
+                        time=rate * batch.unit_ms / 1000,
+                        smallest_ms=offer.curve.points[0][1],
+                        bearable_ms=self._left_ms[number] - offer.curve.points[0][1],
+                    )
+
+    def batch(self, index: int, limit: float) -> SizedBatch | None:
+        """The cheapest batch of an option within a latency in ms; None when none is.
+
+        ``index`` is into ``all``. What was found is kept for the next time.
+        """
+        option = self.all[index]
+        if limit >= option.alone.latency_ms:
+            return option.alone
+        problem = self.problem
+        most = problem.most[option.demand] if problem.most else None
+        key = (option.offer, limit, most)
+        if key not in self._batches:
+            self._batches[key] = problem.offers[option.offer].curve.cheapest(limit, most)
+        return self._batches[key]
+
+    def left_ms(self, demand: int) -> float:
+        """Time in ms that the SLO of a class leaves for waiting and running."""
+        return self._left_ms[demand]
+
+    @property
+    def reachable_qps(self) -> float:
+        """Rate of all classes that have options, in queries per second."""
+        return fsum(r for r, found in zip(self.rates, self.of_class, strict=True) if found)
+
+    def binds(self, kind: int) -> bool:
+        """Whether a device of this kind may be too small for all variants that could be on it."""
+        limit = self.problem.kinds[kind].memory_mib
+        if not isfinite(limit):
+            return False
+        return sum(self.memory(kind).values()) > limit
+
+    def memory(self, kind: int) -> dict[int, float]:
+        """Memory in MiB of each offer that is an option on a kind, by offer."""
+        return {o.offer: o.memory_mib for o in self.all if o.kind == kind}
+
+    def useful(self, objective: Objective) -> tuple[int, ...]:
+        """Indices, ascending, of the options of offers that no other on the same kind dominates.
+
+        One dominates if it serves every class that the other serves, at most as expensive in time
+        and in memory, and, where accuracy counts, at least as accurate. Exchanging the dominated
+        for the dominating one never breaks a constraint of the relaxation.
+        """
+        groups: dict[tuple[int, str], dict[int, dict[int, int]]] = defaultdict(dict)
+        for index, option in enumerate(self.all):
+            task = self.problem.offers[option.offer].task
+            classes = groups[option.kind, task].setdefault(option.offer, {})
+            classes[option.demand] = index
+        kept: list[int] = []
+        for offers in groups.values():
+            chosen: list[dict[int, int]] = []
+            ranked = sorted(offers.values(), key=lambda classes: self._rank(classes, objective))
+            for classes in ranked:
+                if not any(self._dominates(by, classes, objective) for by in chosen):
+                    chosen.append(classes)
+                    kept.extend(classes.values())
+        return tuple(sorted(kept))
+
+    def hull(
+        self, indices: Sequence[int], objective: Objective, *, but: Collection[int]
+    ) -> tuple[int, ...]:
+        """Per class and kind, the options that no mixture of two others replaces in time.
+
+        For cost that is the fastest alone.
+
+        Args:
+            indices: the options to choose from.
+            objective: whether accuracy counts beside time.
+            but: kinds on which all options are kept.
+
+        Returns:
+            Indices of those that are kept, ascending.
+        """
+        groups: dict[tuple[int, int], list[tuple[float, float, int]]] = defaultdict(list)
+        kept: list[int] = []
+        for index in indices:
+            option = self.all[index]
+            if option.kind in but:
+                kept.append(index)
+            else:
+                point = (option.alone.unit_ms, option.accuracy, index)
+                groups[option.demand, option.kind].append(point)
+        for points in groups.values():
+            points.sort(key=lambda point: (point[0], -point[1]))
+            if objective is Objective.COST:
+                kept.append(points[0][2])
+            else:
+                kept.extend(point[2] for point in upper_hull(points))
+        return tuple(sorted(kept))
+
+    def _rank(self, classes: dict[int, int], objective: Objective) -> tuple[float, ...]:
+        """Sorted by this, no offer is dominated by a later one, ties aside."""
+        group = [self.all[index] for index in classes.values()]
+        accuracy = -group[0].accuracy if objective is Objective.ACCURACY else 0.0
+        time = sum(option.alone.unit_ms for option in group)
+        return (accuracy, -len(group), time, group[0].memory_mib, group[0].offer)
+
+    def _dominates(self, by: dict[int, int], than: dict[int, int], objective: Objective) -> bool:
+        first = self.all[next(iter(by.values()))]
+        second = self.all[next(iter(than.values()))]
+        if first.memory_mib > second.memory_mib:
+            return False
+        if objective is Objective.ACCURACY and first.accuracy < second.accuracy:
+            return False
+        return all(
+            demand in by and self.all[by[demand]].alone.unit_ms <= self.all[index].alone.unit_ms
+            for demand, index in than.items()
+        )
+
+
+def upper_hull(points: Iterable[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
+    """The points (time, accuracy, index) that no mixture of two others replaces.
+
+    ``points`` ascend by time; so do those that are returned.
+    """
+    hull: list[tuple[float, float, int]] = []
+    for point in points:
+        if hull and point[1] <= hull[-1][1]:
+            continue
+        while len(hull) > 1 and _below(hull[-2], hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    return hull
+
+
+def _below(
+    one: tuple[float, float, int], mid: tuple[float, float, int], two: tuple[float, float, int]
+) -> bool:
+    """Whether a mixture of the outer points is at least as accurate as the middle, in its time."""
+    return (mid[1] - one[1]) * (two[0] - one[0]) <= (two[1] - one[1]) * (mid[0] - one[0])

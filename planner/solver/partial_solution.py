@@ -1,0 +1,370 @@
+"""A partial solution: devices that are opened, filled and emptied until the plan is finished.
+
+It is mutable and lives inside one call of a planner. Every step keeps every constraint, so what is
+there when the time is up is a plan.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import floor, fsum, inf
+from typing import NamedTuple
+
+from planner.latency_curve import SizedBatch
+from planner.solver.capacity import SLACK
+from planner.solver.options import Options
+from planner.solver.problem import Assignment, Solution
+from planner.types import Objective
+
+NEGLIGIBLE = 1e-12
+"""Relative: a rate or a time below this part of its whole is none."""
+ROUNDING = 4e-10
+"""Relative: what solvers and sums may miss of a demand, and use more of a device's time."""
+
+
+class Room(NamedTuple):
+    """What a device has left for an option."""
+
+    batch: SizedBatch
+    """In which the option would run there."""
+    qps: float
+    """The rate that still fits, in queries per second."""
+
+
+class Device:
+    """An opened device, or many that are alike: their kind and what runs on each."""
+
+    __slots__ = (
+        "_options",
+        "allowed_ms",
+        "count",
+        "kind",
+        "left",
+        "longest_ms",
+        "memory_mib",
+        "offers",
+        "parts",
+    )
+
+    kind: int
+    count: int
+    """How many devices this stands for. What is full is kept once; nothing is added to many."""
+    parts: dict[int, tuple[SizedBatch, float]]
+    """Per option: the batch it runs in and its rate."""
+    left: float
+    """Part of its time that may still be planned for."""
+    longest_ms: float
+    """The longest batch on it."""
+    allowed_ms: float
+    """The longest batch that every class on it can bear."""
+
+    def __init__(self, options: Options, kind: int) -> None:
+        self._options = options
+        self.kind = kind
+        self.count = 1
+        self.parts = {}
+        self.offers: set[int] = set()
+        self._measure()
+
+    def _measure(self) -> None:
+        options = self._options
+        self.left = options.problem.load * (1 + ROUNDING)
+        self.longest_ms = 0.0
+        self.allowed_ms = inf
+        self.memory_mib = options.problem.kinds[self.kind].memory_mib
+        self.offers.clear()
+        for index, (batch, qps) in self.parts.items():
+            self._account(index, batch, qps)
+
+    def _account(self, index: int, batch: SizedBatch, qps: float) -> None:
+        option = self._options.all[index]
+        self.left -= qps * batch.unit_ms / 1000
+        self.longest_ms = max(self.longest_ms, batch.latency_ms)
+        self.allowed_ms = min(
+            self.allowed_ms, self._options.left_ms(option.demand) - batch.latency_ms
+        )
+        if option.offer not in self.offers:
+            self.offers.add(option.offer)
+            self.memory_mib -= option.memory_mib
+
+    def room(self, index: int) -> Room | None:
+        """The best batch of an option beside what is there, and the rate that still fits."""
+        if self.left <= NEGLIGIBLE:
+            return None
+        options = self._options
+        option = options.all[index]
+        if option.offer not in self.offers and option.memory_mib > self.memory_mib * (1 + SLACK):
+            return None
+        if (part := self.parts.get(index)) is not None:
+            batch: SizedBatch | None = part[0]
+        else:
+            left_ms = options.left_ms(option.demand)
+            # Half of what is left if that makes it the longest; else it bears the longest's wait.
+            half = left_ms / 2
+            limit = half if half >= self.longest_ms else left_ms - self.longest_ms
+            limit = min(limit, self.allowed_ms)
+            if limit <= 0 or limit < option.smallest_ms:
+                return None
+            batch = (
+                option.alone if limit >= option.alone.latency_ms else options.batch(index, limit)
+            )
+        if batch is None:
+            return None
+        return Room(batch, self.left * 1000 / batch.unit_ms if batch.unit_ms > 0 else inf)
+
+    def put(self, index: int, batch: SizedBatch, qps: float) -> None:
+        """Add a rate; it must fit (``room``)."""
+        before = self.parts.get(index)
+        self.parts[index] = (batch, qps + (before[1] if before else 0.0))
+        self._account(index, batch, qps)
+
+    def take(self, index: int, qps: float) -> float:
+        """Remove up to ``qps`` of an option; return how much was removed."""
+        batch, there = self.parts[index]
+        if qps >= there * (1 - NEGLIGIBLE):
+            del self.parts[index]
+            taken = there
+        else:
+            self.parts[index] = (batch, there - qps)
+            taken = qps
+        self._measure()
+        return taken
+
+    def tighten(self) -> None:
+        """Choose all batches on it anew, so that they take the least time."""
+        every = self._options.all
+        if all(batch == every[index].alone for index, (batch, _) in self.parts.items()):
+            return
+        busy = fsum(qps * batch.unit_ms for batch, qps in self.parts.values())
+        found = min(self._arrangements(list(self.parts)), key=lambda one: one[0], default=None)
+        if found is not None and found[0] < busy * (1 - 1e-9):
+            self._rebatch(found[1])
+
+    def make_room(self, index: int) -> Room | None:
+        """The room of an option, smaller batches for those that are there if it needs them."""
+        room = self.room(index)
+        if room is not None or not self.parts:
+            return room
+        option = self._options.all[index]
+        if option.offer not in self.offers and option.memory_mib > self.memory_mib * (1 + SLACK):
+            return None
+        most, chosen = 0.0, None
+        for busy_ms, batches in self._arrangements([*self.parts, index]):
+            qps = (self._options.problem.load * 1000 - busy_ms) / max(batches[index].unit_ms, 1e-12)
+            if qps > most * (1 + 1e-9):
+                most, chosen = qps, batches
+        if chosen is None or most <= NEGLIGIBLE * self._options.rates[option.demand]:
+            return None
+        self._rebatch(chosen)
+        return self.room(index)
+
+    def _arrangements(self, indices: list[int]) -> Iterator[tuple[float, dict[int, SizedBatch]]]:
+        """Batches of these options for some longest batches, with the time of those here in ms/s.
+
+        The longest batches tried are those that are best for one option alone, and those that one
+        option can just bear with its smallest batch.
+        """
+        options = self._options
+        found = [options.all[index] for index in indices]
+        least_ms = max([option.smallest_ms for option in found])
+        most_ms = min([option.bearable_ms for option in found]) * (1 + 1e-9)
+        if least_ms > most_ms:
+            return  # an option's smallest batch would not fit, whatever the longest is
+        longest = {batch.latency_ms for batch, _ in self.parts.values()}
+        longest.update([option.alone.latency_ms for option in found])
+        # Rounding must not put the smallest batch just out of reach.
+        longest.update([option.bearable_ms * (1 - 1e-12) for option in found])
+        bounds = [
+            (index, option.alone, options.left_ms(option.demand))
+            for index, option in zip(indices, found, strict=True)
+        ]
+        for longest_ms in sorted(longest):
+            if not least_ms <= longest_ms <= most_ms:
+                continue
+            batches: dict[int, SizedBatch] = {}
+            for index, alone, left_ms in bounds:
+                limit_ms = min(longest_ms, left_ms - longest_ms)
+                batch = alone if limit_ms >= alone.latency_ms else options.batch(index, limit_ms)
+                if batch is None:
+                    break
+                batches[index] = batch
+            else:
+                busy = fsum(qps * batches[i].unit_ms for i, (_, qps) in self.parts.items())
+                yield busy, batches
+
+    def _rebatch(self, batches: Mapping[int, SizedBatch]) -> None:
+        self.parts = {index: (batches[index], qps) for index, (_, qps) in self.parts.items()}
+        self._measure()
+
+    def copy(self) -> "Device":
+        made = Device(self._options, self.kind)
+        made.count = self.count
+        made.parts = dict(self.parts)
+        made.offers = set(self.offers)
+        made.left = self.left
+        made.longest_ms = self.longest_ms
+        made.allowed_ms = self.allowed_ms
+        made.memory_mib = self.memory_mib
+        return made
+
+
+class PartialSolution:
+    """Devices, and what of each class is not yet served."""
+
+    __slots__ = ("devices", "missing", "opened", "options")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.devices: list[Device] = []
+        self.opened = [0] * len(options.counts)
+        """Per kind."""
+        self.missing = list(options.rates)
+        """Per class, in queries per second."""
+
+    def copy(self) -> "PartialSolution":
+        """The same with devices of its own, so that changes do not reach this one."""
+        made = PartialSolution(self.options)
+        made.devices = [device.copy() for device in self.devices]
+        made.opened = list(self.opened)
+        made.missing = list(self.missing)
+        return made
+
+    def open(self, kind: int) -> Device:
+        """Open an empty device; counts and pools must allow it (``openable``)."""
+        device = Device(self.options, kind)
+        self.devices.append(device)
+        self.opened[kind] += 1
+        return device
+
+    def close(self, device: Device) -> None:
+        """Give a device back; what it served is missing again."""
+        for index, (_, qps) in device.parts.items():
+            self.missing[self.options.all[index].demand] += qps * device.count
+        self.devices.remove(device)
+        self.opened[device.kind] -= device.count
+
+    def take_in(self, device: Device, count: int = 1) -> None:
+        """Open this many of a device that was filled outside; they must be allowed."""
+        device.count = count
+        self.devices.append(device)
+        self.opened[device.kind] += count
+        for index, (_, qps) in device.parts.items():
+            demand = self.options.all[index].demand
+            left = self.missing[demand] - qps * count
+            self.missing[demand] = left if left > ROUNDING * self.options.rates[demand] else 0.0
+
+    def openable(self, kind: int) -> int:
+        """How many more of a kind counts and pools allow."""
+        problem = self.options.problem
+        most = self.options.counts[kind] - self.opened[kind]
+        for pool in problem.pools:
+            uses = pool.uses.get(problem.kinds[kind].name, 0.0)
+            if uses <= 0:
+                continue
+            used = sum(
+                pool.uses.get(other.name, 0.0) * self.opened[n]
+                for n, other in enumerate(problem.kinds)
+            )
+            most = min(most, floor((pool.capacity - used) / uses + SLACK))
+        return max(0, most)
+
+    def serve(self, device: Device, index: int, room: Room, qps: float) -> None:
+        """Serve up to ``qps`` of a class in a room."""
+        demand = self.options.all[index].demand
+        taken = min(qps, room.qps, self.missing[demand])
+        if taken <= NEGLIGIBLE * self.options.rates[demand]:
+            return
+        device.put(index, room.batch, taken)
+        left = self.missing[demand] - taken
+        self.missing[demand] = left if left > ROUNDING * self.options.rates[demand] else 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all demand is served."""
+        return not any(self.missing)
+
+    @property
+    def served_qps(self) -> float:
+        """Of all classes together, in queries per second."""
+        return fsum(self.options.rates) - fsum(self.missing)
+
+    @property
+    def usd_per_hour(self) -> float:
+        return fsum(n * price for n, price in zip(self.opened, self.options.prices, strict=True))
+
+    @property
+    def weighed(self) -> float:
+        """Sum of rate x accuracy."""
+        return fsum(
+            qps * self.options.all[index].accuracy * device.count
+            for device in self.devices
+            for index, (_, qps) in device.parts.items()
+        )
+
+    def drop_empty(self) -> None:
+        """Close the devices that serve nothing."""
+        for device in [device for device in self.devices if not device.parts]:
+            self.close(device)
+
+
+def better(one: PartialSolution, other: PartialSolution, objective: Objective) -> bool:
+    """Whether a plan beats another: more served, then the objective, then cheaper."""
+    total = fsum(one.options.rates)
+    served = one.served_qps - other.served_qps
+    if abs(served) > 1e-9 * total:
+        return served > 0
+    if objective is Objective.ACCURACY:
+        gained = one.weighed - other.weighed
+        if abs(gained) > 1e-9 * total:
+            return gained > 0
+    return one.usd_per_hour < other.usd_per_hour * (1 - 1e-9)
+
+
+def finish(
+    partial: PartialSolution,
+    objective: Objective,
+    *,
+    bound: float,
+    timed_out: bool = False,
+    notes: Iterable[str] = (),
+) -> Solution:
+    """The finished solution: devices grouped by kind, without those that do nothing."""
+    options = partial.options
+    names = [kind.name for kind in options.problem.kinds]
+    devices = sorted(
+        (d for d in partial.devices if d.parts for _ in range(d.count)), key=lambda d: d.kind
+    )
+    parts = [_assignments(options, at, device) for at, device in enumerate(devices)]
+    assignments = tuple(part for found in parts for part in found)
+    served = fsum(part.qps for part in assignments)
+    offers = options.problem.offers
+    weighed = fsum(part.qps * offers[part.offer].accuracy for part in assignments)
+    accuracy = weighed / served if served else 0.0
+    cost = fsum(options.prices[device.kind] for device in devices)
+    objective_value = cost if objective is Objective.COST else accuracy
+    return Solution(
+        devices=tuple(names[device.kind] for device in devices),
+        assignments=assignments,
+        served_qps=served,
+        accuracy=accuracy,
+        usd_per_hour=cost,
+        feasible=partial.complete,
+        objective=objective_value,
+        # Rounding must not put the bound on the wrong side of what was reached.
+        bound=min(bound, cost) if objective is Objective.COST else max(bound, accuracy),
+        timed_out=timed_out,
+        notes=tuple(notes),
+    )
+
+
+def _assignments(options: Options, at: int, device: Device) -> Sequence[Assignment]:
+    made = [
+        Assignment(
+            device=at,
+            demand=options.all[index].demand,
+            offer=options.all[index].offer,
+            batch_size=batch.size,
+            qps=qps,
+            share=qps * batch.latency_ms / (1000 * batch.size),
+        )
+        for index, (batch, qps) in device.parts.items()
+    ]
+    return sorted(made, key=lambda part: (part.demand, part.offer))

@@ -1,0 +1,204 @@
+"""Solving a planning problem: an answer at once, then a better one, with what is proven.
+
+Best fit answers first and always. Small problems are then solved exactly over configurations, large
+ones by the aggregated relaxation and packing. The relaxation bounds what is not solved exactly.
+"""
+
+from collections.abc import Callable
+from math import fsum, inf
+
+from planner.solver.aggregate import ENOUGH, NEAR, NODES, aggregated
+from planner.solver.bound import Relaxation
+from planner.solver.configurations import configurations
+from planner.solver.exact import exact as exactly
+from planner.solver.greedy import greedy, plan
+from planner.solver.options import Options
+from planner.solver.partial_solution import PartialSolution, better, finish
+from planner.solver.problem import Clock, Planner, Problem, Solution
+from planner.types import Objective
+
+SMALL = 2_500
+"""Options summed over configurations up to which a problem is solved exactly."""
+FEW = 240
+"""Options of the relaxation, up to which configurations are listed at all."""
+TINY = 600
+"""The same, up to which the search goes on to its end."""
+NODES_TINY = 20_000
+NODES_SMALL = 50
+LAST_S = 0.05
+"""What a bound may still take when time is up."""
+
+
+def solve(
+    problem: Problem,
+    objective: Objective,
+    *,
+    clock: Clock,
+    time_limit_s: float,
+    exact: bool = True,
+) -> Solution:
+    """The best plan found within the limit, with its bound; it always answers.
+
+    The same problem gives the same solution unless ``timed_out``.
+
+    Args:
+        problem: what is offered and asked for.
+        objective: cost or accuracy, once as much as possible is served.
+        clock: seconds on a monotonic clock.
+        time_limit_s: when the limit cuts in, the solution says ``timed_out``.
+        exact: without it the search ends once the relaxation is packed, for a control loop, which
+            plans again soon.
+    """
+    until = clock() + time_limit_s
+    search = _Search(problem, objective, lambda: until - clock())
+    search.fit()
+    if not search.out_of_time:
+        search.pack()
+    if exact and not search.out_of_time and not search.near:
+        search.prove()
+    return search.solution()
+
+
+class _Search:
+    """The best plan and the best bounds so far."""
+
+    __slots__ = (
+        "_bound",
+        "_bounded",
+        "best",
+        "left",
+        "notes",
+        "objective",
+        "options",
+        "relaxation",
+    )
+
+    def __init__(self, problem: Problem, objective: Objective, left: Callable[[], float]) -> None:
+        self.left = left
+        self.objective = objective
+        self.options = Options(problem)
+        self.notes: list[str] = []
+        self.best = PartialSolution(self.options)
+        self.relaxation = Relaxation(self.options, objective)
+        self._bound = self._nothing
+        """Least USD per hour, or the largest sum of rate x accuracy."""
+        self._bounded = inf
+        """What plans serve at least that the bound is about, in queries per second."""
+
+    @property
+    def _nothing(self) -> float:
+        """The bound that says nothing."""
+        return 0.0 if self.objective is Objective.COST else inf
+
+    @property
+    def out_of_time(self) -> bool:
+        return self.left() <= 0
+
+    def offer(self, partial: PartialSolution | None, note: str) -> None:
+        """Keep a plan if it is the best so far."""
+        if partial is not None and better(partial, self.best, self.objective):
+            self.best = partial
+            self.notes.append(note)
+
+    def learn(self, bound: float, served_qps: float) -> None:
+        """Keep a bound if it is about plans like the best one, and the tightest so far."""
+        if self._bounded > served_qps or bound == self._nothing:
+            self._bound, self._bounded = bound, served_qps
+        elif self.objective is Objective.COST:
+            self._bound = max(self._bound, bound)
+        else:
+            self._bound = min(self._bound, bound)
+
+    def fit(self) -> None:
+        """Find a first plan by best fit."""
+        found = plan(self.options, self.objective, lambda: self.out_of_time, quick=True)
+        self.offer(found, "best fit")
+
+    def pack(self) -> None:
+        """Solve the relaxation and pack it onto devices."""
+        packed = aggregated(
+            self.options, self.relaxation, self.best, self.objective, left=self.left
+        )
+        self.offer(packed.partial, "packed from the relaxation")
+        self.learn(packed.bound, packed.served_qps)
+
+    @property
+    def near(self) -> bool:
+        """Whether what could still be gained is not worth looking for."""
+        if len(self.relaxation.columns) <= FEW:
+            return False
+        return self.gap <= NEAR
+
+    @property
+    def gap(self) -> float:
+        """Relative gap between the best plan and its bound."""
+        bound = self.bound()
+        cost = self.objective is Objective.COST
+        reached = self.best.usd_per_hour if cost else self.best.weighed
+        bound = bound if cost else bound * self.best.served_qps
+        return abs(reached - bound) / max(reached, 1e-9)
+
+    def prove(self) -> None:
+        """Search all configurations if they can be listed; otherwise improve by best fit."""
+        few = len(self.relaxation.columns) <= FEW
+        listed = configurations(self.options, self.objective, most=SMALL) if few else None
+        size = sum(len(found.batches) for found in listed or ())
+        if listed is not None and (size <= TINY or self.gap > NEAR):
+            nodes = NODES_TINY if size <= TINY else NODES_SMALL
+            found = exactly(self.options, listed, self.objective, left=self.left, nodes=nodes)
+            self.offer(found.partial, "exact over configurations")
+            self.learn(found.bound, found.served_qps)
+            if found.proven or self.out_of_time:
+                return
+        if self.gap > ENOUGH:
+            found_by_hand = plan(self.options, self.objective, lambda: self.out_of_time)
+            self.offer(found_by_hand, "best fit, improved")
+
+    def bound(self) -> float:
+        """What no plan that serves as much as the best one can beat: USD per hour, or accuracy."""
+        served = self.best.served_qps
+        if served <= 0:
+            return 0.0
+        if self._bounded > served * (1 + 1e-9) or self._bound == self._nothing:
+            self._bound = self._relaxed(served)
+        return self._bound if self.objective is Objective.COST else self._bound / served
+
+    def _relaxed(self, served_qps: float) -> float:
+        def left() -> float:
+            return max(self.left(), LAST_S)
+
+        if self.objective is Objective.COST:
+            cheapest = self.relaxation.least_cost(
+                served_qps, time_limit_s=left, gap=NEAR, nodes=NODES
+            )
+            return cheapest.bound if 0 < cheapest.bound < inf else 0.0
+        answer = self.relaxation.most_accurate(served_qps, time_limit_s=left)
+        if answer.optimal:
+            return answer.bound * fsum(self.options.rates)
+        best = [
+            max((self.options.all[i].accuracy for i in found), default=0.0)
+            for found in self.options.of_class
+        ]
+        return fsum(rate * a for rate, a in zip(self.options.rates, best, strict=True))
+
+    def solution(self) -> Solution:
+        late = self.out_of_time
+        return finish(
+            self.best, self.objective, bound=self.bound(), timed_out=late, notes=self.notes
+        )
+
+
+def within(limit_s: float, clock: Clock) -> Planner:
+    """A planner for one turn of a control loop: its searches take no longer than this together.
+
+    When time is up, and with no time at all, best fit answers alone.
+    """
+    until = clock() + limit_s
+
+    def planner(problem: Problem, objective: Objective) -> Solution:
+        left_s = until - clock()
+        if left_s <= 0:
+            return greedy(problem, objective)
+        return solve(problem, objective, clock=clock, time_limit_s=left_s, exact=False)
+
+    return planner
