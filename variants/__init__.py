@@ -1,1 +1,12 @@
-"""The nouns of the system and where they are kept: types, errors, catalog, artifacts, builders."""
+"""What is served, where it is kept and how it is made: values, catalog, artifacts, builders.
+
+In: model files that users hand in. Out: tasks, model versions, variants and profiles as values
+(``types``), stored in a catalog and an artifact store, and variants' artifacts written by builders.
+
+Read first ``types`` and ``errors``, which every other package uses; then ``catalog`` and
+``artifacts`` (where things are kept), ``checks`` (what a model file must not contain), ``builders``
+(how one model becomes several variants) and ``zoo`` (example models). ``registry`` and
+``entry_points`` are the one shape of all registries of the project.
+
+Imports no other package of the project.
+"""

@@ -16,7 +16,10 @@
     |-- SloInfeasible           no variant can meet it, on any worker, ever
     |-- RateLimited
     |-- Overloaded              feasible, but not now
+    |-- NoWorkers               no worker is there that could answer
     |-- Cold                    feasible, once it is loaded
+    |-- VariantNotLoadable      a variant that would answer cannot be brought into memory
+    |   `-- ArtifactDamaged     its artifact is missing or holds other bytes than were registered
     |-- ReplicaLost
     |-- StateUnavailable        database or live state is gone
     |-- DeadlineExceeded
@@ -64,7 +67,7 @@ class InvalidInput(ModellessError):
 class InvalidArtifact(InvalidInput):
     """A model file, a model directory or evaluation data that cannot be accepted.
 
-    Names of files and what lies in them are a stranger's: the sentence is made one printable line
+    Names and contents of files come from outside: the sentence is made one printable line
     of a length that can be read.
     """
 
@@ -141,8 +144,23 @@ class Overloaded(ModellessError):
     retryable = True
 
 
+class NoWorkers(ModellessError):
+    """No worker is there that could answer: none is wanted, or none has started.
+
+    ``retry_after_s`` is when the first one is expected; None where it is not known, as with a fleet
+    that was scaled to zero.
+    """
+
+    code = "NO_WORKERS"
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class Cold(ModellessError):
-    """Feasible once loaded; the load was started."""
+    """Feasible once loaded; the message says whether the load has begun, or why not."""
 
     code = "COLD"
     retryable = True
@@ -151,6 +169,21 @@ class Cold(ModellessError):
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class VariantNotLoadable(ModellessError):
+    """A variant that would answer cannot be loaded: waiting does not help, its operator does."""
+
+    code = "ARTIFACT_INVALID"
+
+    def __init__(self, message: str, *, reasons: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.reasons = dict(reasons or {})
+        """Why each variant of the task cannot answer the refused query, by its name."""
+
+
+class ArtifactDamaged(VariantNotLoadable):
+    """A stored artifact is missing or is not, byte for byte, what was registered."""
 
 
 class ReplicaLost(ModellessError):

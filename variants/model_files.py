@@ -23,11 +23,11 @@ from variants.types import NAME, ModelName
 
 MAX_VERSIONS = 64
 SUFFIXES = (".onnx", ".pt2")
-"""Of a version's file."""
+"""Ends of the names of files that can be a version."""
 
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)*")
-"""Names that somebody may take for a version: 01, 1.0 and -1 too, which are none."""
+"""Names that look like a version, 01, 1.0 and -1 included, which are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

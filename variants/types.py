@@ -13,6 +13,8 @@ from typing import Any, NewType
 TaskName = NewType("TaskName", str)
 ModelName = NewType("ModelName", str)
 VariantName = NewType("VariantName", str)
+VariantKey = tuple[TaskName, VariantName]
+"""A variant by its task and its name, which is unique in the task."""
 WorkerId = NewType("WorkerId", str)
 DeviceKindName = NewType("DeviceKindName", str)
 Digest = NewType("Digest", str)
@@ -34,7 +36,7 @@ class Prefer(StrEnum):
 
 
 class Stage(StrEnum):
-    """Where a model version stands. Only canary and live versions answer queries."""
+    """The stage of a model version. Only canary and live versions answer queries."""
 
     CANDIDATE = "candidate"
     CANARY = "canary"
@@ -59,12 +61,24 @@ class ProfileSource(StrEnum):
 
 
 class ReplicaState(StrEnum):
-    """Where a variant stands on a worker."""
+    """The state of a variant on a worker."""
 
     LOADING = "loading"
     READY = "ready"
     UNLOADING = "unloading"
     QUARANTINED = "quarantined"
+    FAILED = "failed"
+    """Its last load failed; it is tried again later."""
+    DAMAGED = "damaged"
+    """Its artifact is missing or not what was registered; it is tried again when that changes."""
+
+    @property
+    def kept_out(self) -> bool:
+        """Whether it is not loaded there and would not load now."""
+        return self in _KEPT_OUT
+
+
+_KEPT_OUT = frozenset({ReplicaState.QUARANTINED, ReplicaState.FAILED, ReplicaState.DAMAGED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +106,7 @@ class Slo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What is asked: a name, a signature, a metric and default needs."""
+    """What can be asked for: a name, a signature, a metric and default needs."""
 
     name: TaskName
     inputs: tuple[TensorSpec, ...]
@@ -148,7 +162,7 @@ class Variant:
     agreement: float | None = None
     """Share of the held-out rows that it answers as the model itself does in fp32, in [0, 1]."""
     note: str = ""
-    """What its builder has to say: which nodes kept their precision, how much was pruned."""
+    """A clause from its builder: which nodes kept their precision, how much was pruned."""
 
     @property
     def key(self) -> tuple[TaskName, VariantName]:
@@ -187,7 +201,7 @@ class Profile:
     points: tuple[LatencyPoint, ...]
     """Ascending by batch size; a batch above the last is forbidden."""
     memory_mib: float
-    """What it takes of the device: of a GPU's memory, or of a CPU worker's."""
+    """Memory that it takes of the device: the GPU's, or the CPU worker's."""
     load_s: float
     """Warm: its files are in the system's cache and its back end is imported."""
     source: ProfileSource = ProfileSource.MEASURED
@@ -199,14 +213,14 @@ class Profile:
     cold_load_s: float | None = None
     """The first load in a new process, the import of its back end included."""
     host_memory_mib: float | None = None
-    """What a variant on a GPU takes of the host's memory."""
+    """Memory that a variant on a GPU takes of the host."""
     energy_j: float | None = None
     """Joules per row at the batch size of the highest throughput, where they can be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilingRequest:
-    """A profile that somebody wants measured again; gone once it was."""
+    """A request to measure a profile again; it is removed once that was done."""
 
     task: TaskName
     variant: VariantName
@@ -224,7 +238,7 @@ class DeviceKind:
     name: DeviceKindName
     cores: int
     memory_mib: float
-    """What variants may take together on one worker of this kind."""
+    """Memory that variants may take together on one worker of this kind."""
     usd_per_hour: float
     gpu: str | None = None
 
@@ -274,8 +288,10 @@ class Route:
     variant: VariantName
     worker: WorkerId
     batch_size: int
-    """That the replica is expected to run at."""
+    """The batch size that the replica is expected to run at."""
     qps: float
+    pinned: bool = False
+    """For queries that are pinned to the variant; others do not follow it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +325,7 @@ class Event:
 
     at: str
     kind: str
-    """``registered``, ``loaded``, ``unloaded``, ``worker_lost``, ``quarantined``, ..."""
+    """``loaded``, ``worker_lost``, ``gateway_started``, ...; docs/reference.md has all of them."""
     subject: str
     message: str
     seq: int = 0

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from variants.builders import Rows
+from variants.builders.protocol import Rows
 from variants.errors import VariantNotBuilt
 
 Tensors = dict[str, NDArray[Any]]
+"""Tensor name to its values for a batch, ``(rows, *shape)`` where the first axis counts rows."""
 
 BATCH_BYTES = 128 * 2**20
 """What all shown tensors of one batch may take together, unless a single row takes more."""
@@ -70,7 +71,7 @@ def observe(model: Any, tensors: Sequence[str], rows: Rows) -> Iterator[Tensors]
 
 
 def first_outputs(model: Any, rows: Rows) -> NDArray[Any]:
-    """The first output of a ``ModelProto`` for all rows.
+    """The first output of a ``ModelProto`` for all rows: ``(rows, *shape)``.
 
     Raises:
         VariantNotBuilt: the model does not run.
@@ -85,7 +86,7 @@ def first_outputs(model: Any, rows: Rows) -> NDArray[Any]:
 
 
 def run(session: Any, outputs: Sequence[str], feed: Rows) -> list[Any]:
-    """One batch.
+    """The named outputs of one batch, each ``(rows, *shape)``.
 
     Raises:
         VariantNotBuilt: the model does not run.
@@ -97,12 +98,12 @@ def run(session: Any, outputs: Sequence[str], feed: Rows) -> list[Any]:
 
 
 def row_count(rows: Rows) -> int:
-    """Rows that every input has."""
+    """Number of rows that every input has; 0 without inputs."""
     return min((len(array) for array in rows.values()), default=0)
 
 
 def spread(rows: Rows, most: int) -> tuple[Tensors, NDArray[np.intp]]:
-    """At most so many rows, evenly spread over all of them, and their indices."""
+    """At most so many rows, evenly spread over all of them, and their indices ``(rows,)``."""
     count = row_count(rows)
     chosen = np.unique(np.linspace(0, max(0, count - 1), min(count, most)).astype(np.intp))
     return {name: array[chosen] for name, array in rows.items()}, chosen

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from variants.builders import Rows
 from variants.builders.activations import Tensors, observe, row_count, spread
+from variants.builders.protocol import Rows
 from variants.errors import VariantNotBuilt
 
 Range = tuple[float, float]
@@ -21,9 +21,9 @@ Range = tuple[float, float]
 Counts = NDArray[np.int64]
 
 ROWS = 128
-"""At most so many are run, evenly spread over what is given: ranges hardly grow after that."""
+"""Most rows that are run, evenly spread over those given: ranges hardly grow after that."""
 VALUES = 2**27
-"""At most so many values are sorted into histograms, unless ``FEWEST_ROWS`` have more."""
+"""Most values that are sorted into histograms, unless ``FEWEST_ROWS`` have more."""
 FEWEST_ROWS = 16
 BINS = 4096
 LEVELS = 256

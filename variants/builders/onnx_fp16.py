@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from variants.builders import Built, Material, Needs, Rows
 from variants.builders.activations import first_outputs, row_count, spread
 from variants.builders.calibration import extremes
 from variants.builders.float16 import halved, out_of_range
 from variants.builders.prepared import float_tensors, prepared
+from variants.builders.protocol import Built, Material, Needs, Rows
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
 

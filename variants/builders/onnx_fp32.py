@@ -4,8 +4,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from variants.builders import Built, Material, Needs
 from variants.builders.activations import first_line
+from variants.builders.protocol import Built, Material, Needs
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
 

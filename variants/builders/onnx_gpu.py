@@ -7,12 +7,11 @@ for TensorRT takes the file's word. Building one needs no GPU; running it does.
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from variants.builders import Built, Material, Needs
-from variants.builders.gpu import (
-    missing_gpu,
+from variants.builders.gpu_requirements import (
     missing_onnxruntime_gpu,
     missing_tensorrt_of_onnxruntime,
 )
+from variants.builders.protocol import Built, Material, Needs
 from variants.types import Precision
 
 
@@ -27,7 +26,7 @@ class GpuOnnx:
         self,
         runtime: str,
         precision: Precision,
-        lacks: Callable[[], str | None],
+        lacks: Callable[[], str | None] = lambda: None,
         options: Mapping[str, str] | None = None,
     ) -> None:
         self.runtime = runtime
@@ -36,7 +35,7 @@ class GpuOnnx:
         self._lacks = lacks
 
     def missing(self) -> str | None:
-        return missing_gpu() or self._lacks()
+        return self._lacks()
 
     def build(self, material: Material, target: Path) -> Built:
         return _WRITERS[self.precision](material, target)
@@ -76,8 +75,8 @@ def _fp16(material: Material, target: Path) -> Built:
 def _int8(material: Material, target: Path) -> Built:
     """Symmetric, without integer biases: TensorRT has neither zero points nor those."""
     from variants.builders.calibration import Calibration
-    from variants.builders.onnx_int8 import build_qdq
-    from variants.builders.quantisation import TENSORRT
+    from variants.builders.quantisation.onnx_int8 import build_qdq
+    from variants.builders.quantisation.qdq import TENSORRT
 
     return build_qdq(material, target, how=Calibration.MIN_MAX, form=TENSORRT)
 

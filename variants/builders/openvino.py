@@ -1,15 +1,14 @@
 """Variants for OpenVINO: the same ONNX files as ONNX Runtime's, in the precision it is told."""
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
-from variants.builders import Built, Material, Needs
 from variants.builders.calibration import Calibration
 from variants.builders.onnx_fp32 import OnnxFp32
-from variants.builders.onnx_int8 import build_qdq
 from variants.builders.processor import missing_arithmetic
-from variants.builders.quantisation import CPU
+from variants.builders.protocol import Built, Material, Needs
+from variants.builders.quantisation.onnx_int8 import build_qdq
+from variants.builders.quantisation.qdq import CPU
 from variants.types import Precision
 
 
@@ -31,8 +30,6 @@ class OpenVino:
         self.options: Mapping[str, str] = {"precision": precision.value} if sixteen_bits else {}
 
     def missing(self) -> str | None:
-        if find_spec("openvino") is None:
-            return "openvino is not installed; pip install 'modelless[openvino]'"
         return missing_arithmetic(self.precision)
 
     def build(self, material: Material, target: Path) -> Built:

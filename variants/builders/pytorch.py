@@ -2,12 +2,11 @@
 
 import shutil
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
-from variants.builders import Built, Material, Needs
-from variants.builders.gpu import missing_gpu
 from variants.builders.processor import missing_arithmetic
+from variants.builders.protocol import Built, Material, Needs
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
 
@@ -36,16 +35,11 @@ class Torch:
         self.options: Mapping[str, str] = options
 
     def missing(self) -> str | None:
-        try:
-            installed = version("torch")
-        except PackageNotFoundError:
-            return "torch is not installed; pip install 'modelless[torch]'"
         if "compiled" in self.options and shutil.which(COMPILER) is None:
             return f"compiling needs a C++ compiler, and there is no {COMPILER} here"
         if not self.gpu:
             return missing_arithmetic(self.precision)
-        if why := missing_gpu():
-            return why
+        installed = version("torch")
         return f"torch {installed} is built for CPUs only" if installed.endswith("+cpu") else None
 
     def build(self, material: Material, target: Path) -> Built:

@@ -1,7 +1,15 @@
-"""Smaller models of larger ones, on the ONNX graph itself.
+"""Compression: smaller models made of larger ones, on the ONNX graph itself.
 
-``graph`` reads, runs and counts; ``trainable`` turns a graph into a torch module and back, and
-``training`` tunes it; ``tracing`` finds which channels have to leave together, ``importance`` which
-matter least, and ``surgery`` takes them out; ``factors`` splits a linear layer in two. The builders
-beside this folder put them together.
+In: a model as ONNX, rows that it was trained on, and for distillation a larger model. Out: a
+smaller ONNX model of the same signature, tuned where there are training rows.
+
+The builders are ``lowrank``, ``pruning`` and ``distillation``. They share ``graph`` (reads, runs
+and counts a graph) and ``scores`` (what a classifier answers). Low rank: ``factors`` splits a
+linear layer in two. Pruning: ``channel_dependencies`` and ``channels`` find which channels have to
+leave together, ``importance`` which matter least, ``surgery`` takes them out. Tuning: ``trainable``
+turns a graph into a torch module and back, with ``operators`` and ``layers``; ``training`` tunes
+it.
+
+Imports ``variants.builders``, ``types`` and ``errors``; torch only where a module's first line says
+so.
 """

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from variants.builders import Rows
 from variants.builders.activations import observe, row_count
 from variants.builders.compression.graph import (
     attribute,
@@ -30,6 +29,7 @@ from variants.builders.compression.graph import (
     replace_nodes,
     shapes,
 )
+from variants.builders.protocol import Rows
 
 Matrix = NDArray[np.float64]
 
@@ -130,6 +130,7 @@ def split(model: Any, ranks: Mapping[str, int], found: Sequence[Layer]) -> Any:
 
 
 def _splits(node: Any, values: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether a node is a linear layer that can be split; ``values`` are the constants by name."""
     if node.op_type not in ("Conv", "Gemm", "MatMul"):
         return False
     weight = values.get(node.input[1])
@@ -164,7 +165,8 @@ def _matrix(node: Any, weight: NDArray[Any]) -> Any:
 
 
 def _principal(moment: Matrix, weight: Any) -> tuple[Matrix, Matrix]:
-    """Shares and directions of a moment, which lies in the span of the weight's rows."""
+    """Shares ``(k,)``, the largest first, and directions ``(n, k)`` of a moment ``(n, n)``, which
+    lies in the span of the rows of ``weight`` ``(m, n)``."""
     fan_in, fan_out = weight.shape
     if fan_in < fan_out:  # so few directions that a smaller matrix has them all
         span, _ = np.linalg.qr(weight.T.astype(np.float64))
@@ -177,11 +179,12 @@ def _principal(moment: Matrix, weight: Any) -> tuple[Matrix, Matrix]:
 
 
 def _scaled(moment: Matrix) -> Matrix:
+    """The moment ``(n, n)`` with a trace of 1."""
     return moment / max(float(np.trace(moment)), 1e-300)
 
 
 def _moments(model: Any, nodes: Sequence[Any], rows: Rows) -> dict[str, tuple[Matrix, Matrix]]:
-    """Mean and second moment of the outputs at all positions, over all rows."""
+    """By output: its mean ``(n,)`` and second moment ``(n, n)`` over all positions and rows."""
     if not row_count(rows) or not nodes:
         return {}
     sums: dict[str, tuple[Matrix, Matrix, int]] = {}

@@ -134,7 +134,7 @@ def parameters(model: Any) -> int:
 
 
 def blank(model: Any, rows: int) -> dict[str, NDArray[Any]]:
-    """Rows of zeros of the model's signature."""
+    """Input name to zeros ``(rows, *shape)`` of the model's signature."""
     from onnx import helper
 
     made = {}
@@ -184,7 +184,7 @@ def shapes(model: Any) -> Shapes:
 
 
 def multiply_adds(model: Any, known: Shapes | None = None) -> dict[str, int]:
-    """Of one row, in each layer that has any, by the name of the layer's first output."""
+    """Multiply-adds for one row in each layer that has any, by the layer's first output."""
     one = (known or shapes(model)).one
     found = {}
     for node in model.graph.node:
@@ -220,7 +220,7 @@ def fresh(name: str, taken: Iterable[str]) -> str:
 
 
 def names(model: Any) -> set[str]:
-    """Of all tensors and nodes."""
+    """Names of all tensors and nodes."""
     graph = model.graph
     found = {value.name for value in (*graph.input, *graph.output, *graph.initializer, *graph.node)}
     return found.union(*(node.output for node in graph.node), *(node.input for node in graph.node))

@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from variants.builders import Rows
 from variants.builders.activations import spread
 from variants.builders.compression.channels import Channels, Layer, Mask, Units
 from variants.builders.compression.scores import Targets
 from variants.builders.compression.trainable import TrainableGraph
 from variants.builders.compression.training import Scores, Tuning, repeatable
+from variants.builders.protocol import Rows
 
 ROWS = 512
-"""At most so many tell what matters, evenly spread."""
+"""Most rows that importance is computed from, evenly spread over those given."""
 
 Importance = NDArray[np.float64]
 

@@ -17,7 +17,8 @@ Operator = Callable[["Call", Sequence[Tensor]], Tensor | tuple[Tensor, ...]]
 
 
 class Unsupported(Exception):
-    """What of an operator has no counterpart here; the text follows the operator's name."""
+    """Raised for what an operator has no counterpart of here; its text follows the operator's
+    name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,8 @@ class Call:
         return value.decode() if isinstance(value, bytes) else str(value)
 
     def ints(self, name: str, inputs: Sequence[Tensor], place: int) -> list[int] | None:
-        """From the attribute, or from the input at ``place``; None where neither is given."""
+        """Integers from the attribute, or from the input at ``place``; None where neither is
+        given."""
         if name in self.attributes:
             return [int(value) for value in self.attributes[name]]
         found = optional(inputs, place)

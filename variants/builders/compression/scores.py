@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from variants.builders import Rows
 from variants.builders.activations import observe, row_count, spread
 from variants.builders.compression.graph import (
     attribute,
@@ -19,6 +18,7 @@ from variants.builders.compression.graph import (
     producers,
     shapes,
 )
+from variants.builders.protocol import Rows
 from variants.errors import VariantNotBuilt
 
 Arrays = NDArray[Any]
@@ -28,17 +28,18 @@ RATE = 20e9
 the model and the limit alone, so that the same build gives the same bytes; the clock ends only what
 runs slower than this."""
 TAUGHT_SHARE = 0.25
-"""Of the time for training: for asking a teacher about the rows."""
+"""Share of the time for training that a teacher may take to answer the rows."""
 TRIAL_ROWS = 512
 TRIAL_WORK = 1e11
-"""At most so many rows are tried on, and multiply-adds done, but 32 rows in any case."""
+"""A trial has at most ``TRIAL_ROWS`` rows and takes at most ``TRIAL_WORK`` multiply-adds, but it
+has 32 rows in any case."""
 TINY = 1e-37
 """The smallest probability whose logarithm is taken: a float32 holds nothing normal below."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """What rows should be answered with."""
+    """The answers that rows should be given."""
 
     labels: Arrays
     """``(rows,)`` int64 indices of classes."""
@@ -46,10 +47,10 @@ class Targets:
     """``(rows, classes)`` float32 logits of a teacher."""
 
 
-def lessons(
+def training_targets(
     teacher: Any, rows: Rows, labels: Arrays | None, *, limit_s: float
 ) -> tuple[Rows, Targets]:
-    """Rows, and what the teacher says of them; its answers stand for labels that are not known.
+    """Rows, and the teacher's answers to them, which also stand for labels that are not known.
 
     All rows, or as many evenly spread ones as the teacher can be asked about in its share of the
     time for training.
@@ -73,6 +74,7 @@ class Trial:
 
     rows: Rows
     truth: Arrays
+    """``(rows,)`` classes that count as right."""
 
     def right(self, model: Any) -> float:
         """Share of the rows that a model answers rightly."""
@@ -80,7 +82,8 @@ class Trial:
 
 
 def trial(model: Any, rows: Rows, labels: Arrays | None) -> Trial | None:
-    """Evenly spread rows, none if there are none; where labels are not known, the model is right.
+    """Evenly spread rows to count right answers on, None if there are no rows. Where labels
+    ``(rows,)`` are not given, the model's own answers count as right.
 
     Raises:
         VariantNotBuilt: the model cannot be run, or has no scores.
@@ -117,12 +120,12 @@ def logits_of(model: Any, rows: Rows) -> Any:
 
 
 def answers(model: Any, rows: Rows) -> Any:
-    """``(rows,)`` classes that the model gives."""
+    """``(rows,)`` classes with the highest scores."""
     return _whole(model, scores_output(model)[0], rows).argmax(1)
 
 
 def _whole(model: Any, name: str, rows: Rows) -> Any:
-    """One tensor for all rows."""
+    """One tensor for all rows: ``(rows, *shape)``."""
     return np.concatenate([found[name] for found in observe(model, [name], rows)])
 
 

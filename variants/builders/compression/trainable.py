@@ -27,7 +27,7 @@ _WEIGHTS = {
     "PRelu": (1,),
     "RMSNormalization": (1,),
 }
-"""Where an operator's inputs are weights."""
+"""The places of an operator's inputs that are weights."""
 _SHIFTS = frozenset({"Add", "Concat", "Div", "Mul", "Sub"})
 """Their constants are weights behind the first layer (a bias, a learned scale, a class token);
 before it they prepare the input and stay."""
@@ -78,7 +78,7 @@ class TrainableGraph(nn.Module):  # type: ignore[misc]
     def forward(
         self, rows: Mapping[str, Tensor], wanted: Sequence[str] | None = None
     ) -> dict[str, Tensor]:
-        """The tensors named by ``wanted``, or the graph's outputs, for a batch of rows.
+        """The tensors named by ``wanted``, or the graph's outputs, for a batch ``(rows, *shape)``.
 
         Raises:
             VariantNotBuilt: an operator is used in a form that has no counterpart in torch.

@@ -11,22 +11,22 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from variants.builders import Rows
 from variants.builders.activations import first_line, row_count
 from variants.builders.compression.graph import multiply_adds, shapes
 from variants.builders.compression.scores import RATE, TINY, Targets, place_of_logits
 from variants.builders.compression.trainable import TrainableGraph
+from variants.builders.protocol import Rows
 from variants.errors import VariantNotBuilt
 
 Arrays = NDArray[Any]
 Tensor = Any
 
 LIMIT_S = 120.0
-"""Of training for one variant."""
+"""Longest time in seconds that training takes for one variant."""
 WARM_UP = 0.1
-"""Share of the time in which nobody is late."""
+"""Share of the time limit in which the clock does not shorten the training."""
 MEMORY_BYTES = 512 * 2**20
-"""For the values between layers of one batch."""
+"""Most memory for the values between the layers of one batch."""
 BATCH_ROWS = 64
 ALONE_WORK = 1e9
 """Multiply-adds of a batch, forwards and backwards, below which one thread does them."""
@@ -50,7 +50,7 @@ class Tuning:
     weight_decay: float = 1e-4
     temperature: float = 3.0
     taught_share: float = 0.5
-    """Of the loss, where there is a teacher."""
+    """Share of the loss that comes from the teacher's answers, where there is a teacher."""
     limit_s: float = LIMIT_S
     seed: int = 0
     clock: Callable[[], float] = time.monotonic
@@ -106,7 +106,7 @@ class Tuning:
         return step / steps if late < WARM_UP else max(step / steps, late)
 
     def threads(self, graph: TrainableGraph, batch: int) -> int | None:
-        """That compute a batch; None is as many as torch likes.
+        """How many threads compute a batch; None leaves it to torch.
 
         Several threads wait for each other at every operator, and where other processes compute,
         each time until all have had their turn: small batches are done sooner by one.
@@ -115,7 +115,8 @@ class Tuning:
         return 1 if work < ALONE_WORK else None
 
     def loss(self, logits: Tensor, targets: Targets, chosen: Arrays) -> Tensor:
-        """Of one batch; ``chosen`` are the places of its rows."""
+        """The loss of one batch of logits ``(batch, classes)``; ``chosen`` ``(batch,)`` are the
+        places of its rows among the targets."""
         labels = torch.as_tensor(targets.labels[chosen])
         right = functional.cross_entropy(logits, labels)
         if targets.taught is None:

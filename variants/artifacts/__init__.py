@@ -1,0 +1,10 @@
+"""The artifact store: files named by the SHA-256 of their bytes.
+
+In: files of models and variants. Out: read-only files at a path that follows from their digest, or
+an error that says that one is missing or damaged.
+
+Read ``protocol`` first (what callers may rely on), then ``store`` (the file system), then
+``integrity`` (when a file has to be read again to be trusted).
+
+Imports ``variants.types`` and ``variants.errors``.
+"""

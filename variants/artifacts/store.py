@@ -1,0 +1,298 @@
+"""The artifact store on a file system: one read-only file per digest, written atomically.
+
+::
+
+    root/ab/cd/abcd...      the artifacts, mode 0444
+    root/incoming/          files that are being written, each locked by its writer
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from variants.artifacts import integrity
+from variants.errors import (
+    InvalidArtifact,
+    InvalidInput,
+    NotFound,
+    StateUnavailable,
+    VariantNotLoadable,
+)
+from variants.types import Digest
+
+CHUNK_BYTES = 1 << 20
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_INCOMING = "incoming"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class FileArtifactStore:
+    """An ``ArtifactStore`` in a folder. Any number of processes may share it.
+
+    The folder is made when it is missing. What writers that died left behind is removed here.
+
+    Raises:
+        StateUnavailable: the folder cannot be made or written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(os.path.abspath(root.expanduser()))
+        with self._failures_explained():
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.root = self.root.resolve()
+            with self._folder(_INCOMING, create=True) as incoming:
+                _sweep(incoming)
+
+    def put(self, source: Path) -> Digest:
+        """Copy a file in and return its digest; storing the same bytes again is no error.
+
+        The file is read once, in pieces, so its size does not matter.
+
+        Raises:
+            InvalidArtifact: ``source`` is missing, unreadable, or not a plain file (a link to one
+                is not).
+            StateUnavailable: the store cannot be written. Nothing was stored.
+        """
+        with _open_source(source) as file:
+            return self.put_pieces(_chunks(file, source))
+
+    def put_pieces(self, pieces: Iterable[bytes | bytearray | memoryview]) -> Digest:
+        """Store bytes that come one piece after another and return their digest; storing the same
+        bytes again is no error.
+
+        An error that ``pieces`` raises passes through, and nothing is stored then.
+
+        Raises:
+            StateUnavailable: the store cannot be written, or ``pieces`` raised an ``OSError``.
+                Nothing was stored.
+        """
+        sha256 = hashlib.sha256()
+        with self._failures_explained(), self._folder(_INCOMING, create=True) as incoming:
+            name, file = _create(incoming)
+            try:
+                for piece in pieces:
+                    sha256.update(piece)
+                    _write(file, piece)
+                os.fchmod(file, 0o444)
+                os.fsync(file)
+                digest = Digest(sha256.hexdigest())
+                self._publish(incoming, name, os.fstat(file).st_size, digest)
+            finally:
+                # Gone already when it was published; otherwise nothing of it may stay.
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=incoming)
+                os.close(file)
+        return digest
+
+    def path(self, digest: Digest) -> Path:
+        """A readable local path of the artifact, whose bytes are not meant to change.
+
+        Raises:
+            NotFound: it is not in the store.
+            InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
+        """
+        _check(digest)
+        with self._failures_explained():
+            try:
+                with self._folder(digest[:2], digest[2:4]) as folder:
+                    found = os.stat(digest, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                raise NotFound(f"artifact {digest} is not in the store") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise NotFound(f"artifact {digest} is not in the store: its place is no plain file")
+        return self.place(digest)
+
+    def place(self, digest: Digest) -> Path:
+        """Where the artifact belongs, whether it is there or not. Looks at nothing.
+
+        Raises:
+            InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
+        """
+        return place_of(self.root, digest)
+
+    def sound(self, digest: Digest) -> Path:
+        """A readable local path of the artifact, which was read and is what its name says.
+
+        Raises:
+            ArtifactDamaged: it is missing or holds other bytes.
+            VariantNotLoadable: it cannot be read.
+            InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
+        """
+        path = self.place(digest)
+        integrity.check(path, digest)
+        return path
+
+    def delete(self, digest: Digest) -> None:
+        """Remove an artifact; removing one that is not there is no error.
+
+        A process that has it open can go on reading it.
+
+        Raises:
+            InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
+        """
+        _check(digest)
+        with (
+            self._failures_explained(),
+            suppress(FileNotFoundError),
+            self._folder(digest[:2], digest[2:4]) as folder,
+        ):
+            os.unlink(digest, dir_fd=folder)
+            os.fsync(folder)
+
+    def digests(self) -> Iterator[Digest]:
+        """All that is stored, in no particular order."""
+        for first in _names(self.root, "[0-9a-f]{2}"):
+            for second in _names(first, "[0-9a-f]{2}"):
+                for path in _names(second, f"{first.name}{second.name}[0-9a-f]{{60}}"):
+                    if stat.S_ISREG(path.lstat().st_mode):
+                        yield Digest(path.name)
+
+    def _publish(self, incoming: int, name: str, size_bytes: int, digest: Digest) -> None:
+        """Give a complete file its place, unless the same artifact has it already and is sound."""
+        with self._folder(digest[:2], digest[2:4], create=True) as folder:
+            with suppress(FileNotFoundError):
+                there = os.stat(digest, dir_fd=folder, follow_symlinks=False)
+                same_size = stat.S_ISREG(there.st_mode) and there.st_size == size_bytes
+                if same_size and self._is_sound(digest):
+                    return
+            os.rename(name, digest, src_dir_fd=incoming, dst_dir_fd=folder)
+            os.fsync(folder)
+
+    def _is_sound(self, digest: Digest) -> bool:
+        try:
+            self.sound(digest)
+        except VariantNotLoadable:
+            return False
+        return True
+
+    @contextmanager
+    def _folder(self, *names: str, create: bool = False) -> Iterator[int]:
+        """A descriptor of a folder below the root, reached without following a link."""
+        folder = os.open(self.root, _FOLDER)
+        try:
+            for name in names:
+                if create:
+                    with suppress(FileExistsError):
+                        os.mkdir(name, mode=0o755, dir_fd=folder)
+                        os.fsync(folder)
+                below = os.open(name, _FOLDER, dir_fd=folder)
+                os.close(folder)
+                folder = below
+            yield folder
+        finally:
+            os.close(folder)
+
+    @contextmanager
+    def _failures_explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StateUnavailable(
+                f"the artifact store at {self.root} is not available: {error.strerror}"
+            ) from error
+
+
+def place_of(root: Path, digest: Digest) -> Path:
+    """Where an artifact belongs in the store of a folder.
+
+    Raises:
+        InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
+    """
+    _check(digest)
+    return root / digest[:2] / digest[2:4] / digest
+
+
+def _check(digest: str) -> None:
+    if not _DIGEST.fullmatch(digest):
+        raise InvalidInput(f"{digest!r} is not a digest: 64 lower-case hexadecimal digits")
+
+
+@contextmanager
+def _open_source(source: Path) -> Iterator[int]:
+    """A descriptor of a plain file. Nothing else is even opened: that could block, or rewind."""
+    try:
+        _refuse_unless_plain(source, os.lstat(source))
+        file = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidArtifact(f"{str(source)!r} cannot be read: {reason}") from error
+    try:
+        _refuse_unless_plain(source, os.fstat(file))  # it may have been replaced in between
+        yield file
+    finally:
+        os.close(file)
+
+
+def _refuse_unless_plain(source: Path, status: os.stat_result) -> None:
+    mode = status.st_mode
+    if stat.S_ISREG(mode):
+        return
+    what = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a device"
+    raise InvalidArtifact(f"{str(source)!r} is {what}, not a plain file")
+
+
+def _chunks(file: int, source: Path) -> Iterator[memoryview]:
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    while True:
+        try:
+            count = os.readv(file, [buffer])
+        except OSError as error:
+            raise InvalidArtifact(f"{str(source)!r} cannot be read: {error.strerror}") from error
+        if not count:
+            return
+        yield buffer[:count]
+
+
+def _write(file: int, data: bytes | bytearray | memoryview) -> None:
+    rest = memoryview(data).cast("B")
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def _create(incoming: int) -> tuple[str, int]:
+    """A new file and its name, locked for as long as it is open."""
+    while True:
+        name = secrets.token_hex(16)
+        file = os.open(
+            name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=incoming
+        )
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file).st_nlink:
+            return name, file
+        os.close(file)  # a sweep came before the lock and removed it
+
+
+def _sweep(incoming: int) -> None:
+    """Remove the files of dead writers: a lock dies with the process that holds it."""
+    for name in os.listdir(incoming):
+        try:
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=incoming)
+        except OSError:
+            continue  # just published, or nothing that a writer made
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(name, dir_fd=incoming)
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        finally:
+            os.close(file)
+
+
+def _names(folder: Path, pattern: str) -> Iterator[Path]:
+    """Entries of a real folder whose whole name matches."""
+    try:
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            return
+        entries = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return
+    for name in entries:
+        if re.fullmatch(pattern, name):
+            yield folder / name

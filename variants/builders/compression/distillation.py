@@ -1,0 +1,86 @@
+"""The model taught by a larger one of its task."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from variants.builders.activations import row_count
+from variants.builders.compression import graph as graphs
+from variants.builders.compression.scores import scores_output, training_targets, trial
+from variants.builders.compression.surgery import separable
+from variants.builders.protocol import Built, Material, Needs
+from variants.errors import VariantNotBuilt
+from variants.types import Precision
+
+if TYPE_CHECKING:
+    from variants.builders.compression.training import FineTune
+
+
+class OnnxDistilled:
+    """Goes on training the model's weights, on its own rows, towards a teacher's scores.
+
+    The graph stays what it is, and so does its cost; what may change is how often it is right.
+    """
+
+    runtime = "onnx"
+    precision = Precision.FP32
+    options: Mapping[str, str] = {}
+    suffix = ".onnx"
+    gpu = False
+    needs: frozenset[Needs] = frozenset({Needs.TRAINING, Needs.TEACHER})
+
+    def __init__(self, *, limit_s: float = 120.0, fine_tune: "FineTune | None" = None) -> None:
+        self.limit_s = limit_s
+        self.fine_tune = fine_tune
+
+    def missing(self) -> str | None:
+        return None
+
+    def build(self, material: Material, target: Path) -> Built:
+        if material.teacher is None:
+            raise VariantNotBuilt(f"needs {Needs.TEACHER.value}")
+        if not row_count(material.training):
+            raise VariantNotBuilt(f"needs {Needs.TRAINING.value}")
+        from variants.builders.compression.trainable import TrainableGraph
+        from variants.builders.compression.training import Tuning
+
+        model, teacher = separable(graphs.read(material.source)), graphs.read(material.teacher)
+        _check(model, teacher)
+        graph = TrainableGraph(model)
+        rows, targets = training_targets(
+            teacher, material.training, material.training_labels, limit_s=self.limit_s
+        )
+        tune = self.fine_tune or Tuning(epochs=30, limit_s=self.limit_s)
+        tune(graph, rows, targets)
+        taught = graph.trained()
+        _compare(model, taught, material)
+        graphs.save(taught, target)
+        return Built(note="taught by a larger model")
+
+
+def _compare(model: Any, taught: Any, material: Material) -> None:
+    """Refuse what costs the same as the model and answers worse."""
+    held = trial(model, material.calibration, material.calibration_labels)
+    if held is None or material.calibration_labels is None:
+        return
+    before, after = held.right(model), held.right(taught)
+    if after < before:
+        raise VariantNotBuilt(
+            f"taught, it answers {after:.1%} of the calibration rows rightly, "
+            f"and {before:.1%} as it was"
+        )
+
+
+def _check(model: Any, teacher: Any) -> None:
+    """Refuse a teacher of another task."""
+    own, other = ([_signature(value) for value in one.graph.input] for one in (model, teacher))
+    if sorted(own) != sorted(other):
+        raise VariantNotBuilt("the teacher takes other inputs than the model")
+    classes, taught = scores_output(model)[1], scores_output(teacher)[1]
+    if classes != taught:
+        raise VariantNotBuilt(f"the teacher has {taught} classes, and the model {classes}")
+
+
+def _signature(value: Any) -> tuple[str, int, list[int]]:
+    tensor = value.type.tensor_type
+    return value.name, tensor.elem_type, [dim.dim_value for dim in tensor.shape.dim[1:]]

@@ -1,0 +1,81 @@
+"""The model with 8-bit weights, its activations quantised as they come: no calibration needed."""
+
+import tempfile
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from variants.builders.activations import first_line, open_session
+from variants.builders.onnx_fp32 import simplify
+from variants.builders.protocol import Built, Material, Needs
+from variants.builders.quantisation.qdq import quiet
+from variants.errors import VariantNotBuilt
+from variants.types import Precision
+
+QUANTISED = ("Gemm", "MatMul", "LSTM")
+LEAST_SHARE = 0.5
+"""Least share of the weights that has to be quantised. Convolutions are left out: dynamically
+quantised, they are slower than in fp32 (docs/decisions/0009-quantisation.md), and a model that
+mostly is convolutions gains nothing."""
+
+
+class OnnxInt8Dynamic:
+    """Matrix products with 8-bit weights, per channel; each batch sets the scales of its own
+    activations.
+
+    So an answer depends a little on what else is in the batch, unlike with all other kinds.
+    """
+
+    runtime = "onnx"
+    precision = Precision.INT8
+    options: Mapping[str, str] = {}
+    suffix = ".onnx"
+    gpu = False
+    needs: frozenset[Needs] = frozenset()
+
+    def missing(self) -> str | None:
+        return None
+
+    def build(self, material: Material, target: Path) -> Built:
+        import onnx
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        with tempfile.TemporaryDirectory() as folder:
+            simplified = Path(folder) / "simplified.onnx"
+            simplify(material.source, simplified)
+            share = quantisable_share(onnx.load(str(simplified)))
+            if share < LEAST_SHARE:
+                raise VariantNotBuilt(
+                    f"only {share:.0%} of its weights are in matrix products; quantised "
+                    "dynamically, convolutions are slower"
+                )
+            try:
+                with quiet():
+                    quantize_dynamic(
+                        simplified,
+                        target,
+                        op_types_to_quantize=list(QUANTISED),
+                        per_channel=True,
+                        reduce_range=True,  # as in quantisation.CPU
+                        weight_type=QuantType.QInt8,
+                    )
+            except Exception as error:  # the quantiser raises whatever it trips over
+                target.unlink(missing_ok=True)
+                raise VariantNotBuilt(f"quantising failed: {first_line(error)}") from error
+        open_session(target)
+        return Built()
+
+
+def quantisable_share(model: Any) -> float:
+    """Share of a ``ModelProto``'s weights that its matrix products hold, in [0, 1]."""
+    graph = model.graph
+    sizes = {weight.name: prod(weight.dims) for weight in graph.initializer}
+    held = {
+        name
+        for node in graph.node
+        if node.op_type in QUANTISED
+        for name in node.input[1:]
+        if name in sizes
+    }
+    return float(sum(sizes[name] for name in held) / max(1, sum(sizes.values())))

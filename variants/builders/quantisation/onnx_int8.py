@@ -1,0 +1,59 @@
+"""The model with 8-bit weights and activations, for ONNX Runtime: static quantisation."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from variants.builders.calibration import Calibration
+from variants.builders.protocol import Built, Material, Needs
+from variants.builders.quantisation.qdq import CPU, Form, Quantiser
+from variants.builders.quantisation.sensitivity import describe, quantise
+from variants.types import Precision
+
+
+class OnnxInt8:
+    """Static quantisation in QDQ form, weights per channel, ranges from the calibration rows.
+
+    Nodes whose quantisation costs the task its accuracy floor stay in fp32, and the note names
+    them. ``how`` says how ranges are found.
+    """
+
+    runtime = "onnx"
+    precision = Precision.INT8
+    options: Mapping[str, str] = {}
+    suffix = ".onnx"
+    gpu = False
+    needs: frozenset[Needs] = frozenset()
+
+    def __init__(self, how: Calibration = Calibration.MIN_MAX) -> None:
+        self._how = how
+
+    def missing(self) -> str | None:
+        return None
+
+    def build(self, material: Material, target: Path) -> Built:
+        return build_qdq(material, target, how=self._how, form=CPU)
+
+
+def entropy() -> OnnxInt8:
+    """Ranges that lose least information."""
+    return OnnxInt8(Calibration.ENTROPY)
+
+
+def percentile() -> OnnxInt8:
+    """Ranges without the outermost values."""
+    return OnnxInt8(Calibration.PERCENTILE)
+
+
+def build_qdq(material: Material, target: Path, *, how: Calibration, form: Form) -> Built:
+    """What a builder of static 8-bit variants does, for any back end that takes QDQ models.
+
+    Raises:
+        VariantNotBuilt: there are no calibration rows, or nothing can be quantised.
+    """
+    import onnx
+
+    rows = dict(material.calibration)
+    quantiser = Quantiser(material.source, rows=rows, how=how, form=form)
+    mixed = quantise(quantiser, rows, material.calibration_labels, material.floor)
+    onnx.save(mixed.model, str(target))
+    return Built(note=describe(mixed, quantiser.skipped))

@@ -1,0 +1,172 @@
+"""Which parts of a model lose most on 8 bits, and how few of them have to stay in fp32.
+
+Answers on the calibration rows decide, and the task's accuracy floor says how many have to be
+right.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from variants.builders.activations import Tensors, first_outputs, spread
+from variants.builders.quantisation.qdq import Quantiser
+
+ROWS = 512
+"""Most rows that are answered for one count of right answers; 1 % of them is five rows."""
+RANKING_ROWS = 16
+"""Rows on which each unit's own error is found: an average over all outputs needs few."""
+LOSS = 0.01
+"""Accuracy that quantising may cost where the floor is out of reach anyway."""
+LARGEST_SHARE = 0.5
+"""Largest share of the units that may stay in fp32: with more, quantising gains nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixed:
+    """A quantised model, and what of it stayed in fp32."""
+
+    model: Any
+    """A ``ModelProto``."""
+    kept: tuple[str, ...]
+    """Units in fp32, the most sensitive first."""
+    units: int
+    right: float | None
+    """Share in [0, 1] of the calibration rows that it answers right; None where it was not
+    counted."""
+    wanted: float | None
+    """The share that was to be reached."""
+
+
+class Judge:
+    """Counts right answers on the calibration rows: of the labels where they are known, else of
+    what the fp32 model says.
+
+    Args:
+        labels: ``(rows,)``, or None.
+    """
+
+    def __init__(self, original: Any, rows: Tensors, labels: NDArray[Any] | None) -> None:
+        self.rows, chosen = spread(rows, ROWS)
+        self.outputs = first_outputs(original, self.rows)
+        answers = _answers(self.outputs)
+        fits = labels is not None and answers is not None and len(labels) >= len(chosen)
+        self._right = labels[chosen] if labels is not None and fits else answers
+        self.original = None if answers is None else float(np.mean(answers == self._right))
+        """Of the fp32 model itself: 1 where it is what others are compared with, None where its
+        first output has no classes, so that nothing can be judged."""
+
+    def share(self, model: Any) -> float:
+        """Right answers of a ``ModelProto``, in [0, 1]."""
+        return float(np.mean(_answers(first_outputs(model, self.rows)) == self._right))
+
+
+def quantise(
+    quantiser: Quantiser, rows: Tensors, labels: NDArray[Any] | None, floor: float | None
+) -> Mixed:
+    """Quantise as much as the floor allows.
+
+    Where fp32 itself is below the floor on these rows, ``LOSS`` less than it has is enough. Units
+    are ranked by what quantising each of them alone does to the outputs; the worst are left out,
+    more and more of them, until enough answers are right, then as many of those as possible are
+    taken back. If the floor cannot be reached, the fewest that answer most are left out.
+
+    Raises:
+        VariantNotBuilt: quantising fails.
+    """
+    whole = quantiser.model()
+    units = len(quantiser.units)
+    if floor is None:
+        return Mixed(model=whole, kept=(), units=units, right=None, wanted=None)
+    judge = Judge(quantiser.original, rows, labels)
+    if judge.original is None:
+        return Mixed(model=whole, kept=(), units=units, right=None, wanted=None)
+    wanted = floor if judge.original >= floor else judge.original - LOSS
+    found = Mixed(model=whole, kept=(), units=units, right=judge.share(whole), wanted=wanted)
+    if (found.right or 0.0) >= wanted:
+        return found
+    return _search(quantiser, judge, found, wanted)
+
+
+def _search(quantiser: Quantiser, judge: Judge, best: Mixed, wanted: float) -> Mixed:
+    ranked = ranking(quantiser, judge)
+    most = int(len(ranked) * LARGEST_SHARE)
+
+    def leaving(count: int) -> Mixed:
+        kept = tuple(ranked[:count])
+        model = quantiser.model(kept)
+        return Mixed(
+            model=model, kept=kept, units=best.units, right=judge.share(model), wanted=wanted
+        )
+
+    below, count = 0, 1
+    while count <= most:
+        tried = leaving(count)
+        if (tried.right or 0.0) > (best.right or 0.0):
+            best = tried
+        if (tried.right or 0.0) >= wanted:
+            break
+        below, count = count, min(count * 2, most) if count < most else most + 1
+    else:
+        return best
+    while count - below > 1:
+        middle = (below + count) // 2
+        tried = leaving(middle)
+        if (tried.right or 0.0) >= wanted:
+            best, count = tried, middle
+        else:
+            below = middle
+    return best
+
+
+def ranking(quantiser: Quantiser, judge: Judge) -> list[str]:
+    """Names of the units, the one whose quantisation alone changes the outputs most first.
+
+    The measure is noise over signal: the squared change of the first output over its variance.
+    """
+    rows, chosen = spread(judge.rows, RANKING_ROWS)
+    true = judge.outputs[chosen].astype(np.float64)
+    signal = float(np.var(true)) or 1.0
+    noise: dict[str, float] = {}
+    names = [unit.name for unit in quantiser.units]
+    for name in names:
+        alone = quantiser.model([other for other in names if other != name])
+        change = first_outputs(alone, rows).astype(np.float64) - true
+        noise[name] = float(np.mean(change**2)) / signal
+    return sorted(names, key=lambda name: -noise[name])
+
+
+def describe(mixed: Mixed, skipped: Sequence[str] = ()) -> str:
+    """One clause for people: ``3 of 21 nodes in fp32: conv_1, conv_2, conv_7``.
+
+    ``skipped`` are nodes that could be quantised but are quicker as they are.
+    """
+    total = mixed.units + len(skipped)
+    said = []
+    kept = (*mixed.kept, *skipped)
+    if kept:
+        named = ", ".join(kept[:NAMED]) + (", ..." if len(kept) > NAMED else "")
+        said.append(f"{len(kept)} of {total} nodes in fp32: {named}")
+    if skipped and not mixed.kept:
+        said[-1] += ", quicker so"
+    if mixed.right is not None and mixed.wanted is not None and mixed.right < mixed.wanted:
+        said.append(
+            f"right on {mixed.right:.1%} of the calibration rows, where {mixed.wanted:.1%} are "
+            "asked for"
+        )
+    return "; ".join(said)
+
+
+NAMED = 8
+"""Nodes that a note names; the rest is counted."""
+
+
+def _answers(outputs: NDArray[Any]) -> NDArray[Any] | None:
+    """The class of each row, from scores ``(rows, classes)`` or from classes ``(rows,)``."""
+    if outputs.ndim == 2 and outputs.shape[1] > 1 and outputs.dtype.kind == "f":
+        return np.asarray(outputs.argmax(1))
+    if outputs.ndim == 1 and outputs.dtype.kind in "iub":
+        return outputs
+    return None

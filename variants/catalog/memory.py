@@ -1,0 +1,231 @@
+"""A catalog in the memory of one process: for tests, simulations and trying things out."""
+
+from collections import deque
+from dataclasses import replace
+from threading import Lock
+
+from variants.catalog.protocol import EVENTS_KEPT, TICKS_KEPT, ordered
+from variants.catalog.validation import (
+    check_addition,
+    check_conflicts,
+    check_device_kind,
+    check_event,
+    check_inventory,
+    check_plan,
+    check_profile,
+    check_profiling_request,
+    check_registration,
+    plain_body,
+    version_of,
+)
+from variants.errors import NotFound, StaleEpoch
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKind,
+    DeviceKindName,
+    Event,
+    ModelName,
+    Plan,
+    Profile,
+    ProfilingRequest,
+    Registration,
+    Stage,
+    TaskName,
+    TickRecord,
+    Variant,
+    VariantName,
+)
+
+
+class MemoryCatalog:
+    """A ``Catalog`` that lives and dies with its process.
+
+    The state is one immutable snapshot that writers replace: a reader always sees a whole revision
+    and takes no lock, and a write that fails has changed nothing.
+    """
+
+    def __init__(self) -> None:
+        self._writing = Lock()
+        self._snapshot = CatalogSnapshot(revision=0)
+        self._inventory: dict[DeviceKindName, int] = {}
+        self._requests: dict[tuple[TaskName, VariantName, DeviceKindName], ProfilingRequest] = {}
+        self._epoch = 0
+        self._plan: Plan | None = None
+        self._ticks: deque[TickRecord] = deque(maxlen=TICKS_KEPT)
+        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._event_seq = 0
+
+    def register(self, registration: Registration) -> None:
+        with self._writing:
+            old = self._snapshot
+            check_registration(registration, {kind.name for kind in old.device_kinds})
+            tasks = {task.name: task for task in old.tasks}
+            name, model = registration.task.name, registration.version.model
+            check_conflicts(
+                registration,
+                task=tasks.get(name),
+                versions={v.version for v in old.versions if (v.task, v.model) == (name, model)},
+                variants={v.name for v in old.variants if v.task == name},
+            )
+            tasks.setdefault(name, registration.task)
+            kinds = {kind.name: kind for kind in (*old.device_kinds, *registration.device_kinds)}
+            variants = (replace(v, options=dict(v.options)) for v in registration.variants)
+            self._snapshot = ordered(
+                CatalogSnapshot(
+                    revision=old.revision + 1,
+                    tasks=tuple(tasks.values()),
+                    versions=(*old.versions, registration.version),
+                    variants=(*old.variants, *variants),
+                    profiles=(*old.profiles, *registration.profiles),
+                    device_kinds=tuple(kinds.values()),
+                )
+            )
+
+    def snapshot(self) -> CatalogSnapshot:
+        return self._snapshot
+
+    def revision(self) -> int:
+        return self._snapshot.revision
+
+    def next_version(self, task: TaskName, model: ModelName) -> int:
+        wanted = (task, model)
+        used = (v.version for v in self._snapshot.versions if (v.task, v.model) == wanted)
+        return 1 + max(used, default=0)
+
+    def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
+        with self._writing:
+            old = self._snapshot
+            wanted = (task, model, version)
+            versions = tuple(
+                replace(v, stage=stage) if (v.task, v.model, v.version) == wanted else v
+                for v in old.versions
+            )
+            if not any((v.task, v.model, v.version) == wanted for v in versions):
+                raise NotFound(f"task {task!r} has no version {model}-v{version}")
+            self._snapshot = replace(old, revision=old.revision + 1, versions=versions)
+
+    def add_variants(
+        self,
+        variants: tuple[Variant, ...],
+        profiles: tuple[Profile, ...],
+        device_kinds: tuple[DeviceKind, ...] = (),
+    ) -> None:
+        if not variants:
+            return
+        with self._writing:
+            old = self._snapshot
+            version = version_of(variants[0], old.versions)
+            taken = {v.name for v in old.variants if v.task == version.task}
+            kinds = {kind.name: kind for kind in (*old.device_kinds, *device_kinds)}
+            check_addition(version, variants, profiles, taken=taken, device_kinds=set(kinds))
+            for kind in device_kinds:
+                check_device_kind(kind)
+            self._snapshot = ordered(
+                replace(
+                    old,
+                    revision=old.revision + 1,
+                    variants=(
+                        *old.variants,
+                        *(replace(v, options=dict(v.options)) for v in variants),
+                    ),
+                    profiles=(*old.profiles, *profiles),
+                    device_kinds=tuple(kinds.values()),
+                )
+            )
+
+    def put_profiles(
+        self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()
+    ) -> None:
+        if not profiles:
+            return
+        for profile in profiles:
+            check_profile(profile)
+        for kind in device_kinds:
+            check_device_kind(kind)
+        with self._writing:
+            old = self._snapshot
+            variants = {variant.key for variant in old.variants}
+            kinds = {kind.name: kind for kind in (*old.device_kinds, *device_kinds)}
+            for profile in profiles:
+                if (profile.task, profile.variant) not in variants:
+                    raise NotFound(f"task {profile.task!r} has no variant {profile.variant!r}")
+                if profile.device_kind not in kinds:
+                    raise NotFound(f"there is no device kind {profile.device_kind!r}")
+            merged = {(p.task, p.variant, p.device_kind): p for p in (*old.profiles, *profiles)}
+            done = {(p.task, p.variant, p.device_kind) for p in profiles}
+            self._requests = {k: r for k, r in self._requests.items() if k not in done}
+            self._snapshot = ordered(
+                replace(
+                    old,
+                    revision=old.revision + 1,
+                    profiles=tuple(merged.values()),
+                    device_kinds=tuple(kinds.values()),
+                )
+            )
+
+    def request_profiling(self, requests: tuple[ProfilingRequest, ...]) -> None:
+        for request in requests:
+            check_profiling_request(request)
+        with self._writing:
+            variants = {variant.key for variant in self._snapshot.variants}
+            for request in requests:
+                if (request.task, request.variant) not in variants:
+                    raise NotFound(f"task {request.task!r} has no variant {request.variant!r}")
+            asked = {(r.task, r.variant, r.device_kind): r for r in requests}
+            self._requests = dict(sorted((asked | self._requests).items()))
+
+    def profiling_requests(self) -> tuple[ProfilingRequest, ...]:
+        return tuple(self._requests.values())
+
+    def inventory(self) -> dict[DeviceKindName, int]:
+        return dict(self._inventory)
+
+    def set_inventory(self, device_kind: DeviceKindName, count: int) -> None:
+        check_inventory(device_kind, count)
+        with self._writing:
+            self._inventory = dict(sorted({**self._inventory, device_kind: count}.items()))
+
+    def acquire_leadership(self, owner: str) -> int:
+        with self._writing:
+            self._epoch += 1
+            return self._epoch
+
+    def put_plan(self, plan: Plan) -> Plan:
+        check_plan(plan)
+        with self._writing:
+            if plan.epoch != self._epoch or not self._epoch:
+                raise StaleEpoch(
+                    f"a plan of epoch {plan.epoch} came; the leader's is {self._epoch}"
+                )
+            version = 1 + (self._plan.version if self._plan else 0)
+            self._plan = replace(plan, version=version, workers=dict(plan.workers))
+            return self._plan
+
+    def latest_plan(self) -> Plan | None:
+        return self._plan
+
+    def plan_version(self) -> int:
+        return self._plan.version if self._plan else 0
+
+    def add_tick(self, record: TickRecord) -> None:
+        kept = replace(record, body=plain_body(record))
+        with self._writing:
+            self._ticks.append(kept)
+
+    def ticks(self, limit: int) -> tuple[TickRecord, ...]:
+        with self._writing:
+            return tuple(reversed(self._ticks))[: max(0, limit)]
+
+    def add_event(self, event: Event) -> None:
+        check_event(event)
+        with self._writing:
+            self._event_seq += 1
+            self._events.append(replace(event, seq=self._event_seq))
+
+    def events(self, limit: int, after: int = 0) -> tuple[Event, ...]:
+        with self._writing:
+            newest_first = tuple(reversed(self._events))
+        return tuple(event for event in newest_first if event.seq > after)[: max(0, limit)]
+
+    def close(self) -> None:
+        """There is nothing to release."""

@@ -1,0 +1,170 @@
+"""The catalog: what is registered, what was measured, what was planned.
+
+``Catalog`` is the contract; ``variants.catalog.memory`` and ``variants.catalog.sql`` implement it
+and ``tests/contracts/test_catalog.py`` runs over both. All methods are synchronous and safe to call
+from any thread.
+"""
+
+from dataclasses import replace
+from typing import Protocol
+
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKind,
+    DeviceKindName,
+    Event,
+    ModelName,
+    Plan,
+    Profile,
+    ProfilingRequest,
+    Registration,
+    Stage,
+    TaskName,
+    TickRecord,
+    Variant,
+)
+
+PLANS_KEPT = 1_000
+TICKS_KEPT = 1_000
+EVENTS_KEPT = 10_000
+
+
+class Catalog(Protocol):
+    """Where tasks, variants, profiles and plans are kept.
+
+    Every method raises ``StateUnavailable`` when the store cannot be reached. Revisions, plan
+    versions, epochs and event sequence numbers only grow, across restarts and across processes.
+    """
+
+    def register(self, registration: Registration) -> None:
+        """Add a task (if new), one model version, its variants and their profiles, atomically.
+
+        The device kinds in it are added or replaced. Advances the revision.
+
+        Raises:
+            Conflict: the version exists, a variant name is taken in the task, or the task exists
+                with another signature or other labels. Nothing was written then.
+            InvalidInput: a name breaks ``NAME``, a profile names an unknown variant or device
+                kind, or has no points or points out of order. Nothing was written then.
+        """
+
+    def snapshot(self) -> CatalogSnapshot:
+        """Everything, at one revision: a consistent read."""
+
+    def revision(self) -> int:
+        """The current revision; 0 when nothing was ever registered. Cheap: gateways poll it."""
+
+    def next_version(self, task: TaskName, model: ModelName) -> int:
+        """One above the highest version of the model; 1 for a new model."""
+
+    def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
+        """Move a version to another stage. Advances the revision.
+
+        Raises:
+            NotFound: there is no such version.
+        """
+
+    def add_variants(
+        self,
+        variants: tuple[Variant, ...],
+        profiles: tuple[Profile, ...],
+        device_kinds: tuple[DeviceKind, ...] = (),
+    ) -> None:
+        """Add variants of one registered version and their profiles, atomically.
+
+        The device kinds are added or replaced with them. Advances the revision, unless there are
+        no variants; then nothing is written.
+
+        Raises:
+            Conflict: a name is taken in the task. Nothing was written then.
+            InvalidInput: a variant or a profile contradicts itself or the others, or a profile's
+                device kind is unknown. Nothing was written then.
+            NotFound: there is no such version. Nothing was written then.
+        """
+
+    def put_profiles(
+        self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()
+    ) -> None:
+        """Add profiles, each replacing one of the same variant and device kind.
+
+        The device kinds are added or replaced with them. Advances the revision, unless there are
+        no profiles; then nothing is written.
+
+        Raises:
+            InvalidInput: one has no points or points out of order. Nothing was written then.
+            NotFound: a variant or a device kind is unknown. Nothing was written then.
+        """
+
+    def request_profiling(self, requests: tuple[ProfilingRequest, ...]) -> None:
+        """Ask for profiles to be measured again. A request that stands is kept as it is.
+
+        Does not advance the revision. Putting a profile removes the request for it.
+
+        Raises:
+            InvalidInput: a name or a text cannot be kept.
+            NotFound: a variant is unknown. Nothing was written then.
+        """
+
+    def profiling_requests(self) -> tuple[ProfilingRequest, ...]:
+        """What is asked for, by task, variant and device kind."""
+
+    def inventory(self) -> dict[DeviceKindName, int]:
+        """How many workers of each device kind were asked for; kinds that were never set are
+        missing."""
+
+    def set_inventory(self, device_kind: DeviceKindName, count: int) -> None:
+        """Ask for ``count`` workers of a kind from now on. Does not advance the revision.
+
+        Raises:
+            InvalidInput: the count is negative or above 10,000, or the kind cannot be a name.
+        """
+
+    def acquire_leadership(self, owner: str) -> int:
+        """Become leader: return a new epoch, above every earlier one; the first is 1."""
+
+    def put_plan(self, plan: Plan) -> Plan:
+        """Store a plan under a new version and return it with that version filled in.
+
+        Only the newest 1,000 are kept.
+
+        Raises:
+            StaleEpoch: ``plan.epoch`` is not the newest one.
+            InvalidInput: a share is not in [0, 1] or a number of workers is negative.
+        """
+
+    def latest_plan(self) -> Plan | None:
+        """The plan with the highest version."""
+
+    def plan_version(self) -> int:
+        """The version of that plan; 0 when nothing was ever planned. Cheap: gateways poll it."""
+
+    def add_tick(self, record: TickRecord) -> None:
+        """Keep a tick's record; only the newest 1,000 are kept.
+
+        Raises:
+            InvalidInput: its body is not made of plain JSON values.
+        """
+
+    def ticks(self, limit: int) -> tuple[TickRecord, ...]:
+        """The newest ticks, newest first."""
+
+    def add_event(self, event: Event) -> None:
+        """Keep an event under the next sequence number; only the newest 10,000 are kept."""
+
+    def events(self, limit: int, after: int = 0) -> tuple[Event, ...]:
+        """The newest events with ``seq > after``, newest first."""
+
+    def close(self) -> None:
+        """Release connections. Calling it twice is allowed."""
+
+
+def ordered(snapshot: CatalogSnapshot) -> CatalogSnapshot:
+    """The same snapshot with every tuple in the order of its names, character by character."""
+    return replace(
+        snapshot,
+        tasks=tuple(sorted(snapshot.tasks, key=lambda t: t.name)),
+        versions=tuple(sorted(snapshot.versions, key=lambda v: (v.task, v.model, v.version))),
+        variants=tuple(sorted(snapshot.variants, key=lambda v: v.key)),
+        profiles=tuple(sorted(snapshot.profiles, key=lambda p: (p.task, p.variant, p.device_kind))),
+        device_kinds=tuple(sorted(snapshot.device_kinds, key=lambda k: k.name)),
+    )

@@ -1,0 +1,122 @@
+"""From values to rows of the tables and back. Only ``variants.catalog.sql`` and this module see
+rows."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from sqlalchemy import Row
+
+from variants.types import (
+    DeviceKind,
+    LatencyPoint,
+    ModelVersion,
+    Placement,
+    Plan,
+    Precision,
+    Prefer,
+    Profile,
+    ProfileSource,
+    Route,
+    Slo,
+    Stage,
+    Task,
+    TensorSpec,
+    Variant,
+)
+
+PointsByProfile = dict[tuple[str, str, str], list[LatencyPoint]]
+"""(task, variant, device kind) to its points, ascending by batch size."""
+
+
+def task_row(task: Task) -> dict[str, Any]:
+    return {
+        "name": task.name,
+        "inputs": [asdict(spec) for spec in task.inputs],
+        "outputs": [asdict(spec) for spec in task.outputs],
+        "labels": list(task.labels),
+        "metric": task.metric,
+        **{f"slo_{name}": value for name, value in asdict(task.slo).items()},
+    }
+
+
+def variant_row(variant: Variant) -> dict[str, Any]:
+    return asdict(replace(variant, options=dict(variant.options)))
+
+
+def plan_row(plan: Plan) -> dict[str, Any]:
+    row = asdict(plan)
+    body = {name: row.pop(name) for name in ("placements", "workers", "explanation", "routes")}
+    return row | {"body": body}
+
+
+def profile_rows(profile: Profile) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The row of a profile and the rows of its points."""
+    row = asdict(profile)
+    key = {name: row[name] for name in ("task", "variant", "device_kind")}
+    return row, [key | point for point in row.pop("points")]
+
+
+def read_task(row: Row[Any]) -> Task:
+    return Task(
+        name=row.name,
+        inputs=tuple(map(_read_tensor, row.inputs)),
+        outputs=tuple(map(_read_tensor, row.outputs)),
+        labels=tuple(row.labels),
+        metric=row.metric,
+        slo=Slo(
+            latency_ms=row.slo_latency_ms,
+            accuracy=row.slo_accuracy,
+            cost=row.slo_cost,
+            prefer=Prefer(row.slo_prefer),
+        ),
+    )
+
+
+def _read_tensor(document: dict[str, Any]) -> TensorSpec:
+    return TensorSpec(
+        name=document["name"], dtype=document["dtype"], shape=tuple(document["shape"])
+    )
+
+
+def read_version(row: Row[Any]) -> ModelVersion:
+    return ModelVersion(**dict(row._mapping) | {"stage": Stage(row.stage)})
+
+
+def read_variant(row: Row[Any]) -> Variant:
+    return Variant(**dict(row._mapping) | {"precision": Precision(row.precision)})
+
+
+def read_device_kind(row: Row[Any]) -> DeviceKind:
+    return DeviceKind(**row._mapping)
+
+
+def read_point(row: Row[Any]) -> LatencyPoint:
+    return LatencyPoint(
+        batch_size=row.batch_size,
+        p50_ms=row.p50_ms,
+        p95_ms=row.p95_ms,
+        p99_ms=row.p99_ms,
+        error=row.error,
+    )
+
+
+def read_profile(row: Row[Any], points: PointsByProfile) -> Profile:
+    return Profile(
+        **dict(row._mapping)
+        | {
+            "source": ProfileSource(row.source),
+            "points": tuple(points.get((row.task, row.variant, row.device_kind), ())),
+        }
+    )
+
+
+def read_plan(row: Row[Any]) -> Plan:
+    return Plan(
+        version=row.version,
+        epoch=row.epoch,
+        placements=tuple(Placement(**placement) for placement in row.body["placements"]),
+        workers=row.body["workers"],
+        explanation=tuple(row.body["explanation"]),
+        created_at=row.created_at,
+        routes=tuple(Route(**route) for route in row.body.get("routes", ())),
+    )

@@ -1,0 +1,393 @@
+"""The catalog in a database: SQLite in a file, or PostgreSQL.
+
+Every method is one transaction. Writers of one kind queue up behind the row of their counter
+(on SQLite behind the database), so numbers are given out in the order in which they commit.
+Rows never leave this module and ``variants.catalog.rows``.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+
+from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, insert, select, update
+
+from variants.catalog import counters, tables
+from variants.catalog.database import (
+    failures_explained,
+    make_engine,
+    poller,
+    snapshot_reader,
+    writer,
+)
+from variants.catalog.memory import MemoryCatalog
+from variants.catalog.protocol import EVENTS_KEPT, PLANS_KEPT, TICKS_KEPT, Catalog, ordered
+from variants.catalog.rows import (
+    PointsByProfile,
+    plan_row,
+    profile_rows,
+    read_device_kind,
+    read_plan,
+    read_point,
+    read_profile,
+    read_task,
+    read_variant,
+    read_version,
+    task_row,
+    variant_row,
+)
+from variants.catalog.validation import (
+    check_addition,
+    check_conflicts,
+    check_device_kind,
+    check_event,
+    check_inventory,
+    check_plan,
+    check_profile,
+    check_profiling_request,
+    check_registration,
+    plain_body,
+    version_of,
+)
+from variants.errors import NotFound, StaleEpoch
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKind,
+    DeviceKindName,
+    Event,
+    ModelName,
+    Plan,
+    Profile,
+    ProfilingRequest,
+    Registration,
+    Stage,
+    TaskName,
+    TickRecord,
+    Variant,
+    VariantName,
+)
+
+
+def open_catalog(url: str) -> Catalog:
+    """The catalog at a URL, created or brought up to date first.
+
+    ``sqlite:///FILE``, ``postgresql://...``, or ``memory://`` for a new one in this process.
+
+    Raises:
+        Conflict: the database is of a newer version of the software.
+        InvalidInput: the URL is of another kind of database.
+        StateUnavailable: the database cannot be reached or written.
+    """
+    if url == "memory://":
+        return MemoryCatalog()
+    migrate(url)
+    return SqlCatalog(url)
+
+
+def migrate(url: str) -> None:
+    """Create the tables of a catalog, or bring them up to date; safe in many processes at once.
+
+    Raises:
+        Conflict: the database is of a newer version of the software.
+        InvalidInput: the URL is of another kind of database.
+        StateUnavailable: the database cannot be reached or written.
+    """
+    from variants.catalog.migrations import (
+        upgrade,  # a process that only reads never imports Alembic
+    )
+
+    upgrade(url)
+
+
+class SqlCatalog:
+    """A ``Catalog`` in a database whose tables exist already; see ``open_catalog``.
+
+    The constructor connects to nothing.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = make_engine(url)
+        self._writer = writer(self._engine)
+        self._reader = snapshot_reader(self._engine)
+        self._poller = poller(self._engine)
+
+    def register(self, registration: Registration) -> None:
+        task, version = registration.task, registration.version
+        with self._transaction(self._writer) as connection:
+            counters.advance(connection, "revision")
+            known = connection.scalars(select(tables.device_kinds.c.name))
+            check_registration(registration, set(known))
+            stored = connection.execute(
+                select(tables.tasks).where(tables.tasks.c.name == task.name)
+            ).first()
+            check_conflicts(
+                registration,
+                task=read_task(stored) if stored else None,
+                versions=_versions_of(connection, task.name, version.model),
+                variants=set(
+                    connection.scalars(
+                        select(tables.variants.c.name).where(tables.variants.c.task == task.name)
+                    )
+                ),
+            )
+            if stored is None:
+                connection.execute(insert(tables.tasks), task_row(task))
+            connection.execute(insert(tables.versions), asdict(version))
+            connection.execute(
+                insert(tables.variants),
+                [variant_row(variant) for variant in registration.variants],
+            )
+            for kind in registration.device_kinds:
+                _put_device_kind(connection, kind)
+            _insert_profiles(connection, registration.profiles)
+
+    def snapshot(self) -> CatalogSnapshot:
+        with self._transaction(self._reader) as connection:
+            points: PointsByProfile = {}
+            for row in connection.execute(
+                select(tables.profile_points).order_by(tables.profile_points.c.batch_size)
+            ):
+                points.setdefault((row.task, row.variant, row.device_kind), []).append(
+                    read_point(row)
+                )
+            return ordered(
+                CatalogSnapshot(
+                    revision=counters.value_of(connection, "revision"),
+                    tasks=tuple(map(read_task, connection.execute(select(tables.tasks)))),
+                    versions=tuple(map(read_version, connection.execute(select(tables.versions)))),
+                    variants=tuple(map(read_variant, connection.execute(select(tables.variants)))),
+                    profiles=tuple(
+                        read_profile(row, points)
+                        for row in connection.execute(select(tables.profiles))
+                    ),
+                    device_kinds=tuple(
+                        map(read_device_kind, connection.execute(select(tables.device_kinds)))
+                    ),
+                )
+            )
+
+    def revision(self) -> int:
+        with self._transaction(self._poller) as connection:
+            return counters.value_of(connection, "revision")
+
+    def next_version(self, task: TaskName, model: ModelName) -> int:
+        with self._transaction(self._poller) as connection:
+            return 1 + max(_versions_of(connection, task, model), default=0)
+
+    def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
+        with self._transaction(self._writer) as connection:
+            counters.advance(connection, "revision")
+            found = connection.execute(
+                update(tables.versions)
+                .where(
+                    tables.versions.c.task == task,
+                    tables.versions.c.model == model,
+                    tables.versions.c.version == version,
+                )
+                .values(stage=stage)
+            ).rowcount
+            if not found:
+                raise NotFound(f"task {task!r} has no version {model}-v{version}")
+
+    def add_variants(
+        self,
+        variants: tuple[Variant, ...],
+        profiles: tuple[Profile, ...],
+        device_kinds: tuple[DeviceKind, ...] = (),
+    ) -> None:
+        if not variants:
+            return
+        for kind in device_kinds:
+            check_device_kind(kind)
+        with self._transaction(self._writer) as connection:
+            counters.advance(connection, "revision")
+            versions = map(read_version, connection.execute(select(tables.versions)))
+            version = version_of(variants[0], tuple(versions))
+            names = select(tables.variants.c.name).where(tables.variants.c.task == version.task)
+            for kind in device_kinds:
+                _put_device_kind(connection, kind)
+            check_addition(
+                version,
+                variants,
+                profiles,
+                taken=set(connection.scalars(names)),
+                device_kinds=set(connection.scalars(select(tables.device_kinds.c.name))),
+            )
+            connection.execute(insert(tables.variants), [variant_row(v) for v in variants])
+            _insert_profiles(connection, profiles)
+
+    def put_profiles(
+        self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()
+    ) -> None:
+        if not profiles:
+            return
+        for profile in profiles:
+            check_profile(profile)
+        for kind in device_kinds:
+            check_device_kind(kind)
+        newest = {(p.task, p.variant, p.device_kind): p for p in profiles}
+        with self._transaction(self._writer) as connection:
+            counters.advance(connection, "revision")
+            for kind in device_kinds:
+                _put_device_kind(connection, kind)
+            for profile in newest.values():
+                _check_known(connection, profile)
+                for table in (tables.profiles, tables.profiling_requests):
+                    connection.execute(delete(table).where(*_key_of(table, profile)))
+            _insert_profiles(connection, tuple(newest.values()))
+
+    def request_profiling(self, requests: tuple[ProfilingRequest, ...]) -> None:
+        for request in requests:
+            check_profiling_request(request)
+        with self._transaction(self._writer) as connection:
+            # The counter's row lines up writers: two may ask for the same at once.
+            counters.lock(connection, "inventory")
+            for request in requests:
+                _check_variant(connection, request.task, request.variant)
+                key = _key_of(tables.profiling_requests, request)
+                if connection.execute(select(tables.profiling_requests.c.at).where(*key)).first():
+                    continue
+                connection.execute(insert(tables.profiling_requests), asdict(request))
+
+    def profiling_requests(self) -> tuple[ProfilingRequest, ...]:
+        with self._transaction(self._poller) as connection:
+            found = connection.execute(select(tables.profiling_requests))
+            requests = (ProfilingRequest(**row._mapping) for row in found)
+            return tuple(sorted(requests, key=lambda r: (r.task, r.variant, r.device_kind)))
+
+    def inventory(self) -> dict[DeviceKindName, int]:
+        with self._transaction(self._poller) as connection:
+            rows = connection.execute(select(tables.inventory).order_by("device_kind"))
+            return {DeviceKindName(row.device_kind): row.workers for row in rows}
+
+    def set_inventory(self, device_kind: DeviceKindName, count: int) -> None:
+        check_inventory(device_kind, count)
+        with self._transaction(self._writer) as connection:
+            # A row is replaced whole; the counter's row lines up writers on PostgreSQL.
+            counters.advance(connection, "inventory")
+            connection.execute(
+                delete(tables.inventory).where(tables.inventory.c.device_kind == device_kind)
+            )
+            connection.execute(
+                insert(tables.inventory), {"device_kind": device_kind, "workers": count}
+            )
+
+    def acquire_leadership(self, owner: str) -> int:
+        with self._transaction(self._writer) as connection:
+            epoch = counters.advance(connection, "epoch")
+            connection.execute(insert(tables.leaders), {"epoch": epoch, "owner": owner})
+            return epoch
+
+    def put_plan(self, plan: Plan) -> Plan:
+        check_plan(plan)
+        with self._transaction(self._writer) as connection:
+            # Shared with other plans, but a new leader waits until this one is stored.
+            newest = connection.execute(
+                select(tables.counters.c.value)
+                .where(tables.counters.c.name == "epoch")
+                .with_for_update(read=True)
+            ).scalar_one()
+            if plan.epoch != newest or not newest:
+                raise StaleEpoch(f"a plan of epoch {plan.epoch} came; the leader's is {newest}")
+            stored = replace(
+                plan, version=counters.advance(connection, "plan"), workers=dict(plan.workers)
+            )
+            connection.execute(insert(tables.plans), plan_row(stored))
+            connection.execute(
+                delete(tables.plans).where(tables.plans.c.version <= stored.version - PLANS_KEPT)
+            )
+            return stored
+
+    def latest_plan(self) -> Plan | None:
+        with self._transaction(self._poller) as connection:
+            row = connection.execute(
+                select(tables.plans).order_by(tables.plans.c.version.desc()).limit(1)
+            ).first()
+            return read_plan(row) if row else None
+
+    def plan_version(self) -> int:
+        with self._transaction(self._poller) as connection:
+            return counters.value_of(connection, "plan")
+
+    def add_tick(self, record: TickRecord) -> None:
+        row = {"plan_version": record.plan_version, "at": record.at, "body": plain_body(record)}
+        with self._transaction(self._writer) as connection:
+            counters.append(connection, tables.ticks, "tick", row, keep=TICKS_KEPT)
+
+    def ticks(self, limit: int) -> tuple[TickRecord, ...]:
+        with self._transaction(self._poller) as connection:
+            newest = select(tables.ticks).order_by(tables.ticks.c.seq.desc()).limit(max(0, limit))
+            return tuple(
+                TickRecord(plan_version=row.plan_version, at=row.at, body=row.body)
+                for row in connection.execute(newest)
+            )
+
+    def add_event(self, event: Event) -> None:
+        check_event(event)
+        with self._transaction(self._writer) as connection:
+            counters.append(connection, tables.events, "event", asdict(event), keep=EVENTS_KEPT)
+
+    def events(self, limit: int, after: int = 0) -> tuple[Event, ...]:
+        with self._transaction(self._poller) as connection:
+            newest = (
+                select(tables.events)
+                .where(tables.events.c.seq > after)
+                .order_by(tables.events.c.seq.desc())
+                .limit(max(0, limit))
+            )
+            return tuple(Event(**row._mapping) for row in connection.execute(newest))
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _transaction(self, engine: Engine) -> Iterator[Connection]:
+        with failures_explained(engine.url), engine.begin() as connection:
+            yield connection
+
+
+def _put_device_kind(connection: Connection, kind: DeviceKind) -> None:
+    same = tables.device_kinds.c.name == kind.name
+    if not connection.execute(
+        update(tables.device_kinds).where(same).values(asdict(kind))
+    ).rowcount:
+        connection.execute(insert(tables.device_kinds), asdict(kind))
+
+
+def _insert_profiles(connection: Connection, new: tuple[Profile, ...]) -> None:
+    if not new:
+        return
+    split = [profile_rows(profile) for profile in new]
+    connection.execute(insert(tables.profiles), [row for row, _ in split])
+    connection.execute(insert(tables.profile_points), [p for _, points in split for p in points])
+
+
+def _key_of(table: Table, one: Profile | ProfilingRequest) -> tuple[ColumnElement[bool], ...]:
+    """The condition that selects the row of a variant on a device kind."""
+    return (
+        table.c.task == one.task,
+        table.c.variant == one.variant,
+        table.c.device_kind == one.device_kind,
+    )
+
+
+def _versions_of(connection: Connection, task: TaskName, model: ModelName) -> set[int]:
+    return set(
+        connection.scalars(
+            select(tables.versions.c.version).where(
+                tables.versions.c.task == task, tables.versions.c.model == model
+            )
+        )
+    )
+
+
+def _check_variant(connection: Connection, task: TaskName, variant: VariantName) -> None:
+    same = (tables.variants.c.task == task, tables.variants.c.name == variant)
+    if connection.scalar(select(tables.variants.c.name).where(*same)) is None:
+        raise NotFound(f"task {task!r} has no variant {variant!r}")
+
+
+def _check_known(connection: Connection, profile: Profile) -> None:
+    _check_variant(connection, profile.task, profile.variant)
+    kind = tables.device_kinds.c.name == profile.device_kind
+    if connection.scalar(select(tables.device_kinds.c.name).where(kind)) is None:
+        raise NotFound(f"there is no device kind {profile.device_kind!r}")

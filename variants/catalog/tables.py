@@ -1,0 +1,178 @@
+"""The tables of the SQL catalog. ``migrations`` makes them; a test checks that they agree."""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+counters = Table(
+    "counters",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+"""Numbers that only grow. Writers of one kind queue up behind their counter's row."""
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("inputs", JSON, nullable=False),
+    Column("outputs", JSON, nullable=False),
+    Column("labels", JSON, nullable=False),
+    Column("metric", Text, nullable=False),
+    Column("slo_latency_ms", Double, nullable=False),
+    Column("slo_accuracy", Double),
+    Column("slo_cost", Double),
+    Column("slo_prefer", Text, nullable=False),
+)
+
+versions = Table(
+    "versions",
+    metadata,
+    Column("task", Text, ForeignKey(tasks.c.name), primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("stage", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("format", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+)
+
+variants = Table(
+    "variants",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("model", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("runtime", Text, nullable=False),
+    Column("precision", Text, nullable=False),
+    Column("artifact", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("accuracy", Double, nullable=False),
+    Column("accuracy_rows", Integer, nullable=False),
+    Column("options", JSON, nullable=False),
+    Column("agreement", Double),
+    Column("note", Text, nullable=False, server_default=text("''")),
+    ForeignKeyConstraint(
+        ["task", "model", "version"], [versions.c.task, versions.c.model, versions.c.version]
+    ),
+)
+Index(None, variants.c.task, variants.c.model, variants.c.version)
+
+device_kinds = Table(
+    "device_kinds",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("cores", Integer, nullable=False),
+    Column("memory_mib", Double, nullable=False),
+    Column("usd_per_hour", Double, nullable=False),
+    Column("gpu", Text),
+)
+
+profiles = Table(
+    "profiles",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("variant", Text, primary_key=True),
+    Column("device_kind", Text, ForeignKey(device_kinds.c.name), primary_key=True, index=True),
+    Column("memory_mib", Double, nullable=False),
+    Column("load_s", Double, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("measured_at", Text, nullable=False),
+    Column("cold_load_s", Double),
+    Column("host_memory_mib", Double),
+    Column("energy_j", Double),
+    ForeignKeyConstraint(["task", "variant"], [variants.c.task, variants.c.name]),
+)
+
+profile_points = Table(
+    "profile_points",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("variant", Text, primary_key=True),
+    Column("device_kind", Text, primary_key=True),
+    Column("batch_size", Integer, primary_key=True, autoincrement=False),
+    Column("p50_ms", Double, nullable=False),
+    Column("p95_ms", Double, nullable=False),
+    Column("p99_ms", Double, nullable=False),
+    Column("error", Double, nullable=False, server_default="0"),
+    ForeignKeyConstraint(
+        ["task", "variant", "device_kind"],
+        [profiles.c.task, profiles.c.variant, profiles.c.device_kind],
+        ondelete="CASCADE",
+    ),
+)
+
+profiling_requests = Table(
+    "profiling_requests",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("variant", Text, primary_key=True),
+    Column("device_kind", Text, primary_key=True),
+    Column("reason", Text, nullable=False),
+    Column("at", Text, nullable=False),
+    ForeignKeyConstraint(["task", "variant"], [variants.c.task, variants.c.name]),
+)
+
+inventory = Table(
+    "inventory",
+    metadata,
+    Column("device_kind", Text, primary_key=True),
+    Column("workers", Integer, nullable=False),
+)
+
+leaders = Table(
+    "leaders",
+    metadata,
+    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    Column("owner", Text, nullable=False),
+)
+
+plans = Table(
+    "plans",
+    metadata,
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, ForeignKey(leaders.c.epoch), nullable=False),
+    Column("created_at", Text, nullable=False),
+    Column("body", JSON, nullable=False),
+)
+
+ticks = Table(
+    "ticks",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("plan_version", BigInteger, nullable=False),
+    Column("at", Text, nullable=False),
+    Column("body", JSON, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("message", Text, nullable=False),
+)

@@ -1,0 +1,12 @@
+"""Checks of model files from outside: every reason to refuse one, before anything runs it.
+
+In: the path of an ``.onnx`` file or of a ``torch.export`` archive. Out: what the model says of
+itself (inputs, outputs, opset, size); or ``InvalidArtifact`` with one sentence.
+
+Read ``onnx_check`` with ``onnx_walk`` first. An archive is checked by ``archive_check`` in this
+order: ``zip_layout`` (the zip file itself), ``program_check`` (the program as JSON, by the shapes
+of ``json_shape``), with ``program_words`` and ``program_operators`` (what a program may contain).
+
+Imports ``variants.types``, ``errors``, ``figures`` and ``catalog``. The files are read as bytes,
+JSON and protobuf messages; no code in them is run.
+"""

@@ -1,0 +1,361 @@
+"""Whether an ONNX file can be served here: every reason to refuse it, before it runs.
+
+Nothing of the model is executed here. Parsing and checking still happen in native code, so callers
+that take files from outside do it in a child process.
+"""
+
+import math
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from variants.catalog.validation import MAX_AXES
+from variants.checks.onnx_walk import graphs, nodes, sparse_tensors, tensors
+from variants.errors import InvalidArtifact
+from variants.figures import apart
+from variants.types import Task, TensorSpec
+
+MAX_OPSET = 26
+"""The newest opset that ONNX Runtime 1.31 runs."""
+MIN_OPSET = 7
+"""The oldest opset that ONNX Runtime guarantees to run."""
+
+DTYPES = {1: "float32", 11: "float64", 7: "int64", 6: "int32", 2: "uint8", 9: "bool"}
+"""ONNX's numbers of the element types that a task may have."""
+
+MAX_ROW_MIB = 256
+"""Largest row of one input or output, which has to fit into a message."""
+LONGEST_NAME = 200
+
+_STANDARD = ("", "ai.onnx")
+_CLASSIC = "ai.onnx.ml"
+"""Trees, support vectors and other classic models; a part of the standard."""
+_MAX_CLASSIC_OPSET = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnnxLimits:
+    """What a model file may take."""
+
+    size_mib: float = 2048
+    """At most 2 GiB in any case: a protobuf message holds no more."""
+    nodes: int = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnnxInfo:
+    """What a checked file says of itself; shapes are of one row."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    opset: int
+    parameters: int
+    size_bytes: int
+
+
+def check_model(path: Path, *, limits: OnnxLimits | None = None) -> OnnxInfo:
+    """Read a model and refuse it unless it is whole, self-contained, standard and batchable.
+
+    Raises:
+        InvalidArtifact: one sentence with the first reason; it names the file.
+    """
+    limits = limits or OnnxLimits()
+    check_file(path, limit_mib=limits.size_mib)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidArtifact(f"{path.name}: cannot be read: {error.strerror}") from error
+    return check_model_bytes(data, where=path.name, limits=limits)
+
+
+def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = None) -> OnnxInfo:
+    """``check_model`` for a model that is no file; sentences begin with ``where``.
+
+    Raises:
+        InvalidArtifact: one sentence with the first reason.
+    """
+    limits = limits or OnnxLimits()
+    model = _parse(where, data)
+    _check_shape_of_model(where, model, limits)
+    _check_texts(where, model)
+    _check_external_data(where, model)
+    opset = _check_opsets(where, model)
+    _check_operators(where, model, opset)
+    parameters = _check_initialisers(where, model, limits)
+    model = _inferred(where, model)
+    held = {tensor.name for tensor in model.graph.initializer}
+    inputs = tuple(
+        _spec(where, "input", value) for value in model.graph.input if value.name not in held
+    )
+    outputs = tuple(_spec(where, "output", value) for value in model.graph.output)
+    if not inputs:
+        raise InvalidArtifact(f"{where}: the model has no inputs")
+    if not outputs:
+        raise InvalidArtifact(f"{where}: the model has no outputs")
+    names = [spec.name for spec in (*inputs, *outputs)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidArtifact(f"{where}: {twice[0]!r} names more than one input or output")
+    return OnnxInfo(
+        inputs=inputs, outputs=outputs, opset=opset, parameters=parameters, size_bytes=len(data)
+    )
+
+
+def check_file(path: Path, *, limit_mib: float) -> int:
+    """Size in bytes of a plain, readable file that is not a link, not empty and not too large.
+
+    Raises:
+        InvalidArtifact: it is something else.
+    """
+    try:
+        found = os.lstat(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidArtifact(f"{path.name}: cannot be read: {reason}") from error
+    if stat.S_ISLNK(found.st_mode):
+        raise InvalidArtifact(f"{path.name}: is a symbolic link; give the file itself")
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidArtifact(f"{path.name}: is not a plain file")
+    if found.st_size == 0:
+        raise InvalidArtifact(f"{path.name}: is empty")
+    if found.st_size > limit_mib * 2**20:
+        size, limit = apart(found.st_size / 2**20, limit_mib)
+        raise InvalidArtifact(f"{path.name}: has {size} MiB, more than the {limit} allowed")
+    return found.st_size
+
+
+def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
+    """Refuse a model that does not take and give what the task does. ``where`` names the file.
+
+    Outputs beyond the task's are allowed; they are not computed.
+
+    Raises:
+        InvalidArtifact: the first difference.
+    """
+    wanted = {spec.name: spec for spec in task.inputs}
+    given = {spec.name: spec for spec in info.inputs}
+    if set(wanted) != set(given):
+        raise InvalidArtifact(
+            f"{where}: takes inputs {_names(given)}, but task {task.name!r} has {_names(wanted)}"
+        )
+    outputs = {spec.name: spec for spec in info.outputs}
+    missing = [spec.name for spec in task.outputs if spec.name not in outputs]
+    if missing:
+        raise InvalidArtifact(
+            f"{where}: gives outputs {_names(outputs)}, but task {task.name!r} also has "
+            f"{', '.join(missing)}"
+        )
+    pairs = [(spec, given[spec.name], "input") for spec in task.inputs]
+    pairs += [(spec, outputs[spec.name], "output") for spec in task.outputs]
+    for spec, found, side in pairs:
+        if spec != found:
+            raise InvalidArtifact(
+                f"{where}: {side} {spec.name!r} is {describe(found)}, but task {task.name!r} has "
+                f"{describe(spec)}"
+            )
+
+
+def describe(spec: TensorSpec) -> str:
+    """``float32 [batch, 64]``."""
+    return f"{spec.dtype} [{', '.join(['batch', *map(str, spec.shape)])}]"
+
+
+def _parse(where: str, data: bytes) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        model = onnx.load_model_from_string(data)
+    except (DecodeError, ValueError) as error:
+        raise InvalidArtifact(f"{where}: is not an ONNX model, or only a part of one") from error
+    return model
+
+
+def _check_shape_of_model(where: str, model: Any, limits: OnnxLimits) -> None:
+    # Almost any short text parses as an empty protobuf message.
+    if not model.ir_version or not model.opset_import or not model.HasField("graph"):
+        raise InvalidArtifact(f"{where}: is not an ONNX model")
+    count = sum(1 for _ in nodes(model))
+    if count == 0:
+        raise InvalidArtifact(f"{where}: the model's graph is empty")
+    if count > limits.nodes:
+        raise InvalidArtifact(
+            f"{where}: the model has {count} nodes, more than the {limits.nodes} allowed"
+        )
+    if model.functions:
+        raise InvalidArtifact(f"{where}: defines functions of its own; export it inlined")
+    if model.training_info:
+        raise InvalidArtifact(f"{where}: is a training graph; export it for inference")
+
+
+def _check_texts(where: str, model: Any) -> None:
+    """Refuse names that are not UTF-8, which protobuf gives as bytes."""
+    for graph in graphs(model):
+        named = [*graph.node, *graph.initializer, *graph.input, *graph.output]
+        texts = [one.name for one in named]
+        texts += [text for node in graph.node for text in (node.op_type, node.domain)]
+        if not all(isinstance(text, str) for text in texts):
+            raise InvalidArtifact(f"{where}: is not an ONNX model: a name in it is no text")
+
+
+def _check_external_data(where: str, model: Any) -> None:
+    from onnx import TensorProto
+
+    for tensor in tensors(model):
+        if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
+            raise InvalidArtifact(
+                f"{where}: keeps tensor {tensor.name!r} in another file; save the model as one file"
+            )
+
+
+def _check_opsets(where: str, model: Any) -> int:
+    versions: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = "" if entry.domain in _STANDARD else entry.domain
+        if versions.setdefault(domain, entry.version) != entry.version:
+            raise InvalidArtifact(
+                f"{where}: uses opsets {versions[domain]} and {entry.version} of the same operators"
+            )
+    # Exporters list domains that no node uses; only what is used matters.
+    used = {node.domain for node in nodes(model)}
+    foreign = sorted(domain for domain in used if domain not in (*_STANDARD, _CLASSIC))
+    if foreign:
+        raise InvalidArtifact(
+            f"{where}: uses operators of {foreign[0]!r}; only standard ONNX operators run here"
+        )
+    opset = versions.get("")
+    if opset is None:
+        raise InvalidArtifact(f"{where}: does not say which ONNX opset it uses")
+    if not MIN_OPSET <= opset <= MAX_OPSET:
+        raise InvalidArtifact(
+            f"{where}: uses opset {opset}; it must be between {MIN_OPSET} and {MAX_OPSET}"
+        )
+    if _CLASSIC in used and not 1 <= versions.get(_CLASSIC, 0) <= _MAX_CLASSIC_OPSET:
+        raise InvalidArtifact(
+            f"{where}: must use an opset of {_CLASSIC} between 1 and {_MAX_CLASSIC_OPSET}"
+        )
+    return int(opset)
+
+
+def _check_operators(where: str, model: Any, opset: int) -> None:
+    import onnx
+
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    for domain, kind in sorted({(node.domain, node.op_type) for node in nodes(model)}):
+        classic = domain == _CLASSIC
+        newest = versions[domain] if classic else opset
+        try:
+            schema = onnx.defs.get_schema(
+                kind, max_inclusive_version=newest, domain=domain if classic else ""
+            )
+        except onnx.defs.SchemaError:
+            raise InvalidArtifact(
+                f"{where}: uses the operator {kind!r}, which opset {newest} does not have"
+            ) from None
+        if schema.deprecated:
+            raise InvalidArtifact(
+                f"{where}: uses the operator {kind!r}, which opset {newest} has withdrawn"
+            )
+
+
+def _check_initialisers(where: str, model: Any, limits: OnnxLimits) -> int:
+    """Number of parameters, once all of them are readable and finite."""
+    from onnx import numpy_helper
+
+    for sparse in sparse_tensors(model):
+        if math.prod(sparse.dims) * 4 > limits.size_mib * 2**20:
+            raise InvalidArtifact(
+                f"{where}: tensor {sparse.values.name!r} declares {math.prod(sparse.dims):.3g} "
+                "elements, nearly all of them left out"
+            )
+    parameters = 0
+    for tensor in tensors(model):
+        try:
+            values = numpy_helper.to_array(tensor)
+        except Exception as error:  # malformed tensors fail in many ways
+            raise InvalidArtifact(
+                f"{where}: tensor {tensor.name!r} does not hold what it declares"
+            ) from error
+        if values.shape != tuple(tensor.dims):  # a size of -1 would be made to fit
+            raise InvalidArtifact(f"{where}: tensor {tensor.name!r} does not hold what it declares")
+        # -inf is a common mask; NaN never is, and an infinite weight shows in the trial run.
+        if _has_nan(values):
+            raise InvalidArtifact(f"{where}: tensor {tensor.name!r} contains NaN")
+        parameters += values.size
+    return parameters
+
+
+def _has_nan(values: NDArray[Any]) -> bool:
+    if values.dtype.kind in "fc":
+        return bool(np.isnan(values).any())
+    # bfloat16 and the 8-bit floats are not numpy's own.
+    return values.dtype.name.startswith(("bfloat", "float")) and bool(
+        np.isnan(values.astype(np.float32)).any()
+    )
+
+
+def _inferred(where: str, model: Any) -> Any:
+    """The model with output shapes filled in, after the checker has passed it."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(model, full_check=False)
+        # Classic operators do not all say what they give; the trial run shows it.
+        strict = all(node.domain != _CLASSIC for node in nodes(model))
+        return onnx.shape_inference.infer_shapes(model, strict_mode=strict)
+    except Exception as error:  # the bindings raise several types
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+        raise InvalidArtifact(f"{where}: is not a valid ONNX model: {reason}") from error
+
+
+def _spec(file: str, side: str, value: Any) -> TensorSpec:
+    if not value.name.isprintable() or not 0 < len(value.name) <= LONGEST_NAME:
+        raise InvalidArtifact(f"{file}: has an {side} with a name that cannot be shown")
+    where = f"{file}: {side} {value.name!r}"
+    if not value.type.HasField("tensor_type"):
+        raise InvalidArtifact(f"{where} is not a tensor")
+    tensor = value.type.tensor_type
+    dtype = _dtype(where, tensor.elem_type)
+    if not tensor.HasField("shape"):
+        raise InvalidArtifact(f"{where} does not declare its shape")
+    axes = list(tensor.shape.dim)
+    if not axes:
+        raise InvalidArtifact(f"{where} is a scalar; its first axis must be the batch")
+    if axes[0].HasField("dim_value"):
+        raise InvalidArtifact(
+            f"{where} has a fixed batch of {axes[0].dim_value}; export it with a dynamic first axis"
+        )
+    if len(axes) > MAX_AXES + 1:
+        raise InvalidArtifact(f"{where} has {len(axes)} axes, more than the {MAX_AXES + 1} allowed")
+    shape: list[int] = []
+    for position, axis in enumerate(axes[1:], start=1):
+        if not axis.HasField("dim_value") or axis.dim_value < 1:
+            raise InvalidArtifact(
+                f"{where} leaves axis {position} open; only the batch axis may vary"
+            )
+        shape.append(int(axis.dim_value))
+    row_mib = math.prod(shape) * np.dtype(dtype).itemsize / 2**20
+    if row_mib > MAX_ROW_MIB:
+        row, limit = apart(row_mib, MAX_ROW_MIB)
+        raise InvalidArtifact(f"{where} takes {row} MiB for one row, more than the {limit} allowed")
+    return TensorSpec(name=value.name, dtype=dtype, shape=tuple(shape))
+
+
+def _dtype(where: str, element: int) -> str:
+    from onnx import TensorProto
+
+    if element not in DTYPES:
+        known = ", ".join(DTYPES.values())
+        kinds = {number: name.lower() for name, number in TensorProto.DataType.items()}
+        kind = kinds.get(element, str(element)) if element else "undeclared"
+        raise InvalidArtifact(f"{where} has type {kind}; it must be one of {known}")
+    return DTYPES[element]
+
+
+def _names(specs: dict[str, TensorSpec]) -> str:
+    return ", ".join(sorted(specs)) or "none"

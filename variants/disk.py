@@ -1,0 +1,75 @@
+"""A disk that is full, said in one sentence."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+
+from variants.errors import StateUnavailable
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""No space left on the device, or none of the user's share of it."""
+
+
+@contextmanager
+def full_disk_explained() -> Iterator[None]:
+    """Turn the failure to write on a full disk into the error tree; others pass through.
+
+    Raises:
+        StateUnavailable: there is no space left.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        what = error.filename if isinstance(error.filename, str) else "a file"
+        raise StateUnavailable(f"{what} cannot be written: {error.strerror}") from error
+
+
+def ensure_room(folder: Path, size_bytes: int) -> None:
+    """Return when so much can be written in a folder: really, as no quota is seen from outside.
+
+    Raises:
+        StateUnavailable: there is no space left for it.
+    """
+    probe = folder / f".room.{token_hex(4)}"
+    try:
+        with full_disk_explained():
+            allocate_file(probe, size_bytes)
+    except StateUnavailable as error:
+        reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else ""
+        raise StateUnavailable(
+            f"{folder} has no room for {size_bytes / 2**20:g} MiB: {reason};"
+            " free some space on its disk"
+        ) from error
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+
+
+def allocate_file(path: Path, size_bytes: int) -> None:
+    """Make a file of zeros, its blocks on the disk."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        allocate(file, size_bytes)
+    finally:
+        os.close(file)
+
+
+def allocate(file: int, size_bytes: int) -> None:
+    """Fill the begin of an open file with zeros that are on the disk, whatever the file system.
+
+    Written, not ``posix_fallocate``: that is emulated or refused on some file systems, and NFS
+    learns of a full disk only when the data is synchronised.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    zeros = memoryview(bytes(size_bytes))
+    done = 0
+    while done < size_bytes:
+        done += os.pwrite(file, zeros[done:], done)
+    os.fsync(file)

@@ -1,0 +1,79 @@
+"""Numbers in sentences, with as many digits as it takes to be true.
+
+A number that is not zero never reads as zero, two sides of a comparison never read as equal, and
+the greater one reads as the greater: all are rounded by the same rule, which keeps their order.
+"""
+
+from collections.abc import Callable
+from math import floor, isfinite, log10
+
+Writer = Callable[[float, int], str]
+
+TINY = 1e-9
+"""Smaller values are written with an exponent."""
+MOST_DIGITS = 17
+"""Significant digits that distinguish any two doubles."""
+
+
+def figure(value: float, digits: int = 1) -> str:
+    """The value with at most so many decimals; below 1 with as many as two significant digits
+    need."""
+    if not isfinite(value):
+        return str(value)
+    decimals = digits
+    if 0 < abs(value) < TINY:
+        return f"{value:.{max(2, digits)}g}"
+    if 0 < abs(value) < 1:
+        decimals = max(digits, 1 - floor(log10(abs(value))))
+    return _trimmed(value, decimals)
+
+
+def fixed(value: float, digits: int = 1) -> str:
+    """The same with so many decimals at least, zeros or not."""
+    text = figure(value, digits)
+    return text if "e" in text or not isfinite(value) else max(text, f"{value:.{digits}f}", key=len)
+
+
+def usd(value: float, digits: int = 3) -> str:
+    """Prices are small: so many significant digits, and no cents where there are none."""
+    if value < TINY or not isfinite(value):
+        return figure(value, digits)
+    leading = max(0, -floor(log10(value)))
+    return _trimmed(value, leading + digits - 1)
+
+
+def apart(value: float, limit: float, digits: int = 1, write: Writer = figure) -> tuple[str, str]:
+    """Two numbers, written so that they read differently where they are."""
+    ours, theirs = write(value, digits), write(limit, digits)
+    if value == limit:
+        return ours, theirs
+    for more in range(digits + 1, digits + MOST_DIGITS):
+        if float(ours) != float(theirs):
+            return ours, theirs
+        ours, theirs = write(value, more), write(limit, more)
+    return repr(value), repr(limit)
+
+
+def ms(value: float) -> str:
+    return f"{figure(value)} ms"
+
+
+def seconds(value_ms: float) -> str:
+    """A time in ms, in seconds."""
+    value_s = value_ms / 1_000
+    return f"{value_s:.1f} s" if value_s >= 1 else f"{figure(value_s)} s"
+
+
+def percent(ratio: float) -> str:
+    """A share of a whole: "100.0" only where it is all, and "0.0" only where it is nothing."""
+    text = f"{100 * ratio:.1f}"
+    if text == "0.0" and ratio > 0:
+        return figure(100 * ratio)
+    return apart(100 * ratio, 100)[0] if text == "100.0" and ratio < 1 else text
+
+
+def _trimmed(value: float, decimals: int) -> str:
+    text = f"{value:.{decimals}f}"
+    if decimals:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
