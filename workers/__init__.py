@@ -1,1 +1,12 @@
-"""Running variants: runtimes, the tensor channel, the executor, the Ray Serve deployment."""
+"""Workers: one process for each slice of hardware, which holds variants and answers queries.
+
+In come, over the tensor channel, queries (tensors with a deadline) and orders to load and unload
+variants (``LoadSpec``); out go replies, refusals, and once a second a ``WorkerStatus``.
+
+Read ``types`` first (what travels), then ``host`` (what one worker consists of), then the rooms:
+``channel`` (frames, the client's side, the secret), ``execution`` (queueing, running, loading),
+``runtimes`` (the back ends) and ``process`` (crashes, priority, output streams). ``deployment``
+puts a host into a replica of Ray Serve, and is the only file here that knows Ray.
+
+May import: ``planner`` and ``variants``.
+"""

@@ -1,18 +1,24 @@
 """The Ray Serve deployment around a worker: the only file of this folder that knows Ray.
 
 Serve owns the replica: where it runs, its restarts, its health, how many there are. Queries do not
-pass through it: they arrive on the worker's own socket (``workers.channel``).
+pass through it: they arrive on the worker's own socket (``workers.channel.client``).
 """
 
 import asyncio
+import logging
+import socket
 from dataclasses import asdict, replace
 from typing import Any
 
 from ray import serve
 from ray.util import get_node_ip_address
 
+from workers.channel.secret import read_shared_secret
 from workers.host import WorkerHost
+from workers.process.niceness import lower_niceness
 from workers.types import WorkerConfig
+
+log = logging.getLogger(__name__)
 
 EVERYWHERE = ("tcp:0.0.0.0", "tcp:[::]")
 """Stands for the address that Ray knows the replica's machine by."""
@@ -24,8 +30,9 @@ def bind_replica_to_loopback() -> None:
     """Keep this replica's own gRPC server, which Serve opens on all interfaces, on loopback.
 
     Ray Serve 2.60 binds ``[::]:0`` in every replica, without authentication and whatever the node's
-    address, for calls between deployments. Nothing of ours uses it. Called from a replica's
-    constructor, which runs before that server starts. A test looks at the listening sockets.
+    address, for calls between deployments. Nothing of ours uses it, on a cluster neither: the
+    control loop's handles call actors. Called from a replica's constructor, which runs before that
+    server starts. Tests look at the listening sockets.
     """
     from ray.serve._private import replica
 
@@ -40,14 +47,32 @@ def bind_replica_to_loopback() -> None:
     replica.add_port_to_grpc_server = on_loopback
 
 
+def take_normal_priority() -> None:
+    """Run this replica at niceness 0, or warn that it does not.
+
+    Ray runs its workers at 15 unless the raylet was started with ``RAY_worker_niceness=0``; only a
+    privileged process can mend that from within.
+    """
+    niceness = lower_niceness()
+    if niceness > 0:
+        log.warning(
+            "this replica runs at niceness %d and yields to other programs of its node;"
+            " start Ray there with RAY_worker_niceness=0",
+            niceness,
+        )
+
+
 class WorkerReplica:
     """One worker: a slice of hardware, a socket, and any number of loaded variants."""
 
     def __init__(self, config: dict[str, Any]) -> None:
+        bind_replica_to_loopback()
+        take_normal_priority()
         settings = WorkerConfig(**config)
-        if settings.listen == "unix":
-            bind_replica_to_loopback()
-        elif settings.listen in EVERYWHERE:
+        if settings.secret_digest:
+            node = f"{socket.gethostname()} ({get_node_ip_address()})"
+            read_shared_secret(settings.secret_path, settings.secret_digest, node)
+        if settings.listen in EVERYWHERE:
             # Gateways on other machines need an address that leads to this one.
             settings = replace(settings, listen=f"tcp:{get_node_ip_address()}")
         unique = serve.get_replica_context().replica_id.unique_id

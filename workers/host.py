@@ -16,20 +16,23 @@ from typing import Any
 
 import orjson
 
-from planner.queue import BATCHING
+from planner.batching.registry import make_queue
 from variants.errors import Internal, ModellessError
-from workers.executor import Executor
-from workers.frames import Kind
-from workers.loading import Loading
-from workers.messages import decode_load, encode, named
-from workers.quarantine import CrashLedger
-from workers.secret import read_secret
-from workers.server import ChannelServer
+from workers.channel.frames import FrameKind
+from workers.channel.messages import decode_load, decode_told, encode, named
+from workers.channel.secret import read_secret
+from workers.execution.executor import Executor
+from workers.execution.loader import Loading
+from workers.execution.room import Demanded, Room
+from workers.execution.server import ChannelServer
+from workers.process.quarantine import CrashLedger
 from workers.types import WorkerConfig, WorkerStatus
 
 log = logging.getLogger(__name__)
 
 REPORT_S = 1.0
+MOST_PATIENCE_S = 60.0
+"""The longest that a load waits for room."""
 GC_THRESHOLDS = (50_000, 20, 100)
 SWITCH_S = 0.001
 """How long one thread may keep the interpreter when another wants it. With the default of 5 ms a
@@ -62,9 +65,10 @@ class WorkerHost:
         executor = Executor(
             self._ledger,
             max_frame=config.max_frame_mib * 2**20,
-            queue=BATCHING[config.batching](),
+            queue=make_queue(config.batching),
         )
-        self._loading = Loading(executor, self._ledger, config.memory_mib, config.cores)
+        room = Room(executor.usage, config.memory_mib, config.eviction)
+        self._loading = Loading(executor, self._ledger, config.memory_mib, config.cores, room)
         self._loading.list_quarantined()
         self._server = ChannelServer(
             executor, self._id, secret, config.max_frame_mib,
@@ -89,6 +93,8 @@ class WorkerHost:
         """What the worker says of itself."""
         executor = self._running()
         now_s = time.monotonic()
+        held = executor.replicas
+        rates = executor.usage.rates(held, now_s)
         return WorkerStatus(
             worker=self._id,
             device_kind=self._config.device_kind,
@@ -97,8 +103,13 @@ class WorkerHost:
             draining=executor.draining,
             backlog_us=executor.backlog_us(),
             busy_ratio=executor.busy_ratio(),
-            replicas=tuple(replica.status(now_s) for replica in executor.replicas.values()),
+            replicas=tuple(
+                replica.status(now_s, rate)
+                for replica, rate in zip(held.values(), rates, strict=True)
+            ),
             pid=os.getpid(),
+            occurrences=self._loading.history.newest,
+            warnings=(self._ledger.problem,) if self._ledger.problem else (),
         )
 
     def check(self) -> None:
@@ -143,34 +154,55 @@ class WorkerHost:
         return self._executor
 
     async def _report(self) -> None:
-        """Tell everybody the status on every change and once a second."""
+        """Send the status to every connection, on every change and once a second."""
         changed = self._loading.changed
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(REPORT_S):
                     await changed.wait()
             changed.clear()
+            if self._ledger.problem:
+                await asyncio.to_thread(self._ledger.retry)
             try:
+                await self._loading.retry_failed()
                 self._server.announce()
             except ModellessError:
                 log.exception("reporting the status")
 
-    async def _control(self, kind: Kind, message: dict[str, Any]) -> bytes:
+    async def _control(self, kind: FrameKind, message: dict[str, Any]) -> bytes:
         executor = self._running()
-        if kind is Kind.LOAD:
+        if kind is FrameKind.LOAD:
             status = await self._loading.load(
                 decode_load(message.get("spec", {})),
-                make_room=message.get("make_room") is True,
+                demanded=_demanded(message),
                 force=message.get("force") is True,
+                begin=message.get("begin") is True,
             )
             return encode(status)
-        if kind is Kind.UNLOAD:
-            await self._loading.unload(*named(message))
-        else:
-            executor.draining = True
-            self._loading.changed.set()
-            await executor.quiet()
+        if kind is FrameKind.HISTORY:
+            return encode(self._loading.history.untold(*decode_told(message)))
+        if kind is FrameKind.UNLOAD:
+            seen = message.get("seen")
+            gone = await self._loading.unload(
+                *named(message), seen=(int(seen[0]), bool(seen[1])) if seen else None
+            )
+            return encode({"gone": gone})
+        executor.draining = True
+        self._loading.changed.set()
+        await executor.quiet()
         return b"{}"
+
+
+def _demanded(message: dict[str, Any]) -> Demanded | None:
+    """Why a load message may evict others; None when it may not."""
+    if message.get("make_room") is not True:
+        return None
+    patience_s = min(max(0.0, float(message.get("patience_s", 0.0))), MOST_PATIENCE_S)
+    return Demanded(
+        waiting=message.get("waiting") is True,
+        patience_s=patience_s,
+        need=str(message.get("need", "")),
+    )
 
 
 def settle_memory() -> None:

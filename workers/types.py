@@ -1,7 +1,7 @@
 """What travels between gateway, controller and worker."""
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from hashlib import blake2b
 
 from variants.types import (
@@ -36,9 +36,9 @@ class LoadSpec:
     load_s: float
     share: float = 0.0
     """Planned share of the worker's time for the task, in [0, 1]; 0 when nothing was planned."""
-    pace_ms: float | None = None
-    """Planned length of the longest batch on the worker; 0: its queue sees for itself; None: as it
-    was told before."""
+    longest_batch_ms: float | None = None
+    """Planned length of the longest batch on the worker; 0: its queue decides by itself; None: as
+    it was told before."""
     options: tuple[tuple[str, str], ...] = ()
     typical: tuple[tuple[int, float], ...] = ()
     """(batch size, median in ms) of the profile, to notice when it is not true any more."""
@@ -54,11 +54,19 @@ class ReplicaStatus:
     """Queries admitted and not answered yet, the running batch included."""
     idle_s: float = 0.0
     message: str = ""
-    """Why it is quarantined, or why its load failed."""
+    """Why it is quarantined or damaged, or why its load failed."""
     live_ratio: float = 1.0
     """Median of observed over profiled latency."""
     batches: int = 0
     """So many went into ``live_ratio``."""
+    rate_qps: float = 0.0
+    """Queries per second to expect here, from those that came (``planner.eviction.popularity``)."""
+    asked: bool = False
+    """Whether a query has asked for it since it was loaded, or was the reason to load it."""
+    load_no: int = 0
+    """Which load of this worker's it came from: another one after it was loaded anew."""
+    loaded_for_s: float = 0.0
+    """Since it is ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +84,30 @@ class WorkerStatus:
     """Share of the last seconds spent in runtimes."""
     replicas: tuple[ReplicaStatus, ...]
     pid: int = 0
+    occurrences: int = 0
+    """So many loads and evictions for queries since it started; the last of them are kept until
+    they are told (``workers.execution.history``)."""
+    warnings: tuple[str, ...] = ()
+    """What is wrong with it although it serves, one sentence each."""
+
+
+class OccurrenceKind(StrEnum):
+    """What a worker does for a query without being told by the control loop."""
+
+    LOADED_ON_DEMAND = "loaded_on_demand"
+    EVICTED = "evicted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """One load or eviction for a query."""
+
+    seq: int
+    """Ascending from 1 since the worker started."""
+    kind: OccurrenceKind
+    task: TaskName
+    variant: VariantName
+    why: str
 
 
 class ReplyCode(IntEnum):
@@ -111,10 +143,14 @@ class WorkerConfig:
     """Where the worker puts its Unix socket."""
     secret_path: str
     """File (mode 0600) with the cluster secret."""
+    secret_digest: str = ""
+    """What the secret's own digest must be, where another process says so; empty: any secret."""
     listen: str = "unix"
     """``unix``, or ``tcp:HOST`` to listen on a free port of that address."""
     max_frame_mib: int = 64
     quarantine_dir: str = ""
     """Where crashes per variant are counted across restarts of the worker; empty: not kept."""
     batching: str = "profile"
-    """A key of ``planner.queue.BATCHING``."""
+    """A key of ``planner.batching.registry.BATCHING``."""
+    eviction: str = "modelless"
+    """A key of ``planner.eviction.registry.RULES``: what leaves when a query needs room."""

@@ -1,1 +1,13 @@
-"""Back ends, one file each; ``workers.runtime.RUNTIMES`` names them."""
+"""Runtimes: each loads variants of one back end and runs batches.
+
+In: a load spec (artifact, signature, options) and a number of threads; then batches, one array
+``(rows, *shape)`` for each input of the task. Out: one array ``(rows, *shape)`` for each output; or
+``RuntimeFailed``.
+
+Read ``protocol`` (what a runtime is) and ``registry`` (all of them by name, imported when used).
+``echo`` is the smallest one. ``onnx`` with ``onnx_providers``, ``openvino``, ``pytorch`` and
+``tensorrt`` are the real ones, over ``options``, ``signature``, ``cuda`` and ``engine_store``. To
+add one: CONTRIBUTING.md; from a package of your own, docs/reference.md, "Adding a runtime".
+
+Imports ``variants`` and ``workers.types``; back ends only inside their own modules' functions.
+"""

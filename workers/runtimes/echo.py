@@ -1,4 +1,4 @@
-"""A runtime that takes a fixed time and echoes: for demos, tests and drills."""
+"""A runtime that takes a fixed time and echoes: for demos, tests and fault injection."""
 
 import time
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from variants.errors import RuntimeFailed
-from workers.runtime import Tensor, rows_of
+from workers.runtimes.protocol import Tensor, rows_of
 from workers.types import LoadSpec
 
 SLEEP_SLACK_S = 0.000_15
@@ -23,8 +23,8 @@ class EchoRuntime:
         latency_ms: time of any batch; default 0.
         latency_ms_per_row: time added for each row; default 0.
         load_s: time that loading takes; default 0.
-        fail_value: fault injection for drills. A batch fails if its first input holds this number.
-        crash_value: fault injection for drills. The process ends by ``SIGABRT`` if its first input
+        fail_value: for fault injection. A batch fails if its first input holds this number.
+        crash_value: for fault injection. The process ends by ``SIGABRT`` if its first input
             holds this number.
     """
 

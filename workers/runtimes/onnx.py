@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from variants.errors import RuntimeFailed
-from workers.cuda import Device, first_device
-from workers.runtime import Tensor
+from workers.runtimes.cuda import Device, first_device
 from workers.runtimes.onnx_providers import CPU, PROVIDERS, gpu_session
 from workers.runtimes.options import Options
+from workers.runtimes.protocol import Tensor
 from workers.runtimes.signature import Signature
 from workers.types import LoadSpec
 
 SPIN_US = 100
-"""About two wake-ups of a sleeping thread: who spins as long as a wake-up takes loses at most as
-much again. docs/decisions/0012 has what it brings."""
+"""About two wake-ups of a sleeping thread: a thread that spins as long as a wake-up takes loses at
+most as much again. docs/decisions/0012 has what it brings."""
 
 _CODES = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _NODE = re.compile(r"Non-zero status code returned while running (\w+ node)\..*?Status Message: ")
@@ -64,6 +64,9 @@ class OnnxRuntime:
         options.inter_op_num_threads = 1
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = 3
+        # A pattern is a second copy of the activations, beside what its first run has left in the
+        # arena: twice the memory for a microsecond a run. docs/decisions/0015 has the figures.
+        options.enable_mem_pattern = on_gpu
         options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         try:

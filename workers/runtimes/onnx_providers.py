@@ -2,7 +2,7 @@
 
 ONNX Runtime falls back in silence: where a provider's libraries are missing it makes a session for
 the CPU, and what a provider cannot run goes to the next. A variant that says ``cuda`` and runs on
-the CPU would be measured, priced and placed as something that it is not. So whoever loads one asks
+the CPU would be measured, priced and placed as something that it is not. So each load asks
 afterwards where each node went.
 """
 
@@ -13,10 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from variants.builders.gpu import tensorrt_of_onnxruntime
+from variants.builders.gpu_requirements import tensorrt_of_onnxruntime
 from variants.errors import RuntimeFailed
-from workers.cuda import Device
-from workers.engines import (
+from workers.runtimes.cuda import Device
+from workers.runtimes.engine_store import (
     RANGES,
     BatchRange,
     EngineCache,

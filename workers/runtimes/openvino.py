@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from variants.errors import RuntimeFailed
-from workers.runtime import Tensor
 from workers.runtimes.options import Options
+from workers.runtimes.protocol import Tensor
 from workers.runtimes.signature import Signature
 from workers.types import LoadSpec
 
@@ -99,7 +99,7 @@ class OpenVinoRuntime:
             )
 
     def _indices(self, ports: Sequence[Any], names: list[str]) -> list[int]:
-        """Where the tensors of these names are among the model's."""
+        """The positions of the tensors with these names among the model's."""
         found = {name: index for index, port in enumerate(ports) for name in port.names}
         missing = [name for name in names if name not in found]
         if missing:
@@ -124,9 +124,8 @@ def _properties(precision: str, threads: int) -> dict[str, Any]:
     """One stream of so many threads, which the system may move, and exactly this precision.
 
     Pinning is off: several processes that each pin to the first cores would share those and leave
-    the others idle. The second thread of a core is used if we are given it: whoever gives us four
-    means four.
-    """
+    the others idle. The second thread of a core is used if we are given it: a caller that gives us
+    four means four."""
     return {
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,

@@ -7,18 +7,18 @@ from workers.types import LoadSpec
 
 
 class Options:
-    """What a variant tells its runtime, text by name."""
+    """The options that a variant gives its runtime, as text by name."""
 
     def __init__(self, spec: LoadSpec) -> None:
         self._name = f"{spec.task}/{spec.variant}"
         self._values = dict(spec.options)
 
     def text(self, name: str) -> str:
-        """As it is written; empty when it is not given."""
+        """The option as it is written; empty when it is not given."""
         return self._values.get(name, "")
 
     def choice(self, name: str, allowed: Collection[str], default: str) -> str:
-        """One of several words.
+        """The option as one of several words.
 
         Raises:
             RuntimeFailed: it is another one.

@@ -6,7 +6,7 @@ import numpy as np
 
 from variants.errors import RuntimeFailed
 from variants.types import TensorSpec
-from workers.runtime import Tensor
+from workers.runtimes.protocol import Tensor
 from workers.types import LoadSpec
 
 
@@ -19,13 +19,15 @@ class Signature:
         self._outputs = _plain(spec.outputs)
 
     def check_inputs(self, tensors: Sequence[Tensor]) -> None:
-        """Raise ``RuntimeFailed`` unless the tensors are a batch of the task's inputs."""
+        """Raise ``RuntimeFailed`` unless the tensors are the task's inputs, ``(rows, *shape)``
+        each."""
         has = [(tensor.dtype, tensor.shape[1:]) for tensor in tensors]
         if has != self._inputs or len({len(tensor) for tensor in tensors}) > 1:
             raise RuntimeFailed(f"{self._name} takes {_text(self._inputs)}, not {_text(has)}")
 
     def check_outputs(self, tensors: Sequence[Tensor], rows: int) -> None:
-        """Raise ``RuntimeFailed`` unless the tensors are so many rows of the task's outputs."""
+        """Raise ``RuntimeFailed`` unless the tensors are the task's outputs, ``(rows, *shape)``
+        each."""
         has = [(tensor.dtype, tensor.shape[1:]) for tensor in tensors]
         if has != self._outputs or any(len(tensor) != rows for tensor in tensors):
             shapes = [(str(tensor.dtype), tensor.shape) for tensor in tensors]

@@ -2,19 +2,18 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from planner.drift import LiveRatio
-from planner.eviction import Resident
-from planner.lanes import Item, Lane
-from planner.types import LatencyTable
-from variants.errors import RuntimeFailed
+from planner.batching.variant_queues import Item, VariantQueue
+from planner.eviction.rules import Resident
+from planner.latency_table import LatencyTable
+from planner.reconcile.drift import LiveRatio
 from variants.types import ReplicaState
-from workers.frames import Chunk, Layout
-from workers.runtime import Runtime
-from workers.types import LoadSpec, ReplicaStatus, ReplyCode, variant_id
+from workers.channel.frames import Chunk, Layout
+from workers.runtimes.protocol import Runtime
+from workers.types import LoadSpec, ReplicaStatus, variant_id
 
 MAX_LAYOUTS = 1_024
 
@@ -38,7 +37,7 @@ class Job(Item):
         self, replica: "Replica", deadline_ms: float, arrived_ms: float,
         layout: Layout, data: bytes, base: int, responder: Responder, request_id: int,
     ) -> None:  # fmt: skip
-        self.lane = replica.lane
+        self.queue = replica.queue
         self.deadline_ms = deadline_ms
         self.rows = layout.rows
         self.replica = replica
@@ -54,17 +53,63 @@ class Replica:
     """A variant on this worker. Changed by the event loop only."""
 
     __slots__ = (
-        "_typical", "accepted", "failures", "gone", "idle", "in_flight", "key", "lane",
-        "last_used_s", "live", "loaded", "loaded_s", "message", "outputs", "proven", "relaxed_ms",
-        "runtime", "signatures", "spec", "started_s", "state", "variant", "waiting",
+        "_typical",
+        "accepted",
+        "asked",
+        "awaited",
+        "expected_until_s",
+        "failures",
+        "gone",
+        "idle",
+        "in_flight",
+        "inflation",
+        "key",
+        "last_used_s",
+        "live",
+        "load_no",
+        "loaded",
+        "loaded_s",
+        "message",
+        "outputs",
+        "proven",
+        "queue",
+        "relaxed_ms",
+        "runtime",
+        "signatures",
+        "spec",
+        "started_s",
+        "state",
+        "uses",
+        "variant",
+        "waiting",
     )  # fmt: skip
 
-    def __init__(self, spec: LoadSpec, lane: Lane, runtime: Runtime | None, now_s: float) -> None:
+    def __init__(
+        self,
+        spec: LoadSpec,
+        queue: VariantQueue,
+        runtime: Runtime | None,
+        now_s: float,
+        *,
+        load_no: int = 0,
+        asked: bool = False,
+    ) -> None:
         self.spec = spec
+        self.load_no = load_no
+        self.asked = asked
+        """A query has asked for it since it was loaded, or was the reason to load it."""
+        self.awaited = False
+        """A query waits for the load, and is sent here when it is done."""
+        self.expected_until_s = 0.0
+        """Until then a query that waited for the load may still be on its way here."""
+        self.uses = 0
+        """Queries since it was loaded."""
+        self.inflation = 0.0
+        """The worker's clock under the rule ``gdsf`` when it was last used."""
         self.variant = variant_id(spec.task, spec.variant)
         self.outputs = [(np.dtype(t.dtype), t.shape) for t in spec.outputs]
         self.key = self.variant.to_bytes(8, "big")
-        self.lane = lane
+        self.queue = queue
         self.runtime = runtime
         self.state = ReplicaState.LOADING
         self.message = ""
@@ -121,23 +166,30 @@ class Replica:
         if rows < len(self._typical):
             self.live.seen(took_ms, self._typical[rows])
 
-    def used(self, now_s: float) -> None:
+    def used(self, now_s: float, queries: int = 1) -> None:
         """A batch of it ran."""
         self.last_used_s = now_s
+        self.uses += queries
+        self.asked = True
+        self.expected_until_s = 0.0
 
-    def resident(self, popularity: float) -> Resident[int]:
-        """The replica as eviction sees it; ``popularity`` in queries per second."""
+    def resident(self, popularity: float, now_s: float) -> Resident[int]:
+        """The replica as eviction sees it; ``popularity`` in queries per second, or as its rule
+        counts."""
+        busy = self.in_flight > 0 or now_s < self.expected_until_s
         return Resident(
             key=self.variant,
             memory_mib=self.spec.memory_mib,
             load_s=self.spec.load_s,
             popularity=popularity,
             last_used_s=self.last_used_s,
-            in_use=self.in_flight > 0 or self.state is not ReplicaState.READY,
+            in_use=busy or self.state is not ReplicaState.READY,
             loaded_s=self.loaded_s,
+            inflation=self.inflation,
+            asked=self.asked,
         )
 
-    def status(self, now_s: float) -> ReplicaStatus:
+    def status(self, now_s: float, rate_qps: float = 0.0) -> ReplicaStatus:
         return ReplicaStatus(
             task=self.spec.task,
             variant=self.spec.variant,
@@ -148,6 +200,10 @@ class Replica:
             message=self.message,
             live_ratio=round(self.live.ratio, 3),
             batches=self.live.batches,
+            rate_qps=round(rate_qps, 4),
+            asked=self.asked,
+            load_no=self.load_no,
+            loaded_for_s=max(0.0, now_s - self.loaded_s) if self.loaded.done() else 0.0,
         )
 
     def replan(self, spec: LoadSpec) -> None:
@@ -161,44 +217,3 @@ class Replica:
 def _typical(spec: LoadSpec) -> tuple[float, ...]:
     """Median latency in ms by batch size; empty when the spec does not say."""
     return LatencyTable(spec.typical).ms if spec.typical else ()
-
-
-def assemble(jobs: list[Job], rows: int) -> list[np.ndarray[Any, Any]]:
-    """The batch's inputs. One query is used where it arrived; several are copied once."""
-    first = jobs[0]
-    layout = first.layout
-    if len(jobs) == 1:
-        return layout.tensors(first.data, first.base)
-    inputs = []
-    for index, dtype in enumerate(layout.types):
-        pieces: list[Chunk] = []
-        for job in jobs:
-            begin, end = job.layout.spans[index]
-            data, base = job.data, job.base
-            if end - begin <= 4096:
-                pieces.append(data[base + begin : base + end])
-            else:
-                pieces.append(memoryview(data)[base + begin : base + end])
-        shape = (rows, *layout.shapes[index][1:])
-        inputs.append(np.ndarray(shape, dtype, b"".join(pieces)))
-    return inputs
-
-
-def verify(runtime: Runtime, spec: LoadSpec) -> None:
-    """Run one row of zeros and compare what comes with the task's outputs.
-
-    Raises:
-        RuntimeFailed: number, type or shape of the outputs differ.
-    """
-    row = [np.zeros((1, *t.shape), dtype=t.dtype) for t in spec.inputs]
-    has = [(str(t.dtype), t.shape) for t in runtime.run(row)]
-    wants = [(t.dtype, (1, *t.shape)) for t in spec.outputs]
-    if has != wants:
-        raise RuntimeFailed(f"{spec.task}/{spec.variant} gives {has}, the task has {wants}")
-
-
-REFUSALS = {
-    ReplyCode.COLD: "the variant is not loaded on this worker",
-    ReplyCode.DRAINING: "the worker is leaving",
-    ReplyCode.EXPIRED: "the deadline passed before it could run",
-}

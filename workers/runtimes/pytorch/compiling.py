@@ -3,9 +3,8 @@
 Ahead of time rather than by ``torch.compile``, because that compiles again, for seconds, when a
 batch size comes that it has not seen, and checks guards on every call. Compiling runs in a process
 of its own: it takes 20 s of processor time and half a gigabyte, and a worker that did it itself
-would answer nobody meanwhile. ``python -m workers.runtimes.torch_compile``, told by one line of
-JSON on its standard input, is that process.
-"""
+would answer no query meanwhile. ``python -m workers.runtimes.pytorch.compiling``, told by one line
+of JSON on its standard input, is that process."""
 
 import ctypes
 import json
@@ -24,7 +23,7 @@ from variants.errors import RuntimeFailed
 
 COMPILER = "g++"
 TIME_LIMIT_S = 900.0
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[3]
 _PR_SET_PDEATHSIG = 1
 _NICER = 5
 """Compiling yields to serving."""
@@ -37,7 +36,7 @@ CONFIGURATION: dict[str, Any] = {
     "compile_threads": 1,
     "cpp.vec_isa_ok": True,  # what the processor says of itself needs no test programs
     "aot_inductor.precompile_headers": False,  # they pay from the second program on
-    "aot_inductor.enable_line_tables": False,  # half of the package, for who debugs it
+    "aot_inductor.enable_line_tables": False,  # half of the package, for debugging it
 }
 
 
@@ -51,9 +50,9 @@ class Order:
     device: str
     """``cpu`` or ``cuda``."""
     shapes: tuple[tuple[int, ...], ...]
-    """Of one row of each input, in the program's order."""
+    """The shape of one row of each input, in the program's order."""
     dtypes: tuple[str, ...]
-    """Of the inputs, as they are given to the program."""
+    """The types of the inputs, as they are given to the program."""
 
 
 def compile_apart(order: Order) -> bytes:
@@ -69,7 +68,7 @@ def compile_apart(order: Order) -> bytes:
         request = {"order": asdict(order), "target": str(target), "folder": folder}
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "workers.runtimes.torch_compile"],
+                [sys.executable, "-m", "workers.runtimes.pytorch.compiling"],
                 input=json.dumps(request),
                 capture_output=True,
                 text=True,
@@ -106,7 +105,7 @@ def compile_to(order: Order, target: Path) -> None:
     import torch
     from torch._inductor import aoti_compile_and_package
 
-    from workers.runtimes.torch_program import read_program
+    from workers.runtimes.pytorch.program import read_program
 
     torch.set_num_threads(1)
     dtype = getattr(torch, order.precision) if order.precision else None
@@ -133,7 +132,7 @@ def main() -> None:
     request = json.loads(sys.stdin.readline())
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     os.nice(_NICER)
-    # Otherwise in a folder of a well-known name that anybody may have made first.
+    # Otherwise in a folder of a well-known name that another user may have made first.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = request["folder"]
     told = request["order"]
     told["shapes"] = tuple(tuple(shape) for shape in told["shapes"])

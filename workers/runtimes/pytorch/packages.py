@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from variants.errors import RuntimeFailed
-from workers.engines import LIMIT_MIB, EngineCache
-from workers.runtimes.torch_compile import COMPILER, CONFIGURATION, Order, compile_apart
+from workers.runtimes.engine_store import LIMIT_MIB, EngineCache
+from workers.runtimes.pytorch.compiling import COMPILER, CONFIGURATION, Order, compile_apart
 
 _PROGRAM = "program"
 _MANIFEST = "manifest.json"
@@ -121,7 +121,7 @@ def _digest(order: Order) -> str:
 
 @cache
 def _processor() -> str:
-    """What decides which instructions a compiler may use."""
+    """The properties of the processor that decide which instructions a compiler may use."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         lines = [line.strip() for line in file if line.startswith(("flags", "Features"))]
     return f"{platform.machine()} {lines[0] if lines else ''}"

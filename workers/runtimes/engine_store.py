@@ -2,7 +2,7 @@
 
 Building an engine takes from seconds to minutes, loading a built one milliseconds. But an engine is
 machine code that the runtime trusts: one from elsewhere could do anything. So engines are read from
-a folder that nobody else can write to, each with a header that says what it was built for, and
+a folder that no other user can write to, each with a header that says what it was built for, and
 whatever is not whole or not ours is built again.
 """
 
@@ -29,7 +29,7 @@ RANGES = "1,2-8,9-32,33-64"
 """Batch sizes that share kernels, unless a variant says otherwise: one query alone, a few, many.
 Larger batches than the last cannot be run."""
 LIMIT_MIB = 16 * 1024.0
-"""What is kept of engines; the longest unused go first."""
+"""Most bytes of engines that are kept; those that were unused the longest go first."""
 
 _MAGIC = b"MLENGINE"
 _HEADER = struct.Struct("<8sI32s32sQ")
@@ -78,19 +78,19 @@ class EngineKey:
     """All that an engine depends on. Change any of it, and another engine is needed."""
 
     builder: str
-    """Who built it, and its version: ``TensorRT 11.4.0.106``."""
+    """The library that built it, and its version: ``TensorRT 11.4.0.106``."""
     gpu: str
-    """As the driver names it, MIG profile included."""
+    """The GPU as the driver names it, MIG profile included."""
     capability: tuple[int, int]
     multiprocessors: int
     """Kernels are chosen by timing them, on so many."""
     artifact: str
     """SHA-256 of the ONNX file."""
     outputs: tuple[str, ...]
-    """Those that are computed."""
+    """The outputs that are computed."""
     ranges: tuple[BatchRange, ...]
     options: tuple[tuple[str, str], ...] = ()
-    """What else the builder was told."""
+    """All other options of the build."""
 
     @cached_property
     def digest(self) -> str:
@@ -152,7 +152,8 @@ class EngineCache:
 
     @contextmanager
     def building(self, digest: str) -> Iterator[None]:
-        """Hold this while building: whoever wants the same engine waits, and then finds it."""
+        """Hold this while building: another process that wants the same engine waits, and then
+        finds it."""
         with self._opened() as folder:
             name = f".{digest}.lock"
             lock = None if folder is None else _lock(folder, name)
@@ -160,7 +161,8 @@ class EngineCache:
                 yield
             finally:
                 if folder is not None and lock is not None:
-                    # Removed while it is held. Who waits on it has to look for the engine anyway.
+                    # Removed while it is held. A process that waits on it looks for the engine
+                    # anyway.
                     _remove(folder, name)
                     os.close(lock)
 
@@ -182,7 +184,7 @@ class EngineCache:
 
     @contextmanager
     def _opened(self) -> Iterator[int | None]:
-        """A descriptor of the folder, so that nobody exchanges it under our hands."""
+        """A descriptor of the folder, so that it cannot be exchanged while it is used."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -225,7 +227,7 @@ def digest_of(data: bytes) -> str:
 
 
 def _unsafe(found: os.stat_result) -> str:
-    """Why somebody else could have written here; empty when nobody could."""
+    """Why another user could have written here; empty when none could."""
     if found.st_uid != os.geteuid():
         return "belongs to another user"
     if stat.S_IMODE(found.st_mode) & 0o077:

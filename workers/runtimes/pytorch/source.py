@@ -10,9 +10,9 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from variants import program_words as words
+from variants.checks import program_words as words
+from variants.checks.json_shape import Misfit
 from variants.errors import RuntimeFailed
-from variants.json_shape import Misfit
 
 DTYPES = {
     1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32",
@@ -70,9 +70,6 @@ class Source:
         self._device = device
         self._values: dict[str, Name] = {}
         """Variables by their names in the file."""
-        self._origin: dict[Name, Name] = {}
-        """Variable to the argument whose memory it is a view of."""
-        self._weights: dict[Name, str] = {}
         self._arguments: list[Name] = []
         self._steps: list[tuple[Name, str, list[Name]]] = []
         """What a line sets, the line, and the variables that it reads."""
@@ -80,16 +77,12 @@ class Source:
             "__builtins__": {}, "torch": torch, "device": torch.device,
             "inf": math.inf, "nan": math.nan,
         }  # fmt: skip
-        self.writes = False
-        """Whether an operator writes into a tensor that it was given: an input, maybe."""
 
-    def argument(self, name: str, *, weight: str | None = None) -> None:
-        """The next argument of the function. Nobody may write into a weight."""
+    def argument(self, name: str) -> None:
+        """The next argument of the function."""
         variable = Name(f"a{len(self._arguments)}")
         self._arguments.append(variable)
-        self._values[name] = self._origin[variable] = variable
-        if weight is not None:
-            self._weights[variable] = weight
+        self._values[name] = variable
 
     def node(self, node: _Json) -> None:
         """The next operator.
@@ -108,10 +101,9 @@ class Source:
         positional = [value for _, kind, value in given if kind != _KEYWORD]
         keywords = {name: value for name, kind, value in given if kind == _KEYWORD}
         made = self._step(target, positional, keywords)
-        if schema := getattr(target, "_schema", None):
-            self._follow(made, schema, positional, keywords)
-            if self._dtype is not None and _makes_a_tensor(schema):
-                made = self._step(self._cast, [made], {})
+        schema = getattr(target, "_schema", None)
+        if schema and self._dtype is not None and _makes_a_tensor(schema):
+            made = self._step(self._cast, [made], {})
         self._keep(made, node["outputs"])
 
     def function(self, results: Sequence[str]) -> Callable[..., tuple[Any, ...]]:
@@ -138,26 +130,6 @@ class Source:
         self._steps.append((made, f"{made} = {called}({written}**{dict(keywords)!r})", reads))
         return made
 
-    def _follow(
-        self, made: Name, schema: Any, positional: list[Any], keywords: Mapping[str, Any]
-    ) -> None:
-        """See what memory an operator shares and writes."""
-        names = [argument.name for argument in schema.arguments]
-        given = {**dict(zip(names, positional, strict=False)), **keywords}
-        for argument in schema.arguments:
-            value = given.get(argument.name)
-            if argument.alias_info is None or not isinstance(value, Name):
-                continue
-            origin = self._origin.get(value)
-            if argument.alias_info.is_write:
-                self.writes = True
-                if origin in self._weights:
-                    raise RuntimeFailed(
-                        f"the archive's program changes its own {self._weights[origin]} as it runs"
-                    )
-            if origin is not None:
-                self._origin[made] = origin
-
     def _keep(self, made: Name, outputs: Sequence[_Json]) -> None:
         """Call what an operator gives as the file does: one value, several, or a list."""
         kinds = [next(iter(each.items())) for each in outputs]
@@ -170,10 +142,7 @@ class Source:
             kinds = [("as_tensor", each) for each in kinds[0][1]]
         for index, (kind, content) in enumerate(kinds):
             if kind != "as_none":
-                part = self._step(operator.getitem, [made, index], {})
-                self._values[_called(content)] = part
-                if made in self._origin:
-                    self._origin[part] = self._origin[made]
+                self._values[_called(content)] = self._step(operator.getitem, [made, index], {})
 
     def _value(self, argument: _Json) -> Any:
         """An argument: a variable, a plain value, or a list of them."""
@@ -241,6 +210,8 @@ def _operator(target: str) -> Any:
     found = getattr(getattr(torch.ops.aten, name, None), overload, None)
     if not isinstance(found, torch._ops.OpOverload) or not found._schema.returns:
         raise RuntimeFailed(f"this PyTorch has no operator {target}")
+    if found._schema.is_mutable:
+        raise RuntimeFailed(f"in this PyTorch {target} changes a tensor in place")
     return found
 
 
@@ -257,7 +228,7 @@ def _torch(name: str) -> Any:
 
 
 def _called(content: _Json) -> str:
-    """What a result is called: a tensor's ``name``, a number's ``as_name``."""
+    """The name of a result: a tensor's ``name``, a number's ``as_name``."""
     return str(content["name"] if "name" in content else content["as_name"])
 
 

@@ -1,36 +1,31 @@
 """The executor of one slice: it queues queries, runs one batch at a time and answers.
 
-All decisions are its queue's (``planner.queue``); this is the shell that acts on them. It lives on
-one event loop. A short batch runs right there, because handing it to a thread costs more than it
-takes; a longer one runs in a dedicated thread, so that queries are still taken in meanwhile.
+All decisions are its queue's (``planner.batching.protocol``); this is the shell that acts on them.
+It lives on one event loop. A short batch runs right there, because handing it to a thread costs
+more than it takes; a longer one runs in a dedicated thread, so that queries are still taken in
+meanwhile.
 """
 
 import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable
 from math import exp
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from planner.batching import Batch, Schedule, Verdict
-from planner.lanes import Item, learned, relaxed
-from planner.popularity import Popularity
-from planner.queue import LiveQueue
+from planner.batching.deadline_queue import DeadlineQueue
+from planner.batching.protocol import Batch, LiveQueue, Verdict
+from planner.batching.variant_queues import Item, learned, relaxed
 from variants.errors import Internal
 from variants.types import ReplicaState
-from workers.frames import (
-    JOIN_LIMIT,
-    Chunk,
-    Layout,
-    data_chunks,
-    refusal_frame,
-    reply_head,
-    signature_of,
-)
-from workers.quarantine import CrashLedger
-from workers.replicas import REFUSALS, Job, Replica, Responder
-from workers.running import Group, run_batch
+from workers.channel.frames import Layout
+from workers.execution.replicas import Job, Replica, Responder
+from workers.execution.replies import send_outputs, send_refusal
+from workers.execution.running import Group, run_batch
+from workers.execution.usage import Usage
+from workers.process.quarantine import CrashLedger
 from workers.types import ReplyCode
 
 log = logging.getLogger(__name__)
@@ -55,11 +50,16 @@ BUSY_S = 5.0
 
 
 class Outcome(NamedTuple):
+    """What came of a batch. Times in ms, on the clock of ``now_ms``."""
+
     replica: Replica
     began_ms: float
+    """When the batch was handed over to be run."""
     predicted_ms: float
     run_ms: float
+    """Time in the runtime."""
     took_ms: float
+    """From ``began_ms`` to the end, so with the hand-over to the thread."""
     groups: list[Group]
 
 
@@ -78,13 +78,14 @@ class Executor:
         max_frame: int = MAX_FRAME,
         queue: LiveQueue | None = None,
     ) -> None:
-        self.schedule: LiveQueue = Schedule() if queue is None else queue
+        self.queue: LiveQueue = DeadlineQueue() if queue is None else queue
         self.replicas: dict[int, Replica] = {}
-        self.popularity: Popularity[int] = Popularity()
-        """Of variants, by their ids. It remembers those that have left, too."""
+        self.usage = Usage()
+        self.on_used: Callable[[Replica], None] | None = None
+        """Called after each batch with the replica that ran it; None where no rule needs that."""
         self.draining = False
         self.on_quarantine: list[Replica] = []
-        """Replicas that failed too often, for whoever unloads them; see ``wake``."""
+        """Replicas that failed too often, to be unloaded; ``wake`` is set when one is added."""
         self.wake = asyncio.Event()
         self._ledger = ledger
         self._inline_ms = inline_ms
@@ -101,13 +102,14 @@ class Executor:
         self._busy_at_ms = now_ms()
 
     def start(self) -> None:
+        """Start the thread that runs longer batches."""
         self._thread.start()
 
     async def stop(self) -> None:
         """End the thread once the batch in it is done; refuse whatever still waits."""
         self.draining = True
         for replica in self.replicas.values():
-            for item in [*replica.stop_waiting(), *self.schedule.take(replica.lane)]:
+            for item in [*replica.stop_waiting(), *self.queue.take(replica.queue)]:
                 self.refuse(item, ReplyCode.DRAINING)
         self._batches.put(None)
         if self._thread.is_alive():
@@ -128,6 +130,7 @@ class Executor:
 
     @property
     def in_flight(self) -> int:
+        """Queries taken and not answered yet."""
         return self._in_flight
 
     async def quiet(self) -> None:
@@ -139,7 +142,7 @@ class Executor:
 
     def backlog_us(self) -> int:
         """Predicted time until all admitted work is done."""
-        backlog_ms = self.schedule.backlog_ms(now_ms())
+        backlog_ms = self.queue.backlog_ms(now_ms())
         return min(int(backlog_ms * 1000), 2**32 - 1)
 
     def busy_ratio(self) -> float:
@@ -153,15 +156,25 @@ class Executor:
         self, variant: int, rows: int, budget_us: int, layout: Layout, data: bytes, base: int,
         responder: Responder, request_id: int,
     ) -> None:  # fmt: skip
-        """Admit a query or refuse it at once. Its tensors begin at ``base`` in ``data``."""
+        """Admit a query or refuse it at once.
+
+        Args:
+            variant: id of the variant (``workers.types.variant_id``).
+            rows: of the query, as its frame says.
+            budget_us: time until its deadline.
+            layout: types and shapes of its tensors, the batch axis first.
+            data: a frame; the tensors begin at byte ``base``.
+            responder: where the answer goes.
+            request_id: names the query on its connection.
+        """
         replica = self.replicas.get(variant)
         code, message = ReplyCode.OK, ""
         if self.draining:
             code = ReplyCode.DRAINING
-        elif replica is None or replica.state is ReplicaState.UNLOADING:
+        elif replica is None:
             code = ReplyCode.COLD
-        elif replica.state is ReplicaState.QUARANTINED:
-            code, message = ReplyCode.QUARANTINED, replica.message
+        elif replica.state is not ReplicaState.READY and replica.state is not ReplicaState.LOADING:
+            code, message = _absent(replica)
         elif rows != layout.rows or not replica.accepts(layout, data, base):
             code, message = ReplyCode.INVALID, "the tensors do not have the variant's signature"
         if code or replica is None:
@@ -173,7 +186,7 @@ class Executor:
         if replica.state is ReplicaState.LOADING:
             self._wait_for_load(job)
             return
-        verdict = self.schedule.admit(job, arrived_ms)
+        verdict = self.queue.admit(job, arrived_ms)
         if verdict is not Verdict.ADMITTED:
             self._refuse_verdict(job, verdict)
             return
@@ -186,24 +199,24 @@ class Executor:
     def _refuse_verdict(self, job: Job, verdict: Verdict) -> None:
         replica, idle_ms = job.replica, job.arrived_ms - job.replica.relaxed_ms
         if verdict is Verdict.WOULD_BE_LATE and not replica.in_flight and idle_ms > 0:
-            correction = relaxed(replica.lane.correction, idle_ms)
-            self.schedule.correct(replica.lane, correction)
+            correction = relaxed(replica.queue.correction, idle_ms)
+            self.queue.correct(replica.queue, correction)
             replica.relaxed_ms = job.arrived_ms
         too_many = verdict is Verdict.TOO_MANY_ROWS
         code = ReplyCode.INVALID if too_many else ReplyCode.OVERLOADED
         message = verdict.value
         if too_many:
-            message = f"{job.rows} rows are more than the largest batch of {job.lane.max_batch}"
+            message = f"{job.rows} rows are more than the largest batch of {job.queue.max_batch}"
         self._refuse(job.responder, job.request_id, code, message)
 
     def _wait_for_load(self, job: Job) -> None:
         """Keep a query until its variant is loaded, if that can be in time."""
         replica = job.replica
-        if job.rows > replica.lane.max_batch:
+        if job.rows > replica.queue.max_batch:
             self._refuse_verdict(job, Verdict.TOO_MANY_ROWS)
             return
         ready_ms = (replica.started_s + replica.spec.load_s) * 1000
-        done_ms = max(ready_ms, job.arrived_ms) + replica.lane.latency_ms(job.rows)
+        done_ms = max(ready_ms, job.arrived_ms) + replica.queue.latency_ms(job.rows)
         if done_ms > job.deadline_ms or len(replica.waiting) >= MAX_WAITING:
             self._refuse(job.responder, job.request_id, ReplyCode.COLD, "it is still loading")
             return
@@ -219,7 +232,7 @@ class Executor:
     def loaded(self, replica: Replica) -> None:
         """Admit or refuse the queries that waited for the load."""
         for job in replica.stop_waiting():
-            verdict = self.schedule.admit(job, now_ms())
+            verdict = self.queue.admit(job, now_ms())
             if verdict is not Verdict.ADMITTED:
                 self._release(job)
                 self._refuse_verdict(job, verdict)
@@ -227,7 +240,7 @@ class Executor:
 
     def nudge(self) -> None:
         """Look for work soon."""
-        if not self._stepping and self._running is None and self.schedule.count:
+        if not self._stepping and self._running is None and self.queue.count:
             self._stepping = True
             self._loop.call_soon(self._step)
 
@@ -239,9 +252,9 @@ class Executor:
         if self._running is not None:
             return
         began_ms = now_ms()
-        for item in self.schedule.pop_expired(began_ms):
+        for item in self.queue.pop_expired(began_ms):
             self.refuse(item, ReplyCode.EXPIRED)
-        batch = self.schedule.next_batch(began_ms)
+        batch = self.queue.next_batch(began_ms)
         if batch is None:
             return
         first = batch.items[0]
@@ -257,7 +270,7 @@ class Executor:
         while (task := self._batches.get()) is not None:
             try:
                 outcome = self._execute(*task)
-            except Exception as error:  # whatever it is, this thread has to live on
+            except Exception as error:  # the thread has to live on, whatever it is
                 log.exception("running a batch")
                 outcome = _failed(*task, f"the worker failed: {type(error).__name__}: {error}")
             try:
@@ -288,7 +301,7 @@ class Executor:
         replica, groups = outcome.replica, outcome.groups
         done_ms = now_ms()
         self._running = None
-        self.schedule.finished(replica.lane, done_ms, outcome.took_ms)
+        self.queue.finished(replica.queue, done_ms, outcome.took_ms)
         self._learn(outcome, done_ms)
         clean = False
         for group in groups:
@@ -297,90 +310,52 @@ class Executor:
                     self.refuse(job, ReplyCode.FAILED, group.error)
             else:
                 clean = True
-                self._answer(group, outcome)
+                for job in group.jobs:
+                    self._release(job)
+                send_outputs(
+                    group, outcome.began_ms, outcome.run_ms, self.backlog_us(), self._max_frame
+                )
         if clean:
             replica.failures = 0
             replica.proven = True
         else:
             replica.failures += 1
             log.warning("a batch of %s failed: %s", replica.name, groups[0].error)
-            # One that is being unloaded is closed by whoever unloads it.
+            # One that is being unloaded is closed by the unload.
             if replica.failures >= FAILURES and replica.state is ReplicaState.READY:
                 self._quarantine(replica, groups[0].error)
-        if self.schedule.count and not self._stepping:
+        if self.queue.count and not self._stepping:
             self._stepping = True
             self._loop.call_soon(self._step)
 
     def _learn(self, outcome: Outcome, done_ms: float) -> None:
         """Take what was observed into the prediction, the popularity and the busy ratio."""
-        replica, lane = outcome.replica, outcome.replica.lane
-        replica.used(done_ms / 1000)
+        replica, queue = outcome.replica, outcome.replica.queue
         queries = sum([len(group.jobs) for group in outcome.groups])
-        self.popularity.seen(replica.variant, done_ms / 1000, queries)
+        replica.used(done_ms / 1000, queries)
+        self.usage.seen(replica.variant, done_ms / 1000, queries)
+        if self.on_used is not None:
+            self.on_used(replica)
         passed_ms = done_ms - self._busy_at_ms
         self._busy_ms = self._busy_ms * exp(-passed_ms / (BUSY_S * 1000)) + outcome.took_ms
         self._busy_at_ms = done_ms
         if len(outcome.groups) > 1 or outcome.groups[0].error or outcome.predicted_ms <= 0.0:
             return  # failing takes another time than running
         replica.took(outcome.groups[0].rows, outcome.run_ms)
-        ratio = outcome.took_ms / outcome.predicted_ms * lane.correction
+        ratio = outcome.took_ms / outcome.predicted_ms * queue.correction
         replica.relaxed_ms = done_ms
-        self.schedule.correct(lane, learned(lane.correction, ratio))
+        self.queue.correct(queue, learned(queue.correction, ratio))
 
     def _quarantine(self, replica: Replica, error: str) -> None:
         replica.state = ReplicaState.QUARANTINED
         replica.message = f"{FAILURES} batches failed in a row; the last: {error}"
         log.error("%s is quarantined: %s", replica.name, replica.message)
-        for item in self.schedule.take(replica.lane):
+        for item in self.queue.take(replica.queue):
             self.refuse(item, ReplyCode.QUARANTINED, replica.message)
         self.on_quarantine.append(replica)
         self.wake.set()
 
-    # -- answering --------------------------------------------------------------------------------
-
-    def _answer(self, group: Group, outcome: Outcome) -> None:
-        outputs, rows, replica = group.outputs, group.rows, outcome.replica
-        bad = group.bad
-        run_us = int(outcome.run_ms * 1000)
-        backlog_us = self.backlog_us()
-        single = outputs[0] if len(outputs) == 1 and outputs[0].nbytes <= JOIN_LIMIT else None
-        raw = b"" if single is None else single.tobytes()
-        row_bytes = len(raw) // rows
-        at = 0
-        for job in group.jobs:
-            end = at + job.rows
-            queue_us = int((outcome.began_ms - job.arrived_ms) * 1000)
-            self._release(job)
-            if bad is not None and bad[at:end].any():
-                message = f"{replica.name} gave a number that is not finite"
-                self._refuse(job.responder, job.request_id, ReplyCode.FAILED, message)
-            elif single is not None:
-                signature = replica.signatures.get(job.rows)
-                if signature is None:
-                    signature = replica.signatures[job.rows] = signature_of([single[at:end]])
-                piece = raw[at * row_bytes : end * row_bytes]
-                size = len(piece)
-                if size % 8:
-                    piece += bytes(-size % 8)
-                    size = len(piece)
-                head = reply_head(
-                    size, signature, job.request_id, rows, queue_us, run_us, backlog_us
-                )
-                job.responder.send(head + piece)
-            else:
-                parts = [tensor[at:end] for tensor in outputs]
-                chunks, size = data_chunks(parts)
-                head = reply_head(
-                    size, signature_of(parts), job.request_id, rows, queue_us, run_us, backlog_us
-                )
-                if len(head) + size > self._max_frame:
-                    message = (
-                        f"its answer of {job.rows} rows has {size} bytes: too many for one reply"
-                    )
-                    self._refuse(job.responder, job.request_id, ReplyCode.INVALID, message)
-                else:
-                    _send(job.responder, len(head) + size, [head, *chunks])
-            at = end
+    # -- refusing ---------------------------------------------------------------------------------
 
     def refuse(self, item: Item, code: ReplyCode, message: str = "") -> None:
         """Answer an admitted query without tensors."""
@@ -389,8 +364,7 @@ class Executor:
         self._refuse(item.responder, item.request_id, code, message)
 
     def _refuse(self, responder: Responder, request_id: int, code: ReplyCode, message: str) -> None:
-        text = message or REFUSALS.get(code, "")
-        responder.send(refusal_frame(code, request_id, self.backlog_us(), text))
+        send_refusal(responder, request_id, code, self.backlog_us(), message)
 
     def _release(self, job: Job) -> None:
         replica = job.replica
@@ -402,16 +376,16 @@ class Executor:
             self._quiet.set_result(None)
 
 
+def _absent(replica: Replica) -> tuple[ReplyCode, str]:
+    """The refusal of a query for a variant that is listed here and is neither ready nor loading."""
+    if replica.state is ReplicaState.QUARANTINED:
+        return ReplyCode.QUARANTINED, replica.message
+    return ReplyCode.COLD, replica.message
+
+
 def _failed(batch: Batch, began_ms: float, error: str) -> Outcome:
     """The outcome of a batch that could not be run."""
     jobs: list[Job] = batch.items  # type: ignore[assignment]
     took_ms = now_ms() - began_ms
     groups = [Group(jobs, batch.rows, [], error)]
     return Outcome(jobs[0].replica, began_ms, batch.predicted_ms, took_ms, took_ms, groups)
-
-
-def _send(responder: Responder, size: int, chunks: list[Chunk]) -> None:
-    if size <= JOIN_LIMIT:
-        responder.send(b"".join(chunks))
-    else:
-        responder.send_large(chunks)

@@ -43,7 +43,6 @@ _WAITING: Mapping[str, tuple[Any, ...]] = {
     "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
     "cuDeviceGetUuid_v2": (c_void_p, c_int),
     "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
-    "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
     "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
     "cuMemFree_v2": (c_uint64,),
     "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
@@ -116,8 +115,8 @@ class Device:
     """One GPU, or one MIG instance.
 
     Its primary context, some hundred MiB on the device, is made when it is first entered, and stays
-    for the process's life, as it does in PyTorch and ONNX Runtime: to end it is to pull the ground
-    from under what they keep there.
+    for the process's life, as it does in PyTorch and ONNX Runtime: ending it would
+    take away what they keep there.
     """
 
     def __init__(self, driver: Driver, ordinal: int = 0) -> None:
@@ -146,12 +145,6 @@ class Device:
             self._driver.call("cuDevicePrimaryCtxRetain", byref(context), self._device)
             self._context = context
         self._driver.call("cuCtxSetCurrent", self._context)
-
-    def free_and_total_bytes(self) -> tuple[int, int]:
-        """The device's memory."""
-        free, total = c_size_t(), c_size_t()
-        self._driver.call("cuMemGetInfo_v2", byref(free), byref(total))
-        return free.value, total.value
 
     def allocate(self, size: int) -> int:
         """The address of ``size`` > 0 bytes on the device, aligned to 256 bytes or more."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from variants.errors import RuntimeFailed
-from workers.runtimes.torch_source import DTYPES, Source
+from workers.runtimes.pytorch.source import DTYPES, Source
 
 SCHEMA = 8
 
@@ -29,7 +29,7 @@ _Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is in an archive, ready to run."""
+    """The program of an archive, ready to run."""
 
     function: Callable[..., tuple[Any, ...]]
     """``function(*weights, *inputs)``. It holds no tensor."""
@@ -38,8 +38,6 @@ class Program:
     takes: int
     """Number of inputs."""
     gives: int
-    writes: bool
-    """Whether an operator writes into a tensor that it was given: an input, maybe."""
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self.function(*self.weights, *inputs)
@@ -143,7 +141,7 @@ def _program(members: _Members, dtype: Any, device: str) -> Program:
         elif kind in ("parameter", "buffer", "tensor_constant"):
             name = held[f"{kind}_name"]
             weights.append(stored.get(kind, name))
-            source.argument(held["arg"]["name"], weight=name)
+            source.argument(held["arg"]["name"])
         else:
             raise RuntimeFailed(f"the archive's program takes a {kind}, not only tensors")
     for name in users:
@@ -152,7 +150,7 @@ def _program(members: _Members, dtype: Any, device: str) -> Program:
         source.node(node)
     results = [_result(spec) for spec in signature["output_specs"]]
     function = source.function(results)
-    return Program(function, tuple(weights), len(users), len(results), source.writes)
+    return Program(function, tuple(weights), len(users), len(results))
 
 
 class _Weights:

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from variants.errors import RuntimeFailed
-from workers.replicas import Job, Replica, assemble
-from workers.runtime import Tensor
+from workers.channel.frames import Chunk
+from workers.execution.replicas import Job, Replica
+from workers.runtimes.protocol import Tensor
 
 log = logging.getLogger(__name__)
 
@@ -20,9 +21,10 @@ class Group(NamedTuple):
     jobs: list[Job]
     rows: int
     outputs: list[Tensor]
+    """One array of shape ``(rows, ...)`` per output of the task; empty after an error."""
     error: str = ""
     bad: NDArray[np.bool_] | None = None
-    """Rows with a number that is not finite, if there are any."""
+    """Whether each row has a number that is not finite, shape ``(rows,)``; None when none has."""
 
 
 def run_batch(
@@ -30,8 +32,17 @@ def run_batch(
 ) -> list[Group]:
     """Run queries together; if that fails, in halves, until those that fail are by themselves.
 
-    One bad query among n costs about 2 log2(n) more runs. Nothing is run again once everybody in it
-    is late.
+    One bad query among n costs about 2 log2(n) more runs. Queries that are all late already are not
+    run again.
+
+    Args:
+        replica: whose runtime runs them.
+        jobs: the queries, in the order of their rows in the batch.
+        rows: of all queries together.
+        clock_ms: on which the queries' deadlines are.
+
+    Returns:
+        Queries with what came of them, in the order of ``jobs``.
     """
     group = _run(replica, jobs, rows)
     if not group.error or len(jobs) == 1 or clock_ms() > max(job.deadline_ms for job in jobs):
@@ -66,8 +77,32 @@ def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
     return Group(jobs, rows, outputs, "", _broken_rows(outputs))
 
 
+def assemble(jobs: list[Job], rows: int) -> list[Tensor]:
+    """The inputs of a batch, one array of shape ``(rows, ...)`` per input of the task.
+
+    The tensors of one query are used where they arrived; those of several are copied once.
+    """
+    first = jobs[0]
+    layout = first.layout
+    if len(jobs) == 1:
+        return layout.tensors(first.data, first.base)
+    inputs = []
+    for index, dtype in enumerate(layout.types):
+        pieces: list[Chunk] = []
+        for job in jobs:
+            begin, end = job.layout.spans[index]
+            data, base = job.data, job.base
+            if end - begin <= 4096:
+                pieces.append(data[base + begin : base + end])
+            else:
+                pieces.append(memoryview(data)[base + begin : base + end])
+        shape = (rows, *layout.shapes[index][1:])
+        inputs.append(np.ndarray(shape, dtype, b"".join(pieces)))
+    return inputs
+
+
 def _broken_rows(outputs: list[Tensor]) -> NDArray[np.bool_] | None:
-    """Which rows hold a number that is not finite; ``None`` when no row does."""
+    """Which rows hold a number that is not finite, shape ``(rows,)``; None when no row does."""
     bad: NDArray[np.bool_] | None = None
     for tensor in outputs:
         if tensor.dtype.kind != "f":

@@ -12,15 +12,13 @@ from struct import error as StructError
 from typing import Any, cast
 
 from variants.errors import Internal, ModellessError
-from workers.channel import NONCE, prove
-from workers.executor import Executor
-from workers.frames import (
+from workers.channel.frames import (
     HANDSHAKE_LIMIT,
     HEADER,
     VERSION,
     Chunk,
+    FrameKind,
     FrameRefused,
-    Kind,
     Splitter,
     Violation,
     layout_of,
@@ -29,19 +27,21 @@ from workers.frames import (
     unpack_infer,
     unpack_prefix,
 )
-from workers.messages import decode, encode_error
-from workers.outbox import Outbox
+from workers.channel.handshake import NONCE, prove
+from workers.channel.messages import decode, encode_error
+from workers.channel.outbox import Outbox
+from workers.execution.executor import Executor
 
 log = logging.getLogger(__name__)
 
 HANDSHAKE_S = 2.0
 MAX_CONNECTIONS = 256
-MAX_STRANGERS = 32
-"""Connections whose handshake is not over."""
+MAX_UNPROVEN = 32
+"""Connections that have not proved yet that they know the secret."""
 MAX_CONTROLS = 64
 """Control messages of one connection that are being worked on."""
 
-Control = Callable[[Kind, dict[str, Any]], Awaitable[bytes]]
+Control = Callable[[FrameKind, dict[str, Any]], Awaitable[bytes]]
 """Does what a control message asks; returns the answer as JSON, raises a ``ModellessError``."""
 
 
@@ -80,7 +80,7 @@ class Peer(asyncio.Protocol):
             self._refuse(FrameRefused(Violation.TOO_MANY))
             return
         self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._too_late)
-        self.send(small_frame(Kind.HELLO, self._nonce + self._server.worker))
+        self.send(small_frame(FrameKind.HELLO, self._nonce + self._server.worker))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
@@ -101,7 +101,7 @@ class Peer(asyncio.Protocol):
         try:
             data, begins = self._splitter.feed(data)
             for at in begins:
-                if self.known and data[at + 4] == Kind.INFER:
+                if self.known and data[at + 4] == FrameKind.INFER:
                     (length, _, _, described, request_id,
                      rows, variant, budget_us, _) = unpack_infer(data, at)  # fmt: skip
                     begin = at + HEADER
@@ -125,15 +125,15 @@ class Peer(asyncio.Protocol):
         _, kind, _, version, request_id = unpack_prefix(frame)
         payload = small_payload(frame)
         if not self.known:
-            if kind != Kind.AUTH:
+            if kind != FrameKind.AUTH:
                 raise FrameRefused(Violation.WRONG_KIND, f"{kind} before the handshake was over")
             if version != VERSION:
                 raise FrameRefused(Violation.WRONG_VERSION, f"{version}, not {VERSION}")
             self._authenticate(payload)
-        elif kind in (Kind.LOAD, Kind.UNLOAD, Kind.DRAIN):
+        elif kind in (FrameKind.LOAD, FrameKind.UNLOAD, FrameKind.DRAIN, FrameKind.HISTORY):
             if len(self._controls) >= MAX_CONTROLS:
                 raise FrameRefused(Violation.TOO_MANY, "control messages")
-            task = asyncio.create_task(self._control(Kind(kind), request_id, decode(payload)))
+            task = asyncio.create_task(self._control(FrameKind(kind), request_id, decode(payload)))
             self._controls.add(task)
             task.add_done_callback(self._controls.discard)
         else:
@@ -150,10 +150,12 @@ class Peer(asyncio.Protocol):
         self._splitter.stepwise = False
         if self._timer is not None:
             self._timer.cancel()
-        self.send(small_frame(Kind.AUTH_OK, prove(secret, b"worker", theirs, self._nonce, worker)))
-        self.send(small_frame(Kind.STATUS, self._server.status()))
+        self.send(
+            small_frame(FrameKind.AUTH_OK, prove(secret, b"worker", theirs, self._nonce, worker))
+        )
+        self.send(small_frame(FrameKind.STATUS, self._server.status()))
 
-    async def _control(self, kind: Kind, request_id: int, message: dict[str, Any]) -> None:
+    async def _control(self, kind: FrameKind, request_id: int, message: dict[str, Any]) -> None:
         try:
             answer, code = await self._server.control(kind, message), 0
         except ModellessError as error:
@@ -161,7 +163,7 @@ class Peer(asyncio.Protocol):
         except Exception as error:
             log.exception("%s failed", kind.name)
             answer, code = encode_error(Internal(f"{kind.name} failed: {error!r}")), 1
-        self.send(small_frame(Kind.ANSWER, answer, request_id=request_id, code=code))
+        self.send(small_frame(FrameKind.ANSWER, answer, request_id=request_id, code=code))
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -217,7 +219,7 @@ class ChannelServer:
         return f"tcp:{host}:{self._server.sockets[0].getsockname()[1]}"
 
     def check(self) -> None:
-        """Raise ``Internal`` when nobody can connect any more."""
+        """Raise ``Internal`` when no connection can be made any more."""
         if self._server is None or not self._server.is_serving():
             raise Internal("the worker's socket is closed")
         if self._path is not None and not self._path.exists():
@@ -225,17 +227,17 @@ class ChannelServer:
 
     def enter(self, peer: Peer) -> bool:
         """Whether there is room for one more connection."""
-        strangers = sum(1 for other in self.peers if not other.known)
-        if len(self.peers) >= MAX_CONNECTIONS or strangers >= MAX_STRANGERS:
+        unproven = sum(1 for other in self.peers if not other.known)
+        if len(self.peers) >= MAX_CONNECTIONS or unproven >= MAX_UNPROVEN:
             return False
         self.peers.add(peer)
         return True
 
     def announce(self) -> None:
-        """Send the status to everybody."""
+        """Send the status to every connected gateway and controller."""
         known = [peer for peer in self.peers if peer.known]
         if known:
-            frame = small_frame(Kind.STATUS, self.status())
+            frame = small_frame(FrameKind.STATUS, self.status())
             for peer in known:
                 peer.send(frame)
 

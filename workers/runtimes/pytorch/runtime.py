@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from variants.errors import RuntimeFailed
-from workers.engines import default_folder
-from workers.runtime import Tensor
+from workers.runtimes.engine_store import default_folder
 from workers.runtimes.options import Options
+from workers.runtimes.protocol import Tensor
 from workers.runtimes.signature import Signature
 from workers.types import LoadSpec
 
@@ -50,7 +50,6 @@ class TorchRuntime:
         """Where each input of the program is among the task's, and its type."""
         self._gives: list[tuple[int, Any]] = []
         """Where each output of the task is among the program's, and its type."""
-        self._copies = False
         self._casts = False
 
     def load(self) -> None:
@@ -97,8 +96,8 @@ class TorchRuntime:
     # -- steps ------------------------------------------------------------------------------------
 
     def _prepared(self, options: Options, precision: str) -> Callable[[list[Any]], Sequence[Any]]:
-        """What runs a batch of the program's inputs."""
-        from workers.runtimes.torch_program import read_declared, read_program
+        """The function that runs a batch of the program's inputs."""
+        from workers.runtimes.pytorch.program import read_declared, read_program
 
         dtype = getattr(self._torch, precision) if precision else None
         inputs, outputs = self._spec.inputs, self._spec.outputs
@@ -121,12 +120,11 @@ class TorchRuntime:
                 f"its program takes {program.takes} tensors and gives {program.gives}, "
                 f"the task has {len(takes)} and {len(gives)}"
             )
-        self._copies = program.writes
         return lambda tensors: program(*tensors)
 
     def _compiled(self, precision: str, folder: Path) -> Callable[[list[Any]], Sequence[Any]]:
-        from workers.runtimes.torch_compile import Order
-        from workers.runtimes.torch_packages import package
+        from workers.runtimes.pytorch.compiling import Order
+        from workers.runtimes.pytorch.packages import package
 
         order = Order(
             path=self._spec.path,
@@ -147,8 +145,7 @@ class TorchRuntime:
         for tensor in row:
             tensor.flags.writeable = False
         with warnings.catch_warnings(), self._torch.inference_mode():
-            # Torch warns once per process of arrays that are read-only. Programs that write into
-            # what they are given get copies.
+            # Torch warns once per process of arrays that are read-only. No program writes.
             warnings.simplefilter("ignore")
             results = self._call([self._taken(row[at], dtype) for at, dtype in self._takes])
             for (at, dtype), spec in zip(self._gives, self._spec.outputs, strict=True):
@@ -174,17 +171,18 @@ class TorchRuntime:
     def _taken(self, array: Tensor, dtype: Any) -> Any:
         """A task's input as the program takes it."""
         tensor = self._torch.from_numpy(np.ascontiguousarray(array))
-        return tensor.to(self._device, dtype, copy=self._copies)
+        return tensor.to(self._device, dtype)
 
     def _given(self, tensor: Any, dtype: Any) -> Tensor:
-        """A program's output as an array of its own: it may be a view of an input or a weight."""
+        """A program's output ``(rows, *shape)`` as an array of its own: it may be a view of an
+        input."""
         layout = self._torch.contiguous_format
         copy: Tensor = tensor.to("cpu", dtype, copy=True, memory_format=layout).numpy()
         return copy
 
 
 LIBRARY = "lib/libtorch_cpu.so"
-"""In the package's folder."""
+"""Path of the library within the package's folder."""
 SPINS = 50_000
 """Turns of libgomp's waiting loop, about 150 us: a few wake-ups of a sleeping thread."""
 
@@ -208,9 +206,8 @@ def _open_library() -> None:
     """Map and link PyTorch's largest library while other threads go on.
 
     Python holds its lock while it opens a library, and for this one that takes 0.2 to 0.6 s: in a
-    worker, nobody would be answered meanwhile. A foreign function is called without the lock. What
-    cannot be opened here the import will complain of.
-    """
+    worker, no query would be answered meanwhile. A foreign function is called without the lock.
+    What cannot be opened here the import will complain of."""
     found = find_spec("torch")
     if found is None or found.origin is None:
         return
@@ -221,7 +218,7 @@ def _open_library() -> None:
 
 
 def _positions(names: Sequence[str], among: Sequence[str]) -> list[int]:
-    """Where each name is among others."""
+    """The position of each name among others."""
     missing = [name for name in names if name not in among]
     if missing:
         raise RuntimeFailed(f"it has no {', '.join(missing)}; there are: {', '.join(among)}")

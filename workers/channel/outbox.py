@@ -1,9 +1,9 @@
-"""What leaves on a connection: frames of one moment go out together, and never without bound."""
+"""Outbox: what leaves on a connection. Frames of one turn of the event loop leave together."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 
-from workers.frames import JOIN_LIMIT, Chunk
+from workers.channel.frames import JOIN_LIMIT, Chunk
 
 UNREAD_FRAMES = 2
 """A peer that leaves more than so many of the largest frames unread is too slow."""

@@ -1,7 +1,7 @@
 """TensorRT 11: a variant stored as ONNX, run as an engine that was built for the GPU at hand.
 
 The first load on a kind of GPU builds the engine, which takes from seconds to minutes; later loads,
-in whatever process, find it in the cache (``workers.engines``).
+in whatever process, find it in the cache (``workers.runtimes.engine_store``).
 """
 
 import logging
@@ -19,17 +19,22 @@ from numpy.typing import NDArray
 
 from variants.errors import RuntimeFailed
 from variants.types import TensorSpec
-from workers.cuda import Device, first_device
-from workers.engines import EngineCache, EngineKey, digest_of
-from workers.runtime import Tensor, rows_of
+from workers.runtimes.cuda import Device, first_device
+from workers.runtimes.engine_store import EngineCache, EngineKey, digest_of
+from workers.runtimes.protocol import Tensor, rows_of
 from workers.runtimes.signature import Signature
-from workers.runtimes.tensorrt_plan import PlanOptions, build_plan, import_tensorrt, timing_key
+from workers.runtimes.tensorrt.engine_building import (
+    PlanOptions,
+    build_plan,
+    import_tensorrt,
+    timing_key,
+)
 from workers.types import LoadSpec
 
 log = logging.getLogger(__name__)
 
 ALIGNMENT = 256
-"""Bytes: where tensors begin within a block of memory."""
+"""In bytes: tensors begin at multiples of this within a block of memory."""
 
 
 @dataclass(slots=True)
@@ -93,17 +98,8 @@ class TensorRtRuntime:
         self._runtime: Any = None
         self._engine: Any = None
         self._slots: list[_Slot] = []
-        """One for each batch size from 1 row; a range's sizes share theirs."""
+        """One slot for each batch size from 1 row; the sizes of a range share one."""
         self._stream = 0
-        self._memory_bytes = 0
-
-    @property
-    def device_memory_mib(self) -> float:
-        """What the loaded variant takes on the device: weights, scratch memory and tensors.
-
-        The CUDA context and the code of kernels come on top, once for the process.
-        """
-        return self._memory_bytes / 2**20
 
     def load(self) -> None:
         """Find or build the engine, and run the smallest batch of each range, of zeros."""
@@ -143,7 +139,6 @@ class TensorRtRuntime:
         self._runtime = None
         for port in (*self._inputs, *self._outputs):
             port.rows = None
-        self._memory_bytes = 0
         held, self._held = self._held, ExitStack()
         self._device, self._stream = None, 0
         with suppress(RuntimeFailed):  # after a fault on the device nothing can be freed
@@ -161,7 +156,7 @@ class TensorRtRuntime:
         self._check_signature(trt, engine)
         self._stream = device.stream()
         held.callback(device.end_stream, self._stream)
-        io_bytes = self._allocate(options.ranges[-1].high)
+        self._allocate(options.ranges[-1].high)
         scratch_bytes = int(engine.device_memory_size_v2)
         scratch = 0
         if scratch_bytes:
@@ -172,8 +167,6 @@ class TensorRtRuntime:
             if scratch_bytes:
                 context.set_device_memory(scratch, scratch_bytes)
             self._slots += [_Slot(context, each.low)] * (each.high - each.low + 1)
-        weights_bytes = int(engine.get_engine_stat(trt.EngineStat.TOTAL_WEIGHTS_SIZE))
-        self._memory_bytes = max(0, weights_bytes) + scratch_bytes + io_bytes
         self._engine = engine
 
     def _find_engine(self, trt: Any, logger: Any, options: PlanOptions) -> Any:
@@ -192,7 +185,7 @@ class TensorRtRuntime:
             log.warning("TensorRT refuses a kept engine of %s: %s", self._name, logger.take())
             cached.remove(key.digest)
         with cached.building(key.digest):
-            plan = cached.get(key.digest)  # somebody else may have built it meanwhile
+            plan = cached.get(key.digest)  # another process may have built it meanwhile
             if plan is None:
                 plan = self._build(trt, logger, onnx, options, cached, key)
         engine = self._runtime.deserialize_cuda_engine(plan)
@@ -240,8 +233,8 @@ class TensorRtRuntime:
         if wants:
             raise RuntimeFailed(f"its engine lacks {', '.join(sorted(n for _, n in wants))}")
 
-    def _allocate(self, rows: int) -> int:
-        """Lay out all tensors for so many rows in one block on each side; its size in bytes."""
+    def _allocate(self, rows: int) -> None:
+        """Lay out all tensors for so many rows in one block on the host and one on the device."""
         assert self._device is not None
         ports = (*self._inputs, *self._outputs)
         offsets, size = [], 0
@@ -257,7 +250,6 @@ class TensorRtRuntime:
             port.device, port.host = device + offset, host + offset
             part = memory[offset : offset + rows * port.row_bytes]
             port.rows = part.view(port.dtype).reshape(rows, *port.spec.shape)
-        return size
 
     def _context(self, trt: Any, engine: Any, index: int) -> Any:
         """An execution context for one range, all addresses set, without scratch memory."""
@@ -331,7 +323,7 @@ def _logger(trt: Any) -> Any:
     """The one logger of the process: TensorRT complains of a second one."""
 
     class Logger(trt.ILogger):  # type: ignore[misc]
-        """Passes on warnings, and keeps the last errors for whoever has to explain a failure."""
+        """Passes on warnings, and keeps the last errors, to explain a failure."""
 
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
@@ -348,7 +340,7 @@ def _logger(trt: Any) -> Any:
                 log.info("TensorRT: %s", text)
 
         def take(self) -> str:
-            """What went wrong since this was last asked."""
+            """The errors since the last call of this method."""
             with self._lock:
                 said = "; ".join(self._errors)
                 self._errors.clear()

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from variants.errors import (
+    ArtifactDamaged,
     Conflict,
     DeadlineExceeded,
     Internal,
@@ -15,15 +16,16 @@ from variants.errors import (
     Overloaded,
     ReplicaLost,
     RuntimeFailed,
+    VariantNotLoadable,
 )
 from variants.types import Digest, ReplicaState, TaskName, TensorSpec, VariantName
-from workers.types import LoadSpec, ReplicaStatus, WorkerStatus
+from workers.types import LoadSpec, Occurrence, OccurrenceKind, ReplicaStatus, WorkerStatus
 
 _ERRORS: dict[str, type[ModellessError]] = {
     kind.__name__: kind
     for kind in (
-        Conflict, DeadlineExceeded, Internal, InvalidInput, NotFound, Overloaded, ReplicaLost,
-        RuntimeFailed,
+        ArtifactDamaged, Conflict, DeadlineExceeded, Internal, InvalidInput, NotFound, Overloaded,
+        ReplicaLost, RuntimeFailed, VariantNotLoadable,
     )
 }  # fmt: skip
 
@@ -49,6 +51,7 @@ def decode(data: bytes) -> dict[str, Any]:
 
 
 def encode_error(error: ModellessError) -> bytes:
+    """JSON of an error: the name of its class and its message."""
     return encode({"error": type(error).__name__, "message": error.message})
 
 
@@ -67,6 +70,7 @@ def decode_load(value: dict[str, Any]) -> LoadSpec:
     """
     try:
         latency = tuple((int(b), float(ms)) for b, ms in value["latency"])
+        longest_ms = value.get("longest_batch_ms")
         spec = LoadSpec(
             task=TaskName(str(value["task"])),
             variant=VariantName(str(value["variant"])),
@@ -79,7 +83,7 @@ def decode_load(value: dict[str, Any]) -> LoadSpec:
             memory_mib=float(value["memory_mib"]),
             load_s=float(value["load_s"]),
             share=float(value["share"]),
-            pace_ms=None if value.get("pace_ms") is None else float(value["pace_ms"]),
+            longest_batch_ms=None if longest_ms is None else float(longest_ms),
             options=tuple((str(key), str(text)) for key, text in value["options"]),
             typical=tuple((int(b), float(ms)) for b, ms in value.get("typical", ())),
         )
@@ -120,9 +124,45 @@ def decode_status(data: bytes) -> WorkerStatus:
         known = {field.name for field in fields(WorkerStatus)}
         kept = {name: item for name, item in value.items() if name in known}
         replicas = tuple(decode_replica(item) for item in value["replicas"])
-        return WorkerStatus(**{**kept, "replicas": replicas})
+        warnings = tuple(str(item) for item in value.get("warnings", ()))
+        return WorkerStatus(**{**kept, "replicas": replicas, "warnings": warnings})
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"a status message is wrong: {error!r}") from error
+
+
+def decode_told(value: dict[str, Any]) -> tuple[list[int], int]:
+    """Numbers of occurrences that are stored for good, and the one after which others are wanted.
+
+    Raises:
+        InvalidInput: they are no numbers.
+    """
+    try:
+        return [int(seq) for seq in value.get("told", ())], int(value.get("after", 0))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"a history message is wrong: {error!r}") from error
+
+
+def decode_history(data: bytes) -> list[Occurrence]:
+    """Occurrences of a worker; a kind that is not known here is left out.
+
+    Raises:
+        InvalidInput: a field is missing or wrong.
+    """
+    known = {kind.value for kind in OccurrenceKind}
+    try:
+        return [
+            Occurrence(
+                seq=int(one["seq"]),
+                kind=OccurrenceKind(one["kind"]),
+                task=TaskName(str(one["task"])),
+                variant=VariantName(str(one["variant"])),
+                why=str(one["why"]),
+            )
+            for one in orjson.loads(data)
+            if one["kind"] in known
+        ]
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(f"a history is wrong: {error!r}") from error
 
 
 def named(value: dict[str, Any]) -> tuple[str, str]:

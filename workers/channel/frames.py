@@ -5,7 +5,7 @@ multiple of 8, so that tensors lie aligned and are used where they arrived. Byte
 
 ==========  ======================================================================================
 0   u32     length of the whole frame
-4   u8      ``Kind``
+4   u8      ``FrameKind``
 5   u8      code: a ``ReplyCode``, or 1 for an answer that is an error; 0 otherwise
 6   u16     length of the signature (infer, reply); ``VERSION`` in a handshake frame
 8   u32     request id
@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from variants.errors import ModellessError
-from workers.runtime import Tensor
+from workers.runtimes.protocol import Tensor
 from workers.types import ReplyCode
 
 VERSION = 1
@@ -58,7 +58,7 @@ BOOL = np.dtype("?")
 Chunk = bytes | memoryview
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame is."""
 
     HELLO = 1
@@ -71,6 +71,7 @@ class Kind(IntEnum):
     UNLOAD = 8
     DRAIN = 9
     ANSWER = 10
+    HISTORY = 11
 
 
 class Violation(StrEnum):
@@ -165,7 +166,7 @@ def _decode_signature(signature: bytes) -> Layout:
 
 
 def signature_of(tensors: Sequence[Tensor]) -> bytes:
-    """The signature of tensors.
+    """The signature of tensors of any shapes.
 
     Raises:
         TypeError: a tensor has a type that the channel does not carry.
@@ -195,7 +196,7 @@ def _padded(data: bytes) -> bytes:
 
 
 def data_chunks(tensors: Sequence[Tensor]) -> tuple[list[Chunk], int]:
-    """The data of tensors, padded, and its length. Large ones are not copied."""
+    """The data of tensors of any shapes, padded, and its length. Large ones are not copied."""
     chunks: list[Chunk] = []
     total = 0
     for tensor in tensors:
@@ -214,13 +215,22 @@ def data_chunks(tensors: Sequence[Tensor]) -> tuple[list[Chunk], int]:
 def infer_frame(
     request_id: int, variant: int, rows: int, budget_us: int, tensors: Sequence[Tensor]
 ) -> list[Chunk]:
-    """An infer frame in pieces."""
+    """An infer frame in pieces.
+
+    Args:
+        variant: the number of the task's variant (``workers.types.variant_id``).
+        budget_us: what is left until the reply has to leave the worker, in µs.
+        tensors: the inputs, each of shape (rows, ...).
+
+    Raises:
+        TypeError: a tensor has a type that the channel does not carry.
+    """
     signature = signature_of(tensors)
     if len(tensors) == 1 and not (size := tensors[0].nbytes) % 8 and size <= JOIN_LIMIT:
         described = len(signature)
         return [
             _INFER.pack(
-                HEADER + described + size, Kind.INFER, 0, described,
+                HEADER + described + size, FrameKind.INFER, 0, described,
                 request_id, rows, variant, budget_us, 0,
             ),
             signature,
@@ -229,7 +239,7 @@ def infer_frame(
     chunks, size = data_chunks(tensors)
     described = len(signature)
     head = _INFER.pack(
-        HEADER + described + size, Kind.INFER, 0, described,
+        HEADER + described + size, FrameKind.INFER, 0, described,
         request_id, rows, variant, budget_us, 0,
     )  # fmt: skip
     return [head, signature, *chunks]
@@ -239,11 +249,11 @@ def reply_head(
     size: int, signature: bytes, request_id: int,
     batch_size: int, queue_us: int, run_us: int, backlog_us: int,
 ) -> bytes:  # fmt: skip
-    """All of an OK reply but its ``size`` bytes of padded data."""
+    """All of an OK reply but its ``size`` bytes of padded data. Times and backlog are in µs."""
     described = len(signature)
     return (
         _REPLY.pack(
-            HEADER + described + size, Kind.REPLY, 0, described,
+            HEADER + described + size, FrameKind.REPLY, 0, described,
             request_id, batch_size, queue_us, run_us, backlog_us, 0,
         )
         + signature
@@ -251,19 +261,19 @@ def reply_head(
 
 
 def refusal_frame(code: ReplyCode, request_id: int, backlog_us: int, message: str) -> bytes:
-    """A reply without tensors."""
+    """A reply without tensors; ``backlog_us`` is the predicted time of all admitted work, in µs."""
     text = message.encode()[:4096]
     body = _padded(text)
     head = _REPLY.pack(
-        HEADER + len(body), Kind.REPLY, code, 0, request_id, 0, 0, 0, backlog_us, len(text)
+        HEADER + len(body), FrameKind.REPLY, code, 0, request_id, 0, 0, 0, backlog_us, len(text)
     )
     return head + body
 
 
-def small_frame(kind: Kind, payload: bytes, *, request_id: int = 0, code: int = 0) -> bytes:
+def small_frame(kind: FrameKind, payload: bytes, *, request_id: int = 0, code: int = 0) -> bytes:
     """A handshake or control frame."""
     body = _padded(payload)
-    version = VERSION if kind <= Kind.AUTH_OK else 0
+    version = VERSION if kind <= FrameKind.AUTH_OK else 0
     return _SMALL.pack(SMALL + len(body), kind, code, version, request_id, len(payload)) + body
 
 

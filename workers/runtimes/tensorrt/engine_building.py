@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from variants.errors import RuntimeFailed
-from workers.engines import RANGES, BatchRange, EngineKey, default_folder, parse_ranges
+from workers.runtimes.engine_store import (
+    RANGES,
+    BatchRange,
+    EngineKey,
+    default_folder,
+    parse_ranges,
+)
 from workers.types import LoadSpec
 
 MAJOR = 11
@@ -66,7 +72,7 @@ class PlanOptions:
         )
 
     def key(self, version: str, device: Any, artifact: str, spec: LoadSpec) -> EngineKey:
-        """What the engine of an artifact depends on, on a ``workers.cuda.Device``."""
+        """What the engine of an artifact depends on, on a ``workers.runtimes.cuda.Device``."""
         return EngineKey(
             builder=f"TensorRT {version}",
             gpu=device.name,
@@ -84,7 +90,8 @@ class PlanOptions:
 
 
 def timing_key(version: str, device: Any) -> EngineKey:
-    """Under which a GPU's timings of kernels are kept: of use to every engine built for it."""
+    """The key under which a GPU's timings of kernels are kept; every engine built for it uses
+    them."""
     return EngineKey(
         builder=f"timings of TensorRT {version}",
         gpu=device.name,

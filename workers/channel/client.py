@@ -1,25 +1,24 @@
 """The tensor channel, from the side of gateway and controller: one connection to one worker.
 
-The worker is proved to know the cluster secret, and so are we, before anything else is said. A
-query costs no future and no task: ``infer`` writes, and the reply calls back.
+Both sides prove that they know the cluster secret before anything else is said. A query costs no
+future and no task: ``infer`` writes, and the reply calls back.
 """
 
 import asyncio
-import hmac
 import logging
-import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from struct import error as StructError
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from variants.errors import DeadlineExceeded, ModellessError, ReplicaLost, Unauthenticated
-from workers.frames import (
+from workers.channel.address import connect
+from workers.channel.frames import (
     HANDSHAKE_LIMIT,
     HEADER,
     VERSION,
+    FrameKind,
     FrameRefused,
-    Kind,
     Splitter,
     Violation,
     infer_frame,
@@ -29,34 +28,24 @@ from workers.frames import (
     unpack_prefix,
     unpack_reply,
 )
-from workers.messages import decode, decode_error, decode_replica, decode_status, encode
-from workers.outbox import Outbox
-from workers.runtime import Tensor
-from workers.types import LoadSpec, ReplicaStatus, ReplyCode, WorkerStatus
+from workers.channel.handshake import ClientHandshake
+from workers.channel.messages import (
+    decode,
+    decode_error,
+    decode_history,
+    decode_replica,
+    decode_status,
+    encode,
+)
+from workers.channel.outbox import Outbox
+from workers.channel.reply import Reply, lost_reply
+from workers.runtimes.protocol import Tensor
+from workers.types import LoadSpec, Occurrence, ReplicaStatus, ReplyCode, WorkerStatus
 
 log = logging.getLogger(__name__)
 
-NONCE = 32
 SILENCE_S = 15.0
 """A worker reports once a second; one that says nothing for this long is taken for lost."""
-
-
-class Reply(NamedTuple):
-    """How a query ended at the worker. ``outputs`` are read-only views; only ``OK`` has any."""
-
-    code: ReplyCode
-    batch_size: int
-    queue_us: int
-    run_us: int
-    backlog_us: int
-    message: str
-    outputs: list[Tensor]
-
-
-def prove(secret: bytes, direction: bytes, first: bytes, second: bytes, worker: bytes) -> bytes:
-    """What one side sends to show that it knows the secret. Each direction has its own."""
-    text = b"\0".join((b"modelless", direction, bytes([VERSION]), first, second, worker))
-    return hmac.digest(secret, text, "sha256")
 
 
 class WorkerConnection(asyncio.Protocol):
@@ -70,23 +59,20 @@ class WorkerConnection(asyncio.Protocol):
         on_lost: Callable[[str], None], max_frame_mib: int,
     ) -> None:  # fmt: skip
         self.address = address
-        self._secret = secret
         self._on_status = on_status
         self._on_lost = on_lost
         self._max_frame = max_frame_mib * 2**20
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._splitter = Splitter(HANDSHAKE_LIMIT)
-        self._state = Kind.HELLO
-        self._nonce = secrets.token_bytes(NONCE)
-        self._expected = b""
+        self._state = FrameKind.HELLO
+        self._handshake = ClientHandshake(secret)
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox
         self._pending: dict[int, Callable[[Reply], None]] = {}
         self._answers: dict[int, asyncio.Future[bytes]] = {}
         self._ids = count(1)
-        self._reason = ""
-        self._lost = False
+        self._lost, self._reason = False, ""
         self._heard_s = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
 
@@ -102,13 +88,13 @@ class WorkerConnection(asyncio.Protocol):
         connection that was opened ends for another reason than ``close``.
 
         Raises:
-            ReplicaLost: nobody answers there, or not in time, or in another way.
+            ReplicaLost: no worker answers there, or not in time, or in another way.
             Unauthenticated: one side does not know the other's secret.
         """
         connection = cls(address, secret, on_status, on_lost, max_frame_mib)
         try:
             async with asyncio.timeout(timeout_s):
-                await _connect(address, connection)
+                await connect(address, connection)
                 await connection._ready
         except TimeoutError as error:  # an OSError too
             connection.close()
@@ -122,23 +108,23 @@ class WorkerConnection(asyncio.Protocol):
             raise
         return connection
 
-    @property
-    def in_flight(self) -> int:
-        """Queries without a reply."""
-        return len(self._pending)
-
     def infer(
         self, variant: int, rows: int, budget_us: int, tensors: Sequence[Tensor],
         on_reply: Callable[[Reply], None],
     ) -> int:  # fmt: skip
         """Send a query and return its id. ``on_reply`` is called exactly once, never from here.
 
+        Args:
+            variant: the number of the task's variant (``workers.types.variant_id``).
+            budget_us: what is left until the reply has to leave the worker, in µs.
+            tensors: the inputs, each of shape (rows, ...).
+
         Raises:
             TypeError: a tensor has a type that the channel does not carry.
         """
         request_id = next(self._ids) & 0xFFFFFFFF
         if self._lost:
-            self._loop.call_soon(on_reply, _lost(self._reason))
+            self._loop.call_soon(on_reply, lost_reply(self._reason))
             return request_id
         budget_us = min(max(budget_us, 0), 0xFFFFFFFF)
         chunks = infer_frame(request_id, variant, rows, budget_us, tensors)
@@ -147,13 +133,27 @@ class WorkerConnection(asyncio.Protocol):
         return request_id
 
     async def load(
-        self, spec: LoadSpec, timeout_s: float, *, make_room: bool = False, force: bool = False
+        self,
+        spec: LoadSpec,
+        timeout_s: float,
+        *,
+        make_room: bool = False,
+        waiting: bool = False,
+        patience_s: float = 0.0,
+        force: bool = False,
+        begin: bool = False,
+        need: str = "",
     ) -> ReplicaStatus:
         """Load a variant and return once it is ready; a loaded one takes over share and latencies.
 
         Args:
-            make_room: variants that are idle may be evicted for it.
+            make_room: queries ask for it: what is worth less may be evicted.
+            waiting: with ``make_room``: a query waits for this load.
+            patience_s: how much later than at once the load may begin, for that query to be
+                answered in time.
             force: lift a quarantine.
+            begin: return when the load has begun, and its memory is reserved.
+            need: with ``make_room``: what the query asks for, in words, for the worker's history.
 
         Raises:
             RuntimeFailed: it cannot be loaded.
@@ -162,17 +162,50 @@ class WorkerConnection(asyncio.Protocol):
             DeadlineExceeded: it took too long; it may become ready later.
             ReplicaLost: the connection ended.
         """
-        message = encode({"spec": spec, "make_room": make_room, "force": force})
-        return decode_replica(decode(await self._ask(Kind.LOAD, message, timeout_s)))
+        message = encode(
+            {
+                "spec": spec, "make_room": make_room, "waiting": waiting,
+                "patience_s": patience_s, "force": force, "begin": begin, "need": need,
+            }
+        )  # fmt: skip
+        return decode_replica(decode(await self._ask(FrameKind.LOAD, message, timeout_s)))
 
-    async def unload(self, task: str, variant: str, timeout_s: float) -> None:
-        """Unload a variant once its queries are answered; one that is not loaded is no error.
+    async def unload(
+        self, task: str, variant: str, timeout_s: float, *, seen: tuple[int, bool] | None = None
+    ) -> bool:
+        """Unload a variant once its queries are answered. One that is not loaded is no error.
+
+        Args:
+            seen: ``load_no`` and ``asked`` as they were when this was decided; what has been
+                loaded anew or asked for since stays.
+
+        Returns:
+            Whether it is gone.
 
         Raises:
             DeadlineExceeded: it took too long; it goes on.
             ReplicaLost: the connection ended.
         """
-        await self._ask(Kind.UNLOAD, encode({"task": task, "variant": variant}), timeout_s)
+        message = encode({"task": task, "variant": variant, "seen": seen})
+        return (
+            decode(await self._ask(FrameKind.UNLOAD, message, timeout_s)).get("gone") is not False
+        )
+
+    async def history(
+        self, told: Collection[int], after: int, timeout_s: float
+    ) -> list[Occurrence]:
+        """Loads and evictions for queries that the worker still remembers, oldest first.
+
+        Args:
+            told: numbers of those that are stored for good; the worker forgets them.
+            after: only those with a higher number are returned.
+
+        Raises:
+            DeadlineExceeded: it took too long.
+            ReplicaLost: the connection ended.
+        """
+        message = encode({"told": list(told), "after": after})
+        return decode_history(await self._ask(FrameKind.HISTORY, message, timeout_s))
 
     async def drain(self, timeout_s: float) -> None:
         """Make the worker refuse new queries, for good, and return once all others are answered.
@@ -181,7 +214,7 @@ class WorkerConnection(asyncio.Protocol):
             DeadlineExceeded: it took too long; it goes on.
             ReplicaLost: the connection ended.
         """
-        await self._ask(Kind.DRAIN, b"{}", timeout_s)
+        await self._ask(FrameKind.DRAIN, b"{}", timeout_s)
 
     def close(self) -> None:
         """End the connection. Queries without a reply get ``LOST``; ``on_lost`` is not called."""
@@ -189,7 +222,7 @@ class WorkerConnection(asyncio.Protocol):
 
     # -- control ----------------------------------------------------------------------------------
 
-    async def _ask(self, kind: Kind, payload: bytes, timeout_s: float) -> bytes:
+    async def _ask(self, kind: FrameKind, payload: bytes, timeout_s: float) -> bytes:
         if self._lost:
             raise ReplicaLost(f"worker at {self.address} is lost: {self._reason}")
         request_id = next(self._ids) & 0xFFFFFFFF
@@ -223,7 +256,7 @@ class WorkerConnection(asyncio.Protocol):
         try:
             data, begins = self._splitter.feed(data)
             for at in begins:
-                if data[at + 4] == Kind.REPLY and self._state is Kind.STATUS:
+                if data[at + 4] == FrameKind.REPLY and self._state is FrameKind.STATUS:
                     self._on_reply(data, at)
                 else:
                     length = int.from_bytes(data[at : at + 4], "little")
@@ -266,10 +299,10 @@ class WorkerConnection(asyncio.Protocol):
     def _on_small(self, frame: bytes) -> None:
         _, kind, code, version, request_id = unpack_prefix(frame)
         payload = small_payload(frame)
-        if self._state is Kind.STATUS:
-            if kind == Kind.STATUS:
+        if self._state is FrameKind.STATUS:
+            if kind == FrameKind.STATUS:
                 self._take_status(payload)
-            elif kind == Kind.ANSWER:
+            elif kind == FrameKind.ANSWER:
                 answer = self._answers.get(request_id)
                 if answer is not None and not answer.done():
                     if code:
@@ -282,21 +315,15 @@ class WorkerConnection(asyncio.Protocol):
             raise FrameRefused(Violation.WRONG_KIND, f"{kind} before the handshake was over")
         elif version != VERSION:
             raise FrameRefused(Violation.WRONG_VERSION, f"{version}, not {VERSION}")
-        elif kind == Kind.HELLO:
-            self._say_who(payload)
-        elif not hmac.compare_digest(payload, self._expected):
+        elif kind == FrameKind.HELLO:
+            self._state = FrameKind.AUTH_OK
+            self._outbox.write([small_frame(FrameKind.AUTH, self._handshake.answer(payload))])
+        elif not self._handshake.is_proof(payload):
             raise FrameRefused(Violation.UNAUTHENTICATED, "the worker does not know it")
         else:
-            self._state = Kind.STATUS
+            self._state = FrameKind.STATUS
             self._splitter.limit = self._max_frame
             self._splitter.stepwise = False
-
-    def _say_who(self, payload: bytes) -> None:
-        theirs, worker = payload[:NONCE], payload[NONCE:]
-        proof = prove(self._secret, b"client", theirs, self._nonce, worker)
-        self._expected = prove(self._secret, b"worker", self._nonce, theirs, worker)
-        self._state = Kind.AUTH_OK
-        self._outbox.write([small_frame(Kind.AUTH, self._nonce + proof)])
 
     def _take_status(self, payload: bytes) -> None:
         self.status = decode_status(payload)
@@ -333,13 +360,13 @@ class WorkerConnection(asyncio.Protocol):
         opened = self._ready.done() and not self._ready.cancelled() and not self._ready.exception()
         if not self._ready.done():
             gone = f"worker at {self.address}: {reason}"
-            # Nothing but our proof was on its way: it was not believed, or theirs was wrong.
-            refused = self._state is Kind.AUTH_OK
+            # Only the proofs were on their way: one side did not accept the other's.
+            refused = self._state is FrameKind.AUTH_OK
             self._ready.set_exception(Unauthenticated(gone) if refused else ReplicaLost(gone))
             self._ready.exception()
         pending, self._pending = self._pending, {}
         for on_reply in pending.values():
-            _call(on_reply, _lost(reason))
+            _call(on_reply, lost_reply(reason))
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(ReplicaLost(f"worker at {self.address} is lost: {reason}"))
@@ -350,25 +377,9 @@ class WorkerConnection(asyncio.Protocol):
 _REPLY_CODES = tuple(ReplyCode)
 
 
-def _lost(reason: str) -> Reply:
-    return Reply(ReplyCode.LOST, 0, 0, 0, 0, reason, [])
-
-
 def _call(callback: Callable[[Any], None], value: object) -> None:
     """Call back; a mistake there must not break the connection for all others."""
     try:
         callback(value)
     except Exception:
         log.exception("a callback of the tensor channel raised")
-
-
-async def _connect(address: str, protocol: WorkerConnection) -> None:
-    loop = asyncio.get_running_loop()
-    scheme, _, where = address.partition(":")
-    if scheme == "unix" and where:
-        await loop.create_unix_connection(lambda: protocol, where)
-    elif scheme == "tcp" and ":" in where:
-        host, _, port = where.rpartition(":")
-        await loop.create_connection(lambda: protocol, host.strip("[]"), int(port))
-    else:
-        raise ValueError(f"an address is unix:/path or tcp:host:port, not {address!r}")

@@ -1,0 +1,12 @@
+"""The tensor channel: frames between a gateway or the control loop and a worker.
+
+In come tensors, load and unload requests, and bytes from a socket. Out go bytes, replies and
+workers' reports. Both sides prove that they know the cluster secret before anything else is said.
+
+Read ``frames`` (the bytes), ``messages`` (control messages as JSON), ``secret`` and ``handshake``,
+``outbox`` (what leaves in one turn of the event loop), ``address``, ``reply``, ``client`` (one
+connection) and ``pool`` (one connection to each worker that a process knows). The worker's side of
+the channel is ``workers.execution.server``.
+
+It may import ``variants``, ``workers.types`` and ``workers.runtimes.protocol``.
+"""

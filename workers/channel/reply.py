@@ -1,0 +1,26 @@
+"""Reply: how a query ended at a worker."""
+
+from typing import NamedTuple
+
+from workers.runtimes.protocol import Tensor
+from workers.types import ReplyCode
+
+
+class Reply(NamedTuple):
+    """How a query ended at the worker; its queue time, run time and backlog are in µs.
+
+    ``outputs`` are read-only views of shape (rows, ...); only ``OK`` has any.
+    """
+
+    code: ReplyCode
+    batch_size: int
+    queue_us: int
+    run_us: int
+    backlog_us: int
+    message: str
+    outputs: list[Tensor]
+
+
+def lost_reply(reason: str) -> Reply:
+    """The reply to a query whose connection broke, or was closed, before it was answered."""
+    return Reply(ReplyCode.LOST, 0, 0, 0, 0, reason, [])

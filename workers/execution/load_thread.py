@@ -1,0 +1,116 @@
+"""The thread in which a worker reads artifacts, and loads and closes runtimes, one at a time.
+
+The event loop goes on taking and answering queries meanwhile. What is being loaded is a suspect in
+the crash ledger until the load is over.
+"""
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from variants.artifacts.integrity import Seen, Verified
+from variants.artifacts.integrity import seen as look
+from variants.errors import Internal, RuntimeFailed, VariantNotLoadable
+from workers.execution.replicas import Replica
+from workers.process.quarantine import CrashLedger
+from workers.runtimes.protocol import Runtime
+from workers.types import LoadSpec
+
+STUCK_S = 300.0
+STUCK_FACTOR = 50.0
+"""A load is stuck after both 5 minutes and 50 times what its profile says."""
+
+
+class LoadThread:
+    """One thread beside the event loop. Its coroutines are awaited on the loop."""
+
+    def __init__(self, ledger: CrashLedger, stuck_s: float = STUCK_S) -> None:
+        self._ledger = ledger
+        self._stuck_s = stuck_s
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="load")
+        self._verified = Verified()
+        self._at_work: tuple[LoadSpec, float] | None = None
+        """What is read or loaded now, and since when."""
+
+    def check(self) -> None:
+        """Raise ``Internal`` when a load hangs: all other loads and unloads wait behind it."""
+        if (at_work := self._at_work) is None:
+            return
+        spec, began_s = at_work
+        for_s = time.monotonic() - began_s
+        if for_s > max(self._stuck_s, STUCK_FACTOR * spec.load_s):
+            raise Internal(f"{spec.task}/{spec.variant} has been loading for {for_s:.0f} s")
+
+    def known(self, spec: LoadSpec) -> Seen | None:
+        """How the artifact looks, if this process has read it and it is unchanged since."""
+        return self._verified.known(Path(spec.path), spec.artifact)
+
+    async def read(self, spec: LoadSpec) -> Seen:
+        """Read an artifact and compare it with its digest; return how it looks.
+
+        Raises:
+            ArtifactDamaged, VariantNotLoadable: it is not sound, or cannot be read.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, spec)
+
+    async def load(self, replica: Replica, runtime: Runtime, file: Seen | None) -> None:
+        """Load a runtime and run one row; ``file`` is how its artifact looked when it was read.
+
+        Raises:
+            RuntimeFailed: it cannot be loaded, or its outputs are not the task's.
+            VariantNotLoadable: the artifact was changed meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._pool, self._load, replica, runtime, file)
+
+    async def close(self, runtime: Runtime) -> None:
+        """Close a runtime; raises what its back end raises."""
+        await asyncio.get_running_loop().run_in_executor(self._pool, runtime.close)
+
+    def shutdown(self) -> None:
+        """Wait for what is under way and drop what waits behind it."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    # -- in the thread ----------------------------------------------------------------------------
+
+    def _read(self, spec: LoadSpec) -> Seen:
+        self._at_work = (spec, time.monotonic())
+        try:
+            return self._verified.check(Path(spec.path), spec.artifact)
+        finally:
+            self._at_work = None
+
+    def _load(self, replica: Replica, runtime: Runtime, file: Seen | None) -> None:
+        spec = replica.spec
+        self._ledger.suspect(replica.key, spec.task, spec.variant)
+        self._at_work = (spec, time.monotonic())
+        try:
+            runtime.load()
+            try:
+                run_once(runtime, spec)
+                if file is not None and look(Path(spec.path)) != file:
+                    raise VariantNotLoadable("its artifact was changed while it was loaded")
+            except (
+                Exception
+            ):  # whatever it is: an open runtime would keep memory that is not counted
+                runtime.close()
+                raise
+        finally:
+            self._at_work = None
+            self._ledger.clear(replica.key)
+
+
+def run_once(runtime: Runtime, spec: LoadSpec) -> None:
+    """Run one row of zeros and compare what comes with the task's outputs.
+
+    Raises:
+        RuntimeFailed: number, type or shape of the outputs differ.
+    """
+    row = [np.zeros((1, *t.shape), dtype=t.dtype) for t in spec.inputs]
+    has = [(str(t.dtype), t.shape) for t in runtime.run(row)]
+    wants = [(t.dtype, (1, *t.shape)) for t in spec.outputs]
+    if has != wants:
+        raise RuntimeFailed(f"{spec.task}/{spec.variant} gives {has}, the task has {wants}")

@@ -1,0 +1,392 @@
+"""Loading and unloading variants while the others serve.
+
+Memory is reserved from the start of a load until the variant is gone, so that what is reserved
+never exceeds the slice. A variant with a query in flight is never unloaded: unloading waits. An
+artifact is read and compared with its name before anything leaves for it.
+"""
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+
+from planner.latency_table import LatencyTable
+from variants.artifacts.integrity import Seen
+from variants.artifacts.integrity import seen as look
+from variants.errors import (
+    Conflict,
+    Internal,
+    ModellessError,
+    Overloaded,
+    RuntimeFailed,
+    VariantNotLoadable,
+)
+from variants.types import Digest, ReplicaState, TaskName, VariantName
+from workers.execution.absent import Absent, is_failed
+from workers.execution.executor import Executor
+from workers.execution.failures import Failures, not_loadable
+from workers.execution.history import History
+from workers.execution.load_thread import STUCK_S, LoadThread
+from workers.execution.replicas import Replica
+from workers.execution.room import Demanded, Room
+from workers.process.quarantine import CrashLedger
+from workers.runtimes.protocol import Runtime
+from workers.runtimes.registry import make_runtime
+from workers.types import LoadSpec, ReplicaStatus, ReplyCode, variant_id
+
+log = logging.getLogger(__name__)
+
+EXPECTED_S = 0.5
+"""How long a variant that was loaded for a query is kept for it: the query is sent when the load is
+done, and takes a moment to come."""
+AGAIN_S = 0.005
+"""How often a load that waits for others to be loaded, or used, looks for room again."""
+
+
+class Loading:
+    """Brings variants into the executor's replicas and takes them out again."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        ledger: CrashLedger,
+        memory_mib: float,
+        threads: int,
+        room: Room | None = None,
+        stuck_s: float = STUCK_S,
+    ) -> None:
+        self.memory_mib = memory_mib
+        self._room = room or Room(executor.usage, memory_mib)
+        if self._room.counts_uses:
+            executor.on_used = self._room.used
+        self._loads = 0
+        self.changed = asyncio.Event()
+        """Set whenever what is loaded, loading or reserved changed."""
+        self.history = History()
+        """Loads and evictions for queries."""
+        self.executor = executor
+        self._replicas = executor.replicas
+        self._ledger = ledger
+        self._threads = threads
+        self._thread = LoadThread(ledger, stuck_s)
+        self._failures = Failures()
+        self._absent = Absent(self._replicas, self._failures, self.changed)
+        self._making_room = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def check(self) -> None:
+        """Raise ``Internal`` when a load hangs: all other loads and unloads wait behind it."""
+        self._thread.check()
+
+    @property
+    def reserved_mib(self) -> float:
+        """Memory of all that is loaded, loading or leaving."""
+        return sum(r.spec.memory_mib for r in self._replicas.values() if r.runtime is not None)
+
+    async def load(
+        self,
+        spec: LoadSpec,
+        *,
+        demanded: Demanded | None = None,
+        force: bool = False,
+        begin: bool = False,
+    ) -> ReplicaStatus:
+        """Load a variant, or take over the share and latencies of one that is loaded.
+
+        The longest batch concerns the whole worker, so it counts at once: a load that is told later
+        may end earlier.
+
+        Args:
+            demanded: queries ask for it, so what is worth less may be evicted. Without it, a load
+                takes free memory only.
+            force: lift a quarantine.
+            begin: return when the load has begun, not when it is done.
+
+        Raises:
+            Conflict: it is in quarantine.
+            Overloaded: there is no room.
+            ArtifactDamaged: its artifact is missing or not what was registered.
+            VariantNotLoadable: it cannot be loaded.
+        """
+        if spec.longest_batch_ms is not None:
+            self.executor.queue.set_longest_batch(spec.longest_batch_ms or None)
+        variant = variant_id(spec.task, spec.variant)
+        replica = self._replicas.get(variant)
+        while replica is not None and replica.state is ReplicaState.UNLOADING:
+            await asyncio.shield(replica.gone)
+            replica = self._replicas.get(variant)
+        if replica is None or replica.state.kept_out:
+            self._admit(spec, variant, replica, force)
+            file = await self._verify(spec)
+            if demanded is not None:
+                self.executor.usage.seen(variant, time.monotonic())
+            replica = await self._begin(spec, variant, demanded, file)
+        if demanded is not None:
+            replica.asked = True
+            replica.awaited |= demanded.waiting
+        if replica.state is ReplicaState.LOADING:
+            if begin:
+                return replica.status(time.monotonic())
+            await asyncio.shield(replica.loaded)
+        if demanded is not None and demanded.waiting:
+            replica.expected_until_s = time.monotonic() + EXPECTED_S
+        replica.replan(spec)
+        self.executor.queue.replan(replica.queue, LatencyTable(spec.latency), spec.share)
+        return replica.status(time.monotonic())
+
+    async def retry_failed(self) -> None:
+        """Stop listing variants that may load now, so that they are asked for again."""
+        if any(map(is_failed, self._replicas.values())):
+            for variant in await asyncio.to_thread(self._failures.due, time.monotonic()):
+                self._absent.delist(variant)
+
+    async def unload(
+        self, task: str, variant: str, *, seen: tuple[int, bool] | None = None
+    ) -> bool:
+        """Unload a variant once nothing of it is in flight; one that is not loaded is no error.
+
+        A variant in quarantine stays listed there.
+
+        Args:
+            seen: ``load_no`` and ``asked`` of the replica that was decided upon. One that was
+                loaded anew since, or that a query has asked for since, stays.
+
+        Returns:
+            Whether it is gone.
+        """
+        replica = self._replicas.get(variant_id(task, variant))
+        if replica is not None and replica.state is ReplicaState.LOADING:
+            await asyncio.wait([replica.loaded])
+        if replica is None or replica.state is ReplicaState.QUARANTINED:
+            return True
+        if replica.state is ReplicaState.UNLOADING:
+            await asyncio.shield(replica.gone)
+        elif seen is not None and seen != (replica.load_no, replica.asked):
+            return False
+        elif replica.state is ReplicaState.READY:
+            await self._unload(replica)
+        return True
+
+    async def close_quarantined(self) -> None:
+        """Give back the memory of variants that failed, as they fail. Runs until cancelled."""
+        while True:
+            await self.executor.wake.wait()
+            self.executor.wake.clear()
+            while self.executor.on_quarantine:
+                replica = self.executor.on_quarantine.pop()
+                self.executor.queue.remove_variant(replica.queue)
+                await self._close(replica)
+                self.changed.set()
+
+    def list_quarantined(self) -> None:
+        """Show what earlier processes crashed on."""
+        for task, variant in self._ledger.quarantined():
+            spec = LoadSpec(
+                task=TaskName(task), variant=VariantName(variant), runtime="", artifact=Digest(""),
+                path="", inputs=(), outputs=(), latency=((1, 0.0),), memory_mib=0.0, load_s=0.0,
+            )  # fmt: skip
+            self._absent.quarantine(spec)
+
+    def shutdown(self) -> None:
+        """Close every runtime. Nothing may be in flight."""
+        self._thread.shutdown()
+        for replica in self._replicas.values():
+            if replica.runtime is not None:
+                replica.runtime.close()
+                replica.runtime = None
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    def _admit(self, spec: LoadSpec, variant: int, replica: Replica | None, force: bool) -> None:
+        """Refuse what is in quarantine, or lift that; and what would fail again."""
+        if replica is not None and is_failed(replica):
+            if (error := self._failures.standing(spec, time.monotonic())) is not None:
+                raise error
+            self._absent.delist(variant)
+            replica = None
+        if replica is not None and not force:
+            raise Conflict(f"{replica.name} is in quarantine: {replica.message}")
+        key = variant.to_bytes(8, "big")
+        if force:
+            if replica is not None and replica.runtime is not None:
+                raise Conflict(f"{replica.name} is still being closed")
+            self._replicas.pop(variant, None)
+            self._ledger.pardon(key)
+        elif self._ledger.is_quarantined(key):
+            shown = self._absent.quarantine(spec)
+            raise Conflict(f"{shown.name} is in quarantine: {shown.message}")
+
+    async def _verify(self, spec: LoadSpec) -> Seen | None:
+        """How the artifact looks, which is sound; None for a variant that has none.
+
+        Raises:
+            ArtifactDamaged, VariantNotLoadable: it is not sound, or cannot be read.
+        """
+        if not spec.path:
+            return None
+        if (known := self._thread.known(spec)) is not None:
+            return known
+        before = look(Path(spec.path))
+        try:
+            return await self._thread.read(spec)
+        except VariantNotLoadable as error:
+            raise self._absent.fail(spec, error, before) from error
+
+    async def _begin(
+        self, spec: LoadSpec, variant: int, demanded: Demanded | None, file: Seen | None
+    ) -> Replica:
+        """Reserve the memory and start the load; a load that began meanwhile is joined.
+
+        Raises:
+            Overloaded: there is no room.
+            Conflict, VariantNotLoadable: it has failed meanwhile, or its runtime is not here.
+        """
+        try:
+            runtime = make_runtime(spec, self._threads)
+        except RuntimeFailed as error:
+            raise self._absent.fail(spec, error, file) from error
+        until_s = time.monotonic() + (demanded.patience_s if demanded else 0.0)
+        while True:
+            async with self._making_room:
+                existing = self._replicas.get(variant)
+                if existing is not None:
+                    if not existing.state.kept_out:
+                        return existing
+                    self._admit(spec, variant, existing, force=False)
+                if await self._make_room(spec, demanded, last=time.monotonic() >= until_s):
+                    return self._start(spec, variant, runtime, demanded, file)
+            # What others load, or have just loaded for their queries, may leave after those.
+            await asyncio.sleep(AGAIN_S)
+
+    def _start(
+        self,
+        spec: LoadSpec,
+        variant: int,
+        runtime: Runtime,
+        demanded: Demanded | None,
+        file: Seen | None,
+    ) -> Replica:
+        queue = self.executor.queue.add_variant(spec.task, LatencyTable(spec.latency), spec.share)
+        self._loads += 1
+        now_s = time.monotonic()
+        replica = Replica(
+            spec, queue, runtime, now_s, load_no=self._loads, asked=demanded is not None
+        )
+        self._room.used(replica)
+        self._replicas[variant] = replica
+        self.changed.set()
+        task = asyncio.create_task(self._bring_up(replica, runtime, demanded, file))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return replica
+
+    async def _make_room(self, spec: LoadSpec, demanded: Demanded | None, *, last: bool) -> bool:
+        """Wait for what is leaving anyway, as long as room is short; then evict for queries.
+
+        Returns:
+            Whether there is room now. False only when there may be some soon, and not when this
+            is the ``last`` try.
+
+        Raises:
+            Overloaded: there is no room, and no more of it to come.
+        """
+        while (need_mib := self.reserved_mib + spec.memory_mib - self.memory_mib) > 0:
+            leaving = [r.gone for r in self._replicas.values() if r.state is ReplicaState.UNLOADING]
+            if not leaving:
+                break
+            await asyncio.wait(leaving, return_when=asyncio.FIRST_COMPLETED)
+        if need_mib <= 0:
+            return True
+        evicted = self._leaving(spec, need_mib, demanded) if demanded else None
+        if evicted is None:
+            held = tuple(self._replicas.values())
+            may_change = self._room.may_change(held, time.monotonic())
+            if demanded and demanded.waiting and not last and may_change:
+                return False
+            free_mib = self.memory_mib - self.reserved_mib
+            raise Overloaded(self._room.refusal(spec, free_mib, asked=demanded is not None))
+        now_s = time.monotonic()
+        rates = self.executor.usage.rates([replica.variant for replica in evicted], now_s)
+        for replica, rate in zip(evicted, rates, strict=True):
+            name, left = f"{spec.task}/{spec.variant}", replica.spec
+            log.info("%s leaves to make room for %s", replica.name, name)
+            self.history.evicted(left.task, left.variant, replica.resident(rate, now_s), name)
+            # Now, not when the gathered task first runs: until then others might unload it, too.
+            replica.state = ReplicaState.UNLOADING
+        await asyncio.gather(*map(self._unload, evicted))
+        return True
+
+    def _leaving(self, spec: LoadSpec, need_mib: float, demanded: Demanded) -> list[Replica] | None:
+        """What leaves for a load that queries ask for: what is idle, or else, if the query that
+        waits has the time, what will be as soon as its own queries are answered."""
+        held = [replica for replica in self._replicas.values() if replica.runtime]
+        may_drain = demanded.waiting and self.executor.backlog_us() <= 1e6 * demanded.patience_s
+        for drain in (False, True) if may_drain else (False,):
+            found = self._room.leaving(
+                spec, need_mib, held, time.monotonic(), waiting=demanded.waiting, drain=drain
+            )
+            if found is not None:
+                return found
+        return None
+
+    async def _bring_up(
+        self, replica: Replica, runtime: Runtime, demanded: Demanded | None, file: Seen | None
+    ) -> None:
+        """Load in the other thread, then take queries; after a failure only the reason is kept."""
+        try:
+            await self._thread.load(replica, runtime, file)
+        except (RuntimeFailed, VariantNotLoadable) as error:
+            self._drop(replica, error, file)
+            return
+        except Exception as error:
+            log.exception("loading %s", replica.name)
+            self._drop(replica, RuntimeFailed(f"{replica.name} cannot be loaded: {error!r}"), file)
+            return
+        self._failures.succeeded(replica.variant)
+        replica.state = ReplicaState.READY
+        replica.loaded_s = replica.last_used_s = time.monotonic()
+        if replica.awaited:  # before anything else can look for what may leave
+            replica.expected_until_s = replica.loaded_s + EXPECTED_S
+        replica.loaded.set_result(None)
+        self.executor.loaded(replica)
+        if demanded is not None:
+            took_s = replica.loaded_s - replica.started_s
+            self.history.loaded(replica.spec.task, replica.spec.variant, demanded.need, took_s)
+        self.changed.set()
+
+    def _drop(self, replica: Replica, error: ModellessError, file: Seen | None) -> None:
+        replica.runtime = None
+        told = not_loadable(replica.spec, error)
+        for job in replica.stop_waiting():
+            self.executor.refuse(job, ReplyCode.COLD, told.message)
+        self._forget(replica)
+        self._absent.fail(replica.spec, error, file)
+        replica.loaded.set_exception(told)
+        replica.loaded.exception()  # read, or asyncio would report it where no task waits
+
+    async def _unload(self, replica: Replica) -> None:
+        replica.state = ReplicaState.UNLOADING
+        self.changed.set()
+        while replica.in_flight:
+            replica.idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(replica.idle)
+        await self._close(replica)
+        self._forget(replica)
+
+    async def _close(self, replica: Replica) -> None:
+        """Close the runtime; what it reserved is free afterwards."""
+        runtime = replica.runtime
+        if runtime is None:
+            raise Internal(f"{replica.name} has no runtime to close")
+        try:
+            await self._thread.close(runtime)
+        except Exception:
+            log.exception("closing %s", replica.name)
+        replica.runtime = None
+
+    def _forget(self, replica: Replica) -> None:
+        del self._replicas[replica.variant]
+        self.executor.queue.remove_variant(replica.queue)
+        if not replica.gone.done():
+            replica.gone.set_result(None)
+        self.changed.set()

@@ -1,0 +1,147 @@
+"""Room: which variants leave this worker when a query asks for one that is not loaded.
+
+The decision is ``planner.eviction.victims``'s; this brings it what the worker knows, and keeps the
+clock that the rule ``gdsf`` needs.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from planner.eviction.rules import Resident
+from planner.eviction.victims import MIN_RESIDENCY_S, is_protected, room_for, victims, worth
+from variants.figures import apart, fixed
+from variants.types import ReplicaState
+from workers.execution.replicas import Replica
+from workers.execution.usage import Usage
+from workers.types import LoadSpec, variant_id
+
+
+class Demanded(NamedTuple):
+    """Why a variant is loaded out of turn: queries ask for it."""
+
+    waiting: bool
+    """A query waits for this load; else it is for queries to come."""
+    patience_s: float = 0.0
+    """How much later than at once the load may begin, for the query to be answered in time."""
+    need: str = ""
+    """What the query asks for, to be told."""
+
+
+class Room:
+    """The memory of one worker as eviction sees it.
+
+    Args:
+        rule: a key of ``planner.eviction.registry.RULES``.
+        min_residency_s: how long at most what queries asked for is protected after its load.
+    """
+
+    def __init__(
+        self,
+        usage: Usage,
+        memory_mib: float,
+        rule: str = "modelless",
+        min_residency_s: float = MIN_RESIDENCY_S,
+    ) -> None:
+        self.memory_mib = memory_mib
+        self._usage = usage
+        self._rule = rule
+        self._min_residency_s = min_residency_s
+        self._inflation = 0.0
+
+    @property
+    def counts_uses(self) -> bool:
+        """Whether the rule has to be told of each use: only ``gdsf`` has a clock of its own."""
+        return self._rule == "gdsf"
+
+    def used(self, replica: Replica) -> None:
+        """A replica was loaded or used: under ``gdsf`` it counts from the present clock on."""
+        replica.inflation = self._inflation
+
+    def leaving(
+        self,
+        spec: LoadSpec,
+        need_mib: float,
+        replicas: Sequence[Replica],
+        now_s: float,
+        *,
+        waiting: bool,
+        drain: bool = False,
+    ) -> list[Replica] | None:
+        """The replicas that leave so that ``need_mib`` come free for ``spec``.
+
+        Args:
+            replicas: all that hold memory here.
+            waiting: a query waits for the load.
+            drain: what has queries in flight may leave as well, once they are answered. A replica
+                whose first queries are still on their way here stays for them.
+
+        Returns:
+            None when what is here is worth more, or in use.
+        """
+        if spec.memory_mib > self.memory_mib:
+            return None
+        residents = self._residents(replicas, now_s)
+        if drain:
+            served = {
+                r.variant
+                for r in replicas
+                if r.state is ReplicaState.READY and now_s >= r.expected_until_s
+            }
+            residents = [r._replace(in_use=r.in_use and r.key not in served) for r in residents]
+        if self._rule == "modelless":
+            newcomer = self._newcomer(spec, now_s)
+            found = room_for(
+                newcomer, residents, need_mib, now_s,
+                waiting=waiting, min_residency_s=self._min_residency_s,
+            )  # fmt: skip
+        else:
+            found = victims(residents, need_mib, now_s, self._rule)
+        if found is None:
+            return None
+        if self.counts_uses:
+            gone = [worth(each, self._rule) for each in residents if each.key in found]
+            self._inflation = max(self._inflation, *gone, 0.0)
+        by_variant = {replica.variant: replica for replica in replicas}
+        return [by_variant[key] for key in found]
+
+    def refusal(self, spec: LoadSpec, free_mib: float, *, asked: bool) -> str:
+        """Why there is no room for a load, of which ``asked`` says whether queries ask for it."""
+        needs, free = apart(spec.memory_mib, max(0.0, free_mib), 1, fixed)
+        text = f"{spec.task}/{spec.variant} needs {needs} MiB, {free} MiB are free here"
+        if asked and spec.memory_mib <= self.memory_mib:
+            text += ", and what is loaded is in use or asked for more"
+        return text
+
+    def may_change(self, replicas: Iterable[Replica], now_s: float) -> bool:
+        """Whether something here may leave soon that stays now.
+
+        That is what is being loaded, or was loaded a moment ago and has to serve its queries first.
+        """
+        return any(
+            replica.state is ReplicaState.LOADING
+            or now_s < replica.expected_until_s
+            or is_protected(replica.resident(0.0, now_s), now_s, self._min_residency_s)
+            for replica in replicas
+            if replica.runtime
+        )
+
+    def _residents(self, replicas: Iterable[Replica], now_s: float) -> list[Resident[int]]:
+        held = list(replicas)
+        if self._rule == "modelless":
+            counts = self._usage.rates([replica.variant for replica in held], now_s)
+        else:
+            counts = [float(replica.uses) for replica in held]
+        return [replica.resident(count, now_s) for replica, count in zip(held, counts, strict=True)]
+
+    def _newcomer(self, spec: LoadSpec, now_s: float) -> Resident[int]:
+        variant = variant_id(spec.task, spec.variant)
+        (rate,) = self._usage.rates((variant,), now_s)
+        return Resident(
+            key=variant,
+            memory_mib=spec.memory_mib,
+            load_s=spec.load_s,
+            popularity=rate,
+            last_used_s=now_s,
+            in_use=False,
+            loaded_s=now_s,
+        )

@@ -1,0 +1,11 @@
+"""The process of a worker: what outlives its crash, its priority, and its output streams.
+
+In come the ids of the variants that run or load now; out comes which variants crashed earlier
+processes, so that they are kept out. The rest is set once, when a process starts.
+
+Read ``quarantine`` first (evidence about crashes, and when it leads to quarantine), then ``slot``
+(the page of a file that still holds the last entry when the process dies). ``niceness`` and
+``streams`` stand alone.
+
+May import: ``variants``. Nothing here knows queries, queues or Ray.
+"""

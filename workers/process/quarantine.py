@@ -1,0 +1,271 @@
+"""Which variant crashed the worker: evidence that outlives the process.
+
+Each process keeps a *slot*, a page of a file that is locked for as long as the process lives
+(``workers.process.slot``). Its first entry is the variant that runs now; the others are *suspects*:
+variants that are loading, or have not run cleanly here yet. Writing an entry costs less than a
+microsecond and needs no space, so it is done for every batch.
+
+A process that starts looks at the slots that no process holds the lock of, because theirs is gone:
+
+* a suspect is evidence against its variant, however the process ended, as memory may have run out;
+* the variant that ran is evidence only if the process died of its own fault (a segmentation fault,
+  an abort), which leaves a *trace* by ``faulthandler``. One that was killed from outside blames no
+  variant, and neither does a bus error: there a mapped file could not be read or extended, which is
+  the disk's fault.
+
+Evidence becomes one record for each crash and variant. Two records within a day: quarantine.
+Several workers may share the folder; the one that takes a slot's lock settles it.
+
+On a disk that is full or cannot be written, the worker goes on without a ledger, says so
+(``problem``) and tries again. What has no slot leaves no evidence, so blames no variant.
+"""
+
+import faulthandler
+import fcntl
+import logging
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+from uuid import uuid4
+
+import orjson
+
+from variants.disk import allocate
+from workers.process.slot import ENTRY_BYTES, Slot
+
+log = logging.getLogger(__name__)
+
+CRASHES = 2
+"""So many put a variant into quarantine."""
+WINDOW_S = 86_400.0
+"""Crashes longer ago are forgotten."""
+RETRY_S = 30.0
+"""How long a worker goes on without a ledger before it tries to open one again."""
+IDLE = bytes(ENTRY_BYTES)
+RUNNING = 0
+SUSPECTS = range(1, 64)
+"""Entries of the slot. Two threads have one suspect each at most."""
+TRACE_BYTES = 16_384
+"""Kept free for the trace, so that it can be written when the disk is full."""
+TRACE_LIMIT = 1_000
+STORAGE_FAULT = "Fatal Python error: Bus error"
+
+
+class CrashLedger:
+    """The evidence in one folder, and this process' own part of it.
+
+    With an empty folder name nothing is kept and nothing is ever found.
+    """
+
+    def __init__(self, folder: str, *, retry_s: float = RETRY_S) -> None:
+        self._folder = Path(folder) if folder else None
+        self._retry_s = retry_s
+        self._token = ""
+        self._slot: Slot | None = None
+        self._trace: IO[bytes] | None = None
+        self._suspects: dict[bytes, int] = {}
+        self._changing = threading.Lock()
+        self._closed = False
+        self._retry_at_s = 0.0
+        self.problem = ""
+        """Why crashes are not put down to variants here at the moment; empty while they are."""
+
+    def open(self) -> None:
+        """Settle what dead processes left, then begin to keep evidence, if the disk allows it."""
+        with self._changing:
+            if self._folder is None or self._slot is not None or self._closed:
+                return
+            try:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _settle_all(self._folder)
+                self._begin(self._folder)
+            except OSError as error:
+                self._go_without(error)
+            else:
+                if self.problem:
+                    log.info("crashes are put down to variants again")
+                self.problem = ""
+
+    def retry(self) -> None:
+        """Open it again when it could not be, or broke, some time ago; cheap otherwise."""
+        if self.problem and time.monotonic() >= self._retry_at_s:
+            self.open()
+
+    def close(self) -> None:
+        """A clean end: leave no evidence behind."""
+        with self._changing:
+            self._closed = True
+            self._end()
+
+    # -- this process -----------------------------------------------------------------------------
+
+    def enter(self, variant: bytes) -> None:
+        """A batch of the variant (its 8-byte id) begins."""
+        self._write(RUNNING, variant)
+
+    def leave(self) -> None:
+        """No batch runs."""
+        self._write(RUNNING, IDLE)
+
+    def suspect(self, variant: bytes, task: str, name: str) -> None:
+        """The variant is about to do something it has not done cleanly here yet."""
+        with self._changing:
+            if self._folder is None or self._slot is None or variant in self._suspects:
+                return
+            taken = self._suspects.values()
+            index = next((index for index in SUSPECTS if index not in taken), 0)
+            if not index:
+                return
+            self._suspects[variant] = index
+        self._keep_name(self._folder, variant, task, name)
+        self._write(index, variant)
+
+    def clear(self, variant: bytes) -> None:
+        """It went well."""
+        with self._changing:
+            index = self._suspects.pop(variant, None)
+            if index is not None:
+                self._write(index, IDLE)
+
+    # -- what is known ----------------------------------------------------------------------------
+
+    def crashes(self, variant: bytes) -> int:
+        """Crashes of the last day that are put down to the variant."""
+        if self._folder is None:
+            return 0
+        since = time.time() - WINDOW_S
+        count = 0
+        for record in self._folder.glob(f"{variant.hex()}.*.crash"):
+            with suppress(FileNotFoundError):  # another worker has just pardoned it
+                count += record.stat().st_mtime >= since
+        return count
+
+    def is_quarantined(self, variant: bytes) -> bool:
+        """Whether the variant has crashed workers too often within the last day."""
+        return self.crashes(variant) >= CRASHES
+
+    def quarantined(self) -> tuple[tuple[str, str], ...]:
+        """(task, variant) of all in quarantine, ordered."""
+        found = []
+        for path in self._folder.glob("*.name") if self._folder else ():
+            try:
+                if self.is_quarantined(bytes.fromhex(path.stem)):
+                    names = orjson.loads(path.read_bytes())
+                    found.append((str(names["task"]), str(names["variant"])))
+            except (OSError, ValueError, LookupError, TypeError) as error:
+                # What cannot be read must not keep a worker from starting. It stays in quarantine.
+                log.warning("%s in the crash ledger cannot be read: %r", path, error)
+        return tuple(sorted(found))
+
+    def pardon(self, variant: bytes) -> None:
+        """Forget the crashes of a variant."""
+        for record in self._folder.glob(f"{variant.hex()}.*.crash") if self._folder else ():
+            record.unlink(missing_ok=True)
+
+    # -- opening and ending -----------------------------------------------------------------------
+
+    def _begin(self, folder: Path) -> None:
+        self._token = uuid4().hex
+        slot = Slot(folder / f".{self._token}")
+        try:
+            trace = (folder / f"{self._token}.trace").open("wb", buffering=0)
+            self._trace = trace
+            allocate(trace.fileno(), TRACE_BYTES)
+            slot.rename(folder / f"{self._token}.slot")  # seen by others only once it is locked
+            faulthandler.enable(trace)
+        except OSError:
+            slot.remove()
+            self._end()
+            raise
+        self._slot = slot
+
+    def _end(self) -> None:
+        """Take this process' own evidence away, as far as the disk allows it."""
+        slot, self._slot = self._slot, None
+        self._suspects.clear()
+        if slot is not None:
+            slot.remove()
+        if self._trace is not None:
+            faulthandler.disable()
+            with suppress(OSError):
+                Path(self._trace.name).unlink(missing_ok=True)
+            self._trace.close()
+            self._trace = None
+
+    def _go_without(self, error: OSError) -> None:
+        why = f"the crash ledger in {self._folder} cannot be written: {error.strerror}"
+        if why != self.problem:
+            log.warning("%s; a variant that crashes the worker is not found out meanwhile", why)
+        self.problem = why
+        self._retry_at_s = time.monotonic() + self._retry_s
+
+    def _write(self, index: int, entry: bytes) -> None:
+        slot = self._slot
+        if slot is not None:
+            try:
+                slot.write(index, entry)
+            except OSError as error:  # half of the evidence could blame an innocent variant
+                self._end()
+                self._go_without(error)
+
+    def _keep_name(self, folder: Path, variant: bytes, task: str, name: str) -> None:
+        """Write down what the variant's id stands for, once. Without it its name is unknown."""
+        names = folder / f"{variant.hex()}.name"
+        draft = folder / f".{self._token}.draft"
+        try:
+            if not names.exists():
+                draft.write_bytes(orjson.dumps({"task": task, "variant": name}))
+                draft.rename(names)
+        except OSError as error:
+            log.warning("%s cannot be written: %s", names, error.strerror)
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+
+# -- settling -------------------------------------------------------------------------------------
+
+
+def _settle_all(folder: Path) -> None:
+    for slot in sorted(folder.glob("*.slot")):
+        with suppress(FileNotFoundError), slot.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue  # its process lives, or another one settles it
+            if os.fstat(file.fileno()).st_nlink:
+                _settle(folder, slot, file.read())
+
+
+def _settle(folder: Path, slot: Path, page: bytes) -> None:
+    """Make records of a dead process' evidence, then remove it. May be repeated.
+
+    Where a record cannot be made because the disk is full, the slot stays for the next start.
+    """
+    token = slot.stem
+    trace = folder / f"{token}.trace"
+    text = trace.read_bytes().partition(b"\0")[0].decode(errors="replace") if trace.exists() else ""
+    for variant in sorted(blamed(page, text)):
+        record = folder / f"{variant.hex()}.{token}.crash"
+        try:
+            record.touch()
+        except OSError as error:
+            log.warning("%s cannot be written: %s", record, error.strerror)
+            return
+        with suppress(OSError):  # that it is there counts; what it says is for people
+            record.write_text(text)
+        log.warning("a worker crashed on variant %s: %s", variant.hex(), text[:TRACE_LIMIT])
+    for path in (*folder.glob(f"{token}.*"), folder / f".{token}.draft", slot):
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def blamed(page: bytes, trace: str) -> set[bytes]:
+    """Variants that a dead process' slot and trace are evidence against."""
+    entries = [page[at : at + ENTRY_BYTES] for at in range(0, len(page), ENTRY_BYTES)]
+    found = {entries[index] for index in SUSPECTS if index < len(entries)}
+    if trace and not trace.startswith(STORAGE_FAULT):
+        found.update(entries[RUNNING : RUNNING + 1])
+    return {entry for entry in found if entry != IDLE and len(entry) == ENTRY_BYTES}

@@ -1,0 +1,50 @@
+"""The runtime protocol: how a worker loads a variant and runs a batch."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.types import LoadSpec
+
+Tensor = NDArray[Any]
+"""An array whose first axis counts the rows of a batch: ``(rows, *shape)``."""
+
+
+class Runtime(Protocol):
+    """One loaded variant. The constructor only stores; ``load`` does the work.
+
+    ``load``, ``run`` and ``close`` are called from one thread at a time, not always the same one.
+    """
+
+    def load(self) -> None:
+        """Bring the variant into memory and run it once.
+
+        Raises:
+            RuntimeFailed: the artifact cannot be loaded or run.
+        """
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Run one batch: tensors ``(rows, *shape)`` in the order of the task's inputs.
+
+        Returns the task's outputs in their order, each ``(rows, *shape)`` with the same rows.
+
+        Raises:
+            RuntimeFailed: the back end refused or failed.
+        """
+
+    def close(self) -> None:
+        """Release the memory. Calling it twice is allowed."""
+
+
+RuntimeFactory = Callable[[LoadSpec, int], Runtime]
+"""Takes a load spec and a number of threads, and makes a runtime that is not loaded yet.
+
+A runtime uses at most so many threads for a batch: variants are measured and planned by them.
+"""
+
+
+def rows_of(tensors: Sequence[Tensor]) -> int:
+    """Number of rows of a batch of tensors ``(rows, *shape)``; 0 for no tensors."""
+    return int(np.shape(tensors[0])[0]) if tensors else 0
