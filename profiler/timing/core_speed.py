@@ -1,30 +1,31 @@
 """Whether the cores are as quick now as they were seen to be.
 
-A virtual core is often one of two hyper-threads, and whoever computes on the other one is nowhere
-to be seen: no processor is stolen, nobody waits. On the machine that this was written on, the same
-loop took 1.4 to 1.6 times as long for some tenths of a second, then not, on one core or the other.
-So a short loop of known work is timed between the runs: it says how quick a core is, whatever the
-variant does.
-"""
+A virtual core is often one of two hyper-threads, and the guest sees nothing of what computes on the
+other one: no processor time is stolen, and no thread waits. On the machine that this was written
+on, the same loop took 1.4 to 1.6 times as long for some tenths of a second, then not, on one core
+or the other. So a short loop of known work is timed between the runs: it says how quick a core is,
+whatever the variant does."""
 
 import os
 import time
 from collections.abc import Callable
 
 TURNS = 400
-"""Of the loop: some 15 us."""
+"""Additions in one pass of the loop, which take about 15 us."""
 SLOWER = 1.2
-"""Times what the quickest loop took: somebody else uses the core's units."""
+"""A core is slow when the loop takes more than this many times the quickest one."""
 FIRST_LOOKS = 200
-"""To know how quick a core can be: some 5 ms."""
-PATIENCE_S = 1.0
-"""How long a process may wait for calm in all."""
+"""Loops that are timed first, to know how quick a core can be; they take about 5 ms."""
+WAIT_LIMIT_S = 1.0
+"""How long a process may wait in all for cores that are not slow."""
 STEP_S = 0.005
+"""Between two looks while it waits."""
 EVERY_S = 0.005
-"""Cores are looked at so often: each look takes some 50 us, and their moods last longer."""
+"""Time between two looks at the cores during runs. A look takes about 50 us, and a core stays
+slow for longer than this."""
 
 
-class Gauge:
+class CoreSpeed:
     """Looks at the cores that the calling thread and its helpers compute on."""
 
     def __init__(
@@ -45,7 +46,7 @@ class Gauge:
         self._loop_s = loop_s or _loop_s
         self._sleep = sleep
         self._quickest_s = min(self._loop_s() for _ in range(FIRST_LOOKS))
-        self._patience_s = PATIENCE_S
+        self._left_s = WAIT_LIMIT_S
 
     def slow(self) -> bool:
         """Whether a core is slower now than the quickest was that this process has seen."""
@@ -62,12 +63,12 @@ class Gauge:
         return self._is_slow(max(found_s))
 
     def wait(self) -> bool:
-        """Wait until no core is slow, while there is patience left; whether one still is."""
+        """Wait until no core is slow, for ``WAIT_LIMIT_S`` in all; returns whether one still is."""
         while is_slow := self.slow():
-            if self._patience_s <= 0:
+            if self._left_s <= 0:
                 break
             self._sleep(STEP_S)
-            self._patience_s -= STEP_S
+            self._left_s -= STEP_S
         return is_slow
 
     def _is_slow(self, took_s: float) -> bool:
@@ -76,7 +77,7 @@ class Gauge:
 
 
 def _loop_s() -> float:
-    """Of two tries the quicker, for one may have been interrupted."""
+    """Seconds that the loop takes: the quicker of two tries, because one may be interrupted."""
     return min(_once_s(), _once_s())
 
 

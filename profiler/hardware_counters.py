@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from variants.errors import RuntimeFailed
-from workers.cuda import first_device
+from workers.runtimes.cuda import first_device
 
 POWERCAP = Path("/sys/class/powercap")
 
@@ -100,7 +100,8 @@ def find_rapl(powercap: Path = POWERCAP) -> tuple[Rapl | None, str]:
     try:
         for folder in sorted(powercap.glob("intel-rapl:*")):  # AMD's are called so, too
             name = (folder / "name").read_text().strip()
-            # A package counts its cores, psys counts the packages, and nobody else the memory.
+            # A package counts its cores, psys counts the packages, and nothing else counts the
+            # memory.
             if name.startswith("package") or name == "dram":
                 largest = int((folder / "max_energy_range_uj").read_text())
                 zones.append(_Zone(counter=folder / "energy_uj", range_uj=largest))
@@ -129,7 +130,7 @@ class Gpu:
         self._handle = handle
         self.name = str(self._ask("nvmlDeviceGetName", handle))
         self.driver = str(self._ask("nvmlSystemGetDriverVersion"))
-        """Its version."""
+        """Version of the driver."""
 
     def read(self) -> Reading:
         """Millijoules since the driver was loaded. A MIG instance has no counter of its own."""
@@ -140,7 +141,7 @@ class Gpu:
         return (after[0] - before[0]) / 1e3
 
     def used_mib(self) -> float:
-        """What all processes together use of its memory."""
+        """Memory of the device that all processes use together."""
         return float(self._ask("nvmlDeviceGetMemoryInfo", self._handle).used) / 2**20
 
     def used_by_mib(self, pid: int) -> float | None:
@@ -167,7 +168,8 @@ class DeviceMemory:
     """What this process takes of a GPU's memory from now on.
 
     Make one once the process has a context: from then on NVML lists it, and what it takes is told
-    apart from what others do. Where NVML does not, all that is taken counts, whoever takes it.
+    apart from what others do. Where NVML does not, all that is taken counts, whichever process
+    takes it.
     """
 
     def __init__(self, gpu: Gpu, pid: int | None = None) -> None:

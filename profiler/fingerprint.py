@@ -6,19 +6,11 @@ GPU and its driver. Lines that were written with fewer clauses are compared by t
 
 import os
 import platform
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-LIBRARIES: Mapping[str, tuple[str, ...]] = {
-    "onnx": ("onnxruntime",),
-    "openvino": ("openvino",),
-    "torch": ("torch",),
-    "tensorrt": ("tensorrt",),
-}
-"""Runtime name to the libraries that decide how fast it is, the one to import first. Their packages
-are called like them, or with the end of a build for GPUs."""
 _BUILDS = ("", "-gpu", "-cu12", "-cu13")
+"""Ends of the names of distributions of the same library that are built for GPUs."""
 _NONE = "none"
 _SYSTEMS = ("Linux", "Darwin", "Windows", "FreeBSD")
 _PROCESSOR, _CORES, _SYSTEM, _GPU, _DRIVER = "processor", "cores", "system", "GPU", "driver"
@@ -46,7 +38,7 @@ def fingerprint(*libraries: str, gpu: str = "", driver: str = "") -> str:
 
 def gpu_and_driver() -> tuple[str, str]:
     """Name and driver version of this process's GPU, for ``fingerprint``; empty where none is."""
-    from profiler.gpu import find_gpu
+    from profiler.hardware_counters import find_gpu
 
     device, _ = find_gpu()
     return ("", "") if device is None else (device.name, device.driver)

@@ -1,8 +1,8 @@
 """Measuring one variant: latency per batch size, memory, load time. Runs in the measuring process.
 
 It measures what a worker does: the same runtime class, the same number of threads, contiguous
-inputs, the collector off. Who calls decides in which order batch sizes, and variants in other
-processes, take turns (``profiler.probe``).
+inputs, the collector off. The caller decides in which order batch sizes, and variants in other
+processes, take turns (``profiler.sandbox.probe``).
 """
 
 import ctypes
@@ -17,11 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from profiler.company import Company, Watch, company, lost_s
-from profiler.gauge import EVERY_S, Gauge
-from profiler.gpu import DeviceMemory, PowerMeter, find_gpu, meter
+from profiler.hardware_counters import DeviceMemory, PowerMeter, find_gpu, meter
+from profiler.timing.contention import Contention, Watch, contention_between, lost_s
+from profiler.timing.core_speed import EVERY_S, CoreSpeed
 from variants.types import PROFILE_BATCH_SIZES
-from workers.runtime import Runtime, Tensor, make_runtime
+from workers.runtimes.protocol import Runtime, Tensor
+from workers.runtimes.registry import make_runtime
 from workers.types import LoadSpec
 
 LOADS = 5
@@ -32,11 +33,17 @@ ENERGY_S = 0.5
 PATIENCE = 2
 WARM_UP_RUNS = 64
 SETTLED = 8
-"""So many runs are compared with as many before them."""
+"""Number of runs that are compared with as many before them."""
 LEVEL = 0.98
 GROUP_RUNS = 16
 GROUP_S = 0.000_5
 """Runs are watched in groups: to watch each would take longer than a small model's runs."""
+SESSION_MIB = 0.3
+"""What a loaded variant takes at least: five sessions of the smallest model side by side took 0.2
+to 0.3 MiB each, less than one load and the free memory beside it can tell."""
+ROAMING = 0.125
+"""Batch sizes between those that are measured leave gaps in a runtime's arena: with all sizes from
+1 to 64 in turn, what running takes was 11 % more than with the powers of two."""
 LEAST_RUNS = 5
 """A turn takes up to so many times its seconds to get the least number of runs."""
 _PAGE_BYTES = resource.getpagesize()
@@ -50,7 +57,7 @@ class MeasureLimits:
     useful_above: int = PROFILE_BATCH_SIZES[-1]
     """Larger batches are measured only while they still raise the throughput."""
     useful_gain: float = 0.03
-    """By so much, over two doublings."""
+    """Least share by which throughput has to grow over two doublings of the batch size."""
     point_s: float = 0.12
     """Time for the runs of one batch size, unless ``min_runs`` need more or it is not sure yet."""
     min_runs: int = 12
@@ -79,11 +86,11 @@ class Turn:
     """Runs of one batch size, one after another."""
 
     times_s: list[list[float]]
-    """Of each run, by the company that it had."""
+    """Time of each run in seconds: one list for each value of ``Contention``, in its order."""
     memory_mib: float
-    """What loading and running have added to the process so far, at its height."""
+    """Most memory that loading and running have added to the process so far."""
     device_mib: float | None
-    """What they have taken of the GPU's memory, at its height; None without a GPU."""
+    """Most memory that they have taken of the GPU; None without a GPU."""
 
 
 class Trial:
@@ -113,7 +120,7 @@ class Trial:
         self._find_memory = device_memory or _device_memory
         self._find_power = power or (lambda: meter(gpu=gpu)[0])
         self._batches: dict[int, list[Tensor]] = {}
-        self._gauge = Gauge(threads)
+        self._core_speed = CoreSpeed(threads)
         self._before_mib = 0.0
         self._memory_mib = 0.0
         self._device: DeviceMemory | None = None
@@ -160,13 +167,40 @@ class Trial:
             took_s = _timed_run(self.runtime, batch)
         times_s = [[took_s], [], []]
         if took_s <= slowest_s:
-            times_s = _runs(self.runtime, batch, self._threads, seconds, least, most, self._gauge)
+            times_s = _runs(
+                self.runtime, batch, self._threads, seconds, least, most, self._core_speed
+            )
         self._weigh(highest_mib())
         return Turn(
             times_s=times_s,
             memory_mib=self._memory_mib,
             device_mib=self._device_mib if self._gpu else None,
         )
+
+    def weigh(self, batch_sizes: Sequence[int]) -> float | None:
+        """MiB that it takes in a worker that serves these batch sizes; None on a GPU.
+
+        It is loaded anew and runs each size twice, so that neither larger batches that were tried
+        nor the rows that it was judged on count.
+
+        Raises:
+            RuntimeFailed: it cannot be loaded or run.
+        """
+        if self._gpu:
+            return None
+        batches = [_batch(self._rows, size) for size in sorted(batch_sizes)]
+        self.runtime.close()
+        _give_back_free_memory()
+        before_mib = resident_mib()
+        self.runtime, _ = self._timed_load()
+        loaded_mib = resident_mib() - before_mib
+        forget_highest()
+        for batch in batches:
+            self.runtime.run(batch)
+            self.runtime.run(batch)
+        running_mib = max(0.0, highest_mib() - before_mib - loaded_mib)
+        file_mib = max(SESSION_MIB, Path(self._spec.path).stat().st_size / 2**20)
+        return round(max(max(0.0, loaded_mib) + (1 + ROAMING) * running_mib, file_mib), 3)
 
     def energy(self, batch_size: int) -> float | None:
         """Joules that a row takes in batches of that size; None where no meter can be read.
@@ -238,7 +272,8 @@ def pin(cores: Sequence[int]) -> None:
 
 
 def _batch(rows: Sequence[Tensor], size: int) -> list[Tensor]:
-    """``size`` rows, starting over when there are fewer."""
+    """From each tensor ``(rows, *shape)`` a batch ``(size, *shape)``, starting over when there are
+    fewer rows."""
     return [np.ascontiguousarray(np.resize(tensor, (size, *tensor.shape[1:]))) for tensor in rows]
 
 
@@ -272,9 +307,9 @@ def _runs(
     seconds: float,
     least: int,
     most: int,
-    gauge: Gauge,
+    core_speed: CoreSpeed,
 ) -> list[list[float]]:
-    """Times of runs by the company that they had.
+    """Times of runs in seconds, one list for each value of ``Contention``, in its order.
 
     What was stolen from a group of runs is taken off, of all its runs alike. Long runs, which have
     no other times on a busy machine, are groups of their own. With several threads nothing is
@@ -282,12 +317,12 @@ def _runs(
     of which one found a slow core had others beside them.
     """
     run, clock, watch = runtime.run, time.perf_counter, Watch()
-    found: list[list[float]] = [[] for _ in Company]
+    found: list[list[float]] = [[] for _ in Contention]
     unjudged: list[float] = []
     collecting = gc.isenabled()
     gc.disable()
     watch.look()
-    was_slow = gauge.wait()
+    was_slow = core_speed.wait()
     try:
         count, began = 0, clock()
         ended = looked = began
@@ -303,17 +338,17 @@ def _runs(
                 group.append(ended - started)
             after = watch.mark()
             count += len(group)
-            had = company(before, after, threads)
-            if had is Company.INSTEAD and threads == 1:
+            had = contention_between(before, after, threads)
+            if had is Contention.INSTEAD and threads == 1:
                 kept = 1 - lost_s(before, after) / (after.wall_s - before.wall_s)
                 group = [time_s * kept for time_s in group]
-            (unjudged if had is Company.NONE else found[had]).extend(group)
+            (unjudged if had is Contention.NONE else found[had]).extend(group)
             if ended - looked >= EVERY_S:
-                is_slow, looked = gauge.slow(), clock()
-                found[Company.BESIDE if was_slow or is_slow else Company.NONE] += unjudged
+                is_slow, looked = core_speed.slow(), clock()
+                found[Contention.BESIDE if was_slow or is_slow else Contention.NONE] += unjudged
                 was_slow, unjudged = is_slow, []
-        slow = unjudged and (was_slow or gauge.slow())
-        found[Company.BESIDE if slow else Company.NONE] += unjudged
+        slow = unjudged and (was_slow or core_speed.slow())
+        found[Contention.BESIDE if slow else Contention.NONE] += unjudged
     finally:
         watch.close()
         if collecting:

@@ -19,16 +19,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler.costmodel import CostModel, Prediction
-from profiler.prior import History
-from profiler.space import Configuration, Space
-from profiler.surface import Surface, Tails, surface, throughput
+from profiler.sampling.costmodel import CostModel, Prediction
+from profiler.sampling.latency_surface import LatencySurface, Tails, surface, throughput
+from profiler.sampling.prior import History
+from profiler.sampling.space import Configuration, Space
 from variants.types import LatencyPoint
 
 Array = NDArray[np.float64]
 
 SHARE = 0.2
-"""Of the space, that is measured at most."""
+"""Largest share of the space that is measured."""
 SLOS_MS = (2.0, 5.0, 10.0, 50.0, 200.0)
 WORTH = 0.01
 """Expected improvement of an SLO's throughput that a measurement is worth."""
@@ -37,7 +37,7 @@ SURE = 0.06
 
 
 class Model(Protocol):
-    """What predicts latencies from measured ones, in ms."""
+    """A model that predicts latencies from measured ones, in ms."""
 
     def predict(self, seen: Mapping[Configuration, float]) -> Prediction: ...
 
@@ -81,7 +81,7 @@ class Search:
         return self._chosen() if self.left else None
 
     def tell(self, configuration: Configuration, point: LatencyPoint) -> None:
-        """What a measurement found, asked for or not.
+        """Take in a measurement, whether ``next`` named it or not.
 
         Raises:
             ValueError: it is no point of the space.
@@ -99,7 +99,7 @@ class Search:
             if each.kind == kind and threads in (None, each.threads) and each.batch_size > above
         }
 
-    def surface(self) -> Surface:
+    def surface(self) -> LatencySurface:
         """Everything, as far as it is known now.
 
         Raises:
@@ -110,6 +110,7 @@ class Search:
         return surface(self._predicted(), self._told, self._left_out)
 
     def _open(self) -> NDArray[np.bool_]:
+        """``(configurations,)``: which may still be measured."""
         return np.array(
             [
                 each not in self._told and each not in self._left_out
@@ -124,7 +125,8 @@ class Search:
         return self._prediction
 
     def _untouched(self, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Candidates of kinds of which nothing was measured, with this turn's number of threads.
+        """``(configurations,)``: candidates of kinds of which nothing was measured yet, with this
+        turn's number of threads.
 
         None of them if there is no room for all those kinds.
         """
@@ -176,11 +178,12 @@ class Search:
 def expected_improvement(
     mean: Array, sd: Array, log_rows: Array, log_limit: Array, best: float | None
 ) -> Array:
-    """Expected relative gain over a throughput, of latencies that are log-normal and limited.
+    """``(configurations,)`` expected relative gain over the throughput ``best`` in rows per ms, of
+    latencies that are log-normal and limited. All arrays are ``(configurations,)``.
 
     Of a latency x, the gain is ``rows / (x best) - 1`` where that is positive and x within its
-    limit. Above the cut-off of both it is nothing; below, the integral over the log-normal density
-    has a closed form. Without anything to beat, the probability of being within the limit.
+    limit. Above the cut-off of both it is 0; below, the integral over the log-normal density has a
+    closed form. With nothing to beat, it is the probability of being within the limit.
     """
     from scipy.stats import norm
 
@@ -195,11 +198,13 @@ def expected_improvement(
 
 
 def _highest(prediction: Prediction, score: Array, candidates: NDArray[np.bool_]) -> Configuration:
+    """The candidate with the highest score; both arrays are ``(configurations,)``."""
     return prediction.configurations[int(np.where(candidates, score, -np.inf).argmax())]
 
 
 def variance_taken(prediction: Prediction, of: NDArray[np.bool_]) -> Array:
-    """Variance that measuring each configuration would take off all those in ``of``, in total."""
+    """``(configurations,)``: total variance that measuring each of them would take off those that
+    ``of`` ``(configurations,)`` selects."""
     covariance = prediction.covariance
     taken: Array = (covariance[:, of] ** 2).sum(1) / prediction.error**2
     return taken

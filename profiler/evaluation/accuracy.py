@@ -7,25 +7,28 @@ from math import sqrt
 import numpy as np
 
 from variants.errors import InvalidArtifact
-from workers.runtime import Runtime, Tensor
+from workers.runtimes.protocol import Runtime, Tensor
 
 BATCH = 32
 ALONE = 8
 """Rows that are answered one by one, to compare."""
 ALONE_SHARE = 0.05
-"""Of the largest score: how much company may change an answer. Models that scale what they quantise
-by the whole batch change theirs a little; those that mix rows, a lot."""
+"""How much the other rows of a batch may change an answer, as a share of the largest score. Models
+that scale what they quantise by the whole batch change theirs a little; those that mix rows, a
+lot."""
 Z = 1.959964
 """Normal quantile of a two-sided 95 % interval."""
 
 
 def top1(scores: Tensor, labels: Tensor) -> int:
-    """Rows whose highest score is at their label. ``scores`` is ``(rows, classes)``."""
+    """Number of rows with the highest score at their label. ``scores`` is ``(rows, classes)``,
+    ``labels`` is ``(rows,)``."""
     return int((np.argmax(scores, axis=1) == labels).sum())
 
 
 def top5(scores: Tensor, labels: Tensor) -> int:
-    """Rows whose label is among the five highest scores; the first class wins a tie, as in top1."""
+    """Number of rows with their label among the five highest scores; the first class wins a tie, as
+    in top1. ``scores`` is ``(rows, classes)``, ``labels`` is ``(rows,)``."""
     best = np.argsort(-scores, axis=1, kind="stable")[:, :5]
     return int((best == labels[:, None]).any(axis=1).sum())
 
@@ -50,7 +53,7 @@ class Judgement:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Of the accuracy, 95 %."""
+        """The 95 % interval of the accuracy."""
         return wilson(self.right, self.rows)
 
 
@@ -67,7 +70,7 @@ def answers(runtime: Runtime, rows: Sequence[Tensor], *, batch_size: int = BATCH
 
     Args:
         runtime: loaded.
-        rows: input tensors in the task's order, the same number of rows in each.
+        rows: input tensors ``(rows, *shape)`` in the task's order.
         batch_size: rows per run; at most the largest that the runtime takes.
 
     Raises:
@@ -92,8 +95,8 @@ def check_alone(runtime: Runtime, rows: Sequence[Tensor], scores: Tensor) -> Non
 
     Args:
         runtime: loaded.
-        rows: as for ``answers``.
-        scores: what that gave, from batches of more than one row.
+        rows: as for ``answers``, each ``(rows, *shape)``.
+        scores: ``(rows, classes)`` that ``answers`` gave, from batches of more than one row.
 
     Raises:
         InvalidArtifact: a row on its own is answered otherwise.
@@ -111,7 +114,8 @@ def check_alone(runtime: Runtime, rows: Sequence[Tensor], scores: Tensor) -> Non
 
 
 def judge(scores: Tensor, labels: Tensor, metric: str, reference: Tensor | None) -> Judgement:
-    """Compare scores ``(rows, classes)`` with labels, and with the reference's scores."""
+    """Compare scores ``(rows, classes)`` with labels ``(rows,)``, and with the reference's scores
+    ``(rows, classes)``."""
     agreement = None
     if reference is not None:
         same = np.argmax(scores, axis=1) == np.argmax(reference, axis=1)
@@ -120,6 +124,8 @@ def judge(scores: Tensor, labels: Tensor, metric: str, reference: Tensor | None)
 
 
 def _check(output: Tensor, expected: int, start: int) -> None:
+    """Refuse an output that is not ``(expected, ...)`` or not finite; ``start`` is its first
+    row."""
     if output.ndim == 0 or len(output) != expected:
         raise InvalidArtifact(
             f"the model answers {expected} rows with an output of shape {output.shape}"

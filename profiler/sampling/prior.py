@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler.space import Configuration, arithmetic_of, precision_of, runtime_of
+from profiler.sampling.space import Configuration, arithmetic_of, precision_of, runtime_of
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -34,17 +34,17 @@ History = Mapping[str, Mapping[Configuration, float]]
 """What was measured of models, in ms, by the model's name."""
 
 NUMBERS = 4
-"""Of a curve: log overhead (ms), log work (ms a row), gain ``g`` and cost ``c``, in this order."""
+"""The numbers of a curve: log overhead (ms), log work (ms a row), gain ``g`` and cost ``c``."""
 MEAN = (-2.4, -3.2, 0.65, 0.27)
-"""Of the four numbers. The first two hardly count: a model's own part is far wider."""
+"""Means of the four numbers. The first two hardly count: a model's own part is far wider."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Of a curve's four numbers, what all curves with the same label have in common."""
+    """The part of a curve's four numbers that all curves with the same label have in common."""
 
     label: Callable[[str, str], Hashable]
-    """Of model and kind."""
+    """The label of a model and a kind."""
     sd: tuple[float, float, float, float]
 
 
@@ -65,7 +65,7 @@ class Bend:
     """How all curves with the same label depart from the formula, along the batch size."""
 
     label: Callable[[str, str, int], Hashable]
-    """Of model, kind and threads."""
+    """The label of a model, a kind and a number of threads."""
     sd: float
 
 
@@ -90,13 +90,15 @@ MOST_TAUGHT = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """Where on which curve, and how far off the curve."""
+    """Where points lie on which curve, and how far off it. All but ``bend_root`` are
+    ``(points,)``."""
 
     curve: Indices
+    """Row of ``Numbers`` of each point's curve."""
     log_threads: Array
     log_batch: Array
     bend: Array
-    """What is expected of it, ``(points,)``."""
+    """Expected distance from the curve, in log milliseconds."""
     bend_root: Array
     """How the common directions move it, ``(points, directions)``."""
 
@@ -112,7 +114,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """Of each curve its four: ``mean + root @ z``, with z standard normal in all directions."""
+    """The four numbers of each curve: ``mean + root @ z``, z standard normal in all directions."""
 
     mean: Array
     """``(curves, 4)``"""
@@ -136,7 +138,8 @@ def thinned(history: History) -> list[Sited]:
 
 
 def expected(sited: Sequence[Sited]) -> tuple[Numbers, Points]:
-    """The prior of all curves that are touched, in the order that they are, and of all points."""
+    """The prior of all curves that have points, in the order in which they come, and of all
+    points."""
     curves = curves_of(sited)
     by_number = np.zeros((len(curves), NUMBERS, len(curves), NUMBERS))
     for part in PARTS:
@@ -161,6 +164,7 @@ def expected(sited: Sequence[Sited]) -> tuple[Numbers, Points]:
 
 
 def _bend_covariance(sited: Sequence[Sited]) -> Array:
+    """``(points, points)`` of the distances from the curves."""
     doublings = np.log2([each.batch_size for _, each in sited])
     apart = np.abs(doublings[:, None] - doublings[None, :])
     covariance: Array = np.zeros(apart.shape)
@@ -184,7 +188,8 @@ def same_label(labels: Sequence[Hashable]) -> Array:
 
 
 def root_of(covariance: Array) -> Array:
-    """R with ``R @ R.T`` the covariance, directions without variance left out."""
+    """``(n, directions)`` R with ``R @ R.T`` the covariance ``(n, n)``; directions without variance
+    are left out."""
     values, vectors = np.linalg.eigh(covariance)
     kept = values > 1e-10 * max(values[-1], 1e-300)
     root: Array = vectors[:, kept] * np.sqrt(values[kept])

@@ -7,19 +7,19 @@ from math import exp, log
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler.costmodel import Prediction
-from profiler.space import Configuration
+from profiler.sampling.costmodel import Prediction
+from profiler.sampling.space import Configuration
 from variants.types import LatencyPoint
 
 Array = NDArray[np.float64]
 
 TAIL_WEIGHT = 2.0
-"""Measurements that a kind's tail is outweighed by those of all kinds with."""
+"""Weight of the ratio of all kinds against a kind's own, in measurements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surface:
-    """What is known of the space at one moment. What failed is not in it."""
+class LatencySurface:
+    """What is known of the space at one moment. Configurations that failed are not in it."""
 
     at: Mapping[Configuration, LatencyPoint]
     """A point's ``error`` is 0 if it was measured."""
@@ -74,8 +74,9 @@ def surface(
     prediction: Prediction,
     measured: Mapping[Configuration, LatencyPoint],
     left_out: Iterable[Configuration] = (),
-) -> Surface:
-    """Measured points as they are, the others as predicted."""
+) -> LatencySurface:
+    """The surface of measured points as they are and of all others as predicted, without
+    ``left_out``."""
     tails, out = Tails(measured), set(left_out)
     at = {}
     for configuration, mean, error in zip(
@@ -94,4 +95,4 @@ def surface(
             p99_ms=exp(mean + p99),
             error=float(error),
         )
-    return Surface(at=at)
+    return LatencySurface(at=at)

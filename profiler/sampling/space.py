@@ -1,6 +1,5 @@
 """The space that a model is profiled in on one device kind: kind x threads x batch size."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -16,7 +15,7 @@ class Configuration:
     kind: str
     """The end of a variant's name, ``<runtime>-<precision>[-option]``."""
     threads: int
-    """That compute one batch."""
+    """Number of threads that compute one batch."""
     batch_size: int
 
 
@@ -57,7 +56,7 @@ class Space:
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
-        """In the order given, batch sizes fastest."""
+        """All configurations in the order given; batch sizes vary fastest."""
         return tuple(
             Configuration(kind=kind, threads=threads, batch_size=batch_size)
             for kind, threads, batch_size in product(self.kinds, self.threads, self.batch_sizes)
@@ -69,8 +68,3 @@ class Space:
     def largest(self, kind: str) -> Configuration:
         """The kind's largest batch on all threads, which its accuracy is measured with anyway."""
         return Configuration(kind=kind, threads=max(self.threads), batch_size=max(self.batch_sizes))
-
-
-def kinds_of(configurations: Iterable[Configuration]) -> tuple[str, ...]:
-    """The kinds, each once, as they come."""
-    return tuple(dict.fromkeys(configuration.kind for configuration in configurations))

@@ -1,8 +1,9 @@
 """A child process in which a foreign model is checked, built and run, with limits.
 
 Whatever a model does to it (a crash, endless work, all the memory) ends the child and becomes one
-sentence. The child is started afresh, never forked, knows nothing of this process's environment and
-dies with it.
+sentence. The child is started afresh and never forked. Of this process's environment it gets only
+the variables that ``_KEPT_ENVIRONMENT`` names and the paths that Python searches. It dies with this
+process.
 """
 
 import json
@@ -21,7 +22,7 @@ from typing import Any, Self
 
 from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
 
-_ROOT = Path(__file__).resolve().parent.parent
+_ROOT = Path(__file__).resolve().parents[2]
 _LONGEST_LINE = 1 << 24
 _KEPT_ENVIRONMENT = (
     "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH",
@@ -41,13 +42,13 @@ class SandboxLimits:
     """Beyond what the interpreter and its libraries need. On a CPU, of address space; with a GPU,
     whose driver maps far more than it uses, of what is resident."""
     libraries_mib: float = 2048
-    """With a GPU: what an interpreter and its back end may keep resident without a model."""
+    """With a GPU: memory that an interpreter and its back end may keep resident without a model."""
     time_s: float = 600.0
     """Wall-clock time of one call."""
 
 
 class Sandbox:
-    """Runs methods of ``profiler.child`` in one child process.
+    """Runs methods of ``profiler.sandbox.child`` in one child process.
 
     Use as a context manager: when it ends, the process is gone. After an error that ended the child
     no further call is possible.
@@ -60,7 +61,7 @@ class Sandbox:
         threads: int = 1,
         runtime: str = "onnx",
         gpu: bool = False,
-        module: str = "profiler.child",
+        module: str = "profiler.sandbox.child",
     ) -> None:
         """
         Args:
@@ -78,13 +79,15 @@ class Sandbox:
 
     @property
     def pid(self) -> int:
-        """Of the child; 0 when there is none."""
+        """The process id of the child; 0 when there is none."""
         return self._process.pid if self._process else 0
 
     def __enter__(self) -> Self:
         self._buffer = b""
         environment = {n: os.environ[n] for n in _KEPT_ENVIRONMENT if n in os.environ}
-        environment["PYTHONPATH"] = str(_ROOT)
+        # Runtimes and builders may be in packages that lie on the parent's own PYTHONPATH.
+        parents = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, parents)])
         environment["PYTHONSAFEPATH"] = "1"
         self._process = subprocess.Popen(
             [

@@ -1,11 +1,10 @@
-"""Whether a processor was there for what was timed, and whether somebody else computed meanwhile.
+"""Whether a timed run had its processor to itself, and whether other processes ran beside it.
 
-On a shared or virtual machine a run may be slow because of others. It says little of the variant,
-and it looks exactly like a slow run that does. So nothing is judged by its time: the scheduler is
-asked whether this process waited for a processor, and whether others ran beside it. Beside matters,
-too: two virtual cores may be one core's hyper-threads, and a small model was measured to take 1.6
-times as long while the other one computed.
-"""
+On a shared or virtual machine a run may be slow because of other processes. Such a run says little
+about the variant, and its time looks like that of any slow run. So no run is judged by its time:
+the scheduler is asked whether this process waited for a processor, and whether others ran on other
+cores. The latter matters, too: two virtual cores may be the hyper-threads of one core, and a small
+model was measured to take 1.6 times as long while the other one computed."""
 
 import os
 import resource
@@ -19,41 +18,41 @@ STOLEN_S = 0.000_1
 """Less is not counted: to wake a sleeping thread of one's own takes some microseconds, and they are
 the variant's."""
 STOLEN_SHARE = 0.02
-"""Of the time that something took; less does not matter."""
+"""Share of a run's time; a smaller loss does not matter."""
 
 
-class Company(IntEnum):
-    """Who else computed during a run, the better for measuring the lower."""
+class Contention(IntEnum):
+    """What else computed during a run; the lower, the better the measurement."""
 
     NONE = 0
     BESIDE = 1
-    """Others ran on other cores."""
+    """Other processes ran on other cores."""
     INSTEAD = 2
-    """Others ran where this process wanted to: a processor was stolen."""
+    """Other processes ran where this one was ready to: processor time was stolen."""
 
 
 class Mark(NamedTuple):
-    """A moment: cumulative times of this process, in seconds, and who wants to run."""
+    """A moment: cumulative times of this process in seconds, and how many threads want to run."""
 
     wall_s: float
     processor_s: float
-    """Of the calling thread."""
+    """Processor time of the calling thread."""
     waited_s: float
-    """Of the calling thread: ready to run, and not running."""
+    """How long the calling thread was ready to run, and did not run."""
     helpers_waited_s: float
-    """Of the process's other threads together."""
+    """The same for the process's other threads together."""
     sleeps: int
-    """Of the calling thread, so far."""
+    """How many times the calling thread has slept so far."""
     runnable: int = 1
     """Threads of the whole system that run or want to."""
 
 
 class Watch:
-    """What this process's threads have waited for a processor, and who else runs.
+    """How long this process's threads have waited for a processor, and how many others run.
 
-    Linux tells the one for each thread (``/proc/self/task/*/schedstat``, in nanoseconds), the other
-    in ``/proc/loadavg``. What a hypervisor takes is in neither, and is in no thread's processor
-    time: a thread that did not sleep and did not compute was robbed.
+    Linux gives the waiting time of each thread in ``/proc/self/task/*/schedstat``, in nanoseconds,
+    and the number of runnable threads in ``/proc/loadavg``. Time that a hypervisor takes is in
+    neither, and in no thread's processor time: a thread that neither slept nor computed lost it.
     """
 
     def __init__(self) -> None:
@@ -64,7 +63,7 @@ class Watch:
     def look(self) -> None:
         """Find the threads that there are now. To be called by the thread that computes."""
         self.close()
-        with suppress(OSError):  # not Linux, or a kernel without it: no company is seen
+        with suppress(OSError):  # not Linux, or a kernel without it: no contention is seen
             self._load = os.open("/proc/loadavg", os.O_RDONLY)
             self._own = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
             for thread in os.listdir("/proc/self/task"):
@@ -108,11 +107,11 @@ def lost_s(before: Mark, after: Mark) -> float:
     return max(waited_s, wall_s - (after.processor_s - before.processor_s))
 
 
-def company(before: Mark, after: Mark, threads: int) -> Company:
-    """Who else computed between two moments, for a process that computes with so many threads."""
+def contention_between(before: Mark, after: Mark, threads: int) -> Contention:
+    """What else computed between two moments, for a process that computes with so many threads."""
     wall_s = after.wall_s - before.wall_s
     missing_s = lost_s(before, after) + after.helpers_waited_s - before.helpers_waited_s
     if missing_s > max(STOLEN_S, STOLEN_SHARE * wall_s):
-        return Company.INSTEAD
+        return Contention.INSTEAD
     crowded = max(before.runnable, after.runnable) > threads
-    return Company.BESIDE if crowded else Company.NONE
+    return Contention.BESIDE if crowded else Contention.NONE

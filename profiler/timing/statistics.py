@@ -1,9 +1,8 @@
 """What timed runs say: the median with its confidence interval, and percentiles.
 
-Times come in rounds. Within a round they share the machine's mood (its clock, its caches, who else
-computes), so that a thousand runs of one round say less than ten runs each of a hundred: how sure a
-median is has to be read from the differences between rounds.
-"""
+Times come in rounds. Within a round they share the machine's state (its clock, its caches, other
+processes), so that a thousand runs of one round say less than ten runs each of a hundred rounds:
+how sure a median is has to be read from the differences between rounds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profiler.company import Company
+from profiler.timing.contention import Contention
 from variants.types import LatencyPoint
 
 STUDENT_T = (inf, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16)
@@ -27,12 +26,12 @@ to count."""
 
 
 class Round(NamedTuple):
-    """Times of runs that were made one after another, in seconds, by the company that they had."""
+    """Times in seconds of runs that were made one after another, by their ``Contention``."""
 
     alone: tuple[float, ...] = ()
-    """Nobody else computed."""
+    """No other process computed."""
     beside: tuple[float, ...] = ()
-    """Others did on other cores, which costs some speed."""
+    """Other processes did on other cores, which costs some speed."""
     stolen: tuple[float, ...] = ()
     """A processor was missing in a measurable part of the time. That part is taken off where a
     single thread computes."""
@@ -58,14 +57,14 @@ class Sample:
         return sum(len(times) for one in self.rounds for times in one)
 
     @cached_property
-    def company(self) -> Company:
-        """The worst that runs may have had to count."""
-        for worst in Company:
+    def contention(self) -> Contention:
+        """The worst contention of the runs that count."""
+        for worst in Contention:
             there = [sum(map(len, one[: worst + 1])) for one in self.rounds]
             several = sum(map(bool, there)) >= min(2, len(there))
             if there and several and sum(there) >= ENOUGH * self.runs:
                 return worst
-        return Company.INSTEAD
+        return Contention.INSTEAD
 
     @property
     def dropped(self) -> int:
@@ -74,7 +73,7 @@ class Sample:
 
     @cached_property
     def seconds(self) -> float:
-        """That all runs took together."""
+        """Total time of all runs."""
         return sum(sum(times) for one in self.rounds for times in one)
 
     @cached_property
@@ -105,7 +104,8 @@ class Sample:
         return max(between, (high - low) / 2) / median
 
     def merged(self, other: "Sample") -> "Sample":
-        """With another's rounds behind; the oldest go while there are more than ``KEPT`` runs."""
+        """This sample and another's later rounds; the oldest rounds go while there are more than
+        ``KEPT`` runs."""
         both = Sample(self.batch_size, self.rounds + other.rounds)
         while len(both.rounds) > 1 and both.runs > KEPT:
             both = Sample(self.batch_size, both.rounds[1:])
@@ -113,8 +113,8 @@ class Sample:
 
     @cached_property
     def _counted(self) -> list[tuple[float, ...]]:
-        """Of each round, the times that count."""
-        return [sum(one[: self.company + 1], ()) for one in self.rounds]
+        """The times that count, by round."""
+        return [sum(one[: self.contention + 1], ()) for one in self.rounds]
 
 
 def percentile_point(batch_size: int, times_s: Sequence[float]) -> LatencyPoint:

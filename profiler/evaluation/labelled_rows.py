@@ -1,4 +1,4 @@
-"""Labelled rows: reading ``.npz`` files from strangers, and splitting them.
+"""Labelled rows: reading untrusted ``.npz`` files, and splitting them.
 
 A file holds one array per input of the task, its first axis counting rows, and an integer array
 ``labels``. Sizes are checked from the declarations before anything is read, and pickle never is.
@@ -13,17 +13,19 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from variants.checks.onnx_check import check_file
+from variants.checks.zip_layout import LARGEST_ENTRY, directory_of
 from variants.errors import InvalidArtifact
-from variants.onnx_check import check_file
+from variants.figures import apart
 from variants.types import TensorSpec
-from variants.zip_layout import LARGEST_ENTRY, directory_of
 
 LABELS = "labels"
 MAX_MIB = 512.0
 MAX_MEMBERS = 64
 CALIBRATION_ROWS = 200
 CALIBRATION_SHARE = 0.2
-"""Of the evaluation rows, at most ``CALIBRATION_ROWS``, when there is no file for it."""
+"""Share of the evaluation rows that calibrates when there is no file for that; at most
+``CALIBRATION_ROWS`` rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class LabelledRows:
         return len(next(iter(self.inputs.values())))
 
     def take(self, chosen: NDArray[np.int64]) -> "LabelledRows":
-        """Only the chosen rows, in that order."""
+        """Only the rows at the indices ``chosen`` ``(n,)``, in that order."""
         return LabelledRows(
             inputs={name: array[chosen] for name, array in self.inputs.items()},
             labels=None if self.labels is None else self.labels[chosen],
@@ -59,7 +61,8 @@ def read_rows(
     unlabelled: bool = False,
     max_mib: float = MAX_MIB,
 ) -> LabelledRows:
-    """Rows for a task's inputs; with ``classes``, labels in ``[0, classes)`` are required too.
+    """Rows ``(rows, *shape)`` for each input of a task; with ``classes``, labels ``(rows,)`` in
+    ``[0, classes)`` are required too.
 
     ``unlabelled`` rows may come with labels or without.
 
@@ -108,6 +111,7 @@ def split_for_calibration(rows: LabelledRows, path: Path) -> tuple[LabelledRows,
 
 
 def _read_arrays(path: Path, max_mib: float) -> dict[str, NDArray[Any]]:
+    """All arrays of the file by name, of any shape, none of them with pickled objects."""
     check_file(path, limit_mib=max_mib)
     damaged = f"{path.name}: is not an .npz file, or is damaged; numpy.savez writes one"
     try:
@@ -128,9 +132,9 @@ def _read_arrays(path: Path, max_mib: float) -> dict[str, NDArray[Any]]:
                 raise InvalidArtifact(f"{path.name}: has the array {twice!r} twice")
             declared = sum(member.file_size for member in members)
             if declared > max_mib * 2**20:
+                size, limit = apart(declared / 2**20, max_mib)
                 raise InvalidArtifact(
-                    f"{path.name}: unpacks to {declared / 2**20:.0f} MiB, "
-                    f"more than the {max_mib:g} allowed"
+                    f"{path.name}: unpacks to {size} MiB, more than the {limit} allowed"
                 )
             return {
                 name: _read_array(path, archive, member)
@@ -182,6 +186,7 @@ def _count(shape: tuple[int, ...]) -> int:
 
 
 def _input(path: Path, array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
+    """The array ``(rows, *spec.shape)`` in the input's type, finite and contiguous."""
     where = f"{path.name}: array {spec.name!r}"
     wanted = np.dtype(spec.dtype)
     if array.ndim == 0 or array.shape[1:] != spec.shape:
@@ -200,6 +205,7 @@ def _input(path: Path, array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
 
 
 def _labels(path: Path, array: NDArray[Any], classes: int) -> NDArray[np.int64]:
+    """The array ``(rows,)`` as int64, each in ``[0, classes)``."""
     where = f"{path.name}: array {LABELS!r}"
     if array.ndim != 1:
         raise InvalidArtifact(f"{where} has shape {array.shape}, not (rows)")

@@ -1,13 +1,13 @@
 """A forecaster that learns: gradient-boosted quantile regression on the shape of recent arrivals.
 
-One model for all tasks: whatever it looks at is relative to the present rate, so that what was
-learned of a busy task serves a quiet one. It also sees the time within the hour, because much
-traffic is made by timetables: jobs that start on the hour come at a minute that can be known,
-in numbers that the minutes before do not show.
+One model serves all tasks: its features are relative to the present rate, so that what was learned
+from a busy task holds for a quiet one. Two features are the time within the hour, because much
+traffic follows timetables: jobs that start on the hour come at a minute that can be known, in
+numbers that the minutes before do not show.
 
-Fitting takes seconds and happens elsewhere: ``lesson()`` copies what there is to learn from,
-``learn(lesson)`` fits in any thread, ``adopt(model)`` takes the result. Until then, and for keys
-with little history, ``planner.forecast.adaptive`` answers.
+Fitting takes seconds and happens elsewhere: ``training_data()`` copies what there is to learn from,
+``learn(data)`` fits in any thread, and ``adopt(model)`` takes the result. Until then, and for keys
+with little history, ``planner.forecasting.forecast.adaptive`` answers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from planner.buckets import Buckets
-from planner.forecast import HORIZON_S, STEP_S, Forecaster, adaptive
-from planner.points import Adaptive, Rows
+from planner.forecasting.buckets import Buckets
+from planner.forecasting.forecast import HORIZON_S, STEP_S, Forecaster, adaptive
+from planner.forecasting.point_forecasts import Adaptive, Rows
 
 K = TypeVar("K")
 Array = npt.NDArray[np.float64]
@@ -31,19 +31,19 @@ Number = TypeVar("Number", bound=np.generic)
 LEVELS = (0.5, 0.9, 0.95, 0.99)
 """Quantiles there is a model for."""
 MEMORY_S = 172_800.0
-"""What is learned from: the last two days."""
-FIRST_LESSON_S = 7_200.0
-"""History before a first lesson, and of a key before its forecasts are the model's."""
-LESSON_EVERY_S = 3_600.0
+"""Length of the history that is learned from: two days."""
+FIRST_TRAINING_S = 7_200.0
+"""History before the first training, and of a key before its forecasts are the model's."""
+TRAINING_EVERY_S = 3_600.0
 MOST_ROWS = 20_000
-"""In a lesson. More rows of the same hours say little more, and take longer."""
+"""Most examples in one training. More from the same hours say little more, and take longer."""
 IDLE_S = 86_400.0
 """A key of which nothing came for this long is forgotten."""
 
 JUDGED_S = 21_600.0
 """Time over which the model's own errors correct it."""
 TREES, LEAVES, LEAF_ROWS = 40, 15, 20
-"""Few and coarse: a day has about ten jumps, and more trees learn each of them by heart."""
+"""Few and coarse trees: a day has about ten jumps, and more trees would overfit each of them."""
 
 _LOOK_BACK = 180
 """Horizons, minutes as a rule, that features look back."""
@@ -54,15 +54,15 @@ _CLOCK_FEATURES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
-    """What there is to learn from. Rows are keys, columns buckets up to the last one."""
+class TrainingData:
+    """What there is to learn from. A bucket is a step of time; the last one is the newest."""
 
     rates: Floats
-    """NaN: not observed."""
+    """``(keys, buckets)`` arrivals per second; NaN where nothing was observed."""
     points: Floats
-    """The point forecast made at the end of each bucket."""
+    """``(keys, buckets)``: the point forecast made at the end of each bucket, per second."""
     ends_s: Array
-    """When each bucket ended."""
+    """``(buckets,)``: when each bucket ended, in seconds."""
     ahead: int
     """Buckets in the horizon."""
     horizon_s: float
@@ -76,11 +76,11 @@ class Model:
 
     regressors: Mapping[float, Any]
     rows: int
-    """That it was fitted on."""
+    """Number of examples that it was fitted on."""
 
 
 class LearnedForecaster(Generic[K]):
-    """``planner.forecast.Forecaster`` for the quantiles in ``levels``.
+    """``planner.forecasting.forecast.Forecaster`` for the quantiles in ``levels``.
 
     With ``clock=False`` it does not see the time within the hour.
     """
@@ -94,9 +94,9 @@ class LearnedForecaster(Generic[K]):
         horizon_s: float = HORIZON_S,
         memory_s: float = MEMORY_S,
         clock: bool = True,
-        lesson_every_s: float = LESSON_EVERY_S,
+        training_every_s: float = TRAINING_EVERY_S,
     ) -> None:
-        self._lesson_every_s = lesson_every_s
+        self._training_every_s = training_every_s
         self._clock = clock
         self._fallback = fallback or adaptive(step_s=step_s, horizon_s=horizon_s)
         self._levels = tuple(levels)
@@ -114,11 +114,11 @@ class LearnedForecaster(Generic[K]):
         self._made = np.zeros(0, np.int64)
         self._shifts = np.zeros((0, len(self._levels)))
         self._ends_s = np.full(self._width, np.nan)
-        self._taught_s = float("-inf")
+        self._trained_s = float("-inf")
         self._model: Model | None = None
 
     def observe(self, now_s: float, elapsed_s: float, counts: Mapping[K, float]) -> None:
-        """See ``planner.forecast.Forecaster``."""
+        """See ``planner.forecasting.forecast.Forecaster``."""
         self._fallback.observe(now_s, elapsed_s, counts)
         self._widen(self._buckets.widen(counts))
         for slot, rates in self._buckets.add(now_s, elapsed_s, counts, self._ahead):
@@ -130,7 +130,7 @@ class LearnedForecaster(Generic[K]):
         self._forget()
 
     def predict(self, quantiles: Sequence[float]) -> Mapping[K, tuple[float, ...]]:
-        """See ``planner.forecast.Forecaster``.
+        """See ``planner.forecasting.forecast.Forecaster``.
 
         Raises:
             ValueError: there is no model for one of the quantiles.
@@ -149,9 +149,9 @@ class LearnedForecaster(Generic[K]):
         return answer
 
     def _judge(self, slot: int) -> None:
-        """Note how far the forecast that is over now was off, and make a new one.
+        """Note the error of the forecast whose horizon has just ended, and make a new one.
 
-        Trees that fit the past too well are too sure of themselves. So each quantile is moved by
+        Trees that overfit the past give intervals that are too narrow. So each quantile is moved by
         the same quantile of its own errors in the last ``JUDGED_S``, for each key (conformal
         prediction, as Romano et al., NeurIPS'19, section 4, over a trailing window).
         """
@@ -170,11 +170,12 @@ class LearnedForecaster(Generic[K]):
             self._shifts = self._corrections()
 
     def _raw(self, slot: int) -> Array:
-        """(rows, levels) as the model has them, at the end of a bucket; NaN for young keys."""
+        """``(rows, levels)`` forecasts of the model at the end of a bucket; NaN for keys with less
+        history than ``FIRST_TRAINING_S``."""
         found = np.full((len(self._since), len(self._levels)), np.nan)
         columns = self._columns(_LOOK_BACK * self._ahead, slot + 1)
         points = self._points[:, columns[-1]].astype(np.float64)
-        old = slot + 1 - self._since >= int(FIRST_LESSON_S / self._buckets.step_s)
+        old = slot + 1 - self._since >= int(FIRST_TRAINING_S / self._buckets.step_s)
         [rows] = np.nonzero(old & ~np.isnan(points))
         if self._model is None or not len(rows):
             return found
@@ -191,7 +192,7 @@ class LearnedForecaster(Generic[K]):
         return found
 
     def _corrections(self) -> Array:
-        """What to add to the logarithm of each forecast; 0 until there are errors to go by."""
+        """``(rows, levels)`` to add to the logarithm of each forecast; 0 until errors are known."""
         shifts = np.zeros((len(self._made), len(self._levels)))
         width = self._errors.shape[1]
         for row in np.flatnonzero(self._made >= width // 6):
@@ -200,19 +201,19 @@ class LearnedForecaster(Generic[K]):
                 shifts[row, index] = np.quantile(errors[:, index], level)
         return shifts
 
-    def lesson(self) -> Lesson | None:
-        """A copy of what there is to learn from, when it is time for a lesson."""
+    def training_data(self) -> TrainingData | None:
+        """A copy of what there is to learn from; None until it is time to train again."""
         now_s = self._buckets.end_s(self._buckets.slot - 1)
         held = min(self._buckets.slot, self._width)
         if (
-            held * self._buckets.step_s < FIRST_LESSON_S
-            or now_s - self._taught_s < self._lesson_every_s
+            held * self._buckets.step_s < FIRST_TRAINING_S
+            or now_s - self._trained_s < self._training_every_s
             or not self._buckets.rows
         ):
             return None
-        self._taught_s = now_s
+        self._trained_s = now_s
         columns = self._columns(held, self._buckets.slot)
-        return Lesson(
+        return TrainingData(
             rates=self._rates[:, columns],
             points=self._points[:, columns],
             ends_s=self._ends_s[columns],
@@ -227,7 +228,7 @@ class LearnedForecaster(Generic[K]):
         self._model = model
 
     def _columns(self, last: int, end: int) -> Rows:
-        """Of the last so many buckets before slot ``end``, the oldest first."""
+        """``(last,)`` column numbers of the last buckets before slot ``end``, the oldest first."""
         return np.arange(end - last, end) % self._width
 
     def _widen(self, rows: int) -> None:
@@ -256,12 +257,12 @@ class LearnedForecaster(Generic[K]):
             self._point.keep(rows)
 
 
-def learn(lesson: Lesson) -> Model | None:
+def learn(data: TrainingData) -> Model | None:
     """Fit a model; None where too little was observed. Deterministic; takes seconds."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    features, ratios, weights = _examples(lesson)
-    if len(ratios) < FIRST_LESSON_S / lesson.horizon_s:
+    features, ratios, weights = _examples(data)
+    if len(ratios) < FIRST_TRAINING_S / data.horizon_s:
         return None
     with _one_thread():
         regressors = {
@@ -274,52 +275,54 @@ def learn(lesson: Lesson) -> Model | None:
                 early_stopping=False,
                 random_state=0,
             ).fit(features, ratios, sample_weight=weights)
-            for level in lesson.levels
+            for level in data.levels
         }
     return Model(regressors, len(ratios))
 
 
-def _examples(lesson: Lesson) -> tuple[Floats, Array, Array]:
-    """Features, what came of them as a multiple of the base rate, and weights.
+def _examples(data: TrainingData) -> tuple[Floats, Array, Array]:
+    """Features ``(examples, features)``, the rate that followed as a multiple of the base rate
+    ``(examples,)``, and weights ``(examples,)``.
 
     With the base as its weight, a multiple's pinball loss is that of the rate itself; divided by
     the key's mean rate, so that each key counts as much as any other.
     """
-    tasks, slots = lesson.rates.shape
+    tasks, slots = data.rates.shape
     coming = np.full((tasks, slots), np.nan)
-    windows = np.lib.stride_tricks.sliding_window_view(lesson.rates, lesson.ahead, axis=1)
-    coming[:, : slots - lesson.ahead] = windows[:, 1:].mean(axis=2, dtype=np.float64)
-    usable = ~np.isnan(coming) & ~np.isnan(lesson.points)
+    windows = np.lib.stride_tricks.sliding_window_view(data.rates, data.ahead, axis=1)
+    coming[:, : slots - data.ahead] = windows[:, 1:].mean(axis=2, dtype=np.float64)
+    usable = ~np.isnan(coming) & ~np.isnan(data.points)
     task, slot = np.nonzero(usable)
     if len(task) > MOST_ROWS:
         picked = np.linspace(0, len(task) - 1, MOST_ROWS).astype(np.int64)
         task, slot = task[picked], slot[picked]
-    look_back = _LOOK_BACK * lesson.ahead
+    look_back = _LOOK_BACK * data.ahead
     blank = np.full((tasks, look_back - 1), np.nan, np.float32)
-    padded = np.concatenate([blank, lesson.rates], axis=1)
+    padded = np.concatenate([blank, data.rates], axis=1)
     histories = np.lib.stride_tricks.sliding_window_view(padded, look_back, axis=1)
-    base = _base(lesson.points[task, slot].astype(np.float64), lesson.horizon_s)
+    base = _base(data.points[task, slot].astype(np.float64), data.horizon_s)
     features = [
         _features(
             histories[task[part], slot[part]],
             base[part],
-            lesson.ends_s[slot[part]],
-            lesson.ahead,
-            lesson.horizon_s,
+            data.ends_s[slot[part]],
+            data.ahead,
+            data.horizon_s,
         )
         for part in np.array_split(np.arange(len(task)), max(1, len(task) // 2_000))
     ]
     seen = np.concatenate(features)
-    means = np.array([_mean(row[~np.isnan(row)]) for row in lesson.rates])
+    means = np.array([_mean(row[~np.isnan(row)]) for row in data.rates])
     return (
-        seen if lesson.clock else seen[:, :-_CLOCK_FEATURES],
+        seen if data.clock else seen[:, :-_CLOCK_FEATURES],
         coming[task, slot] / base,
-        base / (means[task] + 1.0 / lesson.horizon_s),
+        base / (means[task] + 1.0 / data.horizon_s),
     )
 
 
 def _features(rates: Floats, base: Array, ends_s: Array, ahead: int, horizon_s: float) -> Floats:
-    """(rows, features) of (rows, buckets) of rates that end now, the oldest first."""
+    """``(rows, features)`` from ``rates`` ``(rows, buckets)`` that end now, the oldest first, and
+    from ``base`` and ``ends_s``, each ``(rows,)``."""
     seen = ~np.isnan(rates)
     sums = np.cumsum(np.where(seen, rates, 0.0)[:, ::-1], axis=1, dtype=np.float64)
     counts = np.cumsum(seen[:, ::-1], axis=1)
@@ -355,7 +358,7 @@ def _features(rates: Floats, base: Array, ends_s: Array, ahead: int, horizon_s: 
 
 
 def _one_thread() -> AbstractContextManager[Any]:
-    """Cores are for queries; and OpenMP's threads wait for each other by spinning."""
+    """Limits OpenMP to one thread: its threads wait by spinning, and the cores are for queries."""
     limits: AbstractContextManager[Any] = _threads().limit(limits=1, user_api="openmp")
     return limits
 
@@ -370,13 +373,14 @@ def _threads() -> Any:
 
 
 def _more(array: npt.NDArray[Number], rows: int) -> npt.NDArray[Number]:
-    """With so many rows of NaN below."""
+    """The array with so many rows of NaN appended: ``(n, ...)`` to ``(n + rows, ...)``."""
     blank = np.full((rows, *array.shape[1:]), np.nan, array.dtype)
     return np.concatenate([array, blank])
 
 
 def _base(points: Array, horizon_s: float) -> Array:
-    """What rates are multiples of: the point forecast and one arrival, so that it is never 0."""
+    """The rate that others are multiples of, same shape as ``points``: the point forecast plus one
+    arrival in the horizon, so that it is never 0."""
     base: Array = points + 1.0 / horizon_s
     return base
 

@@ -1,8 +1,8 @@
 """The process in which a foreign model is tried: reads calls, one JSON line each, and answers them.
 
-``python -m profiler.child PARENT_PID MEMORY_MIB THREADS RUNTIME cpu|gpu``. Started by
-``profiler.sandbox`` only. It imports what a measurement needs and nothing more, so that starting it
-is cheap and what it measures is the model.
+``python -m profiler.sandbox.child PARENT_PID MEMORY_MIB THREADS RUNTIME cpu|gpu``. Started by
+``profiler.sandbox.sandbox`` only. It imports what a measurement needs and nothing more, so that
+starting it is cheap and what it measures is the model.
 """
 
 import ctypes
@@ -15,21 +15,21 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
-from profiler.accuracy import answers, check_alone, judge
-from profiler.evaluation import LABELS
-from profiler.host import LIBRARIES
-from profiler.measure import Trial, pin
-from variants.builders import Material, make_builder
+from profiler.evaluation.accuracy import answers, check_alone, judge
+from profiler.evaluation.labelled_rows import LABELS
+from profiler.sandbox.measure import Trial, pin
+from variants.builders.protocol import Material
+from variants.builders.registry import make_builder
+from variants.checks.onnx_check import OnnxLimits, check_model
 from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
-from variants.onnx_check import OnnxLimits, check_model
 from variants.types import Digest, TaskName, TensorSpec, VariantName
-from workers.runtime import BACK_ENDS, Tensor
+from workers.runtimes.protocol import Tensor
+from workers.runtimes.registry import import_libraries
 from workers.types import LoadSpec
 
 PER_THREAD_MIB = 80
@@ -54,7 +54,7 @@ def check(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     limits = OnnxLimits(size_mib=arguments["size_mib"])
     path = Path(arguments["path"])
     if arguments.get("onnx"):
-        from variants.archive_check import ArchiveLimits, check_archive, extract_onnx
+        from variants.checks.archive_check import ArchiveLimits, check_archive, extract_onnx
 
         archive_limits = ArchiveLimits(size_mib=2 * limits.size_mib, onnx=limits)
         check_archive(path, limits=archive_limits)
@@ -92,7 +92,8 @@ def _path(text: str | None) -> Path | None:
 
 
 def _rows(path: str | None) -> tuple[dict[str, Tensor], Tensor | None]:
-    """Inputs by name, and labels, of an npz file; none of no file."""
+    """Inputs by name ``(rows, *shape)``, and labels ``(rows,)``, of an npz file; none of no
+    file."""
     if not path:
         return {}, None
     with np.load(path, allow_pickle=False) as data:
@@ -100,8 +101,8 @@ def _rows(path: str | None) -> tuple[dict[str, Tensor], Tensor | None]:
     return rows, rows.pop(LABELS, None)
 
 
-class Held:
-    """The one variant that this process holds, for ``profiler.probe``."""
+class HeldVariant:
+    """The one variant that this process holds, for ``profiler.sandbox.probe``."""
 
     def __init__(self) -> None:
         self._trial: Trial
@@ -125,6 +126,10 @@ class Held:
         """The arguments of ``Trial.turn`` to the times of its runs."""
         return asdict(self._trial.turn(**arguments))
 
+    def weigh(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
+        """``batch_sizes`` to the memory that serving them takes."""
+        return {"memory_mib": self._trial.weigh(arguments["batch_sizes"])}
+
     def energy(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
         """``batch_size`` to the joules that a row takes, where they can be read."""
         return {"energy_j": self._trial.energy(arguments["batch_size"])}
@@ -147,12 +152,13 @@ class Held:
         return asdict(judge(scores, labels, arguments["metric"], reference))
 
 
-_held = Held()
+_held = HeldVariant()
 METHODS: dict[str, Callable[[Arguments, Announce], dict[str, Any]]] = {
     "check": check,
     "build": build,
     "load": _held.load,
     "turn": _held.turn,
+    "weigh": _held.weigh,
     "energy": _held.energy,
     "judge": _held.judge,
 }
@@ -195,12 +201,7 @@ def import_back_end(runtime: str) -> None:
     """Import what a runtime needs; what is missing, the runtime will name."""
     started = time.perf_counter()
     with suppress(ImportError, OSError):
-        if runtime in BACK_ENDS:
-            module, _, name = BACK_ENDS[runtime].partition(":")
-            getattr(import_module(module), name)()
-        else:
-            for library in LIBRARIES.get(runtime, ())[:1]:
-                import_module(library)
+        import_libraries(runtime)
     imported.seconds = time.perf_counter() - started
 
 
@@ -216,7 +217,7 @@ def restrain(parent: int) -> None:
 
 
 def limit_memory(memory_mib: float, threads: int) -> None:
-    """Take no more than so much beyond what is mapped now."""
+    """Let this process map no more than so much memory beyond what is mapped now."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     mapped = pages * resource.getpagesize()
     limit = mapped + int((memory_mib + PER_THREAD_MIB * (threads + 2)) * 2**20)
@@ -224,7 +225,7 @@ def limit_memory(memory_mib: float, threads: int) -> None:
 
 
 def answer(request: Mapping[str, Any], announce: Announce) -> dict[str, Any]:
-    """One call's result or refusal, never an exception."""
+    """The result or the refusal of one call, as plain JSON values; never an exception."""
     try:
         return {"result": METHODS[request["method"]](request["arguments"], announce)}
     except VariantNotBuilt as error:

@@ -1,8 +1,8 @@
 """What a configuration takes, predicted from a few that were measured, and how surely.
 
-Inference is Laplace's approximation: the curves of ``profiler.prior`` are linear in their numbers
-around the likeliest ones, found by Gauss-Newton steps, each a regression by scikit-learn's Gaussian
-process. All in logarithms of milliseconds, so that errors are relative.
+Inference is Laplace's approximation: the curves of ``profiler.sampling.prior`` are linear in their
+numbers around the likeliest ones, found by Gauss-Newton steps, each a regression by scikit-learn's
+Gaussian process. All in logarithms of milliseconds, so that errors are relative.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from profiler.prior import (
+from profiler.sampling.prior import (
     NUMBERS,
     Array,
     History,
@@ -23,36 +23,37 @@ from profiler.prior import (
     root_of,
     thinned,
 )
-from profiler.space import Configuration
+from profiler.sampling.space import Configuration
 
 NOISE = (0.01, 0.02, 0.04, 0.07, 0.12, 0.2)
-"""What a single measurement may be off by, and a configuration from its neighbours; the likeliest
-is taken."""
+"""Standard deviations that are tried for the error of a single measurement, and of a configuration
+from its neighbours; the likeliest is taken."""
 NOISE_GUESS, NOISE_SPREAD = 0.04, 1.0
-"""Median and sd of the logarithm, beforehand."""
+"""Median of the noise, and standard deviation of its logarithm, before anything was measured."""
 
 _STEPS, _LONGEST_STEP, _SETTLED = 40, 1.0, 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Joint normal prediction of log milliseconds. Arrays are as long as ``configurations``."""
+    """Joint normal prediction of the logarithm of milliseconds."""
 
     configurations: tuple[Configuration, ...]
     mean: Array
+    """``(configurations,)``"""
     covariance: Array
-    """Of the underlying latency, noise left out."""
+    """``(configurations, configurations)`` of the underlying latency, noise left out."""
     noise: float
-    """Sd of what a single measurement, or a single configuration, is off by."""
+    """Standard deviation of the error of a single measurement, or of a single configuration."""
 
     @property
     def spread(self) -> Array:
-        """Sd of the underlying latency."""
+        """``(configurations,)`` standard deviations of the underlying latency."""
         return np.sqrt(np.clip(np.diagonal(self.covariance), 1e-12, None))
 
     @property
     def error(self) -> Array:
-        """Sd of what would be measured."""
+        """``(configurations,)`` standard deviations of what would be measured."""
         return np.hypot(self.spread, self.noise)
 
 
@@ -61,7 +62,7 @@ class _Fitted:
     numbers: Array
     """The likeliest, ``(curves, 4)``."""
     process: Any
-    """A regressor of what the prior's mean, linear around them, leaves."""
+    """A regressor of the residuals that remain of the prior's mean, made linear around them."""
     noise: float
 
 
@@ -72,7 +73,7 @@ _OWN = ""
 class CostModel:
     """Predicts the latencies of one model's configurations.
 
-    The history is of the same machine, for what carries over are its runtimes' habits on it.
+    The history has to be of the same machine: what carries over is how its runtimes behave there.
     """
 
     def __init__(
@@ -102,7 +103,8 @@ class CostModel:
 
 
 def _formula(numbers: Array, points: Points) -> tuple[Array, Array]:
-    """Log milliseconds on the curves, and their slopes by each of the four numbers."""
+    """Log milliseconds on the curves ``(points,)``, and their slopes by each of the four numbers
+    ``(points, 4)``; ``numbers`` is ``(curves, 4)``."""
     overhead, work, gain, cost = numbers[points.curve].T
     called = overhead + cost * points.log_threads
     worked = work + points.log_batch - gain * points.log_threads
@@ -115,7 +117,8 @@ def _formula(numbers: Array, points: Points) -> tuple[Array, Array]:
 
 
 def _linear(prior: Numbers, points: Points, numbers: Array) -> tuple[Array, Array]:
-    """Expected log milliseconds, and how each direction moves them, linear around ``numbers``."""
+    """Expected log milliseconds ``(points,)``, and how each direction moves them ``(points,
+    directions)``; linear around ``numbers`` ``(curves, 4)``."""
     value, slopes = _formula(numbers, points)
     shift = ((prior.mean - numbers)[points.curve] * slopes).sum(1)
     moves = np.einsum("pn,pnz->pz", slopes, prior.root[points.curve]) + points.bend_root
@@ -123,7 +126,8 @@ def _linear(prior: Numbers, points: Points, numbers: Array) -> tuple[Array, Arra
 
 
 def _fit(prior: Numbers, points: Points, logs: Array) -> _Fitted:
-    """The likeliest numbers given log milliseconds at some points, and what they leave open."""
+    """The likeliest numbers given log milliseconds ``logs`` ``(points,)``, and what remains
+    open."""
     numbers = prior.mean.copy()
     if len(logs):
         numbers[:, :2] += (logs - _formula(numbers, points)[0]).mean()
@@ -135,7 +139,7 @@ def _fit(prior: Numbers, points: Points, logs: Array) -> _Fitted:
 
 
 def _likeliest(prior: Numbers, points: Points, logs: Array, numbers: Array, noise: float) -> Array:
-    """Gauss-Newton steps from ``numbers`` until they stay."""
+    """``(curves, 4)``: Gauss-Newton steps from ``numbers`` until they change no more."""
     if not len(logs):
         return numbers
     for _ in range(_STEPS):
@@ -177,7 +181,7 @@ def _plausible(prior: Numbers, points: Points, logs: Array, numbers: Array, nois
 
 
 def _taught(configurations: Sequence[Configuration], history: History) -> tuple[Numbers, Points]:
-    """What is to be expected before anything was measured: the prior, given the history."""
+    """The prior given the history: what to expect before anything of this model was measured."""
     owned = [(_OWN, each) for each in configurations]
     sited = owned + thinned(history)
     numbers, points = expected(sited)

@@ -11,17 +11,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from profiler.accuracy import BATCH, Judgement
-from profiler.company import Company
-from profiler.measure import PATIENCE, MeasureLimits
-from profiler.sandbox import Sandbox, SandboxLimits
-from profiler.timing import Round, Sample
+from profiler.evaluation.accuracy import BATCH, Judgement
+from profiler.sandbox.measure import PATIENCE, MeasureLimits
+from profiler.sandbox.sandbox import Sandbox, SandboxLimits
+from profiler.timing.contention import Contention
+from profiler.timing.statistics import Round, Sample
 from variants.errors import InvalidArtifact
 from variants.types import LatencyPoint
 from workers.types import LoadSpec
 
 CALM = 2
-"""Times the rounds that are made until some were alone on the machine."""
+"""How many times the usual number of rounds is made, until some had no contention."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +33,9 @@ class Figures:
     cold_load_s: float
     """The first load in a new process, the import of its back end included."""
     memory_mib: float
-    """Of the device, at its height, with the batch sizes that were sampled so far."""
+    """Most memory that was taken of the device, with the batch sizes that were sampled so far."""
     host_memory_mib: float | None = None
-    """Of the host, for a variant on a GPU."""
+    """Most memory that was taken of the host, for a variant on a GPU."""
 
 
 class Probe:
@@ -93,7 +93,7 @@ class Probe:
 
     @property
     def pid(self) -> int:
-        """Of the child; 0 when there is none."""
+        """The process id of the child; 0 when there is none."""
         return self._sandbox.pid
 
     def __enter__(self) -> Self:
@@ -121,7 +121,7 @@ class Probe:
 
     @property
     def figures(self) -> Figures:
-        """Of the last time it was entered; the memory, of all times.
+        """What the last load has cost; the memory is the most of all loads.
 
         Raises:
             InvalidArtifact: it never was.
@@ -132,7 +132,7 @@ class Probe:
 
     @property
     def samples(self) -> Mapping[int, Sample]:
-        """By batch size, what was sampled so far."""
+        """What was sampled so far, by batch size."""
         return self._samples
 
     def sample(self, batch_size: int, *, seconds: float | None = None) -> Sample:
@@ -193,6 +193,17 @@ class Probe:
         )
         return Judgement(**found)
 
+    def weigh(self, batch_sizes: Iterable[int]) -> float:
+        """MiB of the device that it takes in a worker that serves batches of these sizes.
+
+        It is loaded anew for that; on a GPU it is what was seen so far.
+
+        Raises:
+            InvalidArtifact: it failed.
+        """
+        found = self._call("weigh", {"batch_sizes": sorted(batch_sizes)})["memory_mib"]
+        return self.figures.memory_mib if found is None else float(found)
+
     def energy(self) -> float | None:
         """Joules a row at the batch size of the highest throughput among those that were sampled.
 
@@ -236,7 +247,7 @@ class Probe:
         failures = settle([(self, size) for size in sizes])
         if failures:
             raise failures[self]
-        if any(self._samples[size].company is Company.INSTEAD for size in sizes):
+        if any(self._samples[size].contention is Contention.INSTEAD for size in sizes):
             self._announce("the machine is too busy to measure this well")
         return tuple(self._samples[size].point for size in sizes)
 
@@ -281,7 +292,7 @@ def is_settled(sample: Sample, limits: MeasureLimits) -> bool:
         return True
     if len(sample.rounds) < limits.rounds:
         return False
-    if sample.company is not Company.NONE and len(sample.rounds) < CALM * limits.rounds:
+    if sample.contention is not Contention.NONE and len(sample.rounds) < CALM * limits.rounds:
         return False
     if sample.half_width <= limits.precision or sample.seconds >= PATIENCE * limits.point_s:
         return True
