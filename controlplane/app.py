@@ -2,55 +2,63 @@
 
 ``modelless up`` deploys them on this machine; a KubeRay ``RayService`` or ``serve deploy`` names
 ``controlplane.app:gateway``, ``:controller`` and ``:worker`` and starts the same ones. Each takes a
-dictionary of arguments; all other settings come from the replica's environment and the state
-directory, so no secret stands in a Serve configuration.
+dictionary of arguments. Settings are resolved here, once, and travel with the application; no
+secret stands in a Serve configuration (``controlplane.cluster.sent_settings``).
 """
 
 import asyncio
 import logging
+import socket
 from collections.abc import Mapping
 from typing import Any
 
 from ray import serve
+from ray._common.constants import HEAD_NODE_RESOURCE_NAME
+from ray.util import get_node_ip_address
 
-from controlplane.settings import Settings, load_settings
-from workers.deployment import bind_replica_to_loopback, worker_app
+from controlplane.cluster.sent_settings import SentSettings, receive, send
+from controlplane.settings import Settings, cpu_kind, load_settings
+from workers.deployment import bind_replica_to_loopback, take_normal_priority, worker_app
 from workers.types import WorkerConfig
 
 log = logging.getLogger(__name__)
 
+HEAD: dict[str, float] = {HEAD_NODE_RESOURCE_NAME: 0.001}
+"""A part of what Ray's head node alone offers."""
+
 
 def gateway(args: Mapping[str, Any]) -> serve.Application:
-    """The gateway; ``replicas`` of them share the port."""
+    """The gateway; ``replicas`` of them. Those on one node share the port."""
     settings = load_settings()
     deployment = serve.deployment(
         GatewayReplica,
         name="gateway",
-        num_replicas=int(args.get("replicas", settings.gateways)),
-        ray_actor_options={"num_cpus": 0},
+        num_replicas=int(args.get("replicas", settings.gateway_count)),
+        ray_actor_options={"num_cpus": 0, "resources": gateway_resources(settings)},
         user_config={},
         health_check_period_s=1,
         health_check_timeout_s=5,
         graceful_shutdown_timeout_s=20,
         graceful_shutdown_wait_loop_s=0.05,
     )
-    return deployment.bind()
+    return deployment.bind(send(settings))
 
 
 def controller(_args: Mapping[str, Any]) -> serve.Application:
-    """The control loop: one replica, which Serve restarts when it dies."""
+    """The control loop: one replica on the head, which Serve restarts when it dies."""
+    settings = load_settings()
     deployment = serve.deployment(
         ControllerReplica,
         name="controller",
         num_replicas=1,
-        ray_actor_options={"num_cpus": 0},
+        ray_actor_options={"num_cpus": 0, "resources": HEAD if settings.ray_address else {}},
         user_config={},
         health_check_period_s=2,
         health_check_timeout_s=10,
         graceful_shutdown_timeout_s=5,
         graceful_shutdown_wait_loop_s=0.05,
     )
-    return deployment.bind()
+    return deployment.bind(send(settings))
 
 
 def worker(args: Mapping[str, Any]) -> serve.Application:
@@ -61,15 +69,17 @@ def worker(args: Mapping[str, Any]) -> serve.Application:
     settings = load_settings()
     cores = int(args.get("cores", settings.worker_cores))
     config = WorkerConfig(
-        device_kind=str(args.get("device_kind", f"cpu-{cores}")),
+        device_kind=str(args.get("device_kind", cpu_kind(cores))),
         cores=cores,
         memory_mib=float(args.get("memory_mib", settings.memory_mib)),
         run_dir=str(settings.run_dir),
         secret_path=str(settings.secret_path),
+        secret_digest=send(settings).secret,
         listen=str(args.get("listen", settings.listen_channel)),
         max_frame_mib=settings.max_frame_mib,
         quarantine_dir=str(settings.state_dir / "quarantine"),
         batching=settings.batching,
+        eviction=settings.eviction,
     )
     return worker_app(
         config,
@@ -78,21 +88,30 @@ def worker(args: Mapping[str, Any]) -> serve.Application:
     )
 
 
+def gateway_resources(settings: Settings) -> dict[str, float]:
+    """What a node must offer to run a gateway: being the head, or the resource that was named.
+
+    A gateway belongs where its documents say that it listens, and not where there was room.
+    """
+    if not settings.ray_address:
+        return {}
+    return HEAD if settings.gateway_nodes == "head" else {settings.gateway_nodes: 1.0}
+
+
 class GatewayReplica:
     """A gateway inside a Serve replica, listening on its own socket."""
 
-    def __init__(self) -> None:
-        from controlplane.gateway import Gateway
-        from variants.sql import open_catalog
-        from variants.store import FileArtifactStore
-        from workers.secret import read_secret
+    def __init__(self, sent: SentSettings) -> None:
+        from controlplane.gateway.gateway import Gateway
+        from variants.artifacts.store import FileArtifactStore
+        from variants.catalog.sql import open_catalog
 
-        settings = _replica_settings()
+        settings, secret = _replica_settings(sent)
         self._gateway = Gateway(
             settings,
             open_catalog(settings.catalog_url),
             FileArtifactStore(settings.artifacts_dir),
-            read_secret(settings.secret_path),
+            secret,
         )
         self._starting = asyncio.Lock()
         self._started = False
@@ -114,15 +133,14 @@ class GatewayReplica:
 class ControllerReplica:
     """The control loop inside a Serve replica."""
 
-    def __init__(self) -> None:
-        from controlplane.cluster import ServeCluster
-        from controlplane.live import LiveState
-        from controlplane.loop import ControlLoop
-        from variants.sql import open_catalog
-        from variants.store import FileArtifactStore
-        from workers.secret import read_secret
+    def __init__(self, sent: SentSettings) -> None:
+        from controlplane.cluster.ray_adapter import ServeCluster
+        from controlplane.controller.loop import ControlLoop
+        from controlplane.live_state import LiveState
+        from variants.artifacts.store import FileArtifactStore
+        from variants.catalog.sql import open_catalog
 
-        settings = _replica_settings()
+        settings, secret = _replica_settings(sent)
         self._live = LiveState(settings.live_url)
         self._catalog = open_catalog(settings.catalog_url)
         self._loop = ControlLoop(
@@ -131,7 +149,7 @@ class ControllerReplica:
             store=FileArtifactStore(settings.artifacts_dir),
             live=self._live,
             cluster=ServeCluster(),
-            secret=read_secret(settings.secret_path),
+            secret=secret,
             owner=serve.get_replica_context().replica_id.unique_id,
         )
         self._running: asyncio.Task[None] | None = None
@@ -155,12 +173,12 @@ class ControllerReplica:
         self._catalog.close()
 
 
-def _replica_settings() -> Settings:
-    """Settings inside a replica, with logging as they say and no port beyond loopback."""
-    settings = load_settings()
-    if not settings.ray_address and settings.listen_channel == "unix":
-        bind_replica_to_loopback()
+def _replica_settings(sent: SentSettings) -> tuple[Settings, bytes]:
+    """Settings and secret inside a replica; logging is as they say, Serve's port on loopback."""
+    bind_replica_to_loopback()
+    take_normal_priority()
+    settings, secret = receive(sent, f"{socket.gethostname()} ({get_node_ip_address()})")
     logging.basicConfig(
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    return settings
+    return settings, secret

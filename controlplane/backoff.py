@@ -1,4 +1,4 @@
-"""Waiting after failures: what failed is tried again later and later, and its reason told once."""
+"""Waiting after failures: each doubles the wait before the next try; its reason is told once."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -7,7 +7,8 @@ from typing import Generic, TypeVar
 FIRST_S = 1.0
 LONGEST_S = 300.0
 
-Key = TypeVar("Key", bound=Hashable)
+ActionKey = TypeVar("ActionKey", bound=Hashable)
+"""What identifies an action that may fail and is tried again."""
 
 
 @dataclass(slots=True)
@@ -17,18 +18,18 @@ class _Failure:
     until_s: float
 
 
-class Backoff(Generic[Key]):
+class Backoff(Generic[ActionKey]):
     """What failed lately, by key: 1 s of waiting after the first failure, then twice as long."""
 
     def __init__(self) -> None:
-        self._failures: dict[Key, _Failure] = {}
+        self._failures: dict[ActionKey, _Failure] = {}
 
-    def waits(self, key: Key, now_s: float) -> str | None:
+    def waits(self, key: ActionKey, now_s: float) -> str | None:
         """Why the last try failed, while the next one has to wait; otherwise None."""
         failure = self._failures.get(key)
         return failure.reason if failure is not None and now_s < failure.until_s else None
 
-    def failed(self, key: Key, reason: str, now_s: float) -> bool:
+    def failed(self, key: ActionKey, reason: str, now_s: float) -> bool:
         """Note a failure; return whether its reason is news."""
         before = self._failures.get(key)
         count = before.count if before else 0
@@ -36,10 +37,10 @@ class Backoff(Generic[Key]):
         self._failures[key] = _Failure(count + 1, reason, now_s + wait_s)
         return before is None or before.reason != reason
 
-    def succeeded(self, key: Key) -> None:
+    def succeeded(self, key: ActionKey) -> None:
         self._failures.pop(key, None)
 
-    def forget(self, gone: Callable[[Key], bool] = lambda _: True) -> None:
+    def forget(self, gone: Callable[[ActionKey], bool] = lambda _: True) -> None:
         """Forget the failures of keys that are gone; without an argument, all of them."""
         for key in [key for key in self._failures if gone(key)]:
             del self._failures[key]

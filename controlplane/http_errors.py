@@ -1,7 +1,8 @@
 """How errors look on the wire: one table from error codes to HTTP statuses, one body, both ways.
 
 The body is ``{"error": text, "code": ..., "retryable": ..., "request_id": ...}``, and for an
-infeasible SLO also ``reasons`` and ``alternatives``, for a cold variant ``retry_after_s``.
+infeasible SLO also ``reasons`` and ``alternatives``, for variants that cannot be loaded also
+``reasons``, and ``retry_after_s`` where it is known when a retry is worth it.
 """
 
 import math
@@ -23,6 +24,7 @@ from variants.errors import (
     InvalidInput,
     ModellessError,
     NotFound,
+    NoWorkers,
     Overloaded,
     PayloadTooLarge,
     RateLimited,
@@ -31,6 +33,7 @@ from variants.errors import (
     StateUnavailable,
     TaskNotFound,
     Unauthenticated,
+    VariantNotLoadable,
 )
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -47,7 +50,9 @@ STATUS: Mapping[str, int] = {
     "RATE_LIMITED": 429,
     "INTERNAL": 500,
     "OVERLOADED": 503,
+    "NO_WORKERS": 503,
     "COLD": 503,
+    "ARTIFACT_INVALID": 503,
     "REPLICA_LOST": 503,
     "STATE_UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,
@@ -67,6 +72,7 @@ _PLAIN: Mapping[str, type[ModellessError]] = {
         RateLimited,
         Internal,
         Overloaded,
+        NoWorkers,
         ReplicaLost,
         StateUnavailable,
         DeadlineExceeded,
@@ -97,7 +103,9 @@ def error_body(error: BaseException, request_id: str) -> dict[str, Any]:
     if isinstance(error, SloInfeasible):
         body["reasons"] = error.reasons
         body["alternatives"] = [asdict(alternative) for alternative in error.alternatives]
-    elif isinstance(error, Cold):
+    elif isinstance(error, VariantNotLoadable):
+        body["reasons"] = error.reasons
+    elif error.retry_after_s is not None:
         body["retry_after_s"] = error.retry_after_s
     return body
 
@@ -113,7 +121,7 @@ def request_id(given: bytes | str | None) -> str:
 
 def error_headers(error: BaseException) -> dict[str, str]:
     """Headers that go with an error: ``Retry-After`` in whole seconds, at least 1."""
-    if isinstance(error, Cold):
+    if isinstance(error, ModellessError) and error.retry_after_s is not None:
         return {"Retry-After": str(max(1, math.ceil(error.retry_after_s)))}
     if isinstance(error, Unauthenticated):
         return {"WWW-Authenticate": "Bearer"}
@@ -133,19 +141,22 @@ def parse_error(status: int, body: bytes) -> ModellessError:
     if not isinstance(data, dict) or not isinstance(data.get("error"), str):
         return _kind(status)(f"HTTP {status} without a readable reason")
     message, code = data["error"], data.get("code")
+    reasons = {str(k): str(v) for k, v in _mapping(data.get("reasons")).items()}
     if code == "SLO_INFEASIBLE":
-        return SloInfeasible(
-            message,
-            reasons={str(k): str(v) for k, v in _mapping(data.get("reasons")).items()},
-            alternatives=_alternatives(data.get("alternatives")),
-        )
+        alternatives = _alternatives(data.get("alternatives"))
+        return SloInfeasible(message, reasons=reasons, alternatives=alternatives)
+    if code == "ARTIFACT_INVALID":
+        return VariantNotLoadable(message, reasons=reasons)
     if code == "COLD":
         wait = data.get("retry_after_s")
         return Cold(message, retry_after_s=float(wait) if isinstance(wait, int | float) else 1.0)
     kind = _PLAIN.get(code) if isinstance(code, str) else None
     if kind is Internal and data.get("request_id"):
         message = f"{message} (request {data['request_id']})"
-    return (kind or _kind(status))(message)
+    made = (kind or _kind(status))(message)
+    if isinstance(wait := data.get("retry_after_s"), int | float):
+        made.retry_after_s = float(wait)
+    return made
 
 
 def _kind(status: int) -> type[ModellessError]:

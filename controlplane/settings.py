@@ -7,24 +7,57 @@ Each field is set by ``MODELLESS_<NAME>`` in the environment, or by the same nam
 import logging
 import math
 import os
+import re
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
 import psutil
-from pydantic import AliasChoices, Field, ValidationError, ValidationInfo, field_validator
+from dotenv import dotenv_values
+from pydantic import (
+    AliasChoices,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from planner.queue import BATCHING
+from controlplane.exposure import is_address_or_name, is_every_address, refusal
+from planner.batching.registry import BATCHING
+from planner.eviction.registry import RULES
+from planner.planning_settings import DEFAULTS, PlanningSettings
 from planner.types import Objective
 from variants.errors import InvalidInput
+from variants.types import DeviceKindName
 
+PREFIX = "MODELLESS_"
+FILE = "settings.env"
+"""In the state directory."""
+ALIASES = frozenset({"REDIS_URL"})
+"""Names without the prefix that are read, too."""
 CHOICES: dict[str, tuple[str, ...]] = {
     "batching": tuple(BATCHING),
+    "eviction": tuple(RULES),
     "objective": tuple(Objective),
     "forecast": ("adaptive", "learned"),
 }
 """Settings that are one of a few names."""
+
+SECRETS = ("database_url", "redis_url", "api_token")
+"""Settings that are secret, or are URLs that may hold a password: they never stand in a Serve
+configuration. A new setting that may hold a secret belongs in here."""
+
+LOCAL = ("url",)
+"""Settings of the command line alone, which mean nothing to a replica."""
+
+
+def cpu_kind(cores: int) -> str:
+    """The device kind of a worker with so many cores: the one place that names it."""
+    return f"cpu-{cores}"
 
 
 def _default_state_dir() -> Path:
@@ -34,7 +67,7 @@ def _default_state_dir() -> Path:
 class Settings(BaseSettings):
     """How one installation runs. Everything has a default that works on a laptop."""
 
-    model_config = SettingsConfigDict(env_prefix="MODELLESS_", extra="ignore", frozen=False)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=False)
 
     state_dir: Path = Field(
         default_factory=_default_state_dir, description="Where everything is kept."
@@ -62,15 +95,18 @@ class Settings(BaseSettings):
     )
     usd_per_core_hour: float = Field(0.04, ge=0, description="Price of one core for an hour.")
     objective: str = Field(
-        "cost", description="What plans optimise: 'cost', or 'accuracy' of all that is served."
+        DEFAULTS.objective.value,
+        description="What plans optimise: 'cost', or 'accuracy' of all that is served.",
     )
     elastic: bool = Field(
-        False,
+        DEFAULTS.elastic,
         description="Whether plans decide how many workers run, up to the inventory; "
         "else the inventory runs.",
     )
     linger_s: float = Field(
-        300.0, ge=1, description="How long fewer workers must have sufficed before any goes."
+        DEFAULTS.linger_s,
+        ge=1,
+        description="How long fewer workers must have sufficed before any goes.",
     )
     plan_limit_s: float = Field(
         1.0, ge=0, le=60, description="Time to search for a better plan; 0: best fit alone."
@@ -79,24 +115,83 @@ class Settings(BaseSettings):
         "adaptive",
         description="How demand is forecast: 'adaptive', or 'learned' from what was seen, hourly.",
     )
-    gateways: int = Field(1, ge=1, le=64, description="Gateway processes sharing the port.")
+    gateways: int = Field(
+        0, ge=0, le=64, description="Gateway processes; 0: one on this machine, two on a cluster."
+    )
+    gateway_nodes: str = Field(
+        "head",
+        description="Where gateways run on a cluster: 'head', where they share the port, or the "
+        "name of a Ray resource, of which each takes 1.",
+    )
     tick_s: float = Field(1.0, ge=0.05, le=60, description="Period of the control loop.")
     max_body_mib: float = Field(16, gt=0, le=1024, description="Largest request body.")
     max_model_mib: float = Field(2048, gt=0, description="Largest model file in a registration.")
-    api_token: str = Field("", description="Bearer token that requests must carry; empty: none.")
+    api_token: str = Field(
+        "",
+        description="Bearer token that requests must carry; empty: none, which only loopback may "
+        "do without. At least 16 characters elsewhere.",
+    )
     allowed_hosts: str = Field(
-        "", description="Extra Host names to accept, separated by commas; '*' accepts any."
+        "",
+        description="Extra Host names to accept, separated by commas; '*' accepts any. "
+        "Needed when all addresses are listened on.",
+    )
+    tls_cert: str = Field(
+        "", description="PEM file with the gateway's certificate and its chain; empty: no TLS."
+    )
+    tls_key: str = Field(
+        "", description="PEM file with the certificate's private key, without a password."
+    )
+    behind_tls_proxy: bool = Field(
+        False,
+        description="Whether a proxy in front ends TLS, so that requests may come unencrypted "
+        "to an address other than loopback.",
     )
     listen_channel: str = Field(
         "unix", description="Tensor channel: 'unix' on one machine, 'tcp:HOST' across machines."
     )
     batching: str = Field(
-        "profile",
+        DEFAULTS.batching,
         description="How workers batch: 'profile', by deadline; 'aimd', where profiles mislead.",
+    )
+    eviction: str = Field(
+        DEFAULTS.eviction,
+        description="What leaves when a query needs room: 'modelless', by expected loss; or a "
+        "published rule.",
     )
     log_level: str = Field("INFO", description="Least level that is logged.")
 
     # What only a replica would stumble over is refused here, before anything is started.
+
+    @field_validator("host")
+    @classmethod
+    def _host(cls, host: str) -> str:
+        if not is_address_or_name(host):
+            raise ValueError(f"{host!r} is no IP address and no host name")
+        return host
+
+    @field_validator("tls_cert", "tls_key")
+    @classmethod
+    def _file(cls, path: str) -> str:
+        # Replicas have another working directory than the command that started them.
+        if path and not Path(path).expanduser().is_absolute():
+            raise ValueError("it must be an absolute path")
+        return str(Path(path).expanduser()) if path else ""
+
+    @model_validator(mode="after")
+    def _protected(self) -> Self:
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ValueError("MODELLESS_TLS_CERT and MODELLESS_TLS_KEY must be set together")
+        reason = refusal(
+            host=self.host,
+            token=self.api_token,
+            allowed_hosts=self.allowed_hosts,
+            encrypts=bool(self.tls_cert),
+            behind_tls_proxy=self.behind_tls_proxy,
+        )
+        if reason is not None:
+            raise ValueError(reason)
+        return self
 
     @field_validator("redis_url")
     @classmethod
@@ -114,6 +209,13 @@ class Settings(BaseSettings):
         if where != "unix" and not (where.startswith("tcp:") and where[4:]):
             raise ValueError("it must be 'unix' or 'tcp:HOST'")
         return where
+
+    @field_validator("gateway_nodes")
+    @classmethod
+    def _resource(cls, name: str) -> str:
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name) or name in ("CPU", "GPU", "memory"):
+            raise ValueError("it must be 'head' or the name of a custom resource of Ray")
+        return name
 
     @field_validator(*CHOICES)
     @classmethod
@@ -150,10 +252,18 @@ class Settings(BaseSettings):
     @property
     def gateway_url(self) -> str:
         """Where a client on this machine reaches the gateway."""
-        if self.url:
-            return self.url
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        return self.url or self.own_url
+
+    @property
+    def own_url(self) -> str:
+        """Where the gateway of these settings is reached from this machine."""
+        return self.url_at("::1" if ":" in self.host else "127.0.0.1")
+
+    def url_at(self, node: str) -> str:
+        """Where a gateway of these settings is reached that runs on the machine ``node``."""
+        host = node if is_every_address(self.host) else self.host
+        scheme = "https" if self.tls_cert else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def max_frame_mib(self) -> int:
@@ -182,12 +292,12 @@ class Settings(BaseSettings):
     @property
     def worker_cores(self) -> int:
         """Cores of one worker."""
-        total = self.cores or len(os.sched_getaffinity(0))
+        total = self.cores or machine_cores()
         return max(1, total // self.workers)
 
     @property
     def device_kind(self) -> str:
-        return f"cpu-{self.worker_cores}"
+        return cpu_kind(self.worker_cores)
 
     @property
     def memory_mib(self) -> float:
@@ -201,6 +311,39 @@ class Settings(BaseSettings):
         """Price of one worker."""
         return self.usd_per_core_hour * self.worker_cores
 
+    def wanted(self, asked: Mapping[DeviceKindName, int]) -> dict[DeviceKindName, int]:
+        """Workers wanted by kind: as was asked for over the control API, or else as set here."""
+        return {DeviceKindName(self.device_kind): self.workers, **asked}
+
+    @property
+    def planning(self) -> PlanningSettings:
+        """What decisions go by."""
+        return PlanningSettings(
+            objective=Objective(self.objective),
+            elastic=self.elastic,
+            eviction=self.eviction,
+            batching=self.batching,
+            linger_s=self.linger_s,
+        )
+
+    @property
+    def gateway_count(self) -> int:
+        """How many gateways run. On a cluster a second one answers while the first is replaced."""
+        return self.gateways or (2 if self.ray_address else 1)
+
+    def resolved(self) -> Self:
+        """The same with what is counted on this machine written down: cores, memory, gateways.
+
+        The process that starts an application counts once; replicas may run where there are other
+        machines, and have other cores than it.
+        """
+        counted = {
+            "cores": self.worker_cores * self.workers,
+            "worker_memory_mib": self.memory_mib,
+            "gateways": self.gateway_count,
+        }
+        return self.model_copy(update=counted)
+
 
 def load_settings(**overrides: object) -> Settings:
     """Settings from overrides, then the environment, then the state directory's file.
@@ -212,14 +355,39 @@ def load_settings(**overrides: object) -> Settings:
     # Replicas have another working directory than the command that started them.
     overrides = {name: value for name, value in overrides.items() if value is not None}
     overrides["state_dir"] = state_dir = state_dir.absolute()
-    file = state_dir / "settings.env"
+    file = state_dir / FILE
     try:
         return Settings(_env_file=file, **overrides)  # type: ignore[call-arg, arg-type]
     except ValidationError as error:
         first = error.errors()[0]
-        name = str(first["loc"][0]).upper().removeprefix("MODELLESS_")
         message = first["msg"].removeprefix("Value error, ")
+        if not first["loc"]:  # it is about several, and names them
+            raise InvalidInput(message) from error
+        name = str(first["loc"][0]).upper().removeprefix("MODELLESS_")
         raise InvalidInput(f"setting MODELLESS_{name}: {message}") from error
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InvalidInput(f"{file} cannot be read: {reason}") from error
+
+
+def machine_cores() -> int:
+    """Cores of this machine that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def known_names() -> frozenset[str]:
+    """The name of every setting in the environment."""
+    return ALIASES | {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+
+
+def names_given(state_dir: Path) -> dict[str, list[str]]:
+    """Where to what is set there: names with our prefix in the environment, and all in the file."""
+    file = state_dir / FILE
+    try:
+        written = list(dotenv_values(file))
+    except (OSError, UnicodeDecodeError):
+        written = []
+    return {
+        "the environment": [name for name in os.environ if name.upper().startswith(PREFIX)],
+        str(file): written,
+    }

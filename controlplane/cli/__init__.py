@@ -1,1 +1,12 @@
-"""The command line: one module per group of commands."""
+"""The command line ``modelless``.
+
+In: arguments and ``MODELLESS_*`` variables. Out: tables for people or JSON and YAML for machines on
+standard output, progress and errors on standard error, and an exit code (``outcome``).
+
+Read ``main`` (all commands in one table) with ``lazy`` (a command is imported when it runs), then
+``commands``, a module for each. Shared by several commands: ``model_options``, ``planning_files``,
+``state_settings`` (options), ``progress``, ``outcome``, ``render``, ``registration_results`` (what
+is printed) and ``gateway_client`` (requests to a running gateway).
+
+Imports the rest of ``controlplane`` and the packages on its left, most of it inside of commands.
+"""

@@ -12,86 +12,100 @@ import typer
 
 from controlplane.cli.lazy import Entry, lazy_group
 from controlplane.cli.outcome import Session, report
+from variants.disk import full_disk_explained
 from variants.errors import ModellessError
 
 COMMANDS = {
     "Serve": (
         Entry(
             name="up",
-            target="controlplane.cli.lifecycle:up",
+            target="controlplane.cli.commands.lifecycle:up",
             help="Start everything and serve.",
         ),
         Entry(
             name="down",
-            target="controlplane.cli.lifecycle:down",
+            target="controlplane.cli.commands.lifecycle:down",
             help="Stop what `up --detach` started.",
         ),
         Entry(
             name="status",
-            target="controlplane.cli.lifecycle:status",
+            target="controlplane.cli.commands.lifecycle:status",
             help="Say what is running.",
         ),
         Entry(
             name="doctor",
-            target="controlplane.cli.doctor:doctor",
+            target="controlplane.cli.commands.doctor:doctor",
             help="Check that everything can run here.",
         ),
     ),
     "Ask": (
         Entry(
             name="query",
-            target="controlplane.cli.query:query",
+            target="controlplane.cli.commands.query:query",
             help="Ask for a task within an SLO.",
         ),
     ),
     "Change": (
         Entry(
             name="register",
-            target="controlplane.cli.register:register",
+            target="controlplane.cli.commands.register:register",
             help="Add a model: check it, build its variants, measure them.",
         ),
         Entry(
             name="profile",
-            target="controlplane.cli.profile:profile",
+            target="controlplane.cli.commands.profile:profile",
             help="Measure what has no true profile; draw variants.",
         ),
         Entry(
+            name="repair",
+            target="controlplane.cli.commands.repair:repair",
+            help="Build damaged artifacts again from their sources.",
+        ),
+        Entry(
             name="promote",
-            target="controlplane.cli.stage:promote",
+            target="controlplane.cli.commands.stage:promote",
             help="Make a model version live.",
         ),
         Entry(
             name="retire",
-            target="controlplane.cli.stage:retire",
+            target="controlplane.cli.commands.stage:retire",
             help="Take a model version out of service.",
         ),
     ),
     "Try": (
         Entry(
             name="simulate",
-            target="controlplane.cli.simulate:simulate",
+            target="controlplane.cli.commands.simulate:simulate",
             help="Try a policy on a trace, in simulated time.",
         ),
     ),
     "Look": (
-        Entry(name="tasks", target="controlplane.cli.look:tasks", help="What can be asked for."),
-        Entry(name="models", target="controlplane.cli.look:models", help="Models and versions."),
+        Entry(
+            name="tasks",
+            target="controlplane.cli.commands.look:tasks",
+            help="What can be asked for.",
+        ),
+        Entry(
+            name="models",
+            target="controlplane.cli.commands.look:models",
+            help="Models and versions.",
+        ),
         Entry(
             name="variants",
-            target="controlplane.cli.look:variants",
+            target="controlplane.cli.commands.look:variants",
             help="Accuracy, latency, price and memory of each variant.",
         ),
         Entry(
             name="workers",
-            target="controlplane.cli.workers:workers",
+            target="controlplane.cli.commands.workers:workers",
             help="Workers: what they have loaded, and how many there are.",
         ),
         Entry(
             name="plan",
-            target="controlplane.cli.look:plan",
+            target="controlplane.cli.commands.look:plan",
             help="The plan and its reasons, or one for a demand from files.",
         ),
-        Entry(name="events", target="controlplane.cli.look:events", help="What happened."),
+        Entry(name="events", target="controlplane.cli.commands.look:events", help="What happened."),
     ),
 }
 """All commands, by section of the help. One line adds one."""
@@ -133,7 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     session = Session()
     try:
-        app(args=arguments, prog_name="modelless", obj=session)
+        with full_disk_explained():
+            app(args=arguments, prog_name="modelless", obj=session)
     except ModellessError as error:
         sys.exit(report(error, session.output))
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from variants.errors import Cold, InvalidInput, ModellessError, SloInfeasible
+from variants.errors import InvalidInput, ModellessError, SloInfeasible
+from variants.figures import fixed, usd
 
 DONE = 0
 REFUSED = 1
@@ -19,7 +20,7 @@ INTERRUPTED = 130
 
 
 class NotRunning(ModellessError):
-    """There is no gateway where one was expected."""
+    """No gateway runs where one was expected."""
 
     code = "NOT_RUNNING"
     retryable = True
@@ -105,20 +106,20 @@ def report(error: ModellessError, output: Output) -> int:
         if isinstance(error, SloInfeasible):
             body["reasons"] = error.reasons
             body["alternatives"] = [asdict(one) for one in error.alternatives]
-        elif isinstance(error, Cold):
+        elif error.retry_after_s is not None:
             body["retry_after_s"] = error.retry_after_s
         print(orjson.dumps(body).decode(), file=sys.stderr)
     return exit_code(error)
 
 
 def _more(error: ModellessError) -> list[str]:
-    if isinstance(error, Cold):
-        return [f"try again in {error.retry_after_s:.1f} s"]
+    if error.retry_after_s is not None:
+        return [f"try again in {fixed(error.retry_after_s)} s"]
     if not isinstance(error, SloInfeasible) or not error.alternatives:
         return []
     nearest = [
-        f"{one.variant}: accuracy {one.accuracy:.4f}, {one.latency_ms:.2f} ms, "
-        f"{one.cost_usd_per_1k:.2g} USD per 1,000 ({one.reason})"
+        f"{one.variant}: accuracy {fixed(one.accuracy, 4)}, {fixed(one.latency_ms, 2)} ms, "
+        f"{usd(one.cost_usd_per_1k, 2)} USD per 1,000 ({one.reason})"
         for one in error.alternatives
     ]
     return ["the closest are", *nearest]

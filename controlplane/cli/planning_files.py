@@ -1,9 +1,11 @@
-"""The options that name planning files, the same for every command that reads them."""
+"""The options of commands that plan from files, the same for each of them."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from planner.types import Objective
 
 CatalogOption = Annotated[
     Path,
@@ -16,4 +18,7 @@ DevicesOption = Annotated[
     typer.Option(
         "--devices", metavar="FILE", help="Device kinds: count, memory and price, as CSV."
     ),
+]
+ObjectiveOption = Annotated[
+    Objective, typer.Option("--objective", help="Least cost, or most accuracy.")
 ]

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controlplane.cli import render
+from controlplane.cli.outcome import INTERRUPTED
 
 if TYPE_CHECKING:
-    from controlplane.registration_types import Progress
+    from controlplane.building.types import Progress
 
 
 class ProgressStyle(StrEnum):
@@ -43,6 +44,24 @@ def termination_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def interruptible(left: str) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the command with its exit code.
+
+    Args:
+        left: what the interrupt leaves behind, for people: ``nothing was registered``.
+
+    Raises:
+        typer.Exit: it was interrupted.
+    """
+    try:
+        with termination_as_interrupt():
+            yield
+    except KeyboardInterrupt:
+        print(f"interrupted: {left}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager

@@ -95,6 +95,16 @@ def clock(at: str) -> str:
         return at
 
 
+def wanted_words(row: Mapping[str, Any]) -> str:
+    """``cpu-4: 3 wanted, 1 running``, of a row of the inventory."""
+    words = f"{row['device_kind']}: {row['wanted']} wanted, {row['running']} running"
+    if row["draining"]:
+        words += f", {row['draining']} draining"
+    if row["wanted"] != row["asked"]:
+        words += f" (the plan decides, up to {row['asked']})"
+    return printable(words)
+
+
 def tensor(spec: Mapping[str, Any]) -> str:
     """``pixels float32[64]``."""
     return f"{spec['name']} {spec['dtype']}[{', '.join(map(str, spec['shape']))}]"

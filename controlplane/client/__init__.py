@@ -1,6 +1,17 @@
-"""What users import as ``modelless``: handing in models and asking for answers, without Ray."""
+"""What users import as ``modelless``: handing in models and asking for answers, without Ray.
 
-from controlplane.client.asking import Client, Reply, Unreachable
+In: a trained model of the user's process, or a query. Out: a file to register, or a typed reply.
+
+Read ``asking`` (``Client``), then ``exporting`` (``export``), which leads to ``sklearn_onnx`` for
+scikit-learn and to ``torch_archive`` for PyTorch, over ``example_inputs``, ``tracing``,
+``functional`` and ``onnx_file``. ``agreement`` checks that the file answers as the model does, and
+``reasons`` says why a module could not be exported.
+
+Imports ``variants``, and of ``controlplane`` TLS and HTTP errors; torch and skl2onnx when used.
+"""
+
+from controlplane.client.asking import AsyncClient, Client
+from controlplane.client.exchange import Reply, Unreachable
 from controlplane.client.exported import Exported, ExportError
 from controlplane.client.exporting import export
 from variants.errors import (
@@ -14,6 +25,7 @@ from variants.errors import (
     InvalidInput,
     ModellessError,
     NotFound,
+    NoWorkers,
     Overloaded,
     PayloadTooLarge,
     RateLimited,
@@ -22,10 +34,12 @@ from variants.errors import (
     StateUnavailable,
     TaskNotFound,
     Unauthenticated,
+    VariantNotLoadable,
 )
 
 __all__ = [
     "Alternative",
+    "AsyncClient",
     "Client",
     "Cold",
     "Conflict",
@@ -37,6 +51,7 @@ __all__ = [
     "InvalidArtifact",
     "InvalidInput",
     "ModellessError",
+    "NoWorkers",
     "NotFound",
     "Overloaded",
     "PayloadTooLarge",
@@ -48,5 +63,6 @@ __all__ = [
     "TaskNotFound",
     "Unauthenticated",
     "Unreachable",
+    "VariantNotLoadable",
     "export",
 ]

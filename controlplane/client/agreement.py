@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from controlplane.client.exported import ExportError
 
 Arrays = Mapping[str, NDArray[Any]]
-"""Name of an input or output to an array whose first axis counts rows."""
+"""Name of an input or output to an array ``(rows, *shape)``."""
 
 _RELATIVE = 1e-3
 _OF_THE_LARGEST = 1e-4

@@ -1,52 +1,24 @@
-"""``modelless.Client``: ask for a task over HTTP, get a typed reply or a typed error."""
+"""``modelless.Client`` and ``modelless.AsyncClient``: a task in, a typed reply or error out."""
 
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, fields
+from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from controlplane.http_errors import parse_error
-from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, ReplicaLost
+from controlplane.client.exchange import (
+    HEADERS,
+    PATH,
+    TIMEOUT_S,
+    URL,
+    Reply,
+    connection_options,
+    query_content,
+    read_reply,
+    typed_failures,
+)
 from variants.types import Prefer
 
 if TYPE_CHECKING:
     import httpx
-
-URL = "http://127.0.0.1:8000"
-TIMEOUT_S = 30.0
-
-
-class Unreachable(ModellessError):
-    """Nothing that is modelless listens at the URL."""
-
-    code = "UNREACHABLE"
-    retryable = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """An answer, and what it was made with."""
-
-    outputs: Any
-    """Nested lists with one row for each that was asked; a dictionary of them by name where the
-    task has several outputs."""
-    labels: tuple[str, ...] = ()
-    """The best class of each row, where the task has labels."""
-    scores: tuple[float, ...] = ()
-    """Its score."""
-    variant: str
-    model_version: str
-    worker: str
-    batch_size: int
-    """Rows that ran together, those of others among them."""
-    queue_ms: float
-    run_ms: float
-    accuracy: float
-    """Measured, of the variant, in [0, 1]."""
-    cost_usd_per_1k: float
-    """What happened: USD per 1,000 rows answered like these."""
-    slo_met: bool
 
 
 class Client:
@@ -58,7 +30,7 @@ class Client:
             reply = client.query("digits", rows, latency_ms=50, accuracy=0.97)
             print(reply.labels, reply.variant)
 
-    Nothing is asked again on its own. An error says whether that is worth it (``retryable``), and
+    A query is sent once. An error says whether another attempt is worth it (``retryable``), and
     when (``retry_after_s``), where the gateway knows.
     """
 
@@ -68,31 +40,22 @@ class Client:
         *,
         token: str = "",
         timeout_s: float = TIMEOUT_S,
+        certificate: str | PathLike[str] = "",
         transport: "httpx.BaseTransport | None" = None,
     ) -> None:
         """``timeout_s`` is how long to wait for a reply beyond the deadline that a query names;
-        the gateway itself answers before.
+        the gateway itself answers before. ``certificate`` is a PEM file to trust besides the public
+        authorities: a private authority's, or the gateway's own.
 
         Raises:
-            InvalidInput: ``url`` is none.
+            InvalidInput: ``url`` is none, or the certificate cannot be read.
         """
         import httpx
 
         self.url = url.rstrip("/")
         self.timeout_s = timeout_s
-        try:
-            parsed = httpx.URL(self.url)
-            if parsed.scheme not in ("http", "https") or not parsed.host:
-                raise httpx.InvalidURL("another scheme, or no host")
-            # Proxies from the environment are for the way out, not for a gateway on this machine.
-            self._http = httpx.Client(
-                base_url=self.url,
-                headers={"Authorization": f"Bearer {token}"} if token else {},
-                transport=transport,
-                trust_env=False,
-            )
-        except httpx.InvalidURL as error:
-            raise InvalidInput(f"no URL of a gateway, such as {URL}: {url!r}") from error
+        options = connection_options(url, token, certificate)
+        self._http = httpx.Client(transport=transport, **options)
 
     def __enter__(self) -> Self:
         return self
@@ -106,7 +69,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._http.close()
 
     def query(
@@ -134,69 +97,91 @@ class Client:
             InvalidInput: the gateway cannot read it as a query of this task.
             TaskNotFound: there is no such task.
             SloInfeasible: no variant can ever meet it; ``alternatives`` come closest.
-            Overloaded, Cold, RateLimited: not now.
+            Overloaded, Cold, NoWorkers, RateLimited: not now.
             DeadlineExceeded: no answer came in time.
             ReplicaLost: what was to answer is gone.
             Unreachable: no gateway listens there.
             ModellessError: another error of the gateway, by its code.
         """
-        slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
-        body: dict[str, Any] = {"task": task, "inputs": inputs}
-        if given := {name: value for name, value in slo.items() if value is not None}:
-            body["slo"] = given
-        if best_effort:
-            body["best_effort"] = True
-        if variant is not None:
-            body["variant"] = variant
-        return self._read(self._send(body, self.timeout_s + (latency_ms or 0.0) / 1000))
+        content = query_content(
+            task, inputs, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
+            best_effort=best_effort, variant=variant,
+        )  # fmt: skip
+        timeout_s = self.timeout_s + (latency_ms or 0.0) / 1000
+        with typed_failures(self.url, timeout_s):
+            response = self._http.post(PATH, content=content, headers=HEADERS, timeout=timeout_s)
+        return read_reply(response, self.url)
 
-    def _send(self, body: Mapping[str, Any], timeout_s: float) -> bytes:
+
+class AsyncClient:
+    """The same as ``Client`` for an event loop: many queries may wait at once.
+
+    ::
+
+        async with modelless.AsyncClient() as client:
+            replies = await asyncio.gather(*(client.query("digits", [row]) for row in rows))
+
+    At most ``connections`` queries are under way; further ones wait for one to end.
+    """
+
+    def __init__(
+        self,
+        url: str = URL,
+        *,
+        token: str = "",
+        timeout_s: float = TIMEOUT_S,
+        certificate: str | PathLike[str] = "",
+        connections: int = 100,
+        transport: "httpx.AsyncBaseTransport | None" = None,
+    ) -> None:
+        """As ``Client`` takes them.
+
+        Raises:
+            InvalidInput: ``url`` is none, or the certificate cannot be read.
+        """
         import httpx
-        import orjson
 
-        try:
-            content = orjson.dumps(body, default=_listed, option=orjson.OPT_SERIALIZE_NUMPY)
-        except orjson.JSONEncodeError as error:
-            raise InvalidInput(f"the query cannot be sent: {error}") from error
-        try:
-            response = self._http.post(
-                "/v1/query",
-                content=content,
-                headers={"Content-Type": "application/json"},
-                timeout=timeout_s,
+        self.url = url.rstrip("/")
+        self.timeout_s = timeout_s
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        options = connection_options(url, token, certificate)
+        self._http = httpx.AsyncClient(transport=transport, limits=limits, **options)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Give the connections back."""
+        await self._http.aclose()
+
+    async def query(
+        self,
+        task: str,
+        inputs: Any,
+        *,
+        latency_ms: float | None = None,
+        accuracy: float | None = None,
+        cost: float | None = None,
+        prefer: Prefer | str | None = None,
+        best_effort: bool = False,
+        variant: str | None = None,
+    ) -> Reply:
+        """Ask for a task, with the meaning and the errors of ``Client.query``."""
+        content = query_content(
+            task, inputs, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
+            best_effort=best_effort, variant=variant,
+        )  # fmt: skip
+        timeout_s = self.timeout_s + (latency_ms or 0.0) / 1000
+        with typed_failures(self.url, timeout_s):
+            response = await self._http.post(
+                PATH, content=content, headers=HEADERS, timeout=timeout_s
             )
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise Unreachable(f"no gateway answers at {self.url}: {error}") from error
-        except httpx.TimeoutException as error:
-            raise DeadlineExceeded(f"{self.url} did not answer within {timeout_s:g} s") from error
-        except httpx.TransportError as error:
-            raise ReplicaLost(f"the connection to {self.url} broke: {error}") from error
-        if response.status_code == 200:
-            return response.content
-        failed = parse_error(response.status_code, response.content)
-        if failed.retry_after_s is None:
-            with suppress(KeyError, ValueError):  # it may also be a date, which nobody here sends
-                failed.retry_after_s = float(response.headers["Retry-After"])
-        raise failed
-
-    def _read(self, content: bytes) -> Reply:
-        import orjson
-
-        try:
-            found = orjson.loads(content)
-            known = {name: found[name] for name in _FIELDS if name in found}
-            for name in ("labels", "scores"):
-                known[name] = tuple(known.get(name, ()))
-            return Reply(**known)
-        except (orjson.JSONDecodeError, TypeError) as error:
-            raise Unreachable(f"what answers at {self.url} is not modelless") from error
-
-
-_FIELDS = tuple(field.name for field in fields(Reply))
-
-
-def _listed(value: Any) -> Any:
-    """Arrays that are not laid out as JSON is, and tensors of any library, as lists."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"a {type(value).__name__} is no list of numbers")
+        return read_reply(response, self.url)

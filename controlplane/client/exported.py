@@ -10,7 +10,7 @@ from variants.types import TensorSpec
 DTYPES = ("float32", "float64", "int64", "int32", "uint8", "bool")
 """Element types that a task may have."""
 CHECKED_ROWS = 32
-"""Of the examples, at most so many are answered to compare."""
+"""Most examples that are answered to compare the file with the model."""
 
 
 class ExportError(InvalidInput):

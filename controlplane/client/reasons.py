@@ -7,7 +7,7 @@ from typing import Any
 
 
 def why_not_traced(error: Exception) -> str:
-    """One sentence for what ``torch.export`` tells in a page."""
+    """One sentence in place of the page that ``torch.export`` writes about a failure."""
     text, where = str(error), place(error)
     if type(error).__name__ == "GuardOnDataDependentSymNode":
         return (
@@ -25,7 +25,7 @@ def why_not_traced(error: Exception) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Of what it says; its name if it says nothing."""
+    """The first line of an error's message; the name of its type if it has no message."""
     lines = str(error).strip().splitlines()
     return lines[0].strip().rstrip(".") if lines else type(error).__name__
 

@@ -1,8 +1,8 @@
 """A scikit-learn classifier as ONNX: float32 rows in, one score for each class out.
 
-scikit-learn computes in float64 and a server in float32. That moves probabilities by less than
-anybody sees, but behind a scaler it may carry a row across a tree's threshold. So some rows may
-differ, few, and the result says how many did.
+scikit-learn computes in float64 and a server in float32. That moves probabilities by very little,
+but behind a scaler it may carry a row across a tree's threshold. So a few rows may be answered
+differently, and the result says how many were.
 """
 
 import sys
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from controlplane.client.agreement import close
 from controlplane.client.exported import Exported, ExportError, check_names
 from controlplane.client.onnx_file import BATCH, OnnxAnswers, cleaned, serialized
+from variants.checks.onnx_check import check_model
 from variants.errors import InvalidArtifact
-from variants.onnx_check import check_model
 
 OPSETS = {"": 20, "ai.onnx.ml": 3}
 INPUT = "features"
@@ -84,7 +84,8 @@ def _rows(given: Any) -> Rows:
 
 
 def _answers(model: Any, rows: Rows) -> tuple[Rows, Rows, Rows | None]:
-    """Classes, the predicted class of each row, and probabilities where there are some."""
+    """Classes ``(classes,)``, the predicted class of each row ``(rows,)``, and probabilities
+    ``(rows, classes)`` where there are some."""
     name = type(model).__name__
     if not sys.modules["sklearn.base"].is_classifier(model):
         raise ExportError(f"{name} is no classifier; a task's model gives a score for each class")

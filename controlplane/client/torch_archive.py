@@ -42,12 +42,12 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.client.agreement import Arrays, largest_difference
-from controlplane.client.examples import Examples, read_examples
+from controlplane.client.example_inputs import Examples, read_examples
 from controlplane.client.exported import Exported, ExportError
 from controlplane.client.onnx_file import OnnxAnswers, cleaned, serialized
 from controlplane.client.reasons import first_line
 from controlplane.client.tracing import Traced, quiet_torch, trace
-from variants.archive_check import check_archive
+from variants.checks.archive_check import check_archive
 from variants.errors import InvalidArtifact
 
 FORMAT = 1

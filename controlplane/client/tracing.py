@@ -11,8 +11,9 @@ from keyword import iskeyword
 from typing import Any
 
 from controlplane.client.agreement import Arrays, close
-from controlplane.client.examples import Examples, dtype_name
+from controlplane.client.example_inputs import Examples, dtype_name
 from controlplane.client.exported import DTYPES, ExportError, check_names
+from controlplane.client.functional import functional
 from controlplane.client.reasons import first_line, place, place_of, why_not_traced
 from variants.types import TensorSpec
 
@@ -27,7 +28,7 @@ class Traced:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     answers: Arrays
-    """Of the module itself, for the examples."""
+    """Answers of the module itself to the examples."""
 
 
 def trace(module: Any, examples: Examples, output_names: Sequence[str] | None) -> Traced:
@@ -62,6 +63,11 @@ def trace(module: Any, examples: Examples, output_names: Sequence[str] | None) -
             raise ExportError(why_not_traced(error)) from error
         _refuse_random_numbers(program)
         _check_rows_alone(module, examples, names, answers)
+        try:
+            with quiet_torch():
+                program = functional(program)
+        except Exception as error:  # torch's decompositions raise whatever they like
+            raise ExportError(why_not_traced(error)) from error
     _check_batch(program, names)
     _forget_the_user(program)
     return Traced(
@@ -297,7 +303,8 @@ def _forget_the_user(program: Any) -> None:
     """
     program.example_inputs = None
     for node in _nodes(program):
-        node.meta.pop("stack_trace", None)
+        for told in ("stack_trace", "from_node"):
+            node.meta.pop(told, None)
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     owned: dict[tuple[Any, ...], Any] = {}
     for spec in program.graph_signature.input_specs:

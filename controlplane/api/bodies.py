@@ -1,0 +1,260 @@
+"""Bodies that routes read or write by themselves, described for the OpenAPI document."""
+
+from typing import Any
+
+_THREE = [
+    int(grey)
+    for row in (
+        "0, 0, 7, 15, 13, 1, 0, 0",
+        "0, 8, 13, 6, 15, 4, 0, 0",
+        "0, 2, 1, 13, 13, 0, 0, 0",
+        "0, 0, 2, 15, 11, 1, 0, 0",
+        "0, 0, 0, 1, 12, 12, 1, 0",
+        "0, 0, 0, 0, 1, 10, 8, 0",
+        "0, 0, 8, 4, 5, 14, 9, 0",
+        "0, 0, 7, 13, 13, 9, 0, 0",
+    )
+    for grey in row.split(", ")
+]
+"""A handwritten 3 of the example task: eight rows of eight grey values from 0 to 16."""
+
+
+def _json(schema: dict[str, Any], example: Any = None) -> dict[str, Any]:
+    """The content of a JSON body."""
+    return {"application/json": {"schema": schema} | ({"example": example} if example else {})}
+
+
+def _refused(code: str) -> dict[str, Any]:
+    """A status that only queries answer with."""
+    return {"description": code, "content": _json({"$ref": "#/components/schemas/ErrorBody"})}
+
+
+_REFUSALS = {"422": _refused("SLO_INFEASIBLE"), "504": _refused("DEADLINE_EXCEEDED")}
+
+_METADATA: dict[str, Any] = {
+    "variant": {"type": "string", "description": "The variant that answered."},
+    "model_version": {"type": "string", "example": "cnn-small-v1"},
+    "worker": {"type": "string", "description": "Where it ran."},
+    "batch_size": {"type": "integer", "description": "Rows of the batch that it ran in."},
+    "queue_ms": {"type": "number", "description": "Waiting on the worker."},
+    "run_ms": {"type": "number", "description": "Running the whole batch."},
+    "accuracy": {"type": "number", "description": "Of the variant, as measured."},
+    "cost_usd_per_1k": {"type": "number", "description": "USD per 1,000 queries like this one."},
+    "slo_met": {"type": "boolean"},
+}
+"""What every reply says of how it came about."""
+
+QUERY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": _json(
+            {
+                "type": "object",
+                "required": ["task", "inputs"],
+                "additionalProperties": False,
+                "properties": {
+                    "task": {"type": "string", "example": "digits"},
+                    "slo": {
+                        "type": "object",
+                        "description": "What is needed; left out, the task's own defaults.",
+                        "additionalProperties": False,
+                        "properties": {
+                            "latency_ms": {
+                                "type": "number",
+                                "exclusiveMinimum": 0,
+                                "description": "Deadline, end to end.",
+                            },
+                            "accuracy": {
+                                "type": "number",
+                                "minimum": 0,
+                                "maximum": 1,
+                                "description": "Floor.",
+                            },
+                            "cost": {
+                                "type": "number",
+                                "minimum": 0,
+                                "description": "Ceiling, USD per 1,000 queries.",
+                            },
+                            "prefer": {
+                                "enum": ["cost", "accuracy", "latency"],
+                                "description": "What is optimised among what fits.",
+                            },
+                        },
+                    },
+                    "inputs": {
+                        "description": "A list of rows, or an object from input name to rows.",
+                        "oneOf": [{"type": "array"}, {"type": "object"}],
+                    },
+                    "best_effort": {
+                        "type": "boolean",
+                        "default": False,
+                        "description": "Answer with the nearest variant when none fits.",
+                    },
+                    "variant": {"type": "string", "description": "Pin this variant."},
+                },
+            },
+            {"task": "digits", "slo": {"latency_ms": 50, "accuracy": 0.97}, "inputs": [_THREE]},
+        ),
+    },
+    "responses": {
+        **_REFUSALS,
+        "200": {
+            "content": _json(
+                {
+                    "type": "object",
+                    "description": "The answer, and what was used for it.",
+                    "properties": {
+                        **_METADATA,
+                        "outputs": {
+                            "description": "Rows of the output, or an object from name to rows."
+                        },
+                        "labels": {
+                            "type": "array",
+                            "items": {"type": "string"},
+                            "description": "One per row, where the task has labels.",
+                        },
+                        "scores": {
+                            "type": "array",
+                            "items": {"type": "number"},
+                            "description": "Of each label.",
+                        },
+                    },
+                }
+            )
+        },
+    },
+}
+"""``POST /v1/query``."""
+
+_TENSORS: dict[str, Any] = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["name", "shape", "datatype"],
+        "properties": {
+            "name": {"type": "string"},
+            "shape": {"type": "array", "items": {"type": "integer"}, "description": "Rows first."},
+            "datatype": {"type": "string", "description": "FP32, INT64, UINT8 and so on."},
+            "data": {"type": "array", "description": "Nested or flat; left out when binary."},
+        },
+    },
+}
+
+INFER: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": _json(
+            {
+                "type": "object",
+                "required": ["inputs"],
+                "properties": {
+                    "id": {"type": "string", "description": "Comes back in the reply."},
+                    "inputs": _TENSORS,
+                    "parameters": {
+                        "type": "object",
+                        "properties": {
+                            "latency_slo_ms": {"type": "number", "exclusiveMinimum": 0},
+                            "min_accuracy": {"type": "number", "minimum": 0, "maximum": 1},
+                            "max_cost_usd_per_1k": {"type": "number", "minimum": 0},
+                            "prefer": {"enum": ["cost", "accuracy", "latency"]},
+                            "best_effort": {"type": "boolean", "default": False},
+                            "timeout": {"type": "integer", "description": "Microseconds."},
+                        },
+                    },
+                },
+            },
+            {
+                "inputs": [
+                    {"name": "pixels", "shape": [1, 64], "datatype": "FP32", "data": _THREE}
+                ],
+                "parameters": {"latency_slo_ms": 50, "min_accuracy": 0.97},
+            },
+        ),
+    },
+    "responses": {
+        **_REFUSALS,
+        "200": {
+            "content": _json(
+                {
+                    "type": "object",
+                    "description": "The outputs; `parameters` say what was used.",
+                    "properties": {
+                        "model_name": {"type": "string", "description": "The task."},
+                        "model_version": {
+                            "type": "string",
+                            "description": "The variant, where it was pinned.",
+                        },
+                        "id": {"type": "string"},
+                        "outputs": _TENSORS,
+                        "parameters": {"type": "object", "properties": _METADATA},
+                    },
+                }
+            )
+        },
+    },
+}
+"""``POST /v2/models/{task}/infer``, pinned or not."""
+
+REGISTRATION_FORM: dict[str, Any] = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["task", "name", "model", "evaluation"],
+                "properties": {
+                    "task": {
+                        "type": "string",
+                        "description": "The task; made when it is new.",
+                        "example": "digits",
+                    },
+                    "name": {
+                        "type": "string",
+                        "description": "The model's name; a new version when it is known.",
+                        "example": "cnn-small",
+                    },
+                    "labels": {
+                        "type": "string",
+                        "description": "Class names of a new task, separated by commas.",
+                    },
+                    "stage": {"type": "string", "enum": ["candidate", "canary", "live"]},
+                    "metric": {"type": "string", "description": "How accuracy is counted."},
+                    "latency_ms": {"type": "number", "description": "Default of a new task."},
+                    "accuracy": {"type": "number", "description": "Default of a new task."},
+                    "cost": {"type": "number", "description": "Default of a new task."},
+                    "prefer": {"type": "string", "enum": ["cost", "accuracy", "latency"]},
+                    "measure": {"type": "string", "enum": ["auto", "full", "sampled"]},
+                    "variants": {
+                        "type": "string",
+                        "description": "Kinds to build, separated by commas; else all that can be.",
+                        "example": "onnx-int8,openvino-bf16",
+                    },
+                    "model": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "ONNX file, or an archive of modelless.export (.pt2).",
+                        "example": "model.onnx",
+                    },
+                    "evaluation": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "Labelled rows (.npz) to measure accuracy on.",
+                        "example": "eval.npz",
+                    },
+                    "calibration": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "Rows (.npz) to calibrate int8 on.",
+                    },
+                    "training": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "The rows (.npz) that the model was trained on: for "
+                        "pruning and distillation.",
+                    },
+                },
+            }
+        }
+    },
+}
+"""``POST /v1/models``."""

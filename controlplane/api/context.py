@@ -1,0 +1,48 @@
+"""What every route of the control API stands on: the catalog, the artifacts, the live state."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from controlplane.registry.operations import Operations, Registrations
+from controlplane.settings import Settings
+from variants.artifacts.protocol import ArtifactStore
+from variants.catalog.protocol import Catalog
+from variants.types import CatalogSnapshot
+from workers.types import WorkerStatus
+
+
+class ControlReads(Operations, Protocol):
+    """What the control API reads of the live state, and where operations are kept.
+
+    Every method raises ``StateUnavailable`` when the live state cannot be reached.
+    """
+
+    async def worker_status(self) -> Sequence[WorkerStatus | Mapping[str, Any]]:
+        """The last status of each worker that is there, as a value or its fields."""
+
+    async def slo_report(self) -> Mapping[str, Any]:
+        """``{"window_s": ..., "tasks": [{task, requests, met, late, refused, attainment}]}``."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ApiContext:
+    """All that the control API stands on."""
+
+    catalog: Catalog
+    store: ArtifactStore
+    settings: Settings
+    live: ControlReads
+    registrations: Registrations | None = None
+    """Made from the rest when it is not given."""
+    _snapshot: CatalogSnapshot = field(default_factory=lambda: CatalogSnapshot(revision=-1))
+
+    async def snapshot(self) -> CatalogSnapshot:
+        """The catalog now; read again only when its revision has moved."""
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> CatalogSnapshot:
+        if self.catalog.revision() != self._snapshot.revision:
+            self._snapshot = self.catalog.snapshot()
+        return self._snapshot

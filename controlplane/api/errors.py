@@ -1,0 +1,113 @@
+"""Every error of the control API as one typed body, with a request id that the log has too."""
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from controlplane.http_errors import STATUS, error_body, error_headers, request_id, status_of
+from controlplane.views.schemas import ErrorBody
+from variants.errors import InvalidInput, ModellessError, NotFound, PayloadTooLarge
+
+log = logging.getLogger(__name__)
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {
+        "model": ErrorBody,
+        "description": " or ".join(code for code, other in STATUS.items() if other == status),
+    }
+    for status in (400, 401, 404, 409, 413, 429, 500, 503)
+}
+"""What any route may answer besides its result, for the OpenAPI page."""
+
+
+class RequestIds:
+    """ASGI middleware: gives each request an id, and an answer when nothing else gave one.
+
+    A caller's ``X-Request-Id`` is kept when it is short and plain, so that a trace has one id.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        id_ = request_id(Headers(scope=scope).get("x-request-id"))
+        scope.setdefault("state", {})["request_id"] = id_
+        started = False
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                MutableHeaders(scope=message)["X-Request-Id"] = id_
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            log.info("request %s: the client went away", id_)
+        except Exception as error:
+            log.exception("request %s failed: %s %s", id_, scope["method"], scope["path"])
+            if started:
+                raise
+            await JSONResponse(error_body(error, id_), 500)(scope, receive, send_with_id)
+
+
+def add_error_handlers(api: FastAPI) -> None:
+    """Answer domain errors, wrong input and unknown routes with the one error body."""
+
+    def answer(request: Request, error: ModellessError, status: int | None = None) -> JSONResponse:
+        body = error_body(error, request.state.request_id)
+        return JSONResponse(body, status or status_of(error), headers=error_headers(error))
+
+    @api.exception_handler(ModellessError)
+    async def domain(request: Request, error: ModellessError) -> JSONResponse:
+        if error.code == "INTERNAL":
+            log.error("request %s failed: %s", request.state.request_id, error, exc_info=error)
+        return answer(request, error)
+
+    @api.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        return answer(request, InvalidInput(readable(error)))
+
+    @api.exception_handler(HTTPException)
+    async def routing(request: Request, error: HTTPException) -> JSONResponse:
+        where = f"{request.method} {request.url.path}"
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            return answer(request, NotFound(f"there is nothing at {where}"))
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            allowed = (error.headers or {}).get("Allow", "")
+            wrong = InvalidInput(f"{where} is not possible; allowed: {allowed}")
+            response = answer(request, wrong, HTTPStatus.METHOD_NOT_ALLOWED)
+            response.headers["Allow"] = allowed
+            return response
+        if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            return answer(request, PayloadTooLarge(str(error.detail)))
+        return answer(request, InvalidInput(str(error.detail)), error.status_code)
+
+
+def readable(error: RequestValidationError) -> str:
+    """The first thing that is wrong with a request, as one sentence."""
+    first = error.errors()[0]
+    kind = str(first.get("type", ""))
+    place, *path = [str(part) for part in first["loc"]]
+    name = ".".join(path)
+    if kind == "json_invalid":
+        return "the body is not JSON"
+    if kind == "missing":
+        return f"{place} lacks {name!r}" if name else f"the {place} is missing"
+    message = str(first["msg"])
+    message = message[:1].lower() + message[1:]
+    if not name:
+        return f"the {place} is wrong: {message}"
+    return f"{place} {name!r} is wrong: {message}"

@@ -1,0 +1,102 @@
+"""Two routes: how many workers of each device kind are wanted and run, and how to change that."""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from pydantic import ConfigDict, Field
+
+from controlplane.api.context import ApiContext
+from controlplane.views.fleet_status import FleetStatus, KindStatus, fleet_status, kind_statuses
+from controlplane.views.plan_schemas import InventoryRow
+from controlplane.views.schemas import Schema, WorkerSchema
+from variants.catalog.validation import MAX_WORKERS
+from variants.errors import NotFound
+from variants.types import DeviceKindName, Event, Plan
+
+
+class Inventory(Schema):
+    inventory: list[InventoryRow]
+
+
+class InventoryChange(Schema):
+    """How many workers of the kind there shall be."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    count: int = Field(
+        ge=0, le=MAX_WORKERS, strict=True, description="0 ends them all.", examples=[2]
+    )
+
+
+def inventory_routes(context: ApiContext) -> APIRouter:
+    """``GET /v1/inventory`` and ``PUT /v1/inventory/{device_kind}``."""
+    routes = APIRouter(prefix="/v1", tags=["running"])
+
+    @routes.get("/inventory", summary="Workers wanted and running, by device kind")
+    async def inventory() -> Inventory:
+        plan = await asyncio.to_thread(context.catalog.latest_plan)
+        rows = await kinds_now(context, plan)
+        return Inventory(inventory=[InventoryRow.model_validate(row) for row in rows])
+
+    @routes.put(
+        "/inventory/{device_kind}",
+        summary="Ask for a number of workers",
+        description="The control loop starts or drains workers until there are so many. It is kept "
+        "in the catalog and wins over the settings from then on. A number that the machines cannot "
+        "host is accepted: the rest stays pending, and starts when there is room.",
+    )
+    async def set_inventory(
+        device_kind: Annotated[str, Path(description="Name of a device kind.", examples=["cpu-4"])],
+        change: InventoryChange,
+    ) -> InventoryRow:
+        kind = DeviceKindName(device_kind)
+        known = {one.name for one in (await context.snapshot()).device_kinds}
+        known.add(DeviceKindName(context.settings.device_kind))
+        if kind not in known:
+            names = ", ".join(sorted(known))
+            raise NotFound(f"there is no device kind {device_kind[:128]!r}; there are: {names}")
+        before = _asked(await kinds_now(context, None), kind)
+        await asyncio.to_thread(context.catalog.set_inventory, kind, change.count)
+        if before != change.count:
+            event = Event(
+                at=datetime.now(UTC).isoformat(timespec="seconds"),
+                kind="inventory",
+                subject=device_kind,
+                message=f"{before} -> {change.count} workers",
+            )
+            await asyncio.to_thread(context.catalog.add_event, event)
+        rows = await kinds_now(context, None)
+        return InventoryRow.model_validate(next(r for r in rows if r.device_kind == kind))
+
+    return routes
+
+
+async def fleet_status_now(context: ApiContext, plan: Plan | None) -> FleetStatus:
+    """What is wanted against what this gateway is connected to."""
+    return fleet_status(await kinds_now(context, plan), plan, await _workers(context))
+
+
+async def kinds_now(context: ApiContext, plan: Plan | None) -> tuple[KindStatus, ...]:
+    """Workers by device kind; ``plan`` says how many where plans decide."""
+    settings = context.settings
+    stored = await asyncio.to_thread(context.catalog.inventory)
+    return kind_statuses(
+        settings.device_kind,
+        settings.workers,
+        {str(kind): count for kind, count in stored.items()},
+        await _workers(context),
+        {str(kind): count for kind, count in plan.workers.items()}
+        if plan is not None and settings.elastic
+        else None,
+    )
+
+
+def _asked(rows: Iterable[KindStatus], kind: str) -> int:
+    return next((row.asked for row in rows if row.device_kind == kind), 0)
+
+
+async def _workers(context: ApiContext) -> list[WorkerSchema]:
+    return [WorkerSchema.model_validate(one) for one in await context.live.worker_status()]

@@ -1,0 +1,328 @@
+"""The control API: what is registered, measured, planned and running, and the ways to change it.
+
+``build_api`` makes a FastAPI application over four protocols. Blocking catalog calls run in
+threads, so that a slow database never holds up queries in the same process.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from controlplane.api.bodies import REGISTRATION_FORM
+from controlplane.api.context import ApiContext
+from controlplane.api.errors import ERRORS, RequestIds, add_error_handlers
+from controlplane.api.inventory import fleet_status_now, inventory_routes
+from controlplane.dashboard.pages import PAGES, read_page
+from controlplane.profiling.staleness import changed_on
+from controlplane.registry.operations import Registrations
+from controlplane.views import catalog_views
+from controlplane.views.plan_schemas import PlanSchema
+from controlplane.views.schemas import (
+    DeviceSchema,
+    EventSchema,
+    ModelSchema,
+    OperationSchema,
+    ProfileSchema,
+    Schema,
+    SloReport,
+    StageChange,
+    TaskSchema,
+    TickSchema,
+    VariantSchema,
+    VersionSchema,
+    WorkerSchema,
+)
+from variants.artifacts.protocol import ArtifactStore
+from variants.errors import ModellessError, NotFound
+from variants.types import DeviceKindName, Event, ModelName, TaskName
+
+
+class Tasks(Schema):
+    tasks: list[TaskSchema]
+
+
+class Models(Schema):
+    models: list[ModelSchema]
+
+
+class Variants(Schema):
+    variants: list[VariantSchema]
+
+
+class Profiles(Schema):
+    profiles: list[ProfileSchema]
+
+
+class Devices(Schema):
+    devices: list[DeviceSchema]
+
+
+class Workers(Schema):
+    workers: list[WorkerSchema]
+
+
+class Ticks(Schema):
+    ticks: list[TickSchema]
+
+
+class Events(Schema):
+    events: list[EventSchema]
+
+
+TaskPath = Annotated[str, Path(description="Name of a task.", examples=["digits"])]
+ModelPath = Annotated[str, Path(description="Name of a model.", examples=["cnn-small"])]
+Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many, newest first.")]
+
+DESCRIPTION = """\
+Ask for a task, not a model. Queries go to `POST /v1/query` and to the Open Inference Protocol under
+`/v2`; everything here shows and steers what stands behind them.
+
+Every error has the same body: `error`, `code`, `retryable`, `request_id`.
+"""
+
+
+def build_api(context: ApiContext) -> FastAPI:
+    """The control API as an ASGI application.
+
+    Its lifespan ends running registrations; where an application mounts it without its lifespan,
+    it has to await ``api.state.registrations.close()``.
+    """
+    registrations = context.registrations or Registrations(
+        settings=context.settings, operations=context.live
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await registrations.close()
+
+    api = FastAPI(
+        title="modelless",
+        summary="Ask for a task, not a model.",
+        description=DESCRIPTION,
+        version="1",
+        lifespan=lifespan,
+        strict_content_type=False,
+        # A redirect has no body, and few clients send theirs again: better a typed 404.
+        redirect_slashes=False,
+        # FastAPI's own pages load their scripts from another host.
+        docs_url=None,
+        redoc_url=None,
+        openapi_tags=[
+            {"name": "queries", "description": "Asking a task."},
+            {"name": "catalog", "description": "Tasks, models, variants and their profiles."},
+            {"name": "running", "description": "Workers, the plan and why it is so."},
+            {"name": "registration", "description": "Adding models and moving their versions."},
+            {
+                "name": "protocol v2",
+                "description": "Health and metadata of the Open Inference Protocol.",
+            },
+        ],
+        responses=ERRORS,
+    )
+    api.state.registrations = registrations
+    api.add_middleware(JsonBodies)
+    api.add_middleware(RequestIds)
+    add_error_handlers(api)
+    api.include_router(_catalog_routes(context))
+    api.include_router(_running_routes(context))
+    api.include_router(inventory_routes(context))
+    api.include_router(_registration_routes(context, registrations))
+    for path, name in PAGES.items():
+        _add_page(api, path, name)
+    return api
+
+
+class JsonBodies:
+    """ASGI middleware: reads as JSON what ``curl -d`` sends, which calls every body a form.
+
+    Nothing here takes such a form. That a web page could send one changes nothing: its Origin is
+    checked before.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = MutableHeaders(scope=scope)
+            if headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+                headers["content-type"] = "application/json"
+        await self.app(scope, receive, send)
+
+
+def _add_page(api: FastAPI, path: str, name: str) -> None:
+    page, headers = read_page(name)
+
+    @api.get(path, include_in_schema=False)
+    async def show() -> Response:
+        return Response(page, media_type="text/html", headers=headers)
+
+
+def _catalog_routes(context: ApiContext) -> APIRouter:
+    routes = APIRouter(prefix="/v1", tags=["catalog"])
+    changed = changed_on(DeviceKindName(context.settings.device_kind))
+
+    @routes.get("/tasks", summary="All tasks")
+    async def tasks() -> Tasks:
+        return Tasks(tasks=catalog_views.task_rows(await context.snapshot()))
+
+    @routes.get("/tasks/{task}", summary="One task")
+    async def task(task: TaskPath) -> TaskSchema:
+        return catalog_views.task_rows(await context.snapshot(), task)[0]
+
+    @routes.get("/tasks/{task}/models", summary="Models of a task")
+    async def task_models(task: TaskPath) -> Models:
+        return Models(models=catalog_views.model_rows(await context.snapshot(), task))
+
+    @routes.get("/tasks/{task}/variants", summary="Variants of a task, with the frontier")
+    async def variants(task: TaskPath) -> Variants:
+        return Variants(
+            variants=catalog_views.variant_rows(await context.snapshot(), task, changed)
+        )
+
+    @routes.get("/variants/{task}/{variant}", summary="One variant")
+    async def variant(task: TaskPath, variant: str) -> VariantSchema:
+        return catalog_views.variant_row(await context.snapshot(), task, variant, changed)
+
+    @routes.get("/models", summary="All models")
+    async def models() -> Models:
+        return Models(models=catalog_views.model_rows(await context.snapshot()))
+
+    @routes.get("/models/{task}/{model}", summary="One model with its versions")
+    async def model(task: TaskPath, model: ModelPath) -> ModelSchema:
+        row = catalog_views.model_rows(await context.snapshot(), task, model)[0]
+        for version in row.versions:
+            version.source_bytes = await asyncio.to_thread(_size, context.store, version)
+        return row
+
+    @routes.get("/profiles", summary="Latency, memory and load time per device kind")
+    async def profiles(
+        task: Annotated[str | None, Query(description="Only of this task.")] = None,
+        variant: Annotated[str | None, Query(description="Only of this variant.")] = None,
+        device_kind: Annotated[str | None, Query(description="Only on this kind.")] = None,
+    ) -> Profiles:
+        snapshot = await context.snapshot()
+        found = [
+            ProfileSchema.of(profile)
+            for profile in snapshot.profiles
+            if task in (None, profile.task)
+            and variant in (None, profile.variant)
+            and device_kind in (None, profile.device_kind)
+        ]
+        return Profiles(profiles=found)
+
+    @routes.get("/devices", summary="Device kinds and their prices")
+    async def devices() -> Devices:
+        snapshot = await context.snapshot()
+        return Devices(devices=[DeviceSchema.of(kind) for kind in snapshot.device_kinds])
+
+    return routes
+
+
+def _running_routes(context: ApiContext) -> APIRouter:
+    routes = APIRouter(prefix="/v1", tags=["running"])
+
+    @routes.get("/workers", summary="Workers and what they have loaded")
+    async def workers() -> Workers:
+        statuses = await context.live.worker_status()
+        found = [WorkerSchema.model_validate(status) for status in statuses]
+        return Workers(workers=sorted(found, key=lambda worker: worker.worker))
+
+    @routes.get("/plan", summary="The newest plan, its explanation, and how it stands now")
+    async def plan() -> PlanSchema:
+        newest = await asyncio.to_thread(context.catalog.latest_plan)
+        return PlanSchema.of(newest, await fleet_status_now(context, newest))
+
+    @routes.get("/ticks", summary="What the control loop saw and decided")
+    async def ticks(limit: Limit = 20) -> Ticks:
+        found = await asyncio.to_thread(context.catalog.ticks, limit)
+        return Ticks(ticks=[TickSchema.of(tick) for tick in found])
+
+    @routes.get("/events", summary="What happened")
+    async def events(
+        limit: Limit = 50,
+        after: Annotated[int, Query(ge=0, description="Only those with a higher `seq`.")] = 0,
+    ) -> Events:
+        found = await asyncio.to_thread(context.catalog.events, limit, after)
+        return Events(events=[EventSchema.of(event) for event in found])
+
+    @routes.get("/slo", summary="How well SLOs are met")
+    async def slo() -> SloReport:
+        return SloReport.model_validate(await context.live.slo_report())
+
+    return routes
+
+
+def _registration_routes(context: ApiContext, registrations: Registrations) -> APIRouter:
+    routes = APIRouter(prefix="/v1", tags=["registration"])
+
+    @routes.post(
+        "/models",
+        status_code=202,
+        summary="Register a model version",
+        description="Checks the model, makes its variants, measures them and adds all to the "
+        "catalog, or nothing. Poll the operation that it answers with.",
+        openapi_extra={"requestBody": REGISTRATION_FORM},
+        response_model_exclude_unset=True,
+    )
+    async def register(request: Request, response: Response) -> OperationSchema:
+        headers = request.headers
+        operation = await registrations.start(
+            request.stream(),
+            headers.get("content-type", ""),
+            int(headers.get("content-length", 0)),
+        )
+        response.headers["Location"] = f"/v1/operations/{operation['id']}"
+        return OperationSchema.model_validate(operation)
+
+    @routes.get(
+        "/operations/{id}",
+        summary="State of a long-running request",
+        response_model_exclude_unset=True,
+    )
+    async def operation(id: str) -> OperationSchema:
+        return OperationSchema.model_validate(await registrations.read(id))
+
+    @routes.post(
+        "/models/{task}/{model}/versions/{version}/stage",
+        summary="Promote or retire a version",
+        description="The other versions of the model stay where they are.",
+    )
+    async def set_stage(
+        task: TaskPath, model: ModelPath, version: Annotated[int, Path(ge=1)], change: StageChange
+    ) -> VersionSchema:
+        row = catalog_views.model_rows(await context.snapshot(), task, model)[0]
+        before = next((one for one in row.versions if one.version == version), None)
+        if before is None:
+            raise NotFound(f"model {model!r} of task {task!r} has no version {version}")
+        if before.stage is not change.stage:
+            event = Event(
+                at=datetime.now(UTC).isoformat(timespec="seconds"),
+                kind="stage_changed",
+                subject=f"{task}/{model}-v{version}",
+                message=f"{before.stage} -> {change.stage}",
+            )
+            await asyncio.to_thread(
+                context.catalog.set_stage, TaskName(task), ModelName(model), version, change.stage
+            )
+            await asyncio.to_thread(context.catalog.add_event, event)
+        return before.model_copy(update={"stage": change.stage})
+
+    return routes
+
+
+def _size(store: ArtifactStore, version: VersionSchema) -> int | None:
+    """Bytes of a version's source; None when it is not in this store."""
+    try:
+        return store.path(version.source).stat().st_size  # type: ignore[arg-type]
+    except (ModellessError, OSError):
+        return None

@@ -1,0 +1,104 @@
+"""What a registration takes and gives."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from profiler.sandbox.measure import MeasureLimits
+from variants.types import ModelVersion, Profile, Registration, Slo, Stage, Task, Variant
+
+
+class Thoroughness(StrEnum):
+    """How much of a model's grid of kinds, threads and batch sizes is measured."""
+
+    AUTO = "auto"
+    """All of it if that is quick, else a part."""
+    FULL = "full"
+    SAMPLED = "sampled"
+    """A fifth at most; the rest is predicted, and says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationRequest:
+    """What to register, and how."""
+
+    path: Path
+    """An ``.onnx`` or ``.pt2`` file, or a folder ``model/version/file``."""
+    only: str | None = None
+    """Name of the one version's folder to take, where ``path`` is a folder of several."""
+    task: str
+    evaluation: Path
+    """An ``.npz`` with one array per input and integer ``labels``."""
+    kinds: tuple[str, ...] | None = None
+    """Kinds of variants to build besides the model itself; else all that can be built here."""
+    measure: Thoroughness = Thoroughness.AUTO
+    threads: bool = True
+    """Whether fewer threads than a worker has are tried too."""
+    training: Path | None = None
+    """Rows that the model was trained on, with labels: for pruning and distillation."""
+    calibration: Path | None = None
+    """Rows to quantise with; without it some of the evaluation rows, which then measure nothing."""
+    labels: tuple[str, ...] | None = None
+    """Names of the classes; ``None`` keeps the task's, and leaves a new task without."""
+    model: str | None = None
+    """Name of the model; None takes the file's or the folder's name."""
+    metric: str | None = None
+    slo: Slo | None = None
+    """Defaults of a new task."""
+    stage: Stage | None = None
+    """Stage of the version; None is live for a model's first version and canary for later ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationLimits:
+    """What a registration may take."""
+
+    model_mib: float = 2048
+    trial_mib: float = 8192
+    """Memory of the process that tries the model."""
+    trial_s: float = 900
+    """Wall-clock time of one check, one build or one measurement."""
+    measure: MeasureLimits = field(default_factory=MeasureLimits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far it is."""
+
+    step: str
+    """``check``, ``build``, ``measure``, ``store``; ``train`` and ``export`` for examples."""
+    done: int
+    total: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedVariant:
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationResult:
+    """What a registration has added to the catalog, and what it has left out."""
+
+    task: Task
+    versions: tuple[ModelVersion, ...]
+    variants: tuple[Variant, ...]
+    profiles: tuple[Profile, ...]
+    skipped: tuple[SkippedVariant, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    """Versions of the folder that were registered before, with the same bytes."""
+    repaired: tuple[str, ...] = ()
+    """One sentence for each of their artifacts that was damaged in the store: which it is, and
+    whether it was repaired."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A version with everything measured, not stored yet."""
+
+    registration: Registration
+    artifacts: tuple[Path, ...]
+    """Files that the store has to take first."""
+    skipped: tuple[SkippedVariant, ...] = ()

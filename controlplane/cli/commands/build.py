@@ -1,0 +1,85 @@
+"""``variants build``: more variants of a model version that is registered already."""
+
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controlplane.building.types import RegistrationLimits, RegistrationRequest, Thoroughness
+from controlplane.cli.model_options import (
+    CalibrationOption,
+    EvaluationOption,
+    KindsOption,
+    MeasureOption,
+    TrainingOption,
+    parse_kinds,
+)
+from controlplane.cli.outcome import Output, OutputOption, emit
+from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, shown
+from controlplane.cli.registration_results import result_body, result_table
+from variants.errors import Conflict
+
+
+def build(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model.")],
+    evaluation: EvaluationOption,
+    version: Annotated[
+        int | None,
+        typer.Argument(metavar="VERSION", min=1, help="Number of a version; else the newest."),
+    ] = None,
+    calibration: CalibrationOption = None,
+    training: TrainingOption = None,
+    kinds: KindsOption = None,
+    measure: MeasureOption = Thoroughness.AUTO,
+    output: OutputOption = Output.TABLE,
+    progress: ProgressOption = ProgressStyle.AUTO,
+) -> None:
+    """Build and measure variants that a registered version lacks.
+
+    All of them are added or none. This is for when a back end was installed later, or when training
+    rows have turned up.
+
+    \b
+    modelless variants build digits cnn --eval test.npz --variants openvino-int8
+    """
+    from controlplane.machine import machine_kinds
+    from controlplane.registry.extension import extend
+    from controlplane.settings import load_settings
+    from controlplane.startup.presence import as_running
+    from variants.artifacts.store import FileArtifactStore
+    from variants.catalog.sql import open_catalog
+
+    settings = load_settings()
+    request = RegistrationRequest(
+        path=Path(),
+        task=task,
+        evaluation=evaluation,
+        calibration=calibration,
+        training=training,
+        kinds=parse_kinds(kinds),
+        measure=measure,
+    )
+    began = time.monotonic()
+    with (
+        interruptible("nothing was added"),
+        closing(open_catalog(settings.catalog_url)) as catalog,
+        shown(progress) as show,
+    ):
+        result = extend(
+            request,
+            model,
+            version,
+            catalog,
+            FileArtifactStore(settings.artifacts_dir),
+            machine_kinds(as_running(settings)),
+            show,
+            limits=RegistrationLimits(model_mib=settings.max_model_mib),
+        )
+    if not result.variants and not result.skipped:
+        (one,) = result.versions
+        raise Conflict(f"{one.label} has every variant that can be built here")
+    seconds = time.monotonic() - began
+    emit(result_body(result, seconds), output, lambda: result_table(result, seconds))

@@ -1,0 +1,404 @@
+"""``modelless up``, ``down`` and ``status``."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from controlplane.cli.gateway_client import UrlOption, connect
+from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
+from controlplane.cli.render import percent, printable, table, wanted_words
+from controlplane.cli.state_settings import StateDir, read_settings
+from controlplane.settings import Settings
+from variants.errors import Conflict, InvalidInput
+
+if TYPE_CHECKING:
+    from controlplane.building.types import Progress
+    from controlplane.views.fleet_status import KindStatus
+    from variants.artifacts.protocol import ArtifactStore
+    from variants.catalog.protocol import Catalog
+    from variants.types import DeviceKindName
+
+err = Console(stderr=True, highlight=False)
+out = Console(file=sys.stdout, highlight=False)
+
+Port = Annotated[
+    int | None,
+    typer.Option(metavar="PORT", help="Port of the gateway; else MODELLESS_PORT or 8000."),
+]
+Host = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Address to listen on; else only this machine's own."),
+]
+Workers = Annotated[
+    int | None, typer.Option(metavar="N", help="Workers to split the cores into; else 1.")
+]
+
+
+def up(
+    *,
+    example: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Make and register example models first: digits."),
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
+    port: Port = None,
+    host: Host = None,
+    workers: Workers = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Start gateway, control loop and workers on this machine."""
+    settings = read_settings(port=port, host=host, workers=workers, state_dir=state_dir)
+    if example not in (None, "digits"):
+        raise InvalidInput(f"there is no example {example!r}; there is: digits")
+    if detach:
+        _detach(settings, example)
+    else:
+        _run(settings, example)
+
+
+def down(*, state_dir: StateDir = None) -> None:
+    """Stop what runs on this state directory; queries in flight are answered first."""
+    from controlplane.startup import state_directory, supervisor
+    from controlplane.startup.presence import running
+
+    settings = read_settings(state_dir=state_dir)
+    state = running(settings)
+    if state is None:
+        left = state_directory.clear_leftovers(settings)
+        if left:
+            err.print(f"modelless had been killed; ended {left} processes that it left")
+            return
+        raise NotRunning(f"modelless is not running on {settings.state_dir}")
+    pid = int(str(state["pid"]))
+    with err.status("Stopping"):
+        with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+            os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + supervisor.STOP_S + 15
+        while running(settings) is not None:
+            if time.monotonic() > deadline:
+                err.print(f"process {pid} does not end; kill it with `kill -9 {pid}`")
+                raise typer.Exit(1)
+            time.sleep(0.1)
+    err.print("modelless has stopped")
+
+
+def status(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
+    """What is running: workers, what they have loaded, and how well SLOs are met."""
+    with connect(url) as client:
+        found = {
+            "url": client.url,
+            "ready": client.ready(),
+            "workers": client.get("/v1/workers")["workers"],
+            "tasks": with_readiness(
+                client.get("/v1/tasks")["tasks"], client.post("/v2/repository/index", {})
+            ),
+            "slo": client.get("/v1/slo")["tasks"],
+            "plan": client.get("/v1/plan"),
+        }
+    emit(found, output, lambda: _status_table(found))
+
+
+def with_readiness(
+    tasks: Sequence[Mapping[str, Any]], index: Sequence[Mapping[str, str]]
+) -> list[dict[str, Any]]:
+    """Tasks, each with how many of its variants are loaded somewhere."""
+    loaded = Counter(row["name"] for row in index if row["state"] == "READY")
+    return [{**task, "loaded": loaded[task["name"]]} for task in tasks]
+
+
+def _status_table(found: Mapping[str, Any]) -> None:
+    plan = found["plan"]
+    version = f"plan {plan['version']}" if plan["version"] else "no plan"
+    ready = "ready" if found["ready"] else "stopping"
+    out.print(f"[bold]modelless[/] at {found['url']}, {ready}, {version}")
+    standing = plan["standing"]
+    colour = {"as_planned": "green", "down": "red"}.get(standing["level"], "yellow")
+    out.print(f"[{colour}]●[/] {escape(printable(standing['sentence']))}", soft_wrap=True)
+    for row in standing["kinds"]:
+        out.print(f"  [dim]{escape(wanted_words(row))}[/]", soft_wrap=True)
+    rows = []
+    for worker in found["workers"]:
+        ready = sum(replica["state"] == "ready" for replica in worker["replicas"])
+        rows.append(
+            (
+                worker["worker"],
+                worker["device_kind"],
+                "draining" if worker["draining"] else "ready",
+                str(ready),
+                f"{worker['reserved_mib']:.0f} of {worker['memory_mib']:.0f} MiB",
+                percent(worker["busy_ratio"]),
+            )
+        )
+    out.print()
+    columns = ("WORKER", "DEVICE", "STATE", "VARIANTS", "MEMORY", "BUSY")
+    table(columns, rows, empty="No worker is running.")
+    for worker in found["workers"]:
+        for warning in worker.get("warnings", ()):
+            err.print(f"{worker['worker']}: {warning}", markup=False, soft_wrap=True)
+    asked = {row["task"]: row for row in found["slo"]}
+    tasks = []
+    for task in found["tasks"]:
+        row = asked.get(task["name"])
+        counts = [str(row[name]) for name in ("requests", "late", "refused")] if row else ["0"] * 3
+        loaded = f"{task['loaded']} of {task['variants']}"
+        tasks.append((task["name"], loaded, *counts, percent(row["attainment"]) if row else "-"))
+    out.print()
+    table(("TASK", "LOADED", "QUERIES", "LATE", "REFUSED", "SLO MET"), tasks, empty="No tasks.")
+
+
+def _run(settings: Settings, example: str | None) -> None:
+    """Start, serve and stop in this process."""
+    from controlplane.startup.settings_warnings import oversights
+    from controlplane.startup.supervisor import Supervisor
+    from controlplane.views.fleet_status import asked_words
+    from variants.artifacts.store import FileArtifactStore
+    from variants.catalog.sql import open_catalog
+    from workers.process.streams import forgive
+
+    forgive()  # `--detach` writes what is said here into a file
+    began = time.monotonic()
+    keeper = Supervisor(settings, _step, _warn)
+    err.print(f"[bold]modelless[/] {_version()}   [dim]state in {settings.state_dir}[/]\n")
+    for oversight in oversights(settings):
+        _warn(str(oversight))
+    keeper.claim()
+    serving = False
+    try:
+        with _step("Catalog") as done:
+            catalog = open_catalog(settings.catalog_url)
+            known = catalog.snapshot()
+            done(_catalog_words(settings, len(known.variants), len(known.tasks)))
+        store = FileArtifactStore(settings.artifacts_dir)
+        if example:
+            _make_example(settings, catalog, store)
+        _profile_wanted(settings, catalog, store)
+        known = catalog.snapshot()
+        wanted, others = _wanted_workers(settings, catalog.inventory())
+        catalog.close()
+        keeper.start(asked_words(wanted))
+        for row in others:
+            err.print(f"  [yellow]![/] {_not_here(row)}", soft_wrap=True)
+        answering = {
+            (v.task, v.model, v.version) for v in known.versions if v.stage in ("live", "canary")
+        }
+        expected = sum((v.task, v.model, v.version) in answering for v in known.variants)
+        keeper.wait_for_variants(expected if wanted.asked else 0)
+        _hello(settings, keeper.url, time.monotonic() - began, bool(expected))
+        if not wanted.asked:
+            _warn(_none_wanted(wanted))
+        with contextlib.suppress(OSError):  # that it is there says enough
+            (settings.run_dir / "ready").write_text(str(os.getpid()))
+        serving = True
+        keeper.watch()
+    except KeyboardInterrupt:
+        if not serving:
+            err.print("\nInterrupted")
+            raise typer.Exit(INTERRUPTED) from None
+    finally:
+        begun = keeper.has_begun
+        with contextlib.suppress(OSError):  # a full disk must not keep anything running
+            (settings.run_dir / "ready").unlink(missing_ok=True)
+            if begun:
+                err.print("\nStopping: workers finish their queries")
+        began = time.monotonic()
+        keeper.stop()
+        if begun:
+            err.print(f"Stopped in {time.monotonic() - began:.1f} s; nothing is left running")
+
+
+def _warn(sentence: str) -> None:
+    err.print(f"  [yellow]![/] {escape(sentence)}", soft_wrap=True)
+
+
+def _wanted_workers(
+    settings: Settings, stored: "Mapping[DeviceKindName, int]"
+) -> "tuple[KindStatus, list[KindStatus]]":
+    """Workers of this machine's kind, and other kinds that are stored as wanted."""
+    from controlplane.views.fleet_status import kind_statuses
+
+    asked = {str(kind): count for kind, count in stored.items()}
+    rows = kind_statuses(settings.device_kind, settings.workers, asked, ())
+    own = next(row for row in rows if row.device_kind == settings.device_kind)
+    return own, [row for row in rows if row is not own and row.asked]
+
+
+def _not_here(row: "KindStatus") -> str:
+    from controlplane.views.fleet_status import asked_words
+
+    kind = row.device_kind
+    return (
+        f"{asked_words(row)} wanted too, and not deployed by this command; "
+        f"`modelless workers scale {kind} 0` ends that"
+    )
+
+
+def _none_wanted(row: "KindStatus") -> str:
+    return (
+        "no query can be answered: 0 workers are stored by `modelless workers scale`; "
+        f"`modelless workers scale {row.device_kind} 1` asks for one"
+    )
+
+
+def _make_example(settings: Settings, catalog: "Catalog", store: "ArtifactStore") -> None:
+    """Train and register the digits family, once."""
+    from controlplane.registry.example_models import ensure_digits
+
+    began = time.monotonic()
+    with _progress("Example models") as show:
+        made = ensure_digits(settings, catalog, store, show)
+    with _step("Example", time.monotonic() - began) as done:
+        count = sum(variant.task == "digits" for variant in catalog.snapshot().variants)
+        repaired = sum(len(one.repaired) for one in made)
+        how = "trained and measured on this machine" if made else "as registered before"
+        if repaired:
+            how = f"{repaired} damaged artifacts looked after; `modelless doctor` says what is left"
+        done(f"task digits: {count} variants, {how}")
+
+
+def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStore") -> None:
+    """Measure what has no true profile on the device kind that this machine is sliced into now."""
+    from controlplane.machine import machine_kinds
+    from controlplane.profiling.profiles import Cause, due_profiles, measure_due
+
+    requests = catalog.profiling_requests()
+    found = due_profiles(catalog.snapshot(), machine_kinds(settings), requests)
+    pressing = [one for one in found if one.cause is not Cause.PREDICTED]
+    if not pressing:
+        return
+    began = time.monotonic()
+    with _progress("Profiles") as show:
+        measured, failures = measure_due(pressing, catalog, store, show)
+    with _step("Profiles", time.monotonic() - began) as done:
+        causes = ", ".join(
+            f"{n} {cause}" for cause, n in Counter(o.cause for o in pressing).items()
+        )
+        done(f"{measured} variants measured on {settings.device_kind} ({causes})")
+    for failure in failures:
+        err.print(f"    [yellow]{failure}[/]", soft_wrap=True)
+
+
+@contextmanager
+def _progress(title: str) -> "Iterator[Callable[[Progress], None]]":
+    """A bar on a terminal; elsewhere a line per model that is trained or measured."""
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    said = [""]
+    with Bar(
+        TextColumn(" "),
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    ) as bar:
+        row = bar.add_task(title, total=None)
+
+        def show(step: "Progress") -> None:
+            bar.update(row, description=step.message, completed=step.done, total=step.total or None)
+            what = step.message.partition(":")[0]
+            if not err.is_terminal and what != said[0] and step.step in ("train", "measure"):
+                said[0] = what
+                err.print(f"    {what}")
+
+        yield show
+
+
+def _detach(settings: Settings, example: str | None) -> None:
+    """Start another process that runs on its own, and wait until it answers."""
+    from controlplane.startup.presence import running
+    from controlplane.startup.state_directory import ROOM_BYTES, prepare
+    from variants.disk import ensure_room
+
+    state = running(settings)
+    if state is not None:
+        raise Conflict(
+            f"modelless is already running at {state['url']} (process {state['pid']});"
+            " `modelless down` stops it"
+        )
+    prepare(settings)
+    ready, log = settings.run_dir / "ready", settings.run_dir / "up.log"
+    ready.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "controlplane.cli.main", "up"]
+    command += ["--example", example] if example else []
+    with log.open("wb") as sink:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+        )
+    with err.status(f"Starting; the log is {log}"):
+        while not ready.exists():
+            if child.poll() is not None:
+                told = log.read_text(errors="replace").strip()
+                if "error: " not in told:  # perhaps because it could not be written
+                    ensure_room(settings.run_dir, ROOM_BYTES)
+                err.print(told, markup=False, soft_wrap=True)
+                raise typer.Exit(child.returncode or 1)
+            time.sleep(0.1)
+    told = log.read_text(errors="replace").strip().replace("Ctrl-C", "`modelless down`")
+    err.print(told, markup=False, soft_wrap=True)
+
+
+def _hello(settings: Settings, url: str, seconds: float, any_variant: bool) -> None:
+    err.print(f"\nReady in {seconds:.1f} s")
+    err.print(f"  Gateway     [bold]{url}[/]")
+    err.print(f"  Dashboard   {url}/")
+    err.print(f"  API         {url}/docs")
+    err.print(f"  Metrics     {url}/metrics")
+    if any_variant:
+        err.print("\nAsk a task:")
+        out.print(example_command(url, bool(settings.api_token)), soft_wrap=True)
+    else:
+        err.print("\nNothing is registered yet: `modelless register MODEL.onnx --task NAME ...`")
+    err.print("\nCtrl-C stops everything.")
+
+
+def example_command(url: str, asks_for_token: bool = False) -> str:
+    """A query to the digits task that can be pasted: a handwritten 3."""
+    pixels = (
+        "0,0,7,15,13,1,0,0,0,8,13,6,15,4,0,0,0,2,1,13,13,0,0,0,0,0,2,15,11,1,0,0,"
+        "0,0,0,1,12,12,1,0,0,0,0,0,1,10,8,0,0,0,8,4,5,14,9,0,0,0,7,13,13,9,0,0"
+    )
+    slo = '"slo": {"latency_ms": 50, "accuracy": 0.97}'
+    token = ' -H "Authorization: Bearer $MODELLESS_API_TOKEN"' if asks_for_token else ""
+    body = f'{{"task": "digits", {slo},\n    "inputs": [[{pixels}]]}}'
+    return f"  curl -s{token} {url}/v1/query -d '{body}'"
+
+
+@contextmanager
+def _step(title: str, spent_s: float = 0.0) -> Iterator[Callable[[str], None]]:
+    """One line per step of the start-up: a spinner while it runs, then what came of it."""
+    began = time.monotonic() - spent_s
+    said: list[str] = []
+    if err.is_terminal:
+        with err.status(f"{title} ..."):
+            yield said.append
+    else:
+        yield said.append
+    spent = time.monotonic() - began
+    err.print(f"  [green]✓[/] {title:<11} {' '.join(said)}  [dim]{spent:.1f} s[/]", soft_wrap=True)
+
+
+def _catalog_words(settings: Settings, variants: int, tasks: int) -> str:
+    kind = "SQLite" if settings.catalog_url.startswith("sqlite") else "PostgreSQL"
+    if not variants:
+        return f"{kind}, empty"
+    return f"{kind}: {variants} variants for {tasks} task{'s' if tasks != 1 else ''}"
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("modelless")

@@ -1,0 +1,378 @@
+"""Looking at what there is: ``tasks``, ``models``, ``variants``, ``plan``, ``events``.
+
+Each is a group with ``list`` and, where one thing has a name, ``get``. ``-o json`` and ``-o yaml``
+print what the control API sends, unchanged: a list for ``list``, an object for ``get``.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from controlplane.cli.commands.build import build
+from controlplane.cli.commands.solve import solve
+from controlplane.cli.gateway_client import UrlOption, at, connect
+from controlplane.cli.outcome import Output, OutputOption, emit
+from controlplane.cli.render import (
+    clock,
+    details,
+    mib,
+    ms,
+    percent,
+    table,
+    tensor,
+    usd,
+    wanted_words,
+)
+
+TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
+TaskOption = Annotated[
+    str | None, typer.Option("--task", metavar="TASK", help="Only of this task.")
+]
+Row = Mapping[str, Any]
+
+
+def _group(help: str) -> typer.Typer:
+    return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
+
+
+tasks = _group("What can be asked for.")
+models = _group("Models and their versions.")
+variants = _group("Variants: accuracy, latency, price and memory.")
+plan = _group("The plan and its reasons, or one for a demand from files.")
+events = _group("What happened.")
+
+
+@tasks.command("list")
+def list_tasks(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
+    """All tasks."""
+    with connect(url) as client:
+        rows = client.get("/v1/tasks")["tasks"]
+    emit(rows, output, lambda: _task_table(rows))
+
+
+@tasks.command("get")
+def get_task(task: TaskArgument, url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
+    """One task: signature, labels and default needs."""
+    with connect(url) as client:
+        row = client.get(at("v1", "tasks", task))
+    emit(row, output, lambda: _task_details(row))
+
+
+@models.command("list")
+def list_models(
+    task: TaskOption = None, url: UrlOption = "", output: OutputOption = Output.TABLE
+) -> None:
+    """All models, or those of a task."""
+    with connect(url) as client:
+        rows = client.get(at("v1", "tasks", task, "models") if task else "/v1/models")["models"]
+    emit(rows, output, lambda: _version_table(rows))
+
+
+@models.command("get")
+def get_model(
+    task: TaskArgument,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model.")],
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """One model with its versions."""
+    with connect(url) as client:
+        row = client.get(at("v1", "models", task, model))
+    emit(row, output, lambda: _version_table([row]))
+
+
+@variants.command("list")
+def list_variants(
+    task: Annotated[
+        str | None, typer.Argument(metavar="TASK", help="Name of a task; else all tasks.")
+    ] = None,
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Variants, fastest first; `*` marks those that no other one beats.
+
+    A latency with `~` was predicted; one with `?` was measured before this machine changed.
+    """
+    with connect(url) as client:
+        names = [task] if task else [row["name"] for row in client.get("/v1/tasks")["tasks"]]
+        rows = [
+            row
+            for name in names
+            for row in client.get(at("v1", "tasks", name, "variants"))["variants"]
+        ]
+    emit(rows, output, lambda: _variant_table(rows))
+
+
+@variants.command("get")
+def get_variant(
+    task: TaskArgument,
+    variant: Annotated[str, typer.Argument(metavar="VARIANT", help="Name of a variant.")],
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """One variant, with its latency for each batch size."""
+    with connect(url) as client:
+        row = client.get(at("v1", "variants", task, variant))
+        profiles = client.get("/v1/profiles", task=task, variant=variant)["profiles"]
+    emit({**row, "profiles": profiles}, output, lambda: _variant_details(row, profiles))
+
+
+@plan.command("get")
+def get_plan(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
+    """The newest plan, with its reasons."""
+    with connect(url) as client:
+        row = client.get("/v1/plan")
+    emit(row, output, lambda: _plan_details(row))
+
+
+@plan.command("list")
+def list_ticks(
+    limit: Annotated[
+        int, typer.Option(min=1, max=1_000, metavar="N", help="At most so many.")
+    ] = 20,
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """The last turns of the control loop: what it saw, decided and did."""
+    with connect(url) as client:
+        rows = client.get("/v1/ticks", limit=limit)["ticks"]
+    emit(rows, output, lambda: _tick_table(rows))
+
+
+plan.command("solve")(solve)
+variants.command("build")(build)
+
+
+@events.command("list")
+def list_events(
+    limit: Annotated[
+        int, typer.Option(min=1, max=1_000, metavar="N", help="At most so many.")
+    ] = 50,
+    after: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", show_default=False, help="Only newer than this number."),
+    ] = 0,
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What happened, newest last."""
+    with connect(url) as client:
+        rows = list(reversed(client.get("/v1/events", limit=limit, after=after)["events"]))
+    emit(rows, output, lambda: _event_table(rows))
+
+
+# -- for people ---------------------------------------------------------------------------------
+
+
+def _task_table(rows: list[Row]) -> None:
+    table(
+        ["TASK", "INPUTS", "OUTPUTS", ">MODELS", ">VARIANTS", ">BEST"],
+        (
+            [
+                row["name"],
+                ", ".join(map(tensor, row["inputs"])),
+                ", ".join(map(tensor, row["outputs"])),
+                str(row["models"]),
+                str(row["variants"]),
+                percent(row["best_accuracy"]),
+            ]
+            for row in rows
+        ),
+        empty="There are no tasks; `modelless register` makes one.",
+    )
+
+
+def _task_details(row: Row) -> None:
+    slo = row["slo"]
+    details(
+        [
+            ("task", row["name"]),
+            ("inputs", ", ".join(map(tensor, row["inputs"]))),
+            ("outputs", ", ".join(map(tensor, row["outputs"]))),
+            ("labels", ", ".join(row["labels"]) or "-"),
+            ("metric", row["metric"]),
+            ("latency", f"{slo['latency_ms']:g} ms unless asked otherwise"),
+            ("accuracy", "any" if slo["accuracy"] is None else f"at least {slo['accuracy']:g}"),
+            ("cost", "any" if slo["cost"] is None else f"at most {slo['cost']:g} USD per 1,000"),
+            ("prefer", slo["prefer"]),
+            ("models", str(row["models"])),
+            ("variants", f"{row['variants']}, the best {percent(row['best_accuracy'])}"),
+        ]
+    )
+
+
+def _version_table(rows: list[Row]) -> None:
+    table(
+        ["TASK", "MODEL", ">VERSION", "STAGE", ">VARIANTS", "REGISTERED"],
+        (
+            [
+                row["task"],
+                row["model"],
+                str(version["version"]),
+                version["stage"],
+                str(len(version["variants"])),
+                clock(version["created_at"]),
+            ]
+            for row in rows
+            for version in row["versions"]
+        ),
+        empty="There are no models; `modelless register` adds one.",
+    )
+
+
+def _variant_table(rows: list[Row]) -> None:
+    several = len({row["task"] for row in rows}) > 1
+    first = ["TASK"] if several else []
+    table(
+        [
+            *first,
+            "",
+            "VARIANT",
+            "STAGE",
+            ">ACCURACY",
+            ">± %",
+            "DEVICE",
+            ">P50 MS",
+            ">P95 MS",
+            ">ROWS/S",
+            ">USD/1000",
+            ">MIB",
+            ">LOAD S",
+        ],
+        (
+            [
+                *([row["task"]] if several else []),
+                "" if device["dominated"] or row["stage"] not in ("live", "canary") else "*",
+                row["name"],
+                row["stage"],
+                percent(row["accuracy"]),
+                f"{50 * (row['accuracy_high'] - row['accuracy_low']):.1f}",
+                device["device_kind"],
+                _guess(device) + ms(device["p50_ms"]),
+                _guess(device) + ms(device["p95_ms"]),
+                f"{device['best_rows_per_s']:,.0f}",
+                usd(device["price_usd_per_1k"]),
+                mib(device["memory_mib"]),
+                f"{device['load_s']:.2f}",
+            ]
+            for row in rows
+            for device in row["devices"]
+        ),
+        empty="There are no variants with a profile.",
+    )
+
+
+def _guess(device: Row) -> str:
+    """What stands before a latency that was predicted, or measured before something changed."""
+    if device.get("stale"):
+        return "?"
+    return "~" if device["source"] == "predicted" else ""
+
+
+def _variant_details(row: Row, profiles: list[Row]) -> None:
+    details(
+        [
+            ("variant", row["name"]),
+            ("model version", f"{row['model_version']} ({row['stage']})"),
+            ("runtime", f"{row['runtime']}, {row['precision']}"),
+            (
+                "accuracy",
+                f"{percent(row['accuracy'])} on {row['accuracy_rows']} rows; 95 % sure of "
+                f"{percent(row['accuracy_low'])} to {percent(row['accuracy_high'])}",
+            ),
+            ("as in fp32", "-" if row["agreement"] is None else percent(row["agreement"])),
+            ("options", ", ".join(f"{k}={v}" for k, v in row["options"].items()) or "-"),
+            ("note", row["note"] or "-"),
+            *(
+                ("stale", f"{device['stale']}, on {device['device_kind']}")
+                for device in row["devices"]
+                if device.get("stale")
+            ),
+            ("size", f"{mib(row['size_bytes'] / 2**20)} MiB"),
+            ("artifact", row["artifact"]),
+        ]
+    )
+    print()
+    table(
+        ["DEVICE", ">BATCH", ">P50 MS", ">P95 MS", ">P99 MS", ">ROWS/S", "KNOWN"],
+        (
+            [
+                profile["device_kind"],
+                str(point["batch_size"]),
+                ms(point["p50_ms"]),
+                ms(point["p95_ms"]),
+                ms(point["p99_ms"]),
+                f"{1_000 * point['batch_size'] / max(point['p50_ms'], 1e-3):,.0f}",
+                f"within {point['error']:.0%}" if point["error"] else profile["source"],
+            ]
+            for profile in profiles
+            for point in profile["points"]
+        ),
+        empty="It has no profile.",
+    )
+
+
+def _plan_details(row: Row) -> None:
+    if not row["version"]:
+        details([("now", row["standing"]["sentence"]), ("plan", "nothing has been planned yet")])
+        return
+    standing = row["standing"]
+    details(
+        [
+            ("now", standing["sentence"]),
+            ("workers", "; ".join(map(wanted_words, standing["kinds"])) or "none"),
+            ("plan", f"version {row['version']}, epoch {row['epoch']}"),
+            ("made", clock(row["created_at"])),
+            *(("why then" if i == 0 else "", text) for i, text in enumerate(row["explanation"])),
+        ]
+    )
+    print()
+    table(
+        ["WORKER", "TASK", "VARIANT", ">SHARE", "NOW"],
+        (
+            [
+                one["worker"],
+                one["task"],
+                one["variant"],
+                percent(one["share"]),
+                one["state"].replace("_", " "),
+            ]
+            for one in row["placements"]
+        ),
+        empty="It places nothing.",
+    )
+
+
+def _tick_table(rows: list[Row]) -> None:
+    table(
+        ["AT", ">PLAN", ">WORKERS", ">ACTIONS", "WHY"],
+        (
+            [
+                clock(row["at"]),
+                str(row["plan_version"]),
+                _count(row["body"], "workers"),
+                _count(row["body"], "actions"),
+                "; ".join(map(str, row["body"].get("explanation") or ())),
+            ]
+            for row in rows
+        ),
+        empty="The control loop has not turned yet.",
+    )
+
+
+def _count(body: Row, name: str) -> str:
+    """How many there are, in the tick's body or in its observation."""
+    value = body.get(name, (body.get("observation") or {}).get(name))
+    return str(len(value)) if isinstance(value, list | dict) else "-"
+
+
+def _event_table(rows: list[Row]) -> None:
+    table(
+        [">NO", "AT", "WHAT", "SUBJECT", "MESSAGE"],
+        (
+            [str(row["seq"]), clock(row["at"]), row["kind"], row["subject"], row["message"]]
+            for row in rows
+        ),
+        empty="Nothing has happened yet.",
+    )

@@ -1,0 +1,127 @@
+"""``profile``: measure what has no true profile here, and draw what is known."""
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controlplane.cli import render
+from controlplane.cli.outcome import Output, OutputOption, emit
+from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, shown
+from variants.errors import RuntimeFailed
+
+if TYPE_CHECKING:
+    from controlplane.profiling.profiles import DueProfile
+
+
+def profile(
+    task: Annotated[
+        str | None, typer.Argument(metavar="TASK", help="Name of a task; else all tasks.")
+    ] = None,
+    variant: Annotated[
+        str | None,
+        typer.Argument(metavar="VARIANT", help="Measure this one, whatever its profile says."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Measure all variants again, not only where it is needed.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be measured, and why.")
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw accuracy, latency, cost and batches, as .html, .png or .svg.",
+        ),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+    progress: ProgressOption = ProgressStyle.AUTO,
+) -> None:
+    """Measure variants on this machine: those never measured, doubted, stale or only predicted.
+
+    Each profile is kept as soon as it is measured, so Ctrl-C loses one. A running system takes the
+    new profiles over by itself; what it does meanwhile makes measurements slower.
+
+    \b
+    modelless profile                       what needs it
+    modelless profile digits --plot p.html  and draw the task's variants
+    """
+    from controlplane.machine import machine_kinds
+    from controlplane.plots.family import family_drawing
+    from controlplane.plots.plot_file import check_target, write_plot
+    from controlplane.profiling.profiles import measure_due, to_measure
+    from controlplane.settings import load_settings
+    from controlplane.startup.presence import as_running
+    from variants.artifacts.store import FileArtifactStore
+    from variants.catalog.sql import open_catalog
+
+    if plot is not None:
+        check_target(plot)
+    settings = load_settings()
+    began = time.monotonic()
+    measured = 0
+    failures: tuple[str, ...] = ()
+    with (
+        interruptible("what was measured is kept"),
+        closing(open_catalog(settings.catalog_url)) as catalog,
+    ):
+        found = to_measure(
+            catalog.snapshot(),
+            machine_kinds(as_running(settings)),
+            catalog.profiling_requests(),
+            task=task,
+            variant=variant,
+            everything=everything,
+        )
+        if not dry_run:
+            store = FileArtifactStore(settings.artifacts_dir)
+            with shown(progress) as show:
+                measured, failures = measure_due(found, catalog, store, show)
+        if plot is not None:
+            write_plot(plot, family_drawing(catalog.snapshot(), task))
+    body = _body(found, measured, failures, time.monotonic() - began)
+    emit(body, output, lambda: _table(body, dry_run=dry_run, plot=plot))
+    if failures and not measured:
+        raise RuntimeFailed("nothing could be measured")
+
+
+def _body(
+    found: "Sequence[DueProfile]", measured: int, failures: Sequence[str], seconds: float
+) -> dict[str, Any]:
+    """What was to be measured and what came of it, as plain JSON values."""
+    return {
+        "profiles": [
+            {
+                "task": one.variant.task,
+                "variant": one.variant.name,
+                "device_kind": one.kind.name,
+                "cause": one.cause.value,
+                "reason": one.reason,
+            }
+            for one in found
+        ],
+        "measured": measured,
+        "failures": list(failures),
+        "seconds": round(seconds, 3),
+    }
+
+
+def _table(body: dict[str, Any], *, dry_run: bool, plot: Path | None) -> None:
+    render.table(
+        ("TASK", "VARIANT", "DEVICE", "CAUSE", "REASON"),
+        [
+            (row["task"], row["variant"], row["device_kind"], row["cause"], row["reason"])
+            for row in body["profiles"]
+        ],
+        empty="All profiles are true: there is nothing to measure.",
+    )
+    for failure in body["failures"]:
+        typer.echo(f"failed: {failure}")
+    if body["profiles"] and not dry_run:
+        typer.echo(f"measured {body['measured']} in {body['seconds']:.1f} s")
+    if plot is not None:
+        typer.echo(f"drawn: {plot}")

@@ -1,0 +1,210 @@
+"""``modelless query``: ask for a task within an SLO and read the answer."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from controlplane.cli.gateway_client import UrlOption, at, connect
+from controlplane.cli.outcome import Output, OutputOption, emit
+from controlplane.cli.render import details, ms, percent, usd
+from variants.errors import InvalidInput
+from variants.types import Prefer
+
+Spec = Mapping[str, Any]
+
+
+def query(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
+    latency_ms: Annotated[
+        float | None,
+        typer.Option("--latency-ms", metavar="MS", min=0, help="Deadline, end to end."),
+    ] = None,
+    accuracy: Annotated[
+        float | None,
+        typer.Option("--accuracy", min=0, max=1, metavar="SHARE", help="Floor, from 0 to 1."),
+    ] = None,
+    cost: Annotated[
+        float | None,
+        typer.Option("--cost", min=0, metavar="USD", help="Ceiling, USD per 1,000 queries."),
+    ] = None,
+    prefer: Annotated[
+        Prefer | None, typer.Option("--prefer", help="What to optimise among what fits.")
+    ] = None,
+    best_effort: Annotated[
+        bool, typer.Option("--best-effort", help="Answer with the nearest when nothing fits.")
+    ] = False,
+    variant: Annotated[
+        str | None,
+        typer.Option("--variant", metavar="VARIANT", help="Ask this variant and no other."),
+    ] = None,
+    input: Annotated[
+        str | None,
+        typer.Option("--input", "-i", metavar="FILE", help="Rows as .json or .npz; - reads JSON."),
+    ] = None,
+    row: Annotated[
+        int | None,
+        typer.Option("--row", metavar="N", help="Only this row of the file, counted from 0."),
+    ] = None,
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Ask for a task: the system picks the variant, the worker and the batch.
+
+    Without --input it asks with a row of zeros, which shows the path but means nothing.
+
+    \b
+    modelless query digits --latency-ms 50 --accuracy 0.97 --input rows.json
+    """
+    slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
+    body: dict[str, Any] = {"task": task}
+    if any(value is not None for value in slo.values()):
+        body["slo"] = {name: value for name, value in slo.items() if value is not None}
+    if best_effort:
+        body["best_effort"] = True
+    if variant is not None:
+        body["variant"] = variant
+    with connect(url) as client:
+        specs = client.get(at("v1", "tasks", task))["inputs"]
+        if input is None:
+            print("no --input: asking with a row of zeros", file=sys.stderr)
+        body["inputs"] = read_inputs(input, specs, row)
+        reply = client.post("/v1/query", body)
+    emit(reply, output, lambda: _show(reply))
+
+
+def read_inputs(source: str | None, specs: Sequence[Spec], row: int | None) -> Any:
+    """The rows to send: a list for a task with one input, else input names to lists.
+
+    Raises:
+        InvalidInput: the file cannot be read or does not hold rows of this task.
+    """
+    if source is None:
+        return _named({spec["name"]: _zeros(spec["shape"]) for spec in specs})
+    if source.endswith(".npz"):
+        return _named(_from_npz(source, specs, 0 if row is None else row))
+    rows = _from_json(source, specs)
+    if row is None:
+        return rows
+    if isinstance(rows, dict):
+        return {name: [_pick(some, row, source)] for name, some in rows.items()}
+    return [_pick(rows, row, source)]
+
+
+def _named(rows: Mapping[str, Any]) -> Any:
+    """A single input may be given without its name."""
+    return next(iter(rows.values())) if len(rows) == 1 else dict(rows)
+
+
+def _zeros(shape: Sequence[int]) -> Any:
+    rows: Any = 0
+    for size in reversed((1, *shape)):
+        rows = [rows] * size
+    return rows
+
+
+def _from_json(source: str, specs: Sequence[Spec]) -> Any:
+    try:
+        text = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{source} cannot be read: {error.strerror}") from error
+    where = "standard input" if source == "-" else source
+    try:
+        data = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"{where} is not JSON: {error}") from error
+    if isinstance(data, dict) and "inputs" in data:
+        data = data["inputs"]
+    if not isinstance(data, list | dict):
+        raise InvalidInput(f"{where} holds no rows: a list of rows is needed")
+    # A single row may stand without the list around it.
+    if isinstance(data, list) and len(specs) == 1 and _depth(data) == len(specs[0]["shape"]):
+        return [data]
+    return data
+
+
+def _depth(data: Any) -> int:
+    depth = 0
+    while isinstance(data, list):
+        depth += 1
+        data = data[0] if data else None
+    return depth
+
+
+def _pick(rows: Any, row: int, source: str) -> Any:
+    if not isinstance(rows, list) or not 0 <= row < len(rows):
+        count = len(rows) if isinstance(rows, list) else 0
+        raise InvalidInput(f"{source} has no row {row}; it has {count} rows")
+    return rows[row]
+
+
+def _from_npz(source: str, specs: Sequence[Spec], row: int) -> dict[str, Any]:
+    """One row of each input. Arrays are found by the input's name, a single one by its shape."""
+    arrays = _arrays(source)
+    rows = {}
+    for spec in specs:
+        shape = tuple(spec["shape"])
+        fitting = [name for name, array in arrays.items() if array.shape[1:] == shape]
+        name = spec["name"]
+        if name not in arrays and len(specs) == 1 and len(fitting) == 1:
+            name = fitting[0]
+        if name not in arrays:
+            has = ", ".join(sorted(arrays)) or "none of numbers"
+            raise InvalidInput(f"{source} has no array {name!r}; it has: {has}")
+        if not 0 <= row < len(arrays[name]):
+            raise InvalidInput(f"{source} has no row {row}; it has {len(arrays[name])} rows")
+        rows[spec["name"]] = arrays[name][row : row + 1].tolist()
+    return rows
+
+
+def _arrays(source: str) -> dict[str, Any]:
+    """The arrays of an ``.npz`` that may hold rows of numbers, by name.
+
+    Raises:
+        InvalidInput: it cannot be read, or is none.
+    """
+    import numpy as np
+
+    try:
+        with Path(source).open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            arrays = {} if isinstance(loaded, np.ndarray) else dict(loaded)
+    except OSError as error:
+        raise InvalidInput(f"{source} cannot be read: {error.strerror or error}") from error
+    except Exception as error:
+        # Damage shows as zlib.error, struct.error, BadZipFile and more, without a common base.
+        raise InvalidInput(f"{source} cannot be read as .npz: {error}") from error
+    if isinstance(loaded, np.ndarray):
+        raise InvalidInput(f"{source} cannot be read as .npz: it is a single array")
+    return {
+        name: array
+        for name, array in arrays.items()
+        if isinstance(array, np.ndarray) and array.ndim and array.dtype.kind in "biuf"
+    }
+
+
+def _show(reply: Mapping[str, Any]) -> None:
+    answers: list[tuple[str, str]] = []
+    if reply.get("labels"):
+        scores = reply.get("scores") or [None] * len(reply["labels"])
+        pairs = zip(reply["labels"], scores, strict=True)
+        texts = [label if score is None else f"{label} ({score:.4g})" for label, score in pairs]
+        answers.append(("label", ", ".join(texts[:20]) + (", ..." if len(texts) > 20 else "")))
+    else:
+        text = orjson.dumps(reply["outputs"]).decode()
+        answers.append(("outputs", text if len(text) <= 400 else text[:400] + "..."))
+    details(
+        [
+            *answers,
+            ("variant", f"{reply['variant']} of {reply['model_version']}"),
+            ("worker", reply["worker"]),
+            ("batch", str(reply["batch_size"])),
+            ("queue, run", f"{ms(reply['queue_ms'])} ms, {ms(reply['run_ms'])} ms"),
+            ("accuracy", percent(reply["accuracy"])),
+            ("cost", f"{usd(reply['cost_usd_per_1k'])} USD per 1,000"),
+            ("slo met", "yes" if reply["slo_met"] else "no"),
+        ]
+    )

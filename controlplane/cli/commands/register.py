@@ -1,0 +1,162 @@
+"""``register``: add a model to a task."""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from controlplane.building.types import RegistrationLimits, RegistrationRequest, Thoroughness
+from controlplane.cli.model_options import (
+    AccuracyOption,
+    CalibrationOption,
+    CostOption,
+    EvaluationOption,
+    KindsOption,
+    LabelsOption,
+    LatencyOption,
+    MeasureOption,
+    MetricOption,
+    ModelOption,
+    PreferOption,
+    StageOption,
+    TrainingOption,
+    default_slo,
+    parse_kinds,
+    parse_labels,
+)
+from controlplane.cli.outcome import Output, OutputOption, emit
+from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, shown
+from controlplane.cli.registration_results import result_body, result_table
+from variants.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from controlplane.building.types import Progress, RegistrationResult
+    from controlplane.settings import Settings
+    from variants.catalog.protocol import Catalog
+
+
+def register(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH", help="An .onnx or .pt2 file, or a folder MODEL/VERSION/FILE."
+        ),
+    ],
+    task: Annotated[
+        str, typer.Option("--task", "-t", metavar="TASK", help="The task that the model answers.")
+    ],
+    evaluation: EvaluationOption,
+    calibration: CalibrationOption = None,
+    training: TrainingOption = None,
+    kinds: KindsOption = None,
+    measure: MeasureOption = Thoroughness.AUTO,
+    labels: LabelsOption = None,
+    model: ModelOption = None,
+    metric: MetricOption = None,
+    latency_ms: LatencyOption = None,
+    accuracy: AccuracyOption = None,
+    cost: CostOption = None,
+    prefer: PreferOption = None,
+    stage: StageOption = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Keep looking at the folder; new versions become candidates."),
+    ] = False,
+    interval_s: Annotated[
+        float,
+        typer.Option("--interval", metavar="S", help="Time between two looks.", min=0.01),
+    ] = 5.0,
+    output: OutputOption = Output.TABLE,
+    progress: ProgressOption = ProgressStyle.AUTO,
+) -> None:
+    """Add a model: check it, build its variants, measure them, and write the catalog.
+
+    Nothing is left behind when this fails or is interrupted.
+
+    \b
+    modelless register cnn.onnx --task digits --eval test.npz
+    modelless register models/cnn --task digits --eval test.npz --watch
+    """
+    request = RegistrationRequest(
+        path=path,
+        task=task,
+        evaluation=evaluation,
+        calibration=calibration,
+        training=training,
+        kinds=parse_kinds(kinds),
+        measure=measure,
+        labels=None if labels is None else parse_labels(labels),
+        model=model,
+        metric=metric,
+        slo=default_slo(latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer),
+        stage=stage,
+    )
+    _register(request, interval_s if watch else None, output, progress)
+
+
+def _register(
+    request: RegistrationRequest,
+    watch_every_s: float | None,
+    output: Output,
+    progress: ProgressStyle,
+) -> None:
+    """Register, or watch the folder until interrupted where there is an interval."""
+    from controlplane.cli.commands.watching import watch_versions
+    from controlplane.settings import load_settings
+    from variants.catalog.sql import open_catalog
+
+    settings = load_settings()
+    _make_state_directory(settings)
+    began = time.monotonic()
+    with (
+        interruptible("nothing was registered"),
+        closing(open_catalog(settings.catalog_url)) as catalog,
+    ):
+        run = _registering(settings, catalog)
+        if watch_every_s is not None:
+            watch_versions(request, catalog, run, watch_every_s, output, progress)
+        with shown(progress) as show:
+            result = run(request, show)
+    seconds = time.monotonic() - began
+    emit(result_body(result, seconds), output, lambda: result_table(result, seconds))
+
+
+def _make_state_directory(settings: "Settings") -> None:
+    """
+    Raises:
+        InvalidInput: it cannot be made.
+    """
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise InvalidInput(
+            f"the state directory {settings.state_dir} cannot be made: {error.strerror};"
+            " set MODELLESS_STATE_DIR"
+        ) from error
+
+
+def _registering(
+    settings: "Settings", catalog: "Catalog"
+) -> "Callable[[RegistrationRequest, Callable[[Progress], None]], RegistrationResult]":
+    """Registers a request here, with what the settings say; the second argument gets progress."""
+    from controlplane.machine import machine_kinds
+    from controlplane.registry.registration import register as register_model
+    from controlplane.startup.presence import as_running
+    from variants.artifacts.store import FileArtifactStore
+
+    def run(
+        request: RegistrationRequest, show: "Callable[[Progress], None]"
+    ) -> "RegistrationResult":
+        return register_model(
+            request,
+            catalog,
+            FileArtifactStore(settings.artifacts_dir),
+            machine_kinds(as_running(settings)),
+            show,
+            limits=RegistrationLimits(model_mib=settings.max_model_mib),
+        )
+
+    return run

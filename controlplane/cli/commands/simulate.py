@@ -1,0 +1,217 @@
+"""``modelless simulate``: a trace through production's own decisions, in simulated time."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
+from controlplane.cli.planning_files import CatalogOption, DevicesOption, ObjectiveOption
+from controlplane.cli.render import ms, percent, seconds, table
+from planner.eviction.registry import RULES
+from planner.policies.registry import POLICIES
+from planner.types import Objective
+from variants.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from planner.simulation.results import Report
+
+ALL = "all"
+
+PolicyOption = Annotated[
+    str,
+    typer.Option(
+        "--policy",
+        metavar="POLICY",
+        help=f"{', '.join(POLICIES)}, or all of them side by side.",
+    ),
+]
+EvictionOption = Annotated[
+    str, typer.Option("--eviction", metavar="RULE", help=f"{', '.join(RULES)}.")
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, help="The same seed, the same result.")
+]
+TickOption = Annotated[float, typer.Option("--tick-s", metavar="S", help="Time between two plans.")]
+ProvisionOption = Annotated[
+    float, typer.Option("--provision-s", metavar="S", help="From a device's order to its use.")
+]
+InstantOption = Annotated[
+    bool, typer.Option("--instant", help="Runs and loads take no time: only a cache is left.")
+]
+
+
+def simulate(
+    catalog: CatalogOption,
+    devices: DevicesOption,
+    trace: Annotated[
+        Path,
+        typer.Option("--trace", metavar="FILE", help="Queries, or their rates, over time, as CSV."),
+    ],
+    policy: PolicyOption = "modelless",
+    objective: ObjectiveOption = Objective.COST,
+    eviction: EvictionOption = "modelless",
+    seed: SeedOption = 0,
+    tick_s: TickOption = 10.0,
+    provision_s: ProvisionOption = 30.0,
+    instant: InstantOption = False,
+    failures_every_s: Annotated[
+        float | None,
+        typer.Option(
+            "--failures-every-s", metavar="S", help="A worker fails this often; else none."
+        ),
+    ] = None,
+    fixed_fleet: Annotated[
+        bool,
+        typer.Option(
+            "--fixed-fleet",
+            help="All devices are there throughout, as an installation runs by default.",
+        ),
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw it over time, as .html, .png or .svg."),
+    ] = None,
+    json: JsonOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Try a policy on a trace: violations, accuracy, cost, loads; nothing has to run.
+
+    The decisions are those that serve in production, run in simulated time.
+
+    \b
+    modelless simulate --catalog catalog.csv --devices devices.csv \\
+      --trace trace.csv --policy all --plot trace.html
+    """
+    from controlplane.files.catalog import catalog_snapshot, read_catalog, read_devices
+    from controlplane.files.demand import read_trace
+    from controlplane.plots.plot_file import check_target, write_plot
+
+    names = list(POLICIES) if policy == ALL else [_among("policy", policy, [*POLICIES, ALL])]
+    _among("eviction rule", eviction, list(RULES))
+    _time("--tick-s", tick_s, least=0.001)
+    _time("--provision-s", provision_s, least=0)
+    if failures_every_s is not None:
+        _time("--failures-every-s", failures_every_s, least=0.001)
+    if plot is not None:
+        check_target(plot)
+    kinds = read_devices(devices)
+    offers = read_catalog(catalog, kinds, devices=devices)
+    queries = read_trace(trace, {offer.task for offer in offers}, seed=seed, catalog=catalog)
+    from planner.simulate import simulate as run
+    from planner.simulation.setting import Setting
+
+    setting = Setting(
+        catalog=catalog_snapshot(offers, kinds),
+        kinds=kinds,
+        objective=objective,
+        eviction=eviction,
+        seed=seed,
+        tick_s=tick_s,
+        provision_s=provision_s,
+        instant=instant,
+        failures_every_s=failures_every_s,
+        elastic=False if fixed_fleet else None,
+    )
+    reports = []
+    for name in names:
+        with _progress(name) as progress:
+            reports.append(run(setting, queries, name, clock=time.perf_counter, progress=progress))
+    data = [as_json(report, seed) for report in reports]
+    emit(
+        data if policy == ALL else data[0],
+        Output.JSON if json else output,
+        lambda: _show(reports),
+    )
+    # Last: when the plot cannot be written, the numbers are out.
+    if plot is not None:
+        from controlplane.plots.simulation import simulation_drawing
+
+        title = f"{trace.name}, objective {objective.value}"
+        write_plot(plot, simulation_drawing(reports, title))
+
+
+def as_json(report: "Report", seed: int) -> dict[str, Any]:
+    """A report as plain JSON values, without its timeline."""
+    names = [one.name for one in fields(report) if one.name not in ("policy", "timeline")]
+    return {
+        "policy": report.policy,
+        "seed": seed,
+        **{name: getattr(report, name) for name in names},
+    }
+
+
+def _among(what: str, name: str, known: Sequence[str]) -> str:
+    if name not in known:
+        raise InvalidInput(f"there is no {what} {name!r}; there are: {', '.join(known)}")
+    return name
+
+
+def _time(option: str, value: float, *, least: float) -> None:
+    if not least <= value < inf:  # neither is it when it is not a number
+        raise InvalidInput(f"{option} {value:g} is not possible; at least {least:g} s is needed")
+
+
+@contextmanager
+def _progress(name: str) -> "Iterator[Callable[[float], None] | None]":
+    """A bar on a terminal, on standard error; nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    err = Console(stderr=True, highlight=False)
+    if not err.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TaskProgressColumn(),
+        Remaining(),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        row = bar.add_task(name, total=1.0)
+        yield lambda done: bar.update(row, completed=done)
+
+
+# -- for people ---------------------------------------------------------------------------------
+
+
+def _show(reports: "Sequence[Report]") -> None:
+    rows = [
+        ("requests", [f"{one.requests:,}" for one in reports]),
+        ("in time", [f"{one.in_time:,}" for one in reports]),
+        ("late", [f"{one.late:,}" for one in reports]),
+        ("rejected", [f"{one.rejected:,}" for one in reports]),
+        ("violations", [percent(one.violation_ratio) for one in reports]),
+        ("accuracy", [percent(_accuracy(one)) for one in reports]),
+        ("cost USD", [_cost(one.cost_usd) for one in reports]),
+        ("busy", [percent(one.busy_ratio) for one in reports]),
+        ("loads", [f"{one.loads:,}" for one in reports]),
+        ("evictions", [f"{one.evictions:,}" for one in reports]),
+        ("loading", [seconds(one.load_s_total) for one in reports]),
+        ("decision p50", [f"{one.decision_us_p50:.1f} us" for one in reports]),
+        ("decision p99", [f"{one.decision_us_p99:.1f} us" for one in reports]),
+        ("plan p50", [f"{ms(one.plan_ms_p50)} ms" for one in reports]),
+        ("plan p99", [f"{ms(one.plan_ms_p99)} ms" for one in reports]),
+    ]
+    table(
+        ["POLICY", *(f">{one.policy}" for one in reports)],
+        ([name, *values] for name, values in rows),
+        empty="",
+    )
+
+
+def _accuracy(report: "Report") -> float | None:
+    """Mean accuracy of the queries in time, in [0, 1]; None when no query was in time."""
+    return report.effective_accuracy if report.in_time else None
+
+
+def _cost(value: float) -> str:
+    """Close policies must not look the same: at least four digits."""
+    return f"{value:,.2f}" if value >= 10 else f"{value:.4f}"

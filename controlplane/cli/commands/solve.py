@@ -1,0 +1,289 @@
+"""``modelless plan solve``: the best plan for a demand, from files alone."""
+
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
+from controlplane.cli.planning_files import CatalogOption, DevicesOption, ObjectiveOption
+from controlplane.cli.render import details, ms, percent, seconds, table, usd
+from planner.types import Objective
+from variants.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from planner.solver.problem import AvailableKind, Problem, Solution
+    from planner.types import Demand
+
+SHOWN = 30
+"""Rows of placements for people; machines get all."""
+NOTHING = 1e-9
+"""Part of a rate that is rounding, not missing."""
+
+
+def solve(
+    catalog: CatalogOption,
+    devices: DevicesOption,
+    demand: Annotated[
+        Path, typer.Option("--demand", metavar="FILE", help="Rates and their SLOs, as CSV.")
+    ],
+    objective: ObjectiveOption = Objective.COST,
+    time_limit_s: Annotated[
+        float,
+        typer.Option("--time-limit-s", metavar="S", help="Then the best plan known is the answer."),
+    ] = 10.0,
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="Only the greedy planner: at once, nothing proven.")
+    ] = False,
+    json: JsonOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Find the best plan for a demand, with what is proven about it; nothing has to run.
+
+    \b
+    modelless plan solve --catalog catalog.csv --devices devices.csv \\
+      --demand demand.csv
+    """
+    from controlplane.files.catalog import read_catalog, read_devices
+    from controlplane.files.demand import read_demand
+
+    if not 0 <= time_limit_s < float("inf"):
+        raise InvalidInput(f"--time-limit-s {time_limit_s:g} is no time; 0 or more is needed")
+    kinds = read_devices(devices)
+    offers = read_catalog(catalog, kinds, devices=devices)
+    asked = read_demand(demand, {offer.task for offer in offers}, catalog=catalog)
+    from planner.solver.problem import Problem
+    from planner.solver.solve import solve as solve_problem
+
+    problem = Problem(offers=offers, kinds=kinds, demand=asked)
+    with _waiting():
+        began = time.perf_counter()
+        solution = solve_problem(
+            problem, objective, clock=time.perf_counter, time_limit_s=time_limit_s, exact=not greedy
+        )
+        solve_ms = 1_000 * (time.perf_counter() - began)
+    data = as_json(problem, solution, solve_ms)
+    emit(
+        data,
+        Output.JSON if json else output,
+        lambda: _show(data, objective, problem, missing(problem, solution)),
+    )
+
+
+@contextmanager
+def _waiting() -> Iterator[None]:
+    """A sign of life on a terminal, on standard error; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("Solving"):
+        yield
+
+
+def as_json(problem: "Problem", solution: "Solution", solve_ms: float) -> dict[str, Any]:
+    """A solution as plain JSON values. Workers are named by their kind and a number from 1."""
+    workers = {str(kind.name): 0 for kind in problem.kinds}
+    names = []
+    for kind in solution.devices:
+        workers[kind] += 1
+        names.append(f"{kind}-{workers[kind]}")
+    return {
+        "feasible": solution.feasible,
+        "objective": solution.objective,
+        "bound": solution.bound,
+        "gap": solution.gap,
+        "solve_ms": solve_ms,
+        "timed_out": solution.timed_out,
+        "workers": workers,
+        "placements": [
+            {
+                "worker": names[one.device],
+                "device_kind": solution.devices[one.device],
+                "task": problem.offers[one.offer].task,
+                "variant": problem.offers[one.offer].variant,
+                "batch_size": one.batch_size,
+                "share": one.share,
+                "qps": one.qps,
+                "latency_slo_ms": problem.demand[one.demand].latency_ms,
+            }
+            for one in solution.assignments
+        ],
+        "served_qps": solution.served_qps,
+        "accuracy": solution.accuracy,
+        "usd_per_hour": solution.usd_per_hour,
+    }
+
+
+# -- for people ---------------------------------------------------------------------------------
+
+
+def missing(problem: "Problem", solution: "Solution") -> list[tuple["Demand", float]]:
+    """The classes of which not all is served, with what is missing in queries per second."""
+    served = [0.0] * len(problem.demand)
+    for one in solution.assignments:
+        served[one.demand] += one.qps
+    return [
+        (demand, demand.qps - qps)
+        for demand, qps in zip(problem.demand, served, strict=True)
+        if demand.qps - qps > NOTHING * demand.qps
+    ]
+
+
+def why(problem: "Problem", demand: "Demand") -> str:
+    """What keeps a class from being served in full, in a few words."""
+    floor = 0.0 if demand.accuracy is None else demand.accuracy
+    offers = [one for one in problem.offers if one.task == demand.task]
+    best = max(one.accuracy for one in offers)
+    if best < floor:
+        return f"the most accurate variant has {best:g}"
+    kinds = {kind.name: kind for kind in problem.kinds if kind.count}
+    offers = [one for one in offers if one.accuracy >= floor and one.device_kind in kinds]
+    if not offers:
+        return "no device for a variant that accurate"
+    # A query that just missed a batch waits for that one, and then takes its own.
+    least_ms = min(2 * one.curve.latency_ms(1) + problem.overhead_ms for one in offers)
+    if least_ms > demand.latency_ms:
+        return f"no variant that accurate answers within less than {ms(least_ms)} ms"
+    if all(
+        one.memory_mib > kinds[one.device_kind].memory_mib
+        for one in offers
+        if 2 * one.curve.latency_ms(1) + problem.overhead_ms <= demand.latency_ms
+    ):
+        return "what answers in time fits in no device's memory"
+    return "the devices are full"
+
+
+def _show(
+    data: Mapping[str, Any],
+    objective: Objective,
+    problem: "Problem",
+    unserved: Sequence[tuple["Demand", float]],
+) -> None:
+    kinds = problem.kinds
+    served, asked_qps = data["served_qps"], sum(one.qps for one in problem.demand)
+    share = served / asked_qps if asked_qps else 1.0
+    of = f"{rate(asked_qps)} queries/s"
+    by_cost = objective is Objective.COST
+
+    def worth(value: float) -> str:
+        return f"{usd(value)} USD per hour" if by_cost else f"{percent(value)} mean accuracy"
+
+    proven = "proven best" if data["gap"] <= 1e-6 else f"gap {percent(data['gap'])}"
+    details(
+        [
+            (
+                "feasible",
+                f"yes, all {of} are served"
+                if data["feasible"]
+                else f"no, {rate(served)} of {of} are served ({_not_all(share)})",
+            ),
+            ("objective", worth(data["objective"])),
+            ("bound", f"{worth(data['bound'])}, {proven}"),
+            ("accuracy" if by_cost else "cost", _other(data, by_cost)),
+            ("solved in", seconds(data["solve_ms"] / 1_000)),
+            *([("", "the time limit cut in")] if data["timed_out"] else []),
+        ]
+    )
+    print()
+    _show_workers(data["workers"], kinds)
+    print()
+    _show_placements(data["placements"])
+    if unserved:
+        print()
+        _show_unserved(problem, unserved)
+
+
+def _not_all(share: float) -> str:
+    """A share below 1 is never shown as all."""
+    text = percent(share)
+    return "nearly all" if text == percent(1.0) else text
+
+
+def _other(data: Mapping[str, Any], by_cost: bool) -> str:
+    """The figure that is not the objective: accuracy or cost."""
+    if by_cost:
+        return f"{percent(data['accuracy'] if data['served_qps'] else None)} on average"
+    return f"{usd(data['usd_per_hour'])} USD per hour"
+
+
+def _show_workers(workers: Mapping[str, int], kinds: "Sequence[AvailableKind]") -> None:
+    opened = [kind for kind in kinds if workers[kind.name]]
+    rows = [
+        [
+            kind.name,
+            f"{workers[kind.name]:,}",
+            f"{kind.count:,}",
+            usd(kind.usd_per_hour),
+            usd(workers[kind.name] * kind.usd_per_hour),
+        ]
+        for kind in opened
+    ]
+    if len(opened) > 1:
+        total = sum(workers[kind.name] * kind.usd_per_hour for kind in opened)
+        rows.append(["all", f"{sum(workers.values()):,}", "", "", usd(total)])
+    table(["DEVICE", ">WORKERS", ">OF", ">USD/H", ">ALL USD/H"], rows, empty="It opens no worker.")
+
+
+def _show_placements(placements: Sequence[Mapping[str, Any]]) -> None:
+    """One row for all workers that do the same, the busiest first."""
+    alike: dict[tuple[str, str, str, int, float], list[Mapping[str, Any]]] = defaultdict(list)
+    for one in placements:
+        key = ("device_kind", "task", "variant", "batch_size", "latency_slo_ms")
+        alike[tuple(one[name] for name in key)].append(one)
+    rows = sorted(
+        ((sum(one["qps"] for one in ones), *key, ones) for key, ones in alike.items()),
+        key=lambda row: (-row[0], row[1:6]),
+    )
+    table(
+        ["TASK", "VARIANT", "DEVICE", ">BATCH", ">SLO MS", ">WORKERS", ">BUSY", ">QUERIES/S"],
+        (
+            [
+                task,
+                variant,
+                kind,
+                str(size),
+                ms(slo_ms),
+                f"{len({one['worker'] for one in ones}):,}",
+                percent(sum(one["share"] for one in ones) / len({one["worker"] for one in ones})),
+                rate(qps),
+            ]
+            for qps, kind, task, variant, size, slo_ms, ones in rows[:SHOWN]
+        ),
+        empty="It places nothing.",
+    )
+    if len(rows) > SHOWN:
+        typer.echo(f"... and {len(rows) - SHOWN:,} more; -o json prints all")
+
+
+def _show_unserved(problem: "Problem", unserved: Sequence[tuple["Demand", float]]) -> None:
+    """The classes that are not served in full, the most missing first."""
+    rows = sorted(unserved, key=lambda row: (-row[1], row[0].task, row[0].latency_ms))
+    table(
+        ["NOT SERVED", ">SLO MS", ">ACCURACY", ">QUERIES/S", ">OF", "WHY"],
+        (
+            [
+                demand.task,
+                ms(demand.latency_ms),
+                "-" if demand.accuracy is None else f"{demand.accuracy:g}",
+                rate(qps),
+                rate(demand.qps),
+                why(problem, demand),
+            ]
+            for demand, qps in rows[:SHOWN]
+        ),
+        empty="",
+    )
+    if len(rows) > SHOWN:
+        typer.echo(f"... and {len(rows) - SHOWN:,} more")
+
+
+def rate(qps: float) -> str:
+    """Queries per second with three significant digits, or all before the point."""
+    return f"{qps:,.0f}" if qps >= 100 else f"{qps:.3g}"

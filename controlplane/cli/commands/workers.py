@@ -1,0 +1,125 @@
+"""``workers``: which run, what they have loaded, and how many are wanted."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from controlplane.cli.gateway_client import UrlOption, at, connect
+from controlplane.cli.outcome import Output, OutputOption, emit
+from controlplane.cli.render import mib, printable, table, wanted_words
+from variants.errors import NotFound
+
+Row = Mapping[str, Any]
+
+workers = typer.Typer(
+    help="Workers: what they have loaded, and how many there are.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@workers.command("list")
+def list_workers(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
+    """All workers, and where fewer or more are wanted than run."""
+    with connect(url) as client:
+        rows = client.get("/v1/workers")["workers"]
+        standing = client.get("/v1/plan")["standing"] if output is Output.TABLE else {}
+    emit(rows, output, lambda: _list(rows, standing))
+
+
+@workers.command("get")
+def get_worker(
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Name of a worker.")],
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """One worker and the variants on it."""
+    with connect(url) as client:
+        rows = client.get("/v1/workers")["workers"]
+    row = next((row for row in rows if row["worker"] == worker), None)
+    if row is None:
+        known = ", ".join(row["worker"] for row in rows) or "none"
+        raise NotFound(f"there is no worker {worker!r}; there are: {known}")
+    emit(row, output, lambda: _replica_table(row))
+
+
+@workers.command("scale")
+def scale(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="A device kind, such as cpu-4.")],
+    count: Annotated[
+        int,
+        typer.Argument(metavar="COUNT", min=0, help="How many there shall be; 0 ends them all."),
+    ],
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Ask for a number of workers of a device kind.
+
+    The number is kept and wins over MODELLESS_WORKERS. Workers that the machines have no room for
+    stay pending.
+    """
+    with connect(url) as client:
+        row = client.put(at("v1", "inventory", kind), {"count": count})
+    emit(row, output, lambda: typer.echo(wanted_words(row)))
+
+
+# -- for people ---------------------------------------------------------------------------------
+
+
+def _list(rows: Sequence[Row], standing: Row) -> None:
+    _worker_table(rows)
+    _warnings(rows)
+    typer.echo("\n" + printable(standing["sentence"]))
+    differ = [row for row in standing["kinds"] if row["wanted"] != row["running"]]
+    if differ:
+        typer.echo("; ".join(map(wanted_words, differ)))
+
+
+def _worker_table(rows: Sequence[Row]) -> None:
+    table(
+        ["WORKER", "DEVICE", "STATE", ">BUSY", ">MIB", ">OF", ">READY", ">OTHER"],
+        (
+            [
+                row["worker"],
+                row["device_kind"],
+                "draining" if row["draining"] else "serving",
+                f"{100 * row['busy_ratio']:.0f} %",
+                mib(row["reserved_mib"]),
+                mib(row["memory_mib"]),
+                str(Counter(one["state"] for one in row["replicas"])["ready"]),
+                str(sum(one["state"] != "ready" for one in row["replicas"])),
+            ]
+            for row in rows
+        ),
+        empty="No worker is running.",
+    )
+
+
+def _warnings(rows: Sequence[Row]) -> None:
+    for row in rows:
+        for warning in row.get("warnings", ()):
+            typer.echo(printable(f"{row['worker']}: {warning}"))
+
+
+def _replica_table(row: Row) -> None:
+    _worker_table([row])
+    _warnings([row])
+    print()
+    table(
+        ["TASK", "VARIANT", "STATE", ">MIB", ">QUEUED", ">IDLE S", "MESSAGE"],
+        (
+            [
+                one["task"],
+                one["variant"],
+                one["state"],
+                mib(one["memory_mib"]),
+                str(one["queued"]),
+                f"{one['idle_s']:.0f}",
+                one["message"],
+            ]
+            for one in row["replicas"]
+        ),
+        empty="It has nothing loaded.",
+    )

@@ -1,0 +1,153 @@
+"""The command line's way to a gateway: one request, its JSON or its error."""
+
+import ssl
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import httpx
+import orjson
+import typer
+
+from controlplane.cli.outcome import NotRunning
+from controlplane.http_errors import parse_error
+from controlplane.settings import load_settings
+from controlplane.startup.presence import as_running
+from controlplane.tls import public_context, trusting
+from variants.errors import DeadlineExceeded, InvalidInput, ReplicaLost
+
+UrlOption = Annotated[
+    str,
+    typer.Option("--url", metavar="URL", help="The gateway's address; else MODELLESS_URL."),
+]
+TIMEOUT_S = 35.0
+"""Longer than a write may wait for the database, so that the gateway's own reason arrives."""
+
+
+def at(*parts: str) -> str:
+    """A path on the gateway; a name in it cannot reach out of its place."""
+    return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+class Client:
+    """Talks to one gateway. Use it as a context."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str = "",
+        certificate: str = "",
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        """``certificate`` is the file of the gateway's own, which is then the only one trusted."""
+        if not url.startswith(("http://", "https://")):
+            raise InvalidInput(f"the gateway's URL must start with http:// or https://: {url!r}")
+        self.url = url.rstrip("/")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # Proxies from the environment are for the way out, not for a gateway on this machine.
+        self._http = httpx.Client(
+            base_url=self.url,
+            headers=headers,
+            timeout=TIMEOUT_S,
+            transport=transport,
+            trust_env=False,
+            verify=_trust(self.url, certificate),
+        )
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        """The JSON at a path; parameters that are ``None`` are left out."""
+        given = {name: value for name, value in parameters.items() if value is not None}
+        return self._request("GET", path, params=given)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The JSON that answers a JSON body."""
+        return self._send("POST", path, body)
+
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The JSON that answers a JSON body put at a path."""
+        return self._send("PUT", path, body)
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
+        content = orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+        return self._request(
+            method, path, content=content, headers={"Content-Type": "application/json"}
+        )
+
+    def ready(self) -> bool:
+        """Whether the gateway takes requests.
+
+        Raises:
+            NotRunning, DeadlineExceeded, ReplicaLost: it does not answer.
+        """
+        return self._reply("GET", "/v2/health/ready").status_code == 200
+
+    def _request(self, method: str, path: str, **arguments: Any) -> Any:
+        """The JSON of the answer.
+
+        Raises:
+            NotRunning: nothing listens there.
+            DeadlineExceeded, ReplicaLost: no whole answer came back.
+            ModellessError: the gateway's own error.
+        """
+        reply = self._reply(method, path, **arguments)
+        if reply.status_code >= 400:
+            raise parse_error(reply.status_code, reply.content)
+        try:
+            return orjson.loads(reply.content)
+        except orjson.JSONDecodeError as error:
+            raise NotRunning(
+                f"what answers at {self.url} is not modelless; set --url or MODELLESS_URL"
+            ) from error
+
+    def _reply(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        try:
+            return self._http.request(method, path, **arguments)
+        except httpx.ConnectError as error:
+            if isinstance(_root(error), ssl.SSLError):
+                raise NotRunning(
+                    f"{self.url} is not trusted: {error}; SSL_CERT_FILE names another authority"
+                ) from error
+            raise NotRunning(
+                f"modelless is not running at {self.url}; start it with `modelless up`"
+            ) from error
+        except httpx.TimeoutException as error:
+            raise DeadlineExceeded(f"{self.url} did not answer within {TIMEOUT_S:g} s") from error
+        except httpx.InvalidURL as error:
+            raise InvalidInput(f"the gateway's URL is not one: {self.url!r}") from error
+        except httpx.TransportError as error:
+            raise ReplicaLost(f"the connection to {self.url} broke: {error}") from error
+
+
+def connect(url: str = "") -> Client:
+    """A client of the gateway that was named, or else of the settings' one.
+
+    Raises:
+        InvalidInput: a setting or the URL is wrong.
+    """
+    given = load_settings()
+    settings = as_running(given)
+    named = url or given.url
+    return Client(
+        named or settings.gateway_url,
+        token=settings.api_token,
+        certificate="" if named else settings.tls_cert,
+    )
+
+
+def _trust(url: str, certificate: str) -> ssl.SSLContext | bool:
+    if not url.startswith("https://"):
+        return True  # never asked, and quickly made
+    return trusting(certificate, any_name=True) if certificate else public_context()
+
+
+def _root(error: BaseException) -> BaseException:
+    """The error that was the first cause of this one."""
+    before = error.__cause__ or error.__context__
+    return error if before is None else _root(before)

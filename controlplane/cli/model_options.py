@@ -1,0 +1,146 @@
+"""The options of commands that build variants of models, the same for each of them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controlplane.building.types import Thoroughness
+from variants.errors import InvalidInput
+from variants.types import DEFAULT_LATENCY_MS, Prefer, Slo, Stage
+
+MAX_LABELS_BYTES = 1 << 24
+
+EvaluationOption = Annotated[
+    Path,
+    typer.Option(
+        "--eval",
+        "--evaluation",
+        metavar="FILE",
+        help="Labelled rows (.npz) that nothing was trained or calibrated on: an array for each "
+        "input, and integer 'labels'.",
+    ),
+]
+CalibrationOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Rows to quantise with (.npz); else some of the evaluation rows."
+    ),
+]
+TrainingOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--training",
+        "--train",
+        metavar="FILE",
+        help="The rows (.npz) that the model was trained on: for pruning and distillation.",
+    ),
+]
+KindsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--variants",
+        metavar="KINDS",
+        help="Kinds to build: 'onnx-int8,openvino-bf16'; else all that can be built here.",
+    ),
+]
+MeasureOption = Annotated[
+    Thoroughness,
+    typer.Option(
+        help="Measure all of the grid, or a fifth and predict the rest; else as time allows."
+    ),
+]
+
+# -- of a new model or task --------------------------------------------------------------------
+
+LabelsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES", help="Names of the classes: 'cat,dog', or @FILE with one on each line."
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "--name",
+        metavar="NAME",
+        help="Name of the model; else the file's or folder's name.",
+    ),
+]
+MetricOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="How accuracy is counted; else top1.")
+]
+LatencyOption = Annotated[
+    float | None, typer.Option(metavar="MS", help="A new task's default deadline.", min=0.001)
+]
+AccuracyOption = Annotated[
+    float | None,
+    typer.Option(metavar="SHARE", help="A new task's default floor, from 0 to 1.", min=0, max=1),
+]
+CostOption = Annotated[
+    float | None,
+    typer.Option(metavar="USD", help="A new task's default ceiling per 1,000 queries.", min=0),
+]
+PreferOption = Annotated[Prefer | None, typer.Option(help="What a new task optimises by default.")]
+StageOption = Annotated[
+    Stage | None,
+    typer.Option(help="Stage of the version; else live for a first one, canary for later ones."),
+]
+
+
+def parse_kinds(text: str | None) -> tuple[str, ...] | None:
+    """``onnx-int8,openvino-bf16`` as its parts; None where nothing was given.
+
+    Whether there are such kinds is checked by the registration.
+
+    Raises:
+        InvalidInput: one is empty.
+    """
+    if text is None:
+        return None
+    kinds = tuple(kind.strip() for kind in text.split(","))
+    if not all(kinds):
+        raise InvalidInput("a kind of variant is empty; give them as 'onnx-int8,openvino-bf16'")
+    return kinds
+
+
+def parse_labels(text: str) -> tuple[str, ...]:
+    """``a,b,c``, or ``@FILE`` with one label on each line.
+
+    Raises:
+        InvalidInput: a label is empty, or the file cannot be read.
+    """
+    if text.startswith("@"):
+        path = Path(text[1:])
+        try:
+            if path.stat().st_size > MAX_LABELS_BYTES:
+                raise InvalidInput(f"{path.name}: is too large for a list of labels")
+            found = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise InvalidInput(f"{path.name}: the labels cannot be read: {reason}") from error
+    else:
+        found = text.split(",")
+    labels = tuple(label.strip() for label in found)
+    if not labels or not all(labels):
+        raise InvalidInput("a label is empty; give them as 'cat,dog' or @FILE")
+    return labels
+
+
+def default_slo(
+    *,
+    latency_ms: float | None,
+    accuracy: float | None,
+    cost: float | None,
+    prefer: Prefer | None,
+) -> Slo | None:
+    """A task's defaults; None where none was given."""
+    if latency_ms is None and accuracy is None and cost is None and prefer is None:
+        return None
+    return Slo(
+        latency_ms=DEFAULT_LATENCY_MS if latency_ms is None else latency_ms,
+        accuracy=accuracy,
+        cost=cost,
+        prefer=prefer or Prefer.COST,
+    )

@@ -1,0 +1,102 @@
+"""What commands print of a registration: as plain JSON values, and as a table for people."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from controlplane.cli import render
+
+if TYPE_CHECKING:
+    from controlplane.building.types import RegistrationResult
+
+
+def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
+    """What was registered, as plain JSON values."""
+    return {
+        "task": result.task.name,
+        "versions": [
+            {"model": v.model, "version": v.version, "stage": v.stage.value, "source": v.source}
+            for v in result.versions
+        ],
+        "variants": [
+            {
+                "name": v.name,
+                "model": v.model,
+                "version": v.version,
+                "runtime": v.runtime,
+                "precision": v.precision.value,
+                "accuracy": v.accuracy,
+                "accuracy_rows": v.accuracy_rows,
+                "size_bytes": v.size_bytes,
+                "artifact": v.artifact,
+                "profiles": [
+                    {
+                        "device_kind": p.device_kind,
+                        "memory_mib": p.memory_mib,
+                        "load_s": p.load_s,
+                        "points": [asdict(point) for point in p.points],
+                    }
+                    for p in result.profiles
+                    if p.variant == v.name
+                ],
+            }
+            for v in result.variants
+        ],
+        "skipped": [{"name": s.name, "reason": s.reason} for s in result.skipped],
+        "unchanged": list(result.unchanged),
+        "repaired": list(result.repaired),
+        "seconds": round(seconds, 3),
+    }
+
+
+def result_table(result: "RegistrationResult", seconds: float) -> None:
+    from controlplane.views.catalog_views import dominated
+
+    rows = []
+    beaten = dominated(result.variants, result.profiles)
+    for profile in result.profiles:
+        variant = next(v for v in result.variants if v.name == profile.variant)
+        fastest = max(point.batch_size / point.p50_ms for point in profile.points)
+        rows.append(
+            (
+                "" if (profile.device_kind, variant.name) in beaten else "*",
+                variant.name,
+                profile.device_kind,
+                render.percent(variant.accuracy),
+                render.ms(profile.points[0].p95_ms),
+                f"{1000 * fastest:,.0f}",
+                render.mib(profile.memory_mib),
+                f"{1000 * profile.load_s:.1f}",
+                render.mib(variant.size_bytes / 2**20),
+            )
+        )
+    render.table(
+        (
+            "",
+            "variant",
+            "on",
+            ">accuracy",
+            ">p95 ms, 1 row",
+            ">rows/s",
+            ">memory MiB",
+            ">load ms",
+            ">file MiB",
+        ),
+        rows,
+        empty="Nothing was registered.",
+    )
+    for skipped in result.skipped:
+        typer.echo(f"left out: {skipped.name}: {skipped.reason}")
+    for label in result.unchanged:
+        typer.echo(f"unchanged: {label}")
+    for sentence in result.repaired:
+        typer.echo(f"damaged in the store: {sentence}")
+    if not result.versions:
+        return
+    stages = ", ".join(f"{v.label} ({v.stage.value})" for v in result.versions)
+    counted = ""
+    if result.variants:
+        rows_judged = result.variants[0].accuracy_rows
+        counted = f"; accuracy on {rows_judged:,} rows that nothing was calibrated on"
+    typer.echo(f"task {result.task.name}: {stages} in {seconds:.1f} s{counted}")

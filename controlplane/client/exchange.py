@@ -1,0 +1,163 @@
+"""One question to a gateway: its body, its reply, and its errors, whatever carries them."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from controlplane.http_errors import parse_error
+from controlplane.tls import trusting
+from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, ReplicaLost
+from variants.types import Prefer
+
+if TYPE_CHECKING:
+    import httpx
+
+URL = "http://127.0.0.1:8000"
+TIMEOUT_S = 30.0
+PATH = "/v1/query"
+HEADERS = {"Content-Type": "application/json"}
+
+
+class Unreachable(ModellessError):
+    """Nothing that is modelless listens at the URL."""
+
+    code = "UNREACHABLE"
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer, and what it was made with."""
+
+    outputs: Any
+    """Nested lists with one row for each that was asked; a dictionary of them by name where the
+    task has several outputs."""
+    labels: tuple[str, ...] = ()
+    """The best class of each row, where the task has labels."""
+    scores: tuple[float, ...] = ()
+    """Its score."""
+    variant: str
+    model_version: str
+    worker: str
+    batch_size: int
+    """Rows that ran together, those of others among them."""
+    queue_ms: float
+    run_ms: float
+    accuracy: float
+    """Measured, of the variant, in [0, 1]."""
+    cost_usd_per_1k: float
+    """What happened: USD per 1,000 rows answered like these."""
+    slo_met: bool
+
+
+def connection_options(url: str, token: str, certificate: str | PathLike[str]) -> dict[str, Any]:
+    """Keyword arguments for ``httpx.Client`` and ``httpx.AsyncClient``.
+
+    Raises:
+        InvalidInput: ``url`` is none, or the certificate cannot be read.
+    """
+    import httpx
+
+    try:
+        parsed = httpx.URL(url)
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise httpx.InvalidURL("another scheme, or no host")
+    except httpx.InvalidURL as error:
+        raise InvalidInput(f"no URL of a gateway, such as {URL}: {url!r}") from error
+    return {
+        "base_url": url.rstrip("/"),
+        "headers": {"Authorization": f"Bearer {token}"} if token else {},
+        # Proxies from the environment are for the way out, not for a gateway on this machine.
+        "trust_env": False,
+        "verify": trusting(str(certificate)) if certificate else True,
+    }
+
+
+def query_content(
+    task: str,
+    inputs: Any,
+    *,
+    latency_ms: float | None,
+    accuracy: float | None,
+    cost: float | None,
+    prefer: Prefer | str | None,
+    best_effort: bool,
+    variant: str | None,
+) -> bytes:
+    """The JSON body of ``POST /v1/query``; what is None is left to the task's defaults.
+
+    Raises:
+        InvalidInput: something in it has no form in JSON.
+    """
+    import orjson
+
+    slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
+    body: dict[str, Any] = {"task": task, "inputs": inputs}
+    if given := {name: value for name, value in slo.items() if value is not None}:
+        body["slo"] = given
+    if best_effort:
+        body["best_effort"] = True
+    if variant is not None:
+        body["variant"] = variant
+    try:
+        return orjson.dumps(body, default=_listed, option=orjson.OPT_SERIALIZE_NUMPY)
+    except orjson.JSONEncodeError as error:
+        raise InvalidInput(f"the query cannot be sent: {error}") from error
+
+
+@contextmanager
+def typed_failures(url: str, timeout_s: float) -> Iterator[None]:
+    """What httpx raises while a request is under way, as errors of modelless.
+
+    Raises:
+        Unreachable: no connection to ``url`` could be made.
+        DeadlineExceeded: nothing was answered within ``timeout_s``.
+        ReplicaLost: the connection broke.
+    """
+    import httpx
+
+    try:
+        yield
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        raise Unreachable(f"no gateway answers at {url}: {error}") from error
+    except httpx.TimeoutException as error:
+        raise DeadlineExceeded(f"{url} did not answer within {timeout_s:g} s") from error
+    except httpx.TransportError as error:
+        raise ReplicaLost(f"the connection to {url} broke: {error}") from error
+
+
+def read_reply(response: "httpx.Response", url: str) -> Reply:
+    """The reply that a response carries.
+
+    Raises:
+        ModellessError: the error that the gateway answered with, by its code.
+        Unreachable: what answered is not modelless.
+    """
+    import orjson
+
+    if response.status_code != 200:
+        failed = parse_error(response.status_code, response.content)
+        if failed.retry_after_s is None:
+            with suppress(KeyError, ValueError):  # the header may hold a date, which we do not send
+                failed.retry_after_s = float(response.headers["Retry-After"])
+        raise failed
+    try:
+        found: Mapping[str, Any] = orjson.loads(response.content)
+        known = {name: found[name] for name in _FIELDS if name in found}
+        for name in ("labels", "scores"):
+            known[name] = tuple(known.get(name, ()))
+        return Reply(**known)
+    except (orjson.JSONDecodeError, TypeError) as error:
+        raise Unreachable(f"what answers at {url} is not modelless") from error
+
+
+_FIELDS = tuple(field.name for field in fields(Reply))
+
+
+def _listed(value: Any) -> Any:
+    """Arrays that are not laid out as JSON is, and tensors of any library, as lists."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} is no list of numbers")

@@ -1,0 +1,159 @@
+"""The cluster adapter: every call that the control plane makes to Ray stands here."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.cluster.serve_applications import ANSWER_S, WORKER_APP, last_line, serve_details
+from variants.errors import ClusterUnavailable
+
+log = logging.getLogger(__name__)
+
+
+FAILURES_OF_A_HANDLE = 3
+"""In a row: then it is made anew. A fresh one needs a moment to hear of its replicas."""
+
+
+ANSWERING = ("RUNNING", "UPDATING", "PENDING_MIGRATION")
+"""States of replicas that a handle knows and can ask."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerAddress:
+    """Where a running worker is reached, as the worker itself says."""
+
+    id: str
+    address: str
+    device_kind: str
+
+
+def worker_handle(kind: str) -> Any:
+    """Serve's handle of the workers of a kind."""
+    from ray import serve
+
+    handle = serve.get_deployment_handle("worker", WORKER_APP + kind)
+    # Actor calls, whatever the environment says: the replicas' own gRPC servers are on loopback.
+    return handle.options(_by_reference=True)
+
+
+class ServeCluster:
+    """The running cluster as the control loop sees it. Used inside a Serve replica."""
+
+    def __init__(
+        self,
+        handle_of: Callable[[str], Any] = worker_handle,
+        details: Callable[[], Awaitable[Mapping[str, Any]]] = serve_details,
+    ) -> None:
+        self._handle_of = handle_of
+        self._details = details
+        self._handles: dict[str, Any] = {}
+        self._failures: dict[str, int] = {}
+        """How often each kind could not be listed, in a row."""
+        self._described: dict[str, list[dict[str, str]]] = {}
+
+    async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]:
+        """All workers of these kinds that run now; what the cluster reports is the truth.
+
+        A replica that has just died is left out: it shows up as missing until Serve replaces it.
+        While some should answer and do not, the answer is what was last known of their kind: others
+        still run.
+
+        Raises:
+            ClusterUnavailable: Serve does not answer for a kind of which nothing was ever known.
+        """
+        found: list[WorkerAddress] = []
+        for kind in kinds:
+            found += [WorkerAddress(**answer) for answer in await self._describe(kind)]
+        return found
+
+    async def _describe(self, kind: str) -> list[dict[str, str]]:
+        from ray.exceptions import RayActorError
+        from ray.serve.exceptions import RayServeException
+
+        try:
+            handle = self._handles.get(kind)
+            if handle is None:
+                handle = self._handles[kind] = self._handle_of(kind)
+            answers = await handle.broadcast("describe").results_async(
+                timeout_s=ANSWER_S, return_exceptions=True
+            )
+        except (RayActorError, RayServeException, TimeoutError) as error:
+            return await self._without_answer(kind, error)
+        self._failures.pop(kind, None)
+        found = [answer for answer in answers if isinstance(answer, dict) and answer["address"]]
+        self._described[kind] = found
+        return found
+
+    async def _without_answer(self, kind: str, error: Exception) -> list[dict[str, str]]:
+        """The workers of a kind that a handle could not ask.
+
+        A handle refuses a call when there is no replica, and also while it has not heard of those
+        there are. Only Serve itself knows which of the two it is.
+        """
+        failures = self._failures[kind] = self._failures.get(kind, 0) + 1
+        if failures % FAILURES_OF_A_HANDLE == 0 and (handle := self._handles.pop(kind, None)):
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(handle.shutdown_async(), ANSWER_S)
+        try:
+            running = _replicas(await self._details(), kind)
+        except ClusterUnavailable as unknown:
+            error, running = unknown, 1
+        if not running:
+            self._failures.pop(kind, None)
+            self._described[kind] = []
+        if kind in self._described:
+            if running and failures == 1:
+                log.warning("workers of %s cannot be listed, they stay as known: %s", kind, error)
+            return self._described[kind]
+        raise ClusterUnavailable(f"workers of {kind} cannot be listed: {error}") from error
+
+    async def targets(self, kinds: Iterable[str]) -> dict[str, int]:
+        """How many workers of each kind Serve was last told to run.
+
+        Raises:
+            ClusterUnavailable: Serve's controller does not answer.
+        """
+        details = await self._details()
+        found: dict[str, int] = {}
+        for kind in kinds:
+            if (deployment := _deployment(details, kind)) is not None:
+                found[kind] = deployment["target_num_replicas"]
+        return found
+
+    async def scale(self, kind: str, count: int) -> None:
+        """Tell Ray Serve how many workers of a kind to run: its lever for an outside planner.
+
+        Raises:
+            ClusterUnavailable: Serve's controller refused or did not answer.
+        """
+        from ray.exceptions import RayError
+        from ray.serve._private.common import DeploymentID
+        from ray.serve.context import _get_global_client
+
+        deployment = DeploymentID(name="worker", app_name=WORKER_APP + kind)
+        try:
+            # What POST /api/v1/applications/{app}/deployments/{d}/scale calls; that route needs
+            # Ray's dashboard, which a single machine runs without.
+            controller = _get_global_client()._controller
+            await controller.update_deployment_replicas.remote(deployment, count)
+        except RayError as error:
+            raise ClusterUnavailable(
+                f"{kind} cannot be scaled to {count}: {last_line(error)}"
+            ) from error
+
+
+def _deployment(details: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    """What Serve says of the workers of a kind, if they are deployed."""
+    application = details["applications"].get(WORKER_APP + kind)
+    found: Mapping[str, Any] | None = application and application["deployments"].get("worker")
+    return found
+
+
+def _replicas(details: Mapping[str, Any], kind: str) -> int:
+    """How many replicas of a kind have started and are not leaving."""
+    deployment = _deployment(details, kind)
+    replicas = deployment["replicas"] if deployment is not None else ()
+    return sum(replica["state"] in ANSWERING for replica in replicas)

@@ -1,0 +1,146 @@
+"""Ray's own processes: started or joined, found, and left. Ray is imported on use."""
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from controlplane.settings import Settings
+from variants.errors import ClusterUnavailable
+
+
+def ray_environment(settings: Settings) -> dict[str, str]:
+    """What has to stand in the environment before Ray is imported.
+
+    Token authentication is on, with a token of this installation. On one machine Ray is told not to
+    expect a cluster, which makes it bind loopback only: ``ray.init`` has no argument for that and
+    replaces a loopback address by a reachable one.
+    """
+    environment = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(settings.state_dir / "ray.token"),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_SERVE_LOG_TO_STDERR": "0",
+        "RAY_DEDUP_LOGS": "0",
+        # Ray runs its workers at nice 15; these answer queries.
+        "RAY_worker_niceness": "0",
+        # Else all processes end a minute after Ray's control store died, and queries with them.
+        "RAY_gcs_rpc_server_reconnect_timeout_s": str(24 * 3600),
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        # A full disk must not keep Ray's processes from starting.
+        "RAY_preload_python_modules": "workers.process.streams",
+    }
+    if not settings.ray_address:
+        environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    return environment
+
+
+def start_ray(settings: Settings) -> list[int]:
+    """Start Ray on this machine, or join the cluster at ``settings.ray_address``.
+
+    Returns the pids of the Ray processes that were started, none when a cluster was joined.
+
+    Raises:
+        ClusterUnavailable: Ray is not installed, does not start or cannot be reached.
+    """
+    os.environ.update(ray_environment(settings))
+    try:
+        import ray
+        from ray._private import worker
+    except ImportError as error:
+        raise ClusterUnavailable(
+            f"Ray cannot be imported ({error}); install modelless again"
+        ) from error
+    quiet: dict[str, Any] = {
+        "logging_level": "ERROR",
+        "log_to_driver": False,
+        "namespace": "modelless",
+    }
+    try:
+        if settings.ray_address:
+            ray.init(address=settings.ray_address, **quiet)
+            return []
+        ray.init(
+            address="local",
+            num_cpus=settings.worker_cores * settings.workers,
+            include_dashboard=False,
+            # Nothing large travels through Ray's object store.
+            object_store_memory=80 * 2**20,
+            _temp_dir=str(ray_dir(settings)),
+            **quiet,
+        )
+    except Exception as error:
+        where = f" at {settings.ray_address}" if settings.ray_address else " on this machine"
+        raise ClusterUnavailable(f"Ray could not be started{where}: {error}") from error
+    node = worker._global_node
+    return [info.process.pid for group in node.all_processes.values() for info in group]
+
+
+def control_store() -> tuple[str, int]:
+    """Where Ray's control store (GCS) listens; it knows the nodes, the actors and Serve's state."""
+    import ray
+
+    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def raylet_socket() -> str:
+    """The Unix socket of the raylet on this machine, on which the process that joined Ray hangs."""
+    from ray._private import worker
+
+    return str(worker._global_node.raylet_socket_name)
+
+
+def answers(where: tuple[str, int] | str, patience_s: float = 1.0) -> bool:
+    """Whether anything listens at an address, or on a Unix socket."""
+    family = socket.AF_UNIX
+    if isinstance(where, tuple):
+        family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.settimeout(patience_s)
+        try:
+            probe.connect(where)
+        except TimeoutError:
+            # A connection that waits to be taken is a listener that is busy.
+            return isinstance(where, str)
+        except OSError:
+            return False
+    return True
+
+
+def ray_dir(settings: Settings) -> Path:
+    """Where Ray keeps sockets and logs.
+
+    Ray puts Unix sockets about 60 characters below it and they must stay under 107, so a long
+    state directory gets a short neighbour under ``/tmp``, named after it.
+    """
+    inside = settings.run_dir / "ray"
+    if len(str(inside)) <= 40:
+        return inside
+    from hashlib import blake2b
+
+    tag = blake2b(str(settings.state_dir.resolve()).encode(), digest_size=6).hexdigest()
+    return Path(f"/tmp/modelless-{os.getuid()}-{tag}")  # noqa: S108
+
+
+def logs_place(settings: Settings) -> str:
+    """Where Ray's logs and those of the replicas are, for a sentence that ends with it."""
+    if not settings.ray_address:
+        return str(ray_dir(settings) / "session_latest" / "logs")
+    worker = sys.modules.get("ray._private.worker")
+    node = getattr(worker, "_global_node", None)
+    if node is None:  # over Ray's client, or not connected any more
+        return "Ray's session folder on each node (`ray logs cluster` lists them)"
+    return f"{node.get_logs_dir_path()} on each node"
+
+
+def stop_ray() -> None:
+    """End the Serve applications (workers drain) and leave or stop Ray."""
+    ray = sys.modules.get("ray")
+    # An interrupted import leaves a module without content, or none.
+    if ray is not None and hasattr(ray, "is_initialized") and ray.is_initialized():
+        from ray import serve
+
+        serve.shutdown()
+        ray.shutdown()

@@ -1,0 +1,118 @@
+"""Settings as they are sent to the replicas of an application, wherever they run.
+
+A replica sees the environment of the machine that it runs on, and not that of the process which
+started the application. So all settings travel with the application, except secrets: these reach a
+replica by ``settings.env`` in the shared state directory, or by the environment that Ray was
+started with on its node. What travels instead is a digest of each, keyed with the channel secret: a
+replica that sees another value refuses to start, and names the setting.
+"""
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from controlplane.settings import LOCAL, SECRETS, Settings, load_settings
+from variants.errors import Conflict, InvalidInput
+from workers.channel.secret import digest, ensure_secret, own_digest, read_shared_secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentSettings:
+    """What a replica is told of the settings of the process that started its application."""
+
+    release: str
+    """Of modelless."""
+    values: Mapping[str, Any]
+    """Every setting that is no secret, as JSON would hold it."""
+    secret: str
+    """Digest of the channel secret."""
+    digests: Mapping[str, str]
+    """A keyed digest of each secret setting."""
+
+
+def send(settings: Settings) -> SentSettings:
+    """What to tell the replicas of an application; makes the channel secret if there is none.
+
+    Raises:
+        Forbidden: the channel secret cannot be read, or others can read it.
+    """
+    return describe(settings, ensure_secret(settings.secret_path))
+
+
+def describe(settings: Settings, secret: bytes) -> SentSettings:
+    """These settings, with digests in place of what is secret."""
+    values = settings.resolved().model_dump(mode="json", exclude={*SECRETS, *LOCAL})
+    return SentSettings(
+        release=version("modelless"),
+        values=values,
+        secret=own_digest(secret),
+        digests={name: digest(secret, name, getattr(settings, name)) for name in SECRETS},
+    )
+
+
+def receive(sent: SentSettings, node: str) -> tuple[Settings, bytes]:
+    """The settings of a replica on this node, and the channel secret.
+
+    Raises:
+        Conflict: this node sees other settings, another secret or another modelless than the
+            process that started the application; the sentence says which.
+        InvalidInput: a setting is wrong here.
+    """
+    try:
+        settings = load_settings(**sent.values)
+    except InvalidInput as error:
+        # What was sent is right where it comes from: it is a secret that is wrong or missing here.
+        state_dir = sent.values.get("state_dir", "the state directory")
+        raise InvalidInput(f"node {node}: {error.message}; {_remedy(state_dir)}") from error
+    secret = read_shared_secret(settings.secret_path, sent.secret, node)
+    if fault := disagreement(sent, describe(settings, secret)):
+        remedy = (
+            _remedy(settings.state_dir)
+            if fault.secret
+            else "install the same modelless on every node"
+        )
+        raise Conflict(
+            f"node {node} sees other settings than the application was started with:"
+            f" {fault.words}; {remedy}"
+        )
+    return settings, secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """In what a replica and the process that started its application differ."""
+
+    words: str
+    """Names of settings; never a value."""
+    secret: bool
+    """Whether secrets differ, and nothing else."""
+
+
+def disagreement(sent: SentSettings, own: SentSettings) -> Disagreement | None:
+    """In what they differ; None when they agree."""
+    secrets = _differing(sent.digests, own.digests, _same_digest)
+    others = _differing(sent.values, own.values, lambda one, other: one == other)
+    words = [f"MODELLESS_{name.upper()}" for name in (*secrets, *others)]
+    if sent.release != own.release:
+        words.append(f"modelless {own.release} instead of {sent.release}")
+    if not words:
+        return None
+    return Disagreement(words=", ".join(words), secret=len(words) == len(secrets))
+
+
+def _remedy(state_dir: object) -> str:
+    return (
+        f"secrets are not sent along, so write them into {state_dir}/settings.env, or"
+        " into the environment of `ray start` on every node"
+    )
+
+
+def _same_digest(one: Any, other: Any) -> bool:
+    return hmac.compare_digest(one or "", other or "")
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any], same: Any) -> list[str]:
+    names = sorted(one.keys() | other.keys())
+    return [name for name in names if not same(one.get(name), other.get(name))]

@@ -1,0 +1,14 @@
+"""The controller: the loop that keeps the cluster as the plan has it.
+
+In: the catalog, what Ray Serve runs, what workers report, and what gateways counted. Out: plans and
+events in the catalog, the number of workers at Ray Serve, and loads, unloads and targets at the
+workers.
+
+Read ``loop`` (observe, decide, apply, record); for observing ``roster``, ``worker_pool`` and
+``arrivals`` with ``forecaster_training``; for applying ``plan_applier`` and ``told_targets``; for
+recording ``journal`` and ``recorder`` with ``status_events``, ``sightings``, ``succession``,
+``load_events`` and ``reprofiling``.
+
+May import ``planner`` for every decision, ``workers`` for the channel, ``variants``, and of the
+control plane settings, live state, cluster and registry; never the gateway or the API.
+"""

@@ -1,0 +1,121 @@
+"""Arrivals: what was asked at the gateways, from growing counters to rates per SLO class."""
+
+from collections.abc import Mapping
+from math import inf, isfinite
+from typing import Any
+
+from controlplane.demand_counters import accuracies_of, parse_counter_name
+from planner.forecasting.demand import SloClass, demands, slo_class, smoothed
+from planner.forecasting.demand_estimator import TIGHT_S, DemandEstimator, Least
+from planner.forecasting.estimator_of import DEMAND_WEIGHT
+from planner.types import Demand, Objective
+from variants.types import CatalogSnapshot, TaskName, VariantName
+
+Pin = tuple[TaskName, VariantName]
+"""What pinned queries are counted by."""
+
+NEGLIGIBLE_QPS = 1e-3
+"""A pinned variant that is asked for less often is planned for no more."""
+COUNT_EVERY_S = 0.75
+"""Gateways report once a second: counting much more often would see nothing, then everything."""
+
+
+class Arrivals:
+    """Demand as the control loop sees it, and as it is to be expected.
+
+    A gateway counts from the second report on.
+    """
+
+    def __init__(self, estimator: DemandEstimator | None = None) -> None:
+        self.demand: tuple[Demand, ...] = ()
+        """Of classes, and after them of pinned variants."""
+        self._classes: tuple[Demand, ...] = ()
+        self._pinned: dict[Pin, float] = {}
+        self._tightest: Least[Pin] = Least(TIGHT_S)
+        self.estimator = estimator or DemandEstimator(Objective.COST)
+        self._counted: dict[str, Mapping[str, int]] = {}
+        self._counted_at_s = float("-inf")
+
+    def due(self, now_s: float) -> bool:
+        return now_s - self._counted_at_s >= COUNT_EVERY_S
+
+    def count(
+        self, reports: Mapping[str, Mapping[str, Any]], catalog: CatalogSnapshot, now_s: float
+    ) -> None:
+        """Take in what each gateway has counted since it started.
+
+        A gateway that starts anew has a new id; a counter that shrank all the same counts from
+        zero. What was asked while no controller counted is spread over that time.
+        """
+        elapsed_s, self._counted_at_s = now_s - self._counted_at_s, now_s
+        counted = {id_: report.get("demand", {}) for id_, report in reports.items()}
+        before, self._counted = self._counted, counted
+        accuracies = accuracies_of(catalog)
+        rows: dict[tuple[TaskName, SloClass], float] = {}
+        pinned: dict[Pin, float] = {}
+        tightest: dict[tuple[TaskName, SloClass], float] = {}
+        pins_tightest: dict[Pin, float] = {}
+        known = counted.keys() & before.keys()
+        for id_ in known:
+            least = reports[id_].get("tightest", {})
+            for key, count in counted[id_].items():
+                last = before[id_].get(key, 0)
+                asked = parse_counter_name(key)
+                if asked is not None:
+                    task, latency_ms, floor, variant = asked
+                    new = count - last if count >= last else count
+                    if variant is not None:
+                        pin = (task, variant)
+                        pinned[pin] = pinned.get(pin, 0.0) + new
+                        pins_tightest[pin] = min(pins_tightest.get(pin, inf), least.get(key, inf))
+                        continue
+                    slo = slo_class(latency_ms, floor, accuracies.get(task, ()))
+                    rows[task, slo] = rows.get((task, slo), 0.0) + new
+                    if key in least:
+                        tightest[task, slo] = min(tightest.get((task, slo), inf), least[key])
+        if known and isfinite(elapsed_s):
+            self.estimator.observe(now_s, rows, tightest, elapsed_s)
+        self._classes = smoothed(self._classes, demands([rows], elapsed_s), DEMAND_WEIGHT)
+        self._tightest.saw(now_s, pins_tightest)
+        self._pinned = _faded(self._pinned, pinned, elapsed_s)
+        self.demand = (*self._classes, *self.pinned)
+
+    @property
+    def pinned(self) -> tuple[Demand, ...]:
+        """The rates of queries that are pinned to a variant, smoothed; nothing is forecast."""
+        found = []
+        for (task, variant), qps in sorted(self._pinned.items()):
+            slo_ms = self._tightest.get((task, variant))
+            if slo_ms is not None and slo_ms < inf:
+                (step_ms, _) = slo_class(slo_ms, None, ())
+                found.append(
+                    Demand(
+                        task=task, latency_ms=step_ms, accuracy=None, qps=qps, slo_ms=slo_ms,
+                        variant=variant,
+                    )
+                )  # fmt: skip
+        return tuple(found)
+
+    @property
+    def expected(self) -> tuple[Demand, ...]:
+        """What to plan for: each class as forecast, pinned queries at their present rate."""
+        return (*self.estimator.expected, *self.pinned)
+
+    @property
+    def envelope(self) -> tuple[Demand, ...]:
+        """The most that was expected lately; of pinned queries what there is."""
+        return (*self.estimator.envelope, *self.pinned)
+
+
+def _faded(
+    before: Mapping[Pin, float], rows: Mapping[Pin, float], elapsed_s: float
+) -> dict[Pin, float]:
+    """Smoothed rates in rows per second; what is next to nothing is forgotten."""
+    if not isfinite(elapsed_s):
+        return {}
+    rates = {
+        pin: (1.0 - DEMAND_WEIGHT) * before.get(pin, 0.0)
+        + DEMAND_WEIGHT * rows.get(pin, 0.0) / elapsed_s
+        for pin in before.keys() | rows.keys()
+    }
+    return {pin: rate for pin, rate in rates.items() if rate >= NEGLIGIBLE_QPS}

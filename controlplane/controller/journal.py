@@ -1,0 +1,122 @@
+"""The control loop's journal: events, ticks, and the troubles that it goes on with.
+
+Events wait while the database is away; a trouble is told when it comes and when it goes, not in
+every turn.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from controlplane.timestamps import timestamp
+from planner.types import Action, Decision, Observation
+from variants.catalog.protocol import Catalog
+from variants.errors import ModellessError, StateUnavailable
+from variants.types import Event, TickRecord
+
+log = logging.getLogger(__name__)
+
+RECORD_EVERY_S = 60.0
+EVENTS_HELD = 1_000
+"""Events that wait for the database to come back; the oldest go first."""
+
+
+class Journal:
+    """Keeps events and troubles, and stores events and ticks when the database answers."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._events: deque[Event] = deque(maxlen=EVENTS_HELD)
+        self._troubles: dict[str, str] = {}
+        self._recorded_at_s = float("-inf")
+
+    # -- troubles -------------------------------------------------------------------------------
+
+    def troubled(self, what: str) -> bool:
+        return what in self._troubles
+
+    def trouble(self, what: str, error: ModellessError) -> None:
+        """Log that something is gone when it goes."""
+        if what not in self._troubles:
+            log.warning("going on with what is known: %s", error)
+        self._troubles[what] = error.message
+
+    def unexpected(self, what: str, error: Exception) -> None:
+        """Log an unexpected error with its traceback, unless it is the same again."""
+        if self._troubles.get(what) != repr(error):
+            log.error("a %s of the control loop failed", what, exc_info=error)
+        self._troubles[what] = repr(error)
+
+    def over(self, what: str) -> None:
+        if self._troubles.pop(what, None) is not None:
+            log.info("%s: back to normal", what)
+
+    # -- events and ticks -----------------------------------------------------------------------
+
+    def tell(self, kind: str, subject: str, message: str) -> None:
+        """Note an event; this turn or the next one stores it."""
+        log.info("%s %s: %s", kind, subject, message)
+        self._events.append(Event(at=timestamp(), kind=kind, subject=subject, message=message))
+
+    async def store_events(self) -> None:
+        """Store the events that wait.
+
+        Raises:
+            StateUnavailable: the database is away; what was not stored waits.
+        """
+        while self._events:
+            event = self._events.popleft()
+            try:
+                await asyncio.to_thread(self._catalog.add_event, event)
+            except StateUnavailable:
+                self._events.appendleft(event)
+                raise
+
+    async def store(
+        self,
+        observation: Observation,
+        decision: Decision,
+        begun: Iterable[Action],
+        *,
+        epoch: int,
+        version: int,
+    ) -> None:
+        """Store the events that wait, and the tick when it did something or a minute has passed.
+
+        Raises:
+            StateUnavailable: the database is away; what was not stored waits.
+        """
+        await self.store_events()
+        begun = tuple(begun)
+        due = observation.now_s - self._recorded_at_s >= RECORD_EVERY_S
+        if decision.changed or begun or due:
+            record = _record(observation, decision, begun, epoch, version)
+            await asyncio.to_thread(self._catalog.add_tick, record)
+            self._recorded_at_s = observation.now_s
+
+
+def _record(
+    observation: Observation,
+    decision: Decision,
+    begun: Iterable[Action],
+    epoch: int,
+    version: int,
+) -> TickRecord:
+    expected = observation.expected or ()
+    body = {
+        "epoch": epoch,
+        "catalog_revision": observation.catalog.revision,
+        "workers": [asdict(worker) for worker in observation.workers],
+        "demand": [asdict(demand) for demand in observation.demand],
+        "expected": [asdict(demand) for demand in expected],
+        "objective": observation.objective.value,
+        "inventory": dict(observation.inventory),
+        "running": dict(observation.running),
+        "actions": [
+            {"action": type(action).__name__.lower(), **asdict(action)} for action in begun
+        ],
+        "explanation": list(decision.plan.explanation),
+    }
+    return TickRecord(plan_version=version, at=timestamp(), body=body)

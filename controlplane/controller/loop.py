@@ -1,0 +1,375 @@
+"""The control loop: observe, decide, apply, record.
+
+It is level-triggered. Each turn looks at what the cluster and the workers report, asks
+``planner.reconcile.tick`` what should be, and does what is missing; every step may be repeated. A
+restart needs no special path: the successor takes a new epoch and goes on from what it sees.
+
+Without live state nothing changes but that gateways learn of new workers later. Without database
+the catalog stays as it was known, events wait, and a plan that cannot be stored is not acted on:
+only what the stored plan says is kept up.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+from time import monotonic
+from typing import Protocol
+
+from controlplane.cluster.ray_adapter import WorkerAddress
+from controlplane.controller.arrivals import Arrivals
+from controlplane.controller.forecaster_training import demand_estimator_of
+from controlplane.controller.journal import Journal
+from controlplane.controller.plan_applier import PlanApplier
+from controlplane.controller.recorder import StatusRecorder
+from controlplane.controller.reprofiling import Reprofiling
+from controlplane.controller.roster import Roster
+from controlplane.controller.status_events import Target, damaged
+from controlplane.controller.worker_pool import WorkerPool
+from controlplane.live_state import LiveState
+from controlplane.load_specs import Specs
+from controlplane.registry.rebuilds import Rebuilds
+from controlplane.settings import Settings
+from controlplane.timestamps import timestamp
+from planner.reconcile.tick import tick
+from planner.solver.solve import within
+from planner.types import Action, Decision, Observation, ReplicaReport, WorkerReport
+from variants.artifacts.protocol import ArtifactStore
+from variants.catalog.protocol import Catalog
+from variants.errors import (
+    ClusterUnavailable,
+    NotFound,
+    StaleEpoch,
+    StateUnavailable,
+)
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKindName,
+    Plan,
+    WorkerId,
+)
+from workers.types import WorkerStatus
+
+log = logging.getLogger(__name__)
+
+TARGETS_EVERY_S = 10.0
+"""How often the cluster is asked how many workers it was told to run: an operator or an older
+controller may have changed it."""
+SHORTEST_PAUSE_S = 0.05
+
+
+class Cluster(Protocol):
+    """What the loop needs of the cluster. ``controlplane.cluster.ray_adapter.ServeCluster`` is
+    Ray's."""
+
+    async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]: ...
+
+    async def targets(self, kinds: Iterable[str]) -> dict[str, int]: ...
+
+    async def scale(self, kind: str, count: int) -> None: ...
+
+
+class ControlLoop:
+    """One controller. There may be two for a moment: the one with the older epoch gives up."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        catalog: Catalog,
+        store: ArtifactStore,
+        live: LiveState,
+        cluster: Cluster,
+        secret: bytes,
+        owner: str,
+        clock_s: Callable[[], float] = monotonic,
+        pool_of: Callable[[bytes, Callable[[], None]], WorkerPool] = WorkerPool,
+    ) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._store = store
+        self._live = live
+        self._cluster = cluster
+        self._owner = owner
+        self._clock_s = clock_s
+        self._epoch = 0
+        self._plan: Plan | None = None
+        self._known = CatalogSnapshot(revision=-1)
+        self._specs = Specs(self._known, store)
+        self._inventory: dict[DeviceKindName, int] = {}
+        self._running: dict[DeviceKindName, int] = {}
+        self._targets_at_s = float("-inf")
+        self._wake = asyncio.Event()
+        self._pool = pool_of(secret, self._wake.set)
+        self._workers: dict[str, WorkerStatus] = {}
+        estimator, self._training = demand_estimator_of(settings)
+        self._arrivals = Arrivals(estimator)
+        self._journal = Journal(catalog)
+        self._roster = Roster(cluster, live, self._journal)
+        self._applier = PlanApplier(cluster, self._pool, self._journal, clock_s)
+        self._recorder = StatusRecorder(catalog, self._journal, clock_s)
+        self._reprofiling = Reprofiling(timestamp)
+        self._rebuilds = Rebuilds(settings, self._journal.tell)
+        self._turned_at_s = float("-inf")
+
+    async def run(self) -> None:
+        """Take leadership and turn until cancelled.
+
+        Raises:
+            StaleEpoch: a newer controller has taken over.
+        """
+        try:
+            await self._lead()
+            while True:
+                began_s = self._clock_s()
+                await self._turn_safely()
+                await self._pause(self._settings.tick_s - (self._clock_s() - began_s))
+        except asyncio.CancelledError:
+            with contextlib.suppress(StateUnavailable):
+                await self._recorder.stop(self._pool)
+            raise
+        finally:
+            if self._training is not None:
+                self._training.close()
+            await self._rebuilds.close()
+            await self._applier.close()
+
+    def check(self) -> None:
+        """Raise when no turn has come to its end for long."""
+        silent_s = self._clock_s() - self._turned_at_s
+        if self._epoch and silent_s > 30 + 5 * self._settings.tick_s:
+            raise RuntimeError(f"no turn of the control loop for {silent_s:.0f} s")
+
+    async def turn(self) -> Decision:
+        """One tick: observe, decide, apply, record."""
+        observation = await self._observe()
+        # Beside the event loop: a search for a better plan may take its time.
+        planner = within(self._settings.plan_limit_s, monotonic)
+        decision = await asyncio.to_thread(tick, observation, planner)
+        begun: list[Action] = []
+        if await self._may_act(decision):
+            self._applier.know(decision, self._known.revision, self._specs, self._workers)
+            begun = await self._applier.apply(decision.actions, self._running)
+            self._applier.tell_targets()
+            self._rebuilds.look(damaged(self._workers.values()))
+        await self._record(observation, decision, begun)
+        return decision
+
+    async def _lead(self) -> None:
+        while True:
+            try:
+                self._epoch = await asyncio.to_thread(self._catalog.acquire_leadership, self._owner)
+                self._plan = await asyncio.to_thread(self._catalog.latest_plan)
+                await self._recorder.lead(self._epoch, self._plan)
+                break
+            except StateUnavailable as error:
+                self._journal.trouble("catalog", error)
+                await asyncio.sleep(1)
+        self._journal.over("catalog")
+        self._turned_at_s = self._clock_s()
+
+    async def _turn_safely(self) -> None:
+        try:
+            await self.turn()
+        except StaleEpoch:
+            raise
+        except (StateUnavailable, ClusterUnavailable) as error:
+            self._journal.trouble("turn", error)
+        except Exception as error:
+            self._journal.unexpected("turn", error)
+        else:
+            self._journal.over("turn")
+        self._turned_at_s = self._clock_s()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but hardly when a worker is lost: gateways learn of its successor from us."""
+        await asyncio.sleep(SHORTEST_PAUSE_S)
+        # Not wait_for: it loses a cancellation that comes together with the event (Python 3.11).
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds - SHORTEST_PAUSE_S, 0)):
+                await self._wake.wait()
+        self._wake.clear()
+
+    # -- observe --------------------------------------------------------------------------------
+
+    async def _observe(self) -> Observation:
+        await self._refresh_catalog()
+        await self._refresh_targets()
+        await self._meet(await self._roster.workers(self._running))
+        await self._recorder.on_demand(self._pool)
+        if self._arrivals.due(self._clock_s()):
+            await self._count()
+        estimator, planning = self._arrivals.estimator, self._settings.planning
+        return Observation(
+            catalog=self._known,
+            workers=tuple(_report(status) for status in self._workers.values()),
+            demand=self._arrivals.demand,
+            inventory=self._inventory,
+            running=self._running,
+            plan=self._plan,
+            now_s=self._clock_s(),
+            objective=planning.objective,
+            expected=self._arrivals.expected,
+            envelope=self._arrivals.envelope,
+            settled=estimator.settled,
+            elastic=planning.elastic,
+        )
+
+    async def _refresh_catalog(self) -> None:
+        """Go on with the catalog as it was while the database is away."""
+        try:
+            revision = await asyncio.to_thread(self._catalog.revision)
+            if revision != self._known.revision:
+                self._known = await asyncio.to_thread(self._catalog.snapshot)
+                self._specs = Specs(self._known, self._store)
+            wanted = await asyncio.to_thread(self._catalog.inventory)
+        except StateUnavailable as error:
+            self._journal.trouble("catalog", error)
+            if self._known.revision < 0:
+                raise
+        else:
+            self._journal.over("catalog")
+            self._inventory = self._settings.wanted(wanted)
+
+    async def _refresh_targets(self) -> None:
+        now_s = self._clock_s()
+        if self._running and now_s - self._targets_at_s < TARGETS_EVERY_S:
+            return
+        try:
+            targets = await self._cluster.targets(self._inventory)
+        except ClusterUnavailable as error:
+            if not self._running:
+                raise
+            self._journal.trouble("targets", error)
+            return
+        self._journal.over("targets")
+        self._running = {DeviceKindName(kind): count for kind, count in targets.items()}
+        self._targets_at_s = now_s
+
+    async def _meet(self, workers: list[WorkerAddress]) -> None:
+        """Connect to the workers that are there, forget those that are not, and tell gateways."""
+        await self._pool.meet(workers)
+        self._workers = self._pool.statuses()
+        await self._publish([asdict(worker) for worker in workers])
+        targets = {
+            str(kind): Target(count=count, why=self._applier.reasons.get(kind, ""))
+            for kind, count in self._running.items()
+        }
+        self._recorder.workers(self._workers, self._pool, targets)
+
+    async def _publish(self, directory: list[dict[str, str]]) -> None:
+        """Tell gateways, through the live state, where the workers are.
+
+        Raises:
+            StaleEpoch: a newer controller leads.
+        """
+        try:
+            if not await self._live.put_workers(self._epoch, directory):
+                # A live state may remember the epochs of another catalog: SQL decides who leads.
+                empty = Plan(version=0, epoch=0, placements=(), workers={})
+                await self._put_plan(self._plan or empty)
+                await self._live.put_workers(self._epoch, directory, force=True)
+            emptied = await self._live.mark()
+        except StateUnavailable as error:
+            self._journal.trouble("live state", error)
+            self._recorder.live_state_away(error)
+        else:
+            self._journal.over("live state")
+            self._recorder.live_state_answered(empty=emptied)
+
+    async def _count(self) -> None:
+        with contextlib.suppress(StateUnavailable):
+            reports = await self._live.gateways()
+            self._recorder.gateways(reports)
+            self._arrivals.count(reports, self._known, self._clock_s())
+            if self._training is not None:
+                self._training.go_on()
+
+    # -- apply ----------------------------------------------------------------------------------
+
+    async def _may_act(self, decision: Decision) -> bool:
+        """Store a changed plan; return whether its actions may be applied.
+
+        A plan that could not be stored is not acted on. An unchanged one was stored before, so what
+        it says is kept up even without database.
+
+        Raises:
+            StaleEpoch: a newer controller leads.
+        """
+        if self._journal.troubled("catalog"):
+            return not decision.changed
+        try:
+            if decision.changed:
+                await self._put_plan(decision.plan)
+            elif decision.actions:
+                newest = await asyncio.to_thread(self._catalog.latest_plan)
+                if newest is not None and newest.epoch > self._epoch:
+                    raise StaleEpoch(f"epoch {self._epoch} is over: {newest.epoch} leads")
+        except StateUnavailable as error:
+            self._journal.trouble("writing", error)
+            return not decision.changed
+        return True
+
+    async def _put_plan(self, plan: Plan) -> None:
+        plan = replace(plan, epoch=self._epoch, created_at=timestamp())
+        self._plan = await asyncio.to_thread(self._catalog.put_plan, plan)
+        with contextlib.suppress(StateUnavailable):
+            await self._live.notify("plan")
+
+    # -- record ---------------------------------------------------------------------------------
+
+    async def _record(
+        self, observation: Observation, decision: Decision, begun: list[Action]
+    ) -> None:
+        """Store what was decided, what was begun and the events of this turn."""
+        if not self._journal.troubled("live state"):  # never statuses without the directory
+            with contextlib.suppress(StateUnavailable):
+                await self._live.put_worker_status([asdict(s) for s in self._workers.values()])
+        if self._journal.troubled("catalog"):
+            return
+        version = self._plan.version if self._plan else 0
+        try:
+            await self._ask_for_profiles()
+            await self._journal.store(
+                observation, decision, begun, epoch=self._epoch, version=version
+            )
+        except StateUnavailable as error:
+            self._journal.trouble("writing", error)
+        else:
+            self._journal.over("writing")
+            await self._recorder.stored(self._pool)
+
+    async def _ask_for_profiles(self) -> None:
+        """Ask for profiles that are not true any more, or were never measured."""
+        requests = self._reprofiling.look(self._clock_s(), self._known, self._workers.values())
+        if requests:
+            with contextlib.suppress(NotFound):  # the catalog lost a variant since it was read
+                await asyncio.to_thread(self._catalog.request_profiling, requests)
+        for one in requests:
+            self._journal.tell("profile_doubted", f"{one.task}/{one.variant}", one.reason)
+
+
+def _report(status: WorkerStatus) -> WorkerReport:
+    return WorkerReport(
+        id=WorkerId(status.worker),
+        device_kind=DeviceKindName(status.device_kind),
+        memory_mib=status.memory_mib,
+        reserved_mib=status.reserved_mib,
+        draining=status.draining,
+        replicas=tuple(
+            ReplicaReport(
+                task=replica.task,
+                variant=replica.variant,
+                state=replica.state,
+                memory_mib=replica.memory_mib,
+                in_flight=replica.queued,
+                idle_s=replica.idle_s,
+                rate_qps=replica.rate_qps,
+                asked=replica.asked,
+                load_no=replica.load_no,
+                loaded_for_s=replica.loaded_for_s,
+            )
+            for replica in status.replicas
+        ),
+    )

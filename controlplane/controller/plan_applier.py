@@ -1,0 +1,212 @@
+"""Applies a plan: what the control loop decided is done, what fails waits and is tried again.
+
+Every step may be repeated. Loads and unloads run beside the loop; one worker gets them in the order
+in which they were decided, unloads first, and does one after the other.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Protocol
+
+from controlplane.backoff import Backoff
+from controlplane.controller.journal import Journal
+from controlplane.controller.told_targets import Told, ToldTargets
+from controlplane.controller.worker_pool import WorkerPool
+from controlplane.load_specs import Specs
+from planner.types import Action, Decision, Load, ReplicaKey, Scale, Unload
+from variants.errors import (
+    ArtifactDamaged,
+    ClusterUnavailable,
+    ModellessError,
+    Overloaded,
+    ReplicaLost,
+)
+from variants.types import DeviceKindName, ReplicaState, WorkerId
+from workers.types import LoadSpec, ReplicaStatus, WorkerStatus
+
+log = logging.getLogger(__name__)
+
+LOAD_TIMEOUT_S = 120.0
+TELL_TIMEOUT_S = 5.0
+
+
+Subject = ReplicaKey | DeviceKindName
+"""What an action is about: a replica to load or unload, or a device kind to scale."""
+
+
+class Lever(Protocol):
+    """What scales a device kind."""
+
+    async def scale(self, kind: str, count: int) -> None: ...
+
+
+class PlanApplier:
+    """Carries actions out, as the newest plan has it when their turn comes."""
+
+    def __init__(
+        self, lever: Lever, pool: WorkerPool, journal: Journal, clock_s: Callable[[], float]
+    ) -> None:
+        self._lever = lever
+        self._pool = pool
+        self._journal = journal
+        self._clock_s = clock_s
+        self._targets = ToldTargets()
+        self.reasons: dict[str, str] = {}
+        """Why Ray Serve was last told to run as many workers of a device kind as it does."""
+        self._specs: Specs | None = None
+        self._workers: Mapping[str, WorkerStatus] = {}
+        self._busy: dict[Subject, asyncio.Task[None]] = {}
+        self._failures: Backoff[Subject] = Backoff()
+
+    def know(
+        self,
+        decision: Decision,
+        revision: int,
+        specs: Specs,
+        workers: Mapping[str, WorkerStatus],
+    ) -> None:
+        """Go by this from now on. A new catalog may have put right what failed before.
+
+        Args:
+            decision: the newest one, whose plan is stored.
+            revision: of the catalog that it was made for.
+        """
+        if specs is not self._specs:
+            self._specs = specs
+            self._failures.forget()
+        self._workers = workers
+        self._failures.forget(
+            lambda subject: isinstance(subject, tuple) and subject[0] not in workers
+        )
+        self._targets.decided(decision.targets, revision)
+
+    async def apply(
+        self, actions: Iterable[Action], running: dict[DeviceKindName, int]
+    ) -> list[Action]:
+        """Begin actions, all but those that are under way or wait after a failure.
+
+        ``running``, what Ray Serve was told to run, is brought up to date.
+        """
+        return [action for action in actions if await self._begin(action, running)]
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        under_way = tuple(self._busy.values())
+        for task in under_way:
+            task.cancel()
+        self._pool.close()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _begin(self, action: Action, running: dict[DeviceKindName, int]) -> bool:
+        key = _subject(action)
+        if key in self._busy or self._failures.waits(key, self._clock_s()):
+            return False
+        if isinstance(action, Scale):
+            await self._scale(action, running)
+        elif isinstance(action, Load):
+            self._start(key, self._load(action))
+        else:
+            self._start(key, self._unload(action))
+        return True
+
+    def _start(self, key: Subject, work: Coroutine[Any, Any, None]) -> None:
+        task = self._busy[key] = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self._busy.pop(key, None))
+
+    async def _scale(self, action: Scale, running: dict[DeviceKindName, int]) -> None:
+        try:
+            if action.device_kind not in running:
+                raise ClusterUnavailable(f"no workers of {action.device_kind} are deployed")
+            await self._lever.scale(action.device_kind, action.count)
+        except ClusterUnavailable as error:
+            self._fail(action, "scale_failed", action.device_kind, error)
+            return
+        self._failures.succeeded(_subject(action))
+        running[action.device_kind] = action.count
+        self.reasons[action.device_kind] = action.why
+        self._journal.tell("scaled", action.device_kind, f"to {action.why}")
+
+    async def _load(self, action: Load) -> None:
+        subject = f"{action.task}/{action.variant} on {action.worker}"
+        try:
+            async with self._pool.at(action.worker) as connection:
+                if not self._targets.placed(_replica(action)):
+                    return  # the plan moved on while this waited for its turn
+                telling = self._targets.of(_replica(action))
+                await connection.load(self._spec(action, telling), LOAD_TIMEOUT_S)
+        except (ReplicaLost, Overloaded, ArtifactDamaged):
+            # The next turn sees that: a variant that found no room, or that the worker lists as
+            # damaged and is not asked for again until its file has changed.
+            return
+        except Exception as error:
+            self._fail(action, "load_failed", subject, error)
+        else:
+            self._failures.succeeded(_subject(action))
+            self._targets.told(_replica(action), telling)
+            self._journal.tell("loaded", subject, action.why)
+
+    async def _unload(self, action: Unload) -> None:
+        subject = f"{action.task}/{action.variant} on {action.worker}"
+        try:
+            async with self._pool.at(action.worker) as connection:
+                if self._targets.placed(_replica(action)):
+                    return
+                gone = await connection.unload(
+                    action.task, action.variant, LOAD_TIMEOUT_S, seen=action.seen
+                )
+        except ReplicaLost:
+            return
+        except Exception as error:
+            self._fail(action, "unload_failed", subject, error)
+        else:
+            self._failures.succeeded(_subject(action))
+            if gone:
+                self._journal.tell("unloaded", subject, action.why)
+
+    def _fail(self, action: Action, kind: str, subject: str, error: Exception) -> None:
+        """Let the action wait longer than the last time; tell its reason when it is a new one."""
+        if self._failures.failed(_subject(action), str(error), self._clock_s()):
+            expected = isinstance(error, ModellessError)
+            log.warning("%s: %s: %s", kind, subject, error, exc_info=None if expected else error)
+            self._journal.tell(kind, subject, str(error) if expected else f"unexpected: {error!r}")
+
+    def _spec(self, action: Load, telling: Told) -> LoadSpec:
+        assert self._specs is not None
+        kind = self._workers[action.worker].device_kind
+        share, longest_batch_ms = telling.target
+        return self._specs.of(
+            action.task, action.variant, kind, share=share, longest_batch_ms=longest_batch_ms
+        )
+
+    def tell_targets(self) -> None:
+        """Tell workers the new targets of what they hold: loading it again does only that."""
+        ready: dict[ReplicaKey, ReplicaStatus] = {
+            (WorkerId(worker), replica.task, replica.variant): replica
+            for worker, status in self._workers.items()
+            for replica in status.replicas
+            if replica.state is ReplicaState.READY
+        }
+        for key in self._targets.untold(ready.keys()):
+            if key not in self._busy:
+                telling, (worker, task, variant) = self._targets.of(key), key
+                self._targets.told(key, telling)
+                again = Load(worker=worker, task=task, variant=variant)
+                self._start(key, self._tell(again, telling))
+
+    async def _tell(self, action: Load, telling: Told) -> None:
+        try:
+            async with self._pool.at(action.worker) as connection:
+                await connection.load(self._spec(action, telling), TELL_TIMEOUT_S)
+        except ReplicaLost:
+            return
+        except Exception as error:
+            log.warning("%s/%s keeps its old share: %s", action.task, action.variant, error)
+
+
+def _replica(action: Load | Unload) -> ReplicaKey:
+    return (action.worker, action.task, action.variant)
+
+
+def _subject(action: Action) -> Subject:
+    return action.device_kind if isinstance(action, Scale) else _replica(action)

@@ -1,0 +1,125 @@
+"""Keeps what the control loop saw last, and writes in the journal what has changed since.
+
+What counts as an event is decided from values, in ``status_events``, ``succession``, ``sightings``
+and ``load_events``; this module keeps those values from one look to the next.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from controlplane.controller.journal import Journal
+from controlplane.controller.load_events import LoadEvents
+from controlplane.controller.sightings import Gateways, LiveWatch
+from controlplane.controller.status_events import StatusEvent, Target, status_events
+from controlplane.controller.succession import (
+    EVENTS_READ,
+    PATIENCE_S,
+    Past,
+    missed,
+    remembered,
+    took_over,
+)
+from controlplane.controller.worker_pool import WorkerPool
+from variants.catalog.protocol import Catalog
+from variants.errors import ModellessError
+from variants.types import Plan
+from workers.types import WorkerStatus
+
+
+class StatusRecorder:
+    """Journals the events around a control loop. Times are on the loop's clock."""
+
+    def __init__(self, catalog: Catalog, journal: Journal, clock_s: Callable[[], float]) -> None:
+        self._catalog = catalog
+        self._journal = journal
+        self._clock_s = clock_s
+        self._past: Past | None = None
+        """Until its workers are met, or given up."""
+        self._met: set[str] = set()
+        self._led_at_s = 0.0
+        self._epoch = 0
+        self._workers: dict[str, WorkerStatus] = {}
+        self._gateways = Gateways()
+        self._live = LiveWatch(expected=False)
+        self._on_demand = LoadEvents()
+
+    async def lead(self, epoch: int, plan: Plan | None) -> None:
+        """Begin to lead: read what was there before.
+
+        Raises:
+            StateUnavailable: the catalog does not answer.
+        """
+        ticks = await asyncio.to_thread(self._catalog.ticks, 1)
+        events = await asyncio.to_thread(self._catalog.events, EVENTS_READ)
+        past = self._past = remembered(epoch, plan, ticks, events)
+        self._epoch, self._led_at_s = epoch, self._clock_s()
+        self._gateways = Gateways(past.gateways)
+        self._live = LiveWatch(expected=past.epoch > 0 and not past.stopped)
+        self._tell([took_over(past, epoch, plan)])
+
+    async def stop(self, pool: WorkerPool) -> None:
+        """Tell that the control loop was told to stop, if that can be stored at once."""
+        if self._epoch:
+            self._tell([("controller_stopped", f"epoch {self._epoch}", "it was told to stop")])
+            await self._journal.store_events()
+            await self.stored(pool)
+
+    def workers(
+        self, after: Mapping[str, WorkerStatus], pool: WorkerPool, targets: Mapping[str, Target]
+    ) -> None:
+        """The workers that are connected now."""
+        before, self._workers = self._workers, dict(after)
+        if self._past is not None:
+            # Those that were there before did not join now.
+            known = after.keys() & self._past.workers.keys()
+            before = {id_: after[id_] for id_ in known} | before
+            self._met |= known
+            if self._clock_s() - self._led_at_s > PATIENCE_S:
+                self._tell(missed(self._past, self._met, targets))
+                self._past = None
+        self._tell(status_events(before, after, pool.departures(), targets))
+
+    def gateways(self, reports: Mapping[str, Mapping[str, Any]]) -> None:
+        """What gateways report in the live state."""
+        leaving = [id_ for id_, report in reports.items() if report.get("leaving")]
+        self._tell(self._gateways.look(reports.keys(), leaving, self._clock_s()))
+
+    def live_state_answered(self, *, empty: bool) -> None:
+        self._tell(self._live.answered(empty=empty, now_s=self._clock_s()))
+
+    def live_state_away(self, error: ModellessError) -> None:
+        now_s = self._clock_s()
+        self._gateways.blind(now_s)
+        self._tell(self._live.away(error.message, now_s))
+
+    async def on_demand(self, pool: WorkerPool) -> None:
+        """Ask workers what they loaded and evicted for queries, where there is something new."""
+        asked = [
+            id_
+            for id_, status in self._workers.items()
+            if status.occurrences > self._on_demand.after(id_) or self._on_demand.told(id_)
+        ]
+        await asyncio.gather(*(self._ask(pool, id_) for id_ in asked))
+        self._tell(self._on_demand.due(self._workers.keys(), self._clock_s()))
+
+    async def stored(self, pool: WorkerPool) -> None:
+        """All that was told so far is stored for good: workers may forget it, at once.
+
+        What is stored here and not forgotten there, a successor would tell again.
+        """
+        self._on_demand.stored()
+        asked = [id_ for id_ in self._workers if self._on_demand.told(id_)]
+        await asyncio.gather(*(self._ask(pool, id_) for id_ in asked))
+
+    async def _ask(self, pool: WorkerPool, worker: str) -> None:
+        told: Collection[int] = self._on_demand.told(worker)
+        try:
+            found = await pool.history(worker, told, self._on_demand.after(worker))
+        except ModellessError:
+            return  # it is asked again in the next turn
+        self._on_demand.take(worker, found, told, self._clock_s())
+
+    def _tell(self, events: Iterable[StatusEvent]) -> None:
+        for kind, subject, message in events:
+            self._journal.tell(kind, subject, message)

@@ -1,0 +1,55 @@
+"""Which replicas were told their targets, so that a worker is sent only what is new to it."""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from planner.types import ReplicaKey, ReplicaTarget
+
+
+class Told(NamedTuple):
+    """What a worker is told of one of its replicas."""
+
+    target: ReplicaTarget
+    revision: int
+    """Of the catalog: its latencies are sent together with the target."""
+
+
+class ToldTargets:
+    """The targets of the newest plan, and what the workers were told of them.
+
+    A controller that starts tells every replica, because it does not know what its predecessor
+    told.
+    """
+
+    def __init__(self) -> None:
+        self._wanted: dict[ReplicaKey, Told] = {}
+        self._told: dict[ReplicaKey, Told] = {}
+
+    def decided(self, targets: Mapping[ReplicaKey, ReplicaTarget], revision: int) -> None:
+        """Go by these targets from now on, and by the latencies of this catalog revision."""
+        self._wanted = {key: Told(target, revision) for key, target in targets.items()}
+
+    def placed(self, key: ReplicaKey) -> bool:
+        """Whether the plan places a replica."""
+        return key in self._wanted
+
+    def of(self, key: ReplicaKey) -> Told:
+        """What is to be told of a replica that the plan places."""
+        return self._wanted[key]
+
+    def told(self, key: ReplicaKey, told: Told) -> None:
+        """A worker was told this, or is being told."""
+        self._told[key] = told
+
+    def untold(self, ready: Collection[ReplicaKey]) -> list[ReplicaKey]:
+        """Replicas that are placed and ready, and of which the worker was told something else.
+
+        What was told of replicas that are not ready any more is forgotten: a variant that is loaded
+        again has to be told again.
+        """
+        self._told = {key: told for key, told in self._told.items() if key in ready}
+        return [
+            key
+            for key, wanted in self._wanted.items()
+            if key in ready and self._told.get(key) != wanted
+        ]

@@ -1,0 +1,14 @@
+"""The gateway: one process that answers queries and keeps itself informed.
+
+In come HTTP requests, the catalog and its plan, the directory of workers in the live state, and the
+workers' reports. Out go answers, frames to workers, counters for the control loop, and metrics.
+
+Read ``gateway`` (what is started and followed), ``knowledge`` (what is known, and how the query
+path is told), ``connected_workers``, ``meeting`` (the first moments of a process),
+``on_demand_loads``, ``demand_report``, ``metrics`` and ``background``; then the sub-packages
+``query`` (one query, from its bytes to its answer) and ``http`` (sockets, limits and routes).
+
+It may import ``controlplane.api`` and the modules of ``controlplane`` itself, and nothing of the
+control loop, the cluster or the command line. ``query`` imports only ``metrics`` of this folder,
+and ``http`` does not import ``gateway``.
+"""

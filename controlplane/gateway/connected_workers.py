@@ -1,0 +1,146 @@
+"""The workers that a gateway is connected to, and what each of them holds.
+
+``ConnectedWorkers`` turns the reports of the workers into what selection reads: a ``WorkerView``,
+the variants that are ready and those that could not be loaded.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from planner.types import WorkerView
+from variants.types import DeviceKindName, ReplicaState, TaskName, VariantName, WorkerId
+from workers.channel.client import WorkerConnection
+from workers.channel.pool import ConnectionPool
+from workers.types import WorkerStatus
+
+
+class ConnectedWorker:
+    """One worker: its connection, what selection knows of it, and what it holds."""
+
+    __slots__ = ("connection", "ready", "unloadable", "view")
+
+    def __init__(self, worker: WorkerId, connection: WorkerConnection) -> None:
+        kind = DeviceKindName(connection.status.device_kind)
+        self.connection = connection
+        self.view = WorkerView(id=worker, device_kind=kind)
+        self.ready: frozenset[tuple[TaskName, VariantName]] = frozenset()
+        self.unloadable: dict[tuple[TaskName, VariantName], str] = {}
+        """What it could not load, and why."""
+        self.learn(connection.status)
+
+    def learn(self, status: WorkerStatus) -> bool:
+        """Take in a report. Returns whether it changes which variants can be chosen."""
+        ready = frozenset(
+            (replica.task, replica.variant)
+            for replica in status.replicas
+            if replica.state is ReplicaState.READY
+        )
+        unloadable = {
+            (replica.task, replica.variant): replica.message
+            for replica in status.replicas
+            if replica.state is ReplicaState.FAILED or replica.state is ReplicaState.DAMAGED
+        }
+        changed = (ready, unloadable, status.draining) != (
+            self.ready, self.unloadable, self.view.draining
+        )  # fmt: skip
+        self.ready = ready
+        self.unloadable = unloadable
+        self.view.draining = status.draining
+        self.view.free_mib = status.memory_mib - status.reserved_mib
+        self.view.loading = tuple(
+            (replica.task, replica.variant)
+            for replica in status.replicas
+            if replica.state is ReplicaState.LOADING
+        )
+        return changed
+
+    def begins(self, task: TaskName, variant: VariantName) -> None:
+        """A load is sent to it now. Its next report says so, too."""
+        if (key := (task, variant)) not in self.view.loading:
+            self.view.loading += (key,)
+
+    def cannot_load(self, task: TaskName, variant: VariantName, why: str) -> None:
+        """A load has failed. Its next report says so, too, but may come after the next query."""
+        self.unloadable = self.unloadable | {(task, variant): why}
+
+
+class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
+    """The workers of one gateway, by their names in the directory.
+
+    A worker that the directory lists no longer stays as long as its connection: the directory may
+    be old, or lost and being written anew.
+    """
+
+    def __init__(
+        self,
+        secret: bytes,
+        max_frame_mib: int,
+        changed: Callable[[], None],
+        left: Callable[[WorkerId], None],
+    ) -> None:
+        """
+        Args:
+            changed: called when what can be chosen has changed.
+            left: called with a worker that is gone, before ``changed``.
+        """
+        self._changed = changed
+        self._left = left
+        self._pool = ConnectionPool(secret, self, max_frame_mib=max_frame_mib)
+        self._workers: dict[WorkerId, ConnectedWorker] = {}
+        self.connections: Mapping[WorkerId, WorkerConnection] = self._pool.connections
+        """The open connections, always as they are now."""
+
+    def __getitem__(self, worker: WorkerId) -> ConnectedWorker:
+        return self._workers[worker]
+
+    def __iter__(self) -> Iterator[WorkerId]:
+        return iter(self._workers)
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def listed(self, addresses: Mapping[WorkerId, str]) -> dict[WorkerId, str]:
+        """Take in the directory. Returns the addresses of those that are to be connected to."""
+        return self._pool.update(addresses)
+
+    async def connect(self, worker: WorkerId, address: str) -> None:
+        """Connect to a worker, or log that it cannot be reached."""
+        await self._pool.open(worker, address)
+
+    def statuses(self) -> list[WorkerStatus]:
+        """What the workers last said."""
+        return [worker.connection.status for worker in self._workers.values()]
+
+    def kinds(self) -> set[DeviceKindName]:
+        """Device kinds of which a worker takes queries."""
+        return {
+            worker.view.device_kind for worker in self._workers.values() if not worker.view.draining
+        }
+
+    def ready(self, task: TaskName) -> set[VariantName]:
+        """Variants of a task that a worker holds which takes queries."""
+        return {
+            variant
+            for worker in self._workers.values()
+            if not worker.view.draining
+            for name, variant in worker.ready
+            if name == task
+        }
+
+    def close(self) -> None:
+        """Close all connections; queries in flight on them are answered as lost."""
+        self._pool.close()
+
+    # -- what the pool of connections says ------------------------------------------------------
+
+    def joined(self, worker: WorkerId, connection: WorkerConnection) -> None:
+        self._workers[worker] = ConnectedWorker(worker, connection)
+        self._changed()
+
+    def reported(self, worker: WorkerId, status: WorkerStatus) -> None:
+        if self._workers[worker].learn(status):
+            self._changed()
+
+    def left(self, worker: WorkerId, connection: WorkerConnection, reason: str) -> None:
+        del self._workers[worker]
+        self._left(worker)
+        self._changed()

@@ -1,0 +1,61 @@
+"""DemandReport: what a gateway tells the control loop, once a second, of what was asked."""
+
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+from controlplane.demand_counters import counter_name
+from controlplane.gateway.knowledge import Knowledge
+from controlplane.gateway.query.query_path import QueryPath
+from planner.forecasting.demand_estimator import Least
+
+TIGHT_S = 5.0
+"""How long the tightest SLO of a class is reported, and up to twice as long: a report may be missed
+by its readers, but what is seen for long is remembered there."""
+
+
+class DemandReport:
+    """Counters that grow from the start of the gateway; the control loop takes differences."""
+
+    def __init__(self, path: QueryPath, known: Knowledge) -> None:
+        self._path = path
+        self._known = known
+        self._demand: dict[str, int] = {}
+        """Rows asked for, by counter."""
+        self._tightest: Least[str] = Least(TIGHT_S)
+        """The shortest latency SLO in ms, by counter."""
+        self.latest: Mapping[str, Any] = {"tasks": {}}
+        """The report that was made last."""
+
+    def make(self) -> Mapping[str, Any]:
+        """Count what was asked since the last report, and return the report now.
+
+        Returns:
+            ``demand`` and ``tightest`` by counter (``controlplane.demand_counters``), ``tasks``
+            with the numbers of queries met, missed and refused, and ``in_flight``.
+        """
+        tightest: dict[str, float] = {}
+        for (task, latency_ms, accuracy, variant), rows in self._path.take_demand().items():
+            if variant is not None and (task, variant) not in self._known.variants:
+                continue  # clients may pin to any name
+            steps = self._known.accuracies.get(task, ())
+            name = counter_name(task, latency_ms, accuracy, steps, variant)
+            self._demand[name] = self._demand.get(name, 0) + rows
+            tightest[name] = min(latency_ms, tightest.get(name, latency_ms))
+        self._tightest.saw(monotonic(), tightest)
+        counters = self._path.counters
+        self.latest = {
+            "demand": self._demand,
+            "tightest": self._tightest.items(),
+            "tasks": {
+                name: {
+                    "met": sum(variant.met for variant in task.variants.values()),
+                    "missed": sum(variant.missed for variant in task.variants.values()),
+                    "errors": dict(task.errors),
+                }
+                for name, task in counters.tasks.items()
+                if name
+            },
+            "in_flight": counters.in_flight,
+        }
+        return self.latest

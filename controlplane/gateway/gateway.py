@@ -1,0 +1,253 @@
+"""The gateway: one process that answers queries and keeps itself informed.
+
+It owns a query path, a connection to every worker, and the control API. What it knows comes from
+three places, none of them on the query path: the catalog and the plan in it (polled by revision and
+version), the directory of workers in the live state (announced and polled), and the workers
+themselves, which say on their connections what they hold. When catalog or live state are gone, it
+goes on with what it has.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from uuid import uuid4
+
+from controlplane.api.context import ApiContext
+from controlplane.exposure import own_addresses
+from controlplane.gateway.background import Background
+from controlplane.gateway.demand_report import DemandReport
+from controlplane.gateway.http.access import Access
+from controlplane.gateway.http.asgi import LiveReads, build_asgi
+from controlplane.gateway.http.client_limits import ClientLimits
+from controlplane.gateway.http.guarded import AsgiApp
+from controlplane.gateway.http.http_protocol import front_factory
+from controlplane.gateway.http.http_server import HttpServer
+from controlplane.gateway.knowledge import Knowledge
+from controlplane.gateway.metrics import GatewayCollector
+from controlplane.gateway.on_demand_loads import OnDemandLoads
+from controlplane.gateway.query.query_path import QueryPath
+from controlplane.live_state import LiveState
+from controlplane.settings import Settings
+from controlplane.timestamps import timestamp
+from controlplane.tls import server_context
+from planner.types import Candidate
+from variants.artifacts.protocol import ArtifactStore
+from variants.catalog.protocol import Catalog
+from variants.errors import StateUnavailable
+from variants.types import Event, WorkerId
+from workers.host import settle_memory
+from workers.types import WorkerStatus
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.5
+REPORT_S = 1.0
+
+
+class Gateway:
+    """Answers queries on ``settings.host:port`` until ``stop``."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        catalog: Catalog,
+        store: ArtifactStore,
+        secret: bytes,
+        limits: ClientLimits | None = None,
+    ) -> None:
+        self.id = uuid4().hex[:12]
+        self.settings = settings
+        self.catalog = catalog
+        self.store = store
+        self.live = LiveState(settings.live_url)
+        self.path = QueryPath(loader=self.load)
+        self.known = Knowledge(settings, catalog, store, secret, self.path, self._worker_left)
+        self._loads = OnDemandLoads(self.known)
+        self._report = DemandReport(self.path, self.known)
+        self._background = Background()
+        self._limits = limits or ClientLimits()
+        self._server: HttpServer | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    # -- life -----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen, and return when queries are taken.
+
+        Raises:
+            OSError: the address cannot be bound.
+            InvalidInput: the certificate cannot be used.
+            StateUnavailable: the catalog cannot be read.
+        """
+        encryption = None
+        if self.settings.tls_cert:
+            encryption = server_context(self.settings.tls_cert, self.settings.tls_key)
+        listening = bind(self.settings)
+        try:
+            await self._refresh()
+        except StateUnavailable:
+            listening.close()
+            raise
+        self.known.meeting.begin()
+        for work in (
+            self._follow_catalog, self._follow_workers, self._follow_changes, self._report_demand,
+        ):  # fmt: skip
+            self._background.repeat(work)
+        access = Access(self.settings, own_addresses())
+        max_body = int(self.settings.max_body_mib * 2**20)
+        self._server = HttpServer(
+            self._application(access, max_body),
+            front_factory(self.path, access, max_body),
+            listening,
+            encryption,
+            self._limits,
+        )
+        self._serving = asyncio.create_task(self._server.run_here())
+        while not self._server.started:
+            if self._serving.done():
+                await self._serving
+                raise RuntimeError("the HTTP server ended at once")
+            await asyncio.sleep(0.005)
+        settle_memory()
+        where = f"{self.settings.host}:{self.settings.port}"
+        started = f"it listens on {where} (process {os.getpid()})"
+        self._background.spawn(self._tell("gateway_started", started))
+
+    def check(self) -> None:
+        """Raise when this gateway cannot answer any more."""
+        if self._serving is None or self._serving.done():
+            raise RuntimeError("the HTTP server has ended")
+
+    async def stop(self) -> None:
+        """Answer what is in flight, then close everything."""
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(self._serving, 15)
+        await self._background.cancel(self._loads.under_way())
+        self.known.workers.close()
+        await self._say_farewell()
+        await self.live.close()
+        await asyncio.to_thread(self.catalog.close)
+
+    def _application(self, access: Access, max_body: int) -> AsgiApp:
+        """The ASGI application for everything but queries."""
+        context = ApiContext(
+            catalog=self.catalog,
+            store=self.store,
+            settings=self.settings,
+            live=LiveReads(self.live, self.statuses),
+        )
+        collector = GatewayCollector(
+            self.path.counters, self.statuses, lambda: self.path.snapshot.revision
+        )
+        return build_asgi(context, self.path, self.known, self.ready, access, collector, max_body)
+
+    # -- what others ask ------------------------------------------------------------------------
+
+    def statuses(self) -> list[WorkerStatus]:
+        """What the workers last said, over this gateway's own connections."""
+        return self.known.workers.statuses()
+
+    def ready(self) -> bool:
+        """Whether requests are taken: the catalog was read, and the gateway is not stopping.
+
+        Whether a task can be answered is another question: on an empty catalog the first model is
+        registered through a gateway that is ready and has no task.
+        """
+        stopping = self._server is None or self._server.should_exit
+        return self.known.catalog.revision >= 0 and not stopping
+
+    def load(
+        self,
+        candidate: Candidate,
+        worker: WorkerId,
+        slack_ms: float | None,
+        need: str = "",
+    ) -> "asyncio.Future[None]":
+        """Load a variant on a worker for queries that ask for it (``OnDemandLoads.load``)."""
+        return self._loads.load(candidate, worker, slack_ms, need)
+
+    # -- what it follows ------------------------------------------------------------------------
+
+    async def _follow_catalog(self) -> None:
+        await self._refresh()
+        await self._background.pause(POLL_S)
+
+    async def _refresh(self) -> None:
+        if await self.known.refresh_catalog():
+            self._loads.forget_failures()
+        await self.known.refresh_plan()
+        await self.known.refresh_wanted()
+
+    async def _follow_workers(self) -> None:
+        meeting = self.known.meeting
+        try:
+            directory = await self.live.workers()
+        except StateUnavailable:
+            meeting.unreadable()
+            raise
+        if directory is not None:
+            listed = {WorkerId(one["id"]): str(one["address"]) for one in directory["workers"]}
+            for worker, address in self.known.workers.listed(listed).items():
+                self._background.spawn(self._meet(worker, address))
+            meeting.read(listed)
+        await self._background.pause(POLL_S)
+
+    async def _meet(self, worker: WorkerId, address: str) -> None:
+        try:
+            await self.known.workers.connect(worker, address)
+        finally:
+            self.known.meeting.tried(worker)
+
+    def _worker_left(self, worker: WorkerId) -> None:
+        self._loads.forget_failures(worker)
+
+    async def _follow_changes(self) -> None:
+        async for _ in self.live.changes():
+            self._background.wake()
+
+    # -- what it tells --------------------------------------------------------------------------
+
+    async def _report_demand(self) -> None:
+        """Tell the control loop, through the live state, what was asked here."""
+        await self.live.put_gateway(self.id, self._report.make())
+        await asyncio.sleep(REPORT_S)
+
+    async def _say_farewell(self) -> None:
+        """Tell that this gateway was told to stop: else it would be taken for lost."""
+        with contextlib.suppress(StateUnavailable):
+            await self.live.put_gateway(self.id, {**self._report.latest, "leaving": True})
+        await self._tell("gateway_stopped", "it was told to stop and has answered its last queries")
+
+    async def _tell(self, kind: str, message: str) -> None:
+        """Store an event about this gateway, unless the database is away."""
+        event = Event(at=timestamp(), kind=kind, subject=self.id, message=message)
+        try:
+            await asyncio.to_thread(self.catalog.add_event, event)
+        except StateUnavailable as error:
+            log.warning("%s cannot be told: %s", kind, error)
+
+
+def bind(settings: Settings, *, alone: bool = False) -> socket.socket:
+    """A listening socket for the gateway; with ``alone``, one that does not share the port.
+
+    Raises:
+        OSError: the address is taken or is not ours.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if not alone:
+            # Also a single gateway: while one that hangs is being stopped, its successor answers.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listening.bind((settings.host, settings.port))
+        listening.listen(2048)
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening

@@ -1,0 +1,13 @@
+"""The HTTP side of the gateway: from bytes on a socket to a query, and from an answer to bytes.
+
+In come connections of clients. Out go calls of the query path for the inference routes, requests to
+an ASGI application for everything else, and the bytes of the answers.
+
+Read ``http_protocol`` (one connection: the short way for queries, the ordinary way for the rest)
+with ``exchange``; ``access`` and ``client_limits`` (what is refused); ``http_server`` (all
+connections of the process); then ``asgi`` (the application) with ``guarded``, ``query_routes`` and
+``oip`` (the Open Inference Protocol's health and metadata).
+
+It may import ``controlplane.api``, ``controlplane.gateway.query`` and what the routes show
+(``knowledge``, ``metrics``), but not ``controlplane.gateway.gateway``.
+"""

@@ -1,0 +1,109 @@
+"""Access: which requests the gateway takes, by their Host, their Origin and their token.
+
+A gateway on loopback is still reachable from any web page in the user's browser, through a name
+that resolves to 127.0.0.1. So the Host must be one of the gateway's own, and an Origin, which only
+browsers send, must be the gateway's own as well: the host and port of the request itself, or a name
+that the settings allow.
+"""
+
+from collections.abc import Iterable, Mapping
+from hmac import compare_digest
+
+from controlplane.dashboard.pages import PAGES
+from controlplane.exposure import ANY, is_every_address, names_in
+from controlplane.settings import Settings
+from variants.errors import Forbidden, InvalidInput, ModellessError, Unauthenticated
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+OPEN = frozenset({*PAGES, "/v2/health/live", "/v2/health/ready"})
+"""What a GET may read without the token: pages that hold no data, and whether the gateway is
+alive."""
+
+
+class Access:
+    """The rules of one gateway. ``token`` is ``None`` where none is asked for.
+
+    A gateway that listens on all addresses is known by each of them. No page can make a browser
+    send one of them as the Host, unless the page itself comes from there.
+    """
+
+    def __init__(self, settings: Settings, addresses: Iterable[str] = ()) -> None:
+        """``addresses`` are those of the machine, as a Host header writes them."""
+        self.token = settings.api_token.encode() or None
+        extra = names_in(settings.allowed_hosts)
+        if is_every_address(settings.host):
+            own = [*addresses]
+        else:
+            own = [f"[{settings.host}]" if ":" in settings.host else settings.host]
+        self._any = ANY in extra
+        # A name without a port is allowed on any port: it came through a forwarder or a proxy.
+        self._extra = frozenset(name.encode().lower() for name in extra)
+        self._names = self._extra | {name.encode().lower() for name in (*LOOPBACK, *own)}
+        self._seen: set[bytes] = set()
+
+    def host_allowed(self, value: bytes) -> bool:
+        """Whether a Host header names this gateway."""
+        if self._any or value in self._seen:
+            return True
+        if not _among(value, self._names):
+            return False
+        if len(self._seen) < 100:
+            self._seen.add(value)
+        return True
+
+    def origin_allowed(self, value: bytes, host: bytes) -> bool:
+        """Whether an Origin header is of a page that this gateway served under this Host."""
+        scheme, _, origin = value.lower().partition(b"://")
+        if scheme not in (b"http", b"https"):
+            return False
+        # A forwarder may have put another Host in place of the name that the browser knows.
+        return origin == host.lower() or _among(origin, self._extra)
+
+    def check(
+        self, headers: Iterable[tuple[bytes, bytes]], *, open: bool = False
+    ) -> ModellessError | None:
+        """What is wrong with a request's Host, Origin or token, if anything.
+
+        ``open``: it asks for one of ``OPEN``, so that no token is needed.
+        """
+        return self.permit(dict(headers), open=open)
+
+    def permit(self, fields: Mapping[bytes, bytes], *, open: bool = False) -> ModellessError | None:
+        """As ``check``, with the headers by their names in lower case."""
+        host = fields.get(b"host")
+        if not host:
+            return InvalidInput("the Host header is missing")
+        if not self.host_allowed(host):
+            return self._wrong_host(host)
+        origin = fields.get(b"origin")
+        if origin and not self.origin_allowed(origin, host):
+            shown = origin[:80].decode("latin-1")
+            return Forbidden(f"pages of {shown!r} may not call this gateway")
+        if self.token is None or open:
+            return None
+        if not self.token_matches(fields.get(b"authorization", b"")):
+            return Unauthenticated("an Authorization header with 'Bearer TOKEN' is required")
+        return None
+
+    def token_matches(self, value: bytes) -> bool:
+        """Whether an Authorization header carries the token."""
+        scheme, _, token = value.partition(b" ")
+        return (
+            self.token is not None
+            and scheme.lower() == b"bearer"
+            and compare_digest(token.strip(), self.token)
+        )
+
+    def _wrong_host(self, value: bytes) -> Forbidden:
+        shown = value[:80].decode("latin-1")
+        return Forbidden(f"Host {shown!r} is not served here; see MODELLESS_ALLOWED_HOSTS")
+
+
+def _among(value: bytes, names: frozenset[bytes]) -> bool:
+    """Whether a host, with or without its port, is one of the names."""
+    value = value.lower()
+    if value in names:
+        return True
+    name, colon, port = value.rpartition(b":")
+    return bool(colon) and port.isdigit() and name in names

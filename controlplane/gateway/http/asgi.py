@@ -1,0 +1,99 @@
+"""The ASGI application: the control API, the metadata of protocol v2, metrics.
+
+The inference routes stand here, too: for OpenAPI, and for the rare request that cannot take the
+short way because it waits behind another one on its connection.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fastapi import FastAPI, Response
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from controlplane.api.context import ApiContext
+from controlplane.api.routes import build_api
+from controlplane.gateway.http.access import Access
+from controlplane.gateway.http.guarded import AsgiApp, Guarded
+from controlplane.gateway.http.oip import add_protocol_routes
+from controlplane.gateway.http.query_routes import add_query_routes
+from controlplane.gateway.knowledge import Knowledge
+from controlplane.gateway.metrics import GatewayCollector
+from controlplane.gateway.query.query_path import QueryPath
+from controlplane.live_state import LiveState
+from workers.types import WorkerStatus
+
+
+class LiveReads:
+    """The live state as the control API reads it; workers come from this gateway's connections."""
+
+    def __init__(self, live: LiveState, statuses: Callable[[], list[WorkerStatus]]) -> None:
+        """``statuses`` gives what each connected worker last said."""
+        self._live = live
+        self._statuses = statuses
+
+    async def worker_status(self) -> list[WorkerStatus]:
+        return self._statuses()
+
+    async def operation(self, id: str, /) -> Mapping[str, Any] | None:
+        return await self._live.operation(id)
+
+    async def put_operation(self, id: str, body: Mapping[str, Any], /) -> None:
+        await self._live.put_operation(id, body)
+
+    async def slo_report(self) -> Mapping[str, Any]:
+        """Attainment per task over all gateways, since each of them started."""
+        total: dict[str, dict[str, int]] = {}
+        for gateway in (await self._live.gateways()).values():
+            for name, counted in gateway["tasks"].items():
+                row = total.setdefault(name, {"met": 0, "late": 0, "refused": 0})
+                errors: Mapping[str, int] = counted["errors"]
+                late = errors.get("DEADLINE_EXCEEDED", 0)
+                row["met"] += counted["met"]
+                row["late"] += counted["missed"] + late
+                row["refused"] += sum(errors.values()) - late
+        tasks = []
+        for name, row in sorted(total.items()):
+            requests = sum(row.values())
+            attainment = row["met"] / requests if requests else None
+            tasks.append({"task": name, "requests": requests, "attainment": attainment, **row})
+        return {"window_s": 0.0, "tasks": tasks}
+
+
+def build_asgi(
+    context: ApiContext,
+    path: QueryPath,
+    known: Knowledge,
+    is_ready: Callable[[], bool],
+    access: Access,
+    collector: GatewayCollector,
+    max_body: int,
+) -> AsgiApp:
+    """The ASGI application for all requests that do not take the short way.
+
+    Args:
+        context: what the control API stands on.
+        path: answers queries that come here.
+        known: the tasks and variants of the protocol's metadata.
+        is_ready: whether the gateway takes requests now.
+        max_body: the longest body of a request, in bytes.
+    """
+    api = build_api(context)
+    add_metrics_route(api, collector)
+    add_protocol_routes(api, known, path.counters, is_ready)
+    add_query_routes(api, path, max_body)
+    return Guarded(api, access, max_body)
+
+
+def add_metrics_route(api: FastAPI, collector: GatewayCollector) -> None:
+    registry = CollectorRegistry()
+    registry.register(collector)
+
+    @api.get(
+        "/metrics",
+        tags=["running"],
+        summary="Metrics for Prometheus",
+        response_class=PlainTextResponse,
+    )
+    async def metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

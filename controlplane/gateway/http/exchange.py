@@ -1,0 +1,61 @@
+"""Exchange: one query on a client's connection, from its headers to its answer."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+_UPGRADE = frozenset({b"upgrade", b"connection", b"http2-settings"})
+"""Headers by which a client offers another protocol."""
+
+
+class Answering(Protocol):
+    """A connection that an answer can be written to."""
+
+    exchange: "Exchange | None"
+    """The query that is being read or answered."""
+
+    def answer(self, exchange: "Exchange", status: int, body: bytes, headers: bytes) -> None:
+        """Write the answer of the query in ``exchange``."""
+
+
+class Exchange:
+    """What has come of a query, and where its answer goes."""
+
+    __slots__ = ("body", "fields", "front", "keep_alive", "received_ms", "target")
+
+    def __init__(
+        self, front: Answering, target: bytes, fields: dict[bytes, bytes], received_ms: float
+    ) -> None:
+        """
+        Args:
+            target: path of the request, without what follows a question mark.
+            fields: the headers by their names in lower case.
+            received_ms: when the first byte came.
+        """
+        self.front = front
+        self.target = target
+        self.fields = fields
+        self.received_ms = received_ms
+        self.body: bytes | bytearray = b""
+        self.keep_alive = True
+
+    def respond(self, status: int, body: bytes, headers: bytes) -> None:
+        """Write the answer, unless the client has gone."""
+        if self.front.exchange is self:
+            self.front.answer(self, status, body, headers)
+
+
+def head_without_upgrade(
+    method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]]
+) -> bytes:
+    """A request's line and headers, the empty line included, without an offer to switch protocol.
+
+    Args:
+        headers: with their names in lower case.
+    """
+    head = [method, b" ", target, b" HTTP/1.1\r\n"]
+    for name, value in headers:
+        if name not in _UPGRADE:
+            head += [name, b": ", value, b"\r\n"]
+        elif name == b"connection" and b"close" in value.lower():
+            head.append(b"connection: close\r\n")
+    return b"".join([*head, b"\r\n"])

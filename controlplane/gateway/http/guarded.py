@@ -1,0 +1,76 @@
+"""Guarded: what every request must pass before the ASGI application sees it."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from controlplane.api.errors import RequestIds
+from controlplane.gateway.http.access import OPEN, Access
+from controlplane.http_errors import error_body, error_headers, status_of
+from variants.errors import ModellessError, PayloadTooLarge
+
+UPLOAD = "/v1/models"
+"""The one path whose body has a limit of its own: it goes to disk."""
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class Guarded:
+    """ASGI middleware: Host, Origin, token and body size, before anything else sees a request."""
+
+    def __init__(self, app: AsgiApp, access: Access, max_body: int) -> None:
+        self.app = app
+        self.access = access
+        self.max_body = max_body
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            is_open = scope["method"] == "GET" and scope["path"] in OPEN
+            error = self.access.check(scope["headers"], open=is_open)
+            if scope["path"] != UPLOAD:
+                error = error or self._body(scope)
+                receive = self._counted(receive)
+            if error is not None:
+                await RequestIds(_refusal(error))(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _body(self, scope: Message) -> ModellessError | None:
+        for name, value in scope["headers"]:
+            if name == b"content-length" and value.isdigit() and int(value) > self.max_body:
+                return PayloadTooLarge(self._too_large())
+        return None
+
+    def _counted(self, receive: Receive) -> Receive:
+        """The same body, up to its limit: its length need not have been said before."""
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.max_body:
+                # FastAPI lets no other error through from where it reads a body.
+                raise HTTPException(413, self._too_large())
+            return message
+
+        return counted
+
+    def _too_large(self) -> str:
+        return f"the body is larger than {self.max_body / 2**20:g} MiB"
+
+
+def _refusal(error: ModellessError) -> AsgiApp:
+    """An application that answers with an error, under the request id of its scope."""
+
+    async def refuse(scope: Message, receive: Receive, send: Send) -> None:
+        body = error_body(error, scope["state"]["request_id"])
+        response = JSONResponse(body, status_of(error), error_headers(error))
+        await response(scope, receive, send)
+
+    return refuse

@@ -1,0 +1,400 @@
+"""The HTTP front: uvicorn's protocol, with a short way in for the inference routes.
+
+A request for ``POST /v1/query`` or ``POST /v2/models/.../infer`` is read and answered right here,
+without an ASGI scope, a task or an application around it. Everything else goes the ordinary way to
+FastAPI. So does a query that comes while an answer is still due on its connection: it waits there
+for its turn, so that every answer is written the moment it is made, in the order of the requests.
+"""
+
+import logging
+from typing import Any
+from urllib.parse import unquote
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from controlplane.gateway.http.access import Access
+from controlplane.gateway.http.client_limits import ClientLimits, Phase, Verdict, Watch
+from controlplane.gateway.http.exchange import Exchange, head_without_upgrade
+from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
+from variants.errors import InvalidInput, ModellessError, PayloadTooLarge
+
+log = logging.getLogger(__name__)
+
+V1 = b"/v1/query"
+V2 = b"/v2/models/"
+INFER = b"/infer"
+MAX_HEAD = 65_536
+"""Bytes of request line and headers, beyond the first piece that arrives."""
+LINGER_S = 5.0
+"""How long a refused body is still taken off the wire. Closing at once would reset the connection,
+and the client would see that instead of the answer."""
+TOO_SLOW = 408
+"""Status of a request that does not come in full; its code is that of what cannot be right."""
+
+
+class Front(HttpToolsProtocol):
+    """One client connection. Made by ``front_factory``, which fills in the class attributes."""
+
+    path: QueryPath
+    access: Access
+    max_body: int
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cycle: RequestResponseCycle | None = None  # type: ignore[assignment]
+        self.exchange: Exchange | None = None
+        """The query that is being read or answered."""
+        self.reading = False
+        """Its body has not come in full."""
+        self.in_head = self.upgrading = False
+        self.head_bytes = 0
+        self.deaf = False
+        """Whatever else comes is thrown away: the connection ends with the answer."""
+        self.closing = False
+        self.receiving: RequestResponseCycle | None = None
+        """An ordinary request whose body has not come in full."""
+        self.arrived_ms = self.began_ms = 0.0
+        self.received = 0
+        """Bytes in all."""
+        self.watch = Watch()
+
+    # -- bytes in -------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self.deaf:
+            return
+        self.arrived_ms = monotonic_ms()
+        self.received += len(data)
+        if self.in_head:
+            self.head_bytes += len(data)
+            if self.head_bytes > MAX_HEAD:
+                self._malformed(f"its headers are larger than {MAX_HEAD} bytes")
+                return
+        self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._decline_upgrade(data[upgrade.args[0] :])
+            except httptools.HttpParserError as error:
+                cause = error.__context__
+                if cause is None or isinstance(cause, httptools.HttpParserError):
+                    self._malformed(str(cause or error))
+                else:  # a mistake of ours, in one of the methods below
+                    log.error("reading a request failed", exc_info=cause)
+                    self.transport.close()
+                return
+            else:
+                return
+
+    def on_message_begin(self) -> None:
+        # No scope yet: only the ordinary way needs one.
+        self.url = b""
+        self.headers = []
+        self.began_ms = self.arrived_ms
+        self.in_head = True
+        self.head_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.in_head:  # and not in a trailer
+            self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self.in_head = False
+        if self.deaf:
+            return
+        if self.parser.should_upgrade():
+            self.upgrading = True
+            return
+        target = self.url
+        if b"?" in target:
+            target = target.partition(b"?")[0]
+        if (
+            (target == V1 or (target.startswith(V2) and target.endswith(INFER)))
+            and self.parser.get_method() == b"POST"
+            and self.exchange is None
+            and (self.cycle is None or self.cycle.response_complete)
+        ):
+            fields = dict(self.headers)
+            if b"expect" not in fields:
+                self._begin(target, fields)
+                return
+        self._go_the_ordinary_way()
+
+    def on_body(self, body: bytes) -> None:
+        if not self.reading:
+            if not self.deaf:
+                super().on_body(body)
+            return
+        exchange = self.exchange
+        assert exchange is not None
+        if not exchange.body:
+            exchange.body = body
+        else:
+            if isinstance(exchange.body, bytes):
+                exchange.body = bytearray(exchange.body)
+            exchange.body += body
+        if len(exchange.body) > self.max_body:
+            self._refuse(exchange, self._too_large())
+
+    def on_message_complete(self) -> None:
+        if self.reading:
+            self.reading = False
+            exchange = self.exchange
+            assert exchange is not None
+            if exchange.target == V1:
+                self.path.handle_v1(
+                    exchange.body,
+                    exchange.received_ms,
+                    exchange.respond,
+                    exchange.fields.get(b"x-request-id"),
+                )
+            else:
+                self._infer(exchange)
+        elif not self.deaf and not self.upgrading:
+            self.receiving = None
+            super().on_message_complete()
+
+    def _begin(self, target: bytes, fields: dict[bytes, bytes]) -> None:
+        """Take a query whose headers are complete."""
+        exchange = self.exchange = Exchange(self, target, fields, self.began_ms)
+        exchange.keep_alive = self.parser.should_keep_alive()
+        error = self._check(fields)
+        if error is None:
+            self.reading = True
+        else:
+            self._refuse(exchange, error)
+
+    def _check(self, fields: dict[bytes, bytes]) -> ModellessError | None:
+        """What is wrong with the headers of a query, if anything."""
+        if int(fields.get(b"content-length", 0)) > self.max_body:
+            return self._too_large()
+        if fields.get(b"content-encoding", b"identity").lower() != b"identity":
+            return InvalidInput("a compressed body is not supported")
+        return self.access.permit(fields)
+
+    def _infer(self, exchange: Exchange) -> None:
+        """``/v2/models/{task}/infer`` or ``/v2/models/{task}/versions/{variant}/infer``."""
+        parts = exchange.target.decode("latin-1").split("/")
+        pinned: str | None = None
+        if len(parts) == 7 and parts[4] == "versions":
+            pinned = unquote(parts[5])
+        elif len(parts) != 5:
+            self._fail(exchange, InvalidInput("not an inference route"))
+            return
+        self.path.handle_v2(
+            unquote(parts[3]),
+            pinned,
+            exchange.body,
+            exchange.fields.get(b"inference-header-content-length"),
+            exchange.received_ms,
+            exchange.respond,
+            exchange.fields.get(b"x-request-id"),
+        )
+
+    def _fail(self, exchange: Exchange, error: ModellessError, status: int = 0) -> None:
+        """``status`` in the place of the error's own."""
+
+        def respond(own: int, body: bytes, headers: bytes) -> None:
+            exchange.respond(status or own, body, headers)
+
+        self.path.fail(error, respond, given_id=exchange.fields.get(b"x-request-id"))
+
+    def _too_large(self) -> PayloadTooLarge:
+        return PayloadTooLarge(f"the body is larger than {self.max_body / 2**20:g} MiB")
+
+    def _refuse(self, exchange: Exchange, error: ModellessError, status: int = 0) -> None:
+        """Answer before the body has come in full, and end the connection."""
+        exchange.keep_alive = False
+        self.deaf = True
+        self.reading = False
+        self._fail(exchange, error, status)
+
+    def _malformed(self, reason: str) -> None:
+        self._break_off(InvalidInput(f"the HTTP request is malformed: {reason}"))
+
+    def _break_off(self, error: ModellessError, status: int = 0) -> None:
+        """Answer what is no request, after whatever is still to be answered before it."""
+        cycle = self.cycle
+        if self.reading and self.exchange is not None:
+            self._refuse(self.exchange, error, status)
+        elif cycle is not None and not cycle.response_complete:
+            self.deaf = True
+            cycle.keep_alive = False
+            if cycle.more_body:  # it would be waited for
+                self.transport.close()
+        elif self.exchange is not None:
+            self.deaf = True
+            self.exchange.keep_alive = False
+        elif not self.deaf:
+            self.exchange = Exchange(self, b"", {}, self.began_ms)
+            self._refuse(self.exchange, error, status)
+
+    def _decline_upgrade(self, rest: bytes) -> bytes:
+        """What to read as if no other protocol had been offered, which HTTP leaves to the server.
+
+        The parser stops at such a request and forgets its body. Clients that offer HTTP/2 with
+        every request (Java's does) would never get an answer, so it is read once more without the
+        offer.
+        """
+        self.upgrading = False
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self._malformed("CONNECT is not possible here")
+            return b""
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.arrived_ms = self.began_ms
+        return head_without_upgrade(method, self.url, self.headers) + rest
+
+    # -- the ordinary way -----------------------------------------------------------------------
+
+    def _go_the_ordinary_way(self) -> None:
+        url, headers = self.url, self.headers
+        super().on_message_begin()
+        self.url = url
+        for name, value in headers:
+            super().on_header(name, value)
+        self.scope["state"]["received_ms"] = self.began_ms
+        super().on_headers_complete()
+        self.receiving = self.cycle
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Start an ordinary request, once the query before it on the connection is answered."""
+        if self.exchange is not None:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, app))
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """An ordinary request was answered."""
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self._next()
+
+    # -- bytes out ------------------------------------------------------------------------------
+
+    def answer(self, exchange: Exchange, status: int, body: bytes, headers: bytes) -> None:
+        """Write the answer of the query in ``exchange``."""
+        self.exchange = None
+        transport = self.transport
+        if transport.is_closing():
+            return
+        last = not exchange.keep_alive or (self.closing and not self.pipeline)
+        transport.write(
+            b"%s%scontent-length: %d\r\n%s\r\n%s"
+            % (
+                STATUS_LINE[status],
+                headers,
+                len(body),
+                b"connection: close\r\n" if last else b"",
+                body,
+            )
+        )
+        self.server_state.total_requests += 1
+        if not last:
+            self._next()
+        elif self.deaf and transport.can_write_eof():
+            transport.write_eof()
+            self.loop.call_later(LINGER_S, transport.close)
+        else:
+            transport.close()
+
+    def _next(self) -> None:
+        """Go on with what waits on this connection."""
+        flow = self.flow
+        if flow.read_paused and not flow.write_paused:
+            flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            super()._start_asgi_task(cycle, app)
+
+    def pause_writing(self) -> None:
+        """Read no more requests of a client that does not read its answers."""
+        super().pause_writing()
+        self.flow.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.pipeline:
+            self.flow.resume_reading()
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def phase(self) -> Phase:
+        """What this connection is doing now."""
+        cycle = self.cycle
+        if self.transport.is_closing():
+            return Phase.ENDING
+        if self.flow.write_paused:
+            return Phase.UNREAD
+        if self.deaf or self.flow.read_paused:
+            return Phase.OURS
+        if self.in_head:
+            return Phase.HEAD
+        if self.reading:
+            return Phase.BODY
+        if self.receiving is not None:
+            return Phase.OURS if self.receiving.waiting_for_100_continue else Phase.BODY
+        if self.exchange is not None or (cycle is not None and not cycle.response_complete):
+            return Phase.OURS
+        return Phase.IDLE
+
+    def sweep(self, now_ms: float, limits: ClientLimits) -> None:
+        """End this connection if its client is too slow; called about once a second."""
+        phase = self.phase()
+        unread = phase is Phase.UNREAD
+        mark = float(self.transport.get_write_buffer_size()) if unread else self.began_ms
+        verdict = self.watch.look(phase, mark, self.received, now_ms, limits)
+        if verdict is Verdict.CLOSE:
+            self.transport.close()
+        elif verdict is Verdict.ABORT:
+            self.transport.abort()
+        elif verdict is not None:
+            self._late(limits.sentence(verdict))
+
+    def _late(self, reason: str) -> None:
+        """Answer a request that does not come in full."""
+        error = InvalidInput(f"the request takes too long: {reason}")
+        cycle = self.receiving
+        if cycle is None:
+            self._break_off(error, TOO_SLOW)
+        elif cycle.response_started:
+            self.transport.close()
+        else:
+            # The application learns that the client is gone, and its answer goes nowhere.
+            cycle.disconnected = True
+            cycle.message_event.set()
+            fields = dict(cycle.scope["headers"])
+            self.exchange = Exchange(self, b"", fields, self.began_ms)
+            self._refuse(self.exchange, error, TOO_SLOW)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Called by uvicorn where it would cancel its timer; there is none."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.exchange = None
+        self.reading = False
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Close when what is in flight on this connection is answered."""
+        if self.exchange is None:
+            super().shutdown()
+            return
+        self.closing = True
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
+
+
+def front_factory(path: QueryPath, access: Access, max_body: int) -> type[Front]:
+    """A protocol class for uvicorn, bound to one query path."""
+    return type("BoundFront", (Front,), {"path": path, "access": access, "max_body": max_body})

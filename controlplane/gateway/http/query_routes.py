@@ -1,0 +1,103 @@
+"""The inference routes as ordinary ones: the same query path behind another entrance."""
+
+import asyncio
+from collections.abc import Callable
+
+from fastapi import FastAPI, Request, Response
+
+from controlplane.api.bodies import INFER, QUERY
+from controlplane.gateway.query.query_context import Respond
+from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
+from variants.errors import PayloadTooLarge
+
+
+def add_query_routes(api: FastAPI, path: QueryPath, max_body: int) -> None:
+    """Add ``/v1/query`` and the two inference routes of v2; bodies have ``max_body`` bytes."""
+    entrance = Entrance(path, max_body)
+
+    @api.post("/v1/query", tags=["queries"], summary="Ask a task", openapi_extra=QUERY)
+    async def query(request: Request) -> Response:
+        """Name a task and what you need; the reply says which variant answered, and how."""
+        return await entrance.query(request)
+
+    @api.post(
+        "/v2/models/{task}/infer", tags=["queries"], summary="Infer (v2)", openapi_extra=INFER
+    )
+    async def infer_task(request: Request, task: str) -> Response:
+        """Open Inference Protocol: the model name is the task."""
+        return await entrance.infer(request, task, None)
+
+    @api.post(
+        "/v2/models/{task}/versions/{variant}/infer",
+        tags=["queries"],
+        summary="Infer, pinned (v2)",
+        openapi_extra=INFER,
+    )
+    async def infer_variant(request: Request, task: str, variant: str) -> Response:
+        """Open Inference Protocol: the version pins a variant."""
+        return await entrance.infer(request, task, variant)
+
+
+class Entrance:
+    """Hands ASGI requests to the query path and waits for its answers."""
+
+    def __init__(self, path: QueryPath, max_body: int) -> None:
+        self._path = path
+        self._max_body = max_body
+
+    async def query(self, request: Request) -> Response:
+        """Answer a request for ``/v1/query``.
+
+        Raises:
+            PayloadTooLarge: the body is too long.
+        """
+        began_ms = _received_ms(request)
+        body = await self._read(request)
+        given_id = request.state.request_id.encode()
+        return await _answer(
+            lambda respond: self._path.handle_v1(body, began_ms, respond, given_id)
+        )
+
+    async def infer(self, request: Request, task: str, variant: str | None) -> Response:
+        """Answer an inference request of v2; ``variant`` pins one.
+
+        Raises:
+            PayloadTooLarge: the body is too long.
+        """
+        began_ms = _received_ms(request)
+        body = await self._read(request)
+        header = request.headers.get("inference-header-content-length")
+        length = None if header is None else header.encode("latin-1")
+        given_id = request.state.request_id.encode()
+        return await _answer(
+            lambda respond: self._path.handle_v2(
+                task, variant, body, length, began_ms, respond, given_id
+            )
+        )
+
+    async def _read(self, request: Request) -> bytes:
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > self._max_body:
+                raise PayloadTooLarge(f"the body is larger than {self._max_body / 2**20:g} MiB")
+        return bytes(body)
+
+
+def _received_ms(request: Request) -> float:
+    """When its first byte came: it may have waited behind another one since."""
+    return float(getattr(request.state, "received_ms", None) or monotonic_ms())
+
+
+async def _answer(start: Callable[[Respond], None]) -> Response:
+    """The response that a query gets which ``start`` hands to the query path."""
+    answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+    def respond(status: int, body: bytes, headers: bytes) -> None:
+        if not answered.done():
+            lines = headers.decode("latin-1").splitlines()
+            fields = dict(line.split(": ", 1) for line in lines)
+            answered.set_result(Response(body, status, fields))
+
+    start(respond)
+    return await answered

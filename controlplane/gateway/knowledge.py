@@ -1,0 +1,130 @@
+"""Knowledge: what a gateway knows of catalog, plan and workers, and tells its query path.
+
+Nothing here is read while a query is answered: whenever something changes, a snapshot is made, and
+the next query is chosen from it.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from controlplane.demand_counters import accuracies_of
+from controlplane.gateway.connected_workers import ConnectedWorkers
+from controlplane.gateway.meeting import Meeting
+from controlplane.gateway.query.query_context import QueryContext
+from controlplane.load_specs import Specs
+from controlplane.settings import Settings
+from planner.selection.routes import resolve
+from planner.selection.snapshot import build_snapshot, keeping
+from planner.types import Snapshot
+from variants.artifacts.protocol import ArtifactStore
+from variants.catalog.protocol import Catalog
+from variants.types import CatalogSnapshot, Route, Task, TaskName, WorkerId
+
+
+class Knowledge:
+    """The catalog as it was last read, the plan's routes and the connected workers.
+
+    What cannot be read stays as it was.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        catalog: Catalog,
+        store: ArtifactStore,
+        secret: bytes,
+        path: QueryContext,
+        worker_left: Callable[[WorkerId], None],
+    ) -> None:
+        """
+        Args:
+            path: is told whatever changes what can be chosen.
+            worker_left: called with a worker whose connection has ended.
+        """
+        self.catalog = CatalogSnapshot(revision=-1)
+        self.tasks: Mapping[TaskName, Task] = {}
+        self.specs = Specs(self.catalog, store)
+        self.accuracies: Mapping[TaskName, list[float]] = {}
+        """The accuracies of each task's variants, ascending."""
+        self.variants: frozenset[tuple[str, str]] = frozenset()
+        """Task and name of each variant of the catalog."""
+        self.workers = ConnectedWorkers(secret, settings.max_frame_mib, self.rebuild, worker_left)
+        self.meeting = Meeting(path, self.rebuild)
+        self._settings = settings
+        self._source = catalog
+        self._store = store
+        self._path = path
+        self._plan_version = 0
+        self._routes: tuple[Route, ...] = ()
+        self._prefer = settings.planning.prefer
+
+    # -- from the catalog -----------------------------------------------------------------------
+
+    async def refresh_catalog(self) -> bool:
+        """Read the catalog if its revision has moved; return whether it has.
+
+        Raises:
+            StateUnavailable: the catalog cannot be read.
+        """
+        revision = await asyncio.to_thread(self._source.revision)
+        if revision == self.catalog.revision:
+            return False
+        self.catalog = await asyncio.to_thread(self._read_catalog)
+        self.tasks = {task.name: task for task in self.catalog.tasks}
+        self.specs = Specs(self.catalog, self._store)
+        self.accuracies = accuracies_of(self.catalog)
+        self.variants = frozenset(variant.key for variant in self.catalog.variants)
+        self.rebuild()
+        return True
+
+    async def refresh_plan(self) -> None:
+        """Follow a new plan's routes; while there is none to read, those of the last one.
+
+        Raises:
+            StateUnavailable: the catalog cannot be read.
+        """
+        version = await asyncio.to_thread(self._source.plan_version)
+        if version != self._plan_version:
+            plan = await asyncio.to_thread(self._source.latest_plan)
+            if plan is not None:
+                self._plan_version = plan.version
+                if plan.routes != self._routes:
+                    self._routes = plan.routes
+                    self._tell(self._path.snapshot)
+
+    async def refresh_wanted(self) -> None:
+        """Know how many workers there should be, for queries that meet none.
+
+        Raises:
+            StateUnavailable: the catalog cannot be read.
+        """
+        stored = await asyncio.to_thread(self._source.inventory)
+        self.meeting.want(self._settings.wanted(stored))
+
+    def _read_catalog(self) -> CatalogSnapshot:
+        """The catalog as it is now, in another thread than queries are answered in."""
+        return keeping(self._source.snapshot(), self.catalog)
+
+    # -- to the query path ----------------------------------------------------------------------
+
+    def rebuild(self) -> None:
+        """Make the snapshot that the next query is chosen from."""
+        workers = self.workers
+        snapshot = build_snapshot(
+            self.catalog,
+            [(worker.view, worker.ready) for worker in workers.values()],
+            unloadable={
+                id_: worker.unloadable for id_, worker in workers.items() if worker.unloadable
+            },
+            before=self._path.snapshot,
+            wanted=self.meeting.wanted(workers.kinds()),
+        )
+        self._tell(snapshot)
+
+    def _tell(self, snapshot: Snapshot) -> None:
+        self._path.update(
+            snapshot=snapshot,
+            routes=resolve(self._routes, snapshot, self._prefer, self._path.routes),
+            tasks=self.tasks,
+            connections=self.workers.connections,
+        )

@@ -1,0 +1,239 @@
+"""What a gateway counts, and how Prometheus reads it.
+
+Counting happens once per query on the hot path, so it is a few additions on plain attributes; the
+metric families are made when Prometheus reads them.
+
+======================================  =========  ==========================================
+Metric                                  Labels     Meaning
+======================================  =========  ==========================================
+``modelless_queries_total``             task,      Answered queries
+                                        variant,
+                                        slo_met
+``modelless_errors_total``              task,      Queries that ended in an error
+                                        code
+``modelless_query_seconds``             task       First byte received to reply, histogram
+``modelless_queue_seconds_total``       task,      Time spent waiting at workers
+                                        variant
+``modelless_run_seconds_total``         task,      Time of the batches that answered; shared
+                                        variant    batches count once for each query
+``modelless_rows_total``                task,      Rows answered
+                                        variant
+``modelless_cost_usd_total``            task,      What the answers cost
+                                        variant
+``modelless_choices_total``             task,      Answered queries by why their variant was
+                                        reason     chosen: ``planned`` where the plan was followed
+``modelless_retries_total``             reason     Second attempts at another worker
+``modelless_in_flight``                            Queries being answered now
+``modelless_workers``                   kind,      Workers this gateway is connected to
+                                        draining
+``modelless_replicas``                  task,      Loaded variants over all workers
+                                        variant,
+                                        state
+``modelless_worker_busy_ratio``         worker     Share of time spent in runtimes
+``modelless_worker_reserved_bytes``     worker     Memory reserved by variants
+``modelless_worker_memory_bytes``       worker     Memory that variants may reserve
+``modelless_catalog_revision``                     Revision of the catalog in use
+======================================  =========  ==========================================
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from workers.types import WorkerStatus
+
+BOUNDS_MS = (0.25, 0.5, 1, 2, 3, 5, 7.5, 10, 20, 30, 50, 75, 100, 200, 500, 1000, 2000, 5000, 10000)
+
+
+@dataclass(slots=True)
+class VariantCounters:
+    """What one variant of a task has answered through this gateway."""
+
+    met: int = 0
+    missed: int = 0
+    rows: int = 0
+    queue_us: int = 0
+    run_us: int = 0
+    cost_usd: float = 0.0
+
+
+@dataclass(slots=True)
+class TaskCounters:
+    """What was asked of one task through this gateway, and how it ended."""
+
+    variants: dict[str, VariantCounters] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+    choices: dict[str, int] = field(default_factory=dict)
+    """Answers by why their variant was chosen: the values of ``planner.types.Reason``."""
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_MS) + 1))
+    """Answers by latency: one count for each of ``BOUNDS_MS``, and one for those above all."""
+    latency_ms: float = 0.0
+    """The sum over all answers."""
+
+    def answered(
+        self,
+        variant: str,
+        elapsed_ms: float,
+        rows: int,
+        queue_us: int,
+        run_us: int,
+        cost_usd: float,
+        met: bool,
+    ) -> None:
+        """Count one answer. ``cost_usd`` is of all its rows."""
+        counters = self.variants.get(variant)
+        if counters is None:
+            counters = self.variants[variant] = VariantCounters()
+        if met:
+            counters.met += 1
+        else:
+            counters.missed += 1
+        counters.rows += rows
+        counters.queue_us += queue_us
+        counters.run_us += run_us
+        counters.cost_usd += cost_usd
+        self.buckets[bisect_left(BOUNDS_MS, elapsed_ms)] += 1
+        self.latency_ms += elapsed_ms
+
+    def chosen(self, reason: str) -> None:
+        """Count why the variant of an answer was chosen."""
+        self.choices[reason] = self.choices.get(reason, 0) + 1
+
+    def failed(self, code: str) -> None:
+        self.errors[code] = self.errors.get(code, 0) + 1
+
+
+class Counters:
+    """All that one gateway counts, since it started."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, TaskCounters] = {}
+        self.retries: dict[str, int] = {}
+        self.in_flight = 0
+
+    def task(self, name: str) -> TaskCounters:
+        found = self.tasks.get(name)
+        if found is None:
+            found = self.tasks[name] = TaskCounters()
+        return found
+
+    def retried(self, reason: str) -> None:
+        self.retries[reason] = self.retries.get(reason, 0) + 1
+
+
+class GatewayCollector(Collector):
+    """Turns counters and worker statuses into metric families when Prometheus reads them."""
+
+    def __init__(
+        self,
+        counters: Counters,
+        workers: Callable[[], Iterable[WorkerStatus]],
+        revision: Callable[[], int],
+    ) -> None:
+        self._counters = counters
+        self._workers = workers
+        self._revision = revision
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._queries()
+        yield from self._latencies()
+        yield from self._state()
+
+    def _queries(self) -> Iterator[Metric]:
+        by_variant = ["task", "variant"]
+        queries = CounterMetricFamily(
+            "modelless_queries", "Answered queries", labels=[*by_variant, "slo_met"]
+        )
+        errors = CounterMetricFamily(
+            "modelless_errors", "Queries that ended in an error", labels=["task", "code"]
+        )
+        rows = CounterMetricFamily("modelless_rows", "Rows answered", labels=by_variant)
+        queue = CounterMetricFamily(
+            "modelless_queue_seconds", "Time spent waiting at workers", labels=by_variant
+        )
+        run = CounterMetricFamily(
+            "modelless_run_seconds", "Time of the batches that answered", labels=by_variant
+        )
+        cost = CounterMetricFamily("modelless_cost_usd", "What answers cost", labels=by_variant)
+        choices = CounterMetricFamily(
+            "modelless_choices",
+            "Answered queries by why their variant was chosen",
+            labels=["task", "reason"],
+        )
+        retries = CounterMetricFamily(
+            "modelless_retries", "Second attempts at another worker", labels=["reason"]
+        )
+        for task, counters in list(self._counters.tasks.items()):
+            for variant, c in list(counters.variants.items()):
+                queries.add_metric([task, variant, "true"], c.met)
+                queries.add_metric([task, variant, "false"], c.missed)
+                rows.add_metric([task, variant], c.rows)
+                queue.add_metric([task, variant], c.queue_us / 1e6)
+                run.add_metric([task, variant], c.run_us / 1e6)
+                cost.add_metric([task, variant], c.cost_usd)
+            for code, count in list(counters.errors.items()):
+                errors.add_metric([task, code], count)
+            for reason, count in list(counters.choices.items()):
+                choices.add_metric([task, reason], count)
+        for reason, count in list(self._counters.retries.items()):
+            retries.add_metric([reason], count)
+        yield from (queries, errors, rows, queue, run, cost, choices, retries)
+
+    def _latencies(self) -> Iterator[Metric]:
+        latency = HistogramMetricFamily(
+            "modelless_query_seconds", "First byte received to reply", labels=["task"]
+        )
+        for task, counters in list(self._counters.tasks.items()):
+            total, buckets = 0, []
+            for bound, count in zip((*BOUNDS_MS, None), counters.buckets, strict=True):
+                total += count
+                buckets.append(("+Inf" if bound is None else str(bound / 1000), total))
+            latency.add_metric([task], buckets, counters.latency_ms / 1000)
+        yield latency
+
+    def _state(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "modelless_in_flight", "Queries being answered now", self._counters.in_flight
+        )
+        yield GaugeMetricFamily(
+            "modelless_catalog_revision", "Revision of the catalog in use", self._revision()
+        )
+        workers = GaugeMetricFamily(
+            "modelless_workers", "Workers connected", labels=["kind", "draining"]
+        )
+        replicas = GaugeMetricFamily(
+            "modelless_replicas", "Loaded variants", labels=["task", "variant", "state"]
+        )
+        busy = GaugeMetricFamily(
+            "modelless_worker_busy_ratio", "Share of time spent in runtimes", labels=["worker"]
+        )
+        reserved = GaugeMetricFamily(
+            "modelless_worker_reserved_bytes", "Memory reserved by variants", labels=["worker"]
+        )
+        memory = GaugeMetricFamily(
+            "modelless_worker_memory_bytes", "Memory that variants may reserve", labels=["worker"]
+        )
+        kinds: dict[tuple[str, str], int] = {}
+        held: dict[tuple[str, str, str], int] = {}
+        for status in self._workers():
+            kind = (status.device_kind, str(status.draining).lower())
+            kinds[kind] = kinds.get(kind, 0) + 1
+            busy.add_metric([status.worker], status.busy_ratio)
+            reserved.add_metric([status.worker], status.reserved_mib * 2**20)
+            memory.add_metric([status.worker], status.memory_mib * 2**20)
+            for replica in status.replicas:
+                key = (replica.task, replica.variant, replica.state)
+                held[key] = held.get(key, 0) + 1
+        for labels, count in kinds.items():
+            workers.add_metric(labels, count)
+        for names, count in held.items():
+            replicas.add_metric(names, count)
+        yield from (workers, replicas, busy, reserved, memory)

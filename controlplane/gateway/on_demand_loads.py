@@ -1,0 +1,93 @@
+"""OnDemandLoads: variants that are loaded because a query asks for them now."""
+
+import asyncio
+from collections.abc import Iterable
+from time import monotonic
+
+from controlplane.backoff import Backoff
+from controlplane.gateway.knowledge import Knowledge
+from planner.types import Candidate
+from variants.errors import ModellessError, Overloaded, ReplicaLost, VariantNotLoadable
+from variants.types import WorkerId
+
+LOAD_TIMEOUT_S = 120.0
+LOADS_PER_WORKER = 16
+"""Loads under way at one worker; it refuses a connection with more than 64."""
+
+
+class OnDemandLoads:
+    """The loads under way: one for all queries that ask for the same variant on the same worker."""
+
+    def __init__(self, known: Knowledge) -> None:
+        self._known = known
+        self._loads: dict[tuple[WorkerId, str, str, bool], asyncio.Future[None]] = {}
+        self._failures: Backoff[tuple[WorkerId, str, str]] = Backoff()
+
+    def load(
+        self,
+        candidate: Candidate,
+        worker: WorkerId,
+        slack_ms: float | None,
+        need: str = "",
+    ) -> "asyncio.Future[None]":
+        """Load a variant on a worker, or join the load that is under way there.
+
+        Args:
+            slack_ms: how much later than now it may begin, in ms, for the query that waits; None
+                for queries to come, when the future ends as soon as the load has begun.
+            need: what the query asks for, to be told.
+        """
+        key = (worker, str(candidate.task), str(candidate.variant), slack_ms is not None)
+        running = self._loads.get(key)
+        if running is None:
+            running = asyncio.ensure_future(self._load(candidate, worker, slack_ms, need))
+            self._loads[key] = running
+            running.add_done_callback(lambda _: self._loads.pop(key, None))
+            # Looked at, so that a failure that no query waits for is not reported as forgotten.
+            running.add_done_callback(lambda load: load.cancelled() or load.exception())
+        return running
+
+    def under_way(self) -> Iterable[asyncio.Future[None]]:
+        """The loads that have not ended."""
+        return self._loads.values()
+
+    def forget_failures(self, worker: WorkerId | None = None) -> None:
+        """Try again at once what has failed on a worker, or on any: it has changed."""
+        self._failures.forget(lambda key: worker is None or key[0] == worker)
+
+    async def _load(
+        self, candidate: Candidate, worker: WorkerId, slack_ms: float | None, need: str
+    ) -> None:
+        key = (worker, str(candidate.task), str(candidate.variant))
+        connected = self._known.workers.get(worker)
+        if connected is None:
+            raise ReplicaLost(f"worker {worker} is gone")
+        if (reason := self._failures.waits(key, monotonic())) is not None:
+            raise Overloaded(f"{candidate.task}/{candidate.variant} could not be loaded: {reason}")
+        if sum(other[0] == worker for other in self._loads) > LOADS_PER_WORKER:
+            raise Overloaded(f"worker {worker} is loading {LOADS_PER_WORKER} variants already")
+        try:
+            spec = self._known.specs.of_candidate(candidate)
+            connected.begins(candidate.task, candidate.variant)
+            await connected.connection.load(
+                spec,
+                LOAD_TIMEOUT_S,
+                make_room=True,
+                waiting=slack_ms is not None,
+                patience_s=(slack_ms or 0.0) / 1000,
+                begin=slack_ms is None,
+                need=need,
+            )
+        except (ReplicaLost, Overloaded):
+            raise  # nothing is wrong with the variant
+        except VariantNotLoadable as error:
+            name = f"{candidate.task}/{candidate.variant} cannot be loaded: "
+            why = error.message.removeprefix(name)
+            connected.cannot_load(candidate.task, candidate.variant, why)
+            self._known.rebuild()
+            raise
+        except ModellessError as error:
+            self._failures.failed(key, error.message, monotonic())
+            raise
+        if slack_ms is not None:
+            self._failures.succeeded(key)

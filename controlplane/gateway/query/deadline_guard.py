@@ -1,0 +1,73 @@
+"""DeadlineGuard: every query gets its answer in time, without a timer for each of them."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from itertools import chain
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+GUARD_MS = 20.0
+"""Period of the guard, which answers what nothing else has answered."""
+GRACE_MS = 180.0
+"""How long past its deadline a best-effort query may be answered (the contract: 250, of which the
+guard may take two of its periods)."""
+
+
+class Expiring(Protocol):
+    """A query that has to be answered by a certain time."""
+
+    @property
+    def slot(self) -> int:
+        """Number of the guard's period after which it is too late, from the start of the clock."""
+
+    def expire(self) -> None:
+        """Answer now."""
+
+
+class DeadlineGuard:
+    """A wheel of sets, one for each period that some query's deadline lies in.
+
+    A query that is answered in time, as nearly all are, costs one addition and one removal.
+    """
+
+    def __init__(self, clock_ms: Callable[[], float]) -> None:
+        self._clock_ms = clock_ms
+        self._wheel: dict[int, set[Expiring]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """How many queries are guarded."""
+        return sum(map(len, self._wheel.values()))
+
+    def add(self, query: Expiring) -> None:
+        """Call ``query.expire()`` at the end of its slot, unless it is removed before."""
+        bucket = self._wheel.get(query.slot)
+        if bucket is None:
+            self._wheel[query.slot] = {query}
+        else:
+            bucket.add(query)
+        if self._timer is None:
+            self._timer = self._sweep_later()
+
+    def remove(self, query: Expiring) -> None:
+        """The query is answered. One that is not guarded is no error."""
+        bucket = self._wheel.get(query.slot)
+        if bucket is not None:
+            bucket.discard(query)
+            if not bucket:  # a deadline may be an hour away, and an hour has many periods
+                del self._wheel[query.slot]
+
+    def _sweep(self) -> None:
+        now_slot = int(self._clock_ms() / GUARD_MS)
+        due = [self._wheel.pop(slot) for slot in list(self._wheel) if slot <= now_slot]
+        self._timer = self._sweep_later() if self._wheel else None
+        for query in chain.from_iterable(due):
+            try:
+                query.expire()
+            except Exception:
+                log.exception("the guard could not answer a query")
+
+    def _sweep_later(self) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(GUARD_MS / 1000, self._sweep)

@@ -1,0 +1,375 @@
+"""InFlight: one query from its first byte to its one answer.
+
+Selection picks a variant and a worker, the query is sent there, and the worker's reply is encoded
+and handed to the client's socket. A worker that refuses or breaks is replaced once, within what is
+left of the deadline; a variant that is not loaded is waited for where the deadline leaves the time.
+"""
+
+import asyncio
+
+from controlplane.gateway.query.deadline_guard import GRACE_MS, GUARD_MS
+from controlplane.gateway.query.parsing import ParsedQuery
+from controlplane.gateway.query.query_context import JSON, QueryContext, Respond
+from controlplane.gateway.query.query_errors import expired_error, refusal_error, worker_error
+from controlplane.gateway.query.replies import ReplyMetadata, encode_v1, encode_v2
+from planner import sentences as explain
+from planner.selection.plan_following import choose
+from planner.types import TRANSPORT_MS, Candidate, Query, Reason, Refusal, RefusalCode, WorkerView
+from variants.errors import (
+    Cold,
+    Conflict,
+    Internal,
+    Overloaded,
+    ReplicaLost,
+    VariantNotLoadable,
+)
+from workers.channel.client import SILENCE_S
+from workers.channel.reply import Reply
+from workers.types import ReplyCode
+
+RETURN_MS = 0.2
+"""Kept back from what a worker may use: the reply's way home and its encoding."""
+STAYS_S = 5.0
+"""When to ask again for a variant that found no room: what is loaded is asked for more."""
+MOST_LOADS = 2
+"""Loads that one query waits for at most. What it waited for may leave again before it comes."""
+WHILE_MEETING = "the gateway has just started and was still connecting to its workers"
+
+CHOICE_REASON = {
+    reason: f"x-choice-reason: {reason.value}\r\n".encode("ascii") for reason in Reason
+}
+"""The header line that says why the variant was chosen."""
+
+_RETRY = frozenset(
+    {
+        ReplyCode.OVERLOADED,
+        ReplyCode.COLD,
+        ReplyCode.DRAINING,
+        ReplyCode.QUARANTINED,
+        ReplyCode.LOST,
+    }
+)
+_OK = ReplyCode.OK
+
+
+class InFlight:
+    """One query between its first byte and its answer."""
+
+    __slots__ = (
+        "candidate",
+        "done",
+        "failed",
+        "given_id",
+        "loads",
+        "parsed",
+        "path",
+        "reason",
+        "refusal",
+        "refused",
+        "respond",
+        "slot",
+        "tries",
+        "why",
+        "worker",
+    )
+
+    def __init__(
+        self, path: QueryContext, parsed: ParsedQuery, respond: Respond, given_id: bytes | None
+    ) -> None:
+        self.path = path
+        self.parsed = parsed
+        self.respond = respond
+        self.given_id = given_id
+        query = parsed.query
+        grace_ms = GRACE_MS if query.best_effort else 0.0
+        self.slot = int((query.received_ms + query.latency_ms + grace_ms) / GUARD_MS) + 1
+        self.done = False
+        self.tries = 0
+        self.loads = 0
+        """Loads that this query has waited for."""
+        self.refusal: Refusal | None = None
+        """Why it is refused, while a worker is asked whether it loads for queries to come."""
+        self.refused = _OK
+        self.why = ""
+        """Why the first worker did not answer."""
+        self.candidate: Candidate | None = None
+        self.worker: WorkerView | None = None
+        self.reason = Reason.PLANNED
+        """Why the candidate was chosen; it says nothing before that."""
+        self.failed: frozenset[tuple[str, str]] = frozenset()
+        """Variants that could not be loaded for this query, and where."""
+
+    def dispatch(self, query: Query) -> None:
+        """Select a variant and a worker and send the query there, or answer why not."""
+        path = self.path
+        now_ms = path.clock_ms()
+        found = choose(path.snapshot, path.routes, path.congestion, query, now_ms)
+        if path.waiting is not None and path.waiting.hold(self, query, found):
+            return
+        if isinstance(found, Refusal):
+            self._turned_down(found)
+            return
+        self.tries += 1
+        self.reason = found.reason
+        if found.cold:
+            self._load_first(found.candidate, found.worker, query)
+            return
+        self._send(found.candidate, found.worker, query, now_ms)
+
+    def _send(self, candidate: Candidate, worker: WorkerView, query: Query, now_ms: float) -> None:
+        path = self.path
+        self.candidate = candidate
+        self.worker = worker
+        connection = path.connections.get(worker.id)
+        if connection is None:
+            self._again(ReplyCode.LOST, f"worker {worker.id} is gone")
+            return
+        left_ms = query.received_ms + query.latency_ms - now_ms - RETURN_MS
+        if query.best_effort:
+            left_ms = max(left_ms, 0.0) + GRACE_MS
+        table = candidate.table
+        busy_until_ms = worker.busy_until_ms
+        busy_until_ms = max(busy_until_ms, now_ms)
+        # What one more query adds once it shares batches; the reply brings the worker's own figure.
+        worker.busy_until_ms = busy_until_ms + table.ms[-1] * query.rows / table.max_batch
+        connection.infer(
+            path.id_of(query.task, candidate.variant),
+            query.rows,
+            int(max(left_ms, 0.0) * 1000),
+            self.parsed.tensors,
+            self._replied,
+        )
+
+    def _replied(self, reply: Reply) -> None:
+        code = reply.code
+        worker = self.worker
+        assert worker is not None
+        now_ms = self.path.clock_ms()
+        if code is not ReplyCode.LOST:
+            worker.busy_until_ms = now_ms + reply.backlog_us / 1000
+        if code is ReplyCode.OVERLOADED:
+            self.path.congestion.refused(now_ms)
+        if self.done:
+            return
+        try:
+            if code is _OK:
+                self._answer(reply, now_ms)
+            elif code is ReplyCode.COLD and self._load_again(now_ms):
+                pass
+            elif code in _RETRY:
+                self._again(code, reply.message)
+            else:
+                self.fail(worker_error(code, reply.message, self.parsed.query, self.candidate))
+        except Exception as error:
+            self.fail(error)
+
+    def _answer(self, reply: Reply, now_ms: float) -> None:
+        parsed = self.parsed
+        query = parsed.query
+        candidate = self.candidate
+        assert candidate is not None
+        assert self.worker is not None
+        elapsed_ms = now_ms - query.received_ms
+        in_time = elapsed_ms <= query.latency_ms
+        if not in_time and not query.best_effort:
+            self.fail(expired_error(query))
+            return
+        price = candidate.usd_per_hour * reply.run_us / (3_600_000.0 * reply.batch_size)
+        met = (
+            in_time
+            and (query.accuracy is None or candidate.accuracy >= query.accuracy)
+            and (query.cost is None or candidate.price_usd_per_1k <= query.cost)
+        )
+        metadata = ReplyMetadata(
+            candidate.variant,
+            candidate.model_version,
+            self.worker.id,
+            reply.batch_size,
+            reply.queue_us / 1000,
+            reply.run_us / 1000,
+            candidate.accuracy,
+            price,
+            met,
+        )
+        body, headers = _encode(parsed, reply, metadata)
+        path = self.path
+        # Encoding large outputs takes time, too.
+        elapsed_ms = path.clock_ms() - query.received_ms
+        if in_time and elapsed_ms > query.latency_ms:
+            if not query.best_effort:
+                self.fail(expired_error(query))
+                return
+            met = False
+            body, headers = _encode(parsed, reply, metadata._replace(slo_met=False))
+        self.done = True
+        path.counters.in_flight -= 1
+        counters = path.counters.task(query.task)
+        counters.chosen(self.reason)
+        counters.answered(
+            candidate.variant,
+            elapsed_ms,
+            query.rows,
+            reply.queue_us,
+            reply.run_us,
+            price * query.rows / 1000,
+            met,
+        )
+        self._release()(200, body, headers + CHOICE_REASON[self.reason])
+
+    def _again(self, code: ReplyCode, message: str) -> None:
+        """Try once more elsewhere, or answer with what the worker said."""
+        query = self.parsed.query
+        worker = self.worker
+        assert worker is not None
+        if self.tries >= 2:
+            self.fail(worker_error(code, message, query, self.candidate))
+            return
+        self.refused, self.why = code, message
+        self.path.counters.retried(code.name.lower())
+        self.dispatch(query._replace(avoid=worker.id))
+
+    def _turned_down(self, refusal: Refusal) -> None:
+        """Answer a query that selection has refused.
+
+        After a first try elsewhere, the reply says why that try failed.
+        """
+        if self.refused is ReplyCode.LOST:
+            self.fail(ReplicaLost("The worker was lost and no other could answer in time."))
+            return
+        if refusal.load is not None:
+            # For the queries to come; this one is answered as soon as the worker has said whether.
+            candidate, worker = refusal.load
+            self.refusal = refusal
+            need = explain.asked(self.parsed.query)
+            self.path.load(candidate, worker.id, None, need).add_done_callback(self._begun)
+            return
+        if self.refused is not _OK and refusal.code is RefusalCode.OVERLOADED:
+            self.fail(worker_error(self.refused, self.why, self.parsed.query, self.candidate))
+            return
+        self.fail(refusal_error(refusal))
+
+    def _begun(self, outcome: "asyncio.Future[None]") -> None:
+        """Answer a query that no loaded variant fits, now that a load has begun or has not."""
+        error = None if outcome.cancelled() else outcome.exception()
+        refusal = self.refusal
+        if self.done or refusal is None:
+            return
+        if outcome.cancelled():
+            self.fail(ReplicaLost("The load was given up."))
+        elif error is None:
+            self.fail(refusal_error(refusal, "The load has begun."))
+        elif isinstance(error, VariantNotLoadable) and refusal.load is not None:
+            self._without(*refusal.load, error)
+        elif isinstance(error, Conflict | Overloaded | ReplicaLost):
+            why = f"It was not loaded: {str(error).rstrip('.')}."
+            self.fail(Cold(f"{refusal.message} {why}", retry_after_s=STAYS_S))
+        else:
+            self.fail(error if isinstance(error, Exception) else Internal(str(error)))
+
+    def _load_again(self, now_ms: float) -> bool:
+        """Have a variant loaded that has left its worker while the query was on its way there.
+
+        Not where another worker holds it, nor without the time for it.
+        """
+        query, candidate, worker = self.parsed.query, self.candidate, self.worker
+        if candidate is None or worker is None or len(candidate.ready) > 1:
+            return False
+        if self.loads >= MOST_LOADS or _load_slack_ms(candidate, query, now_ms) < 0.0:
+            return False
+        self.path.counters.retried(ReplyCode.COLD.name.lower())
+        self._load_first(candidate, worker, query)
+        return True
+
+    def _load_first(self, candidate: Candidate, worker: WorkerView, query: Query) -> None:
+        self.loads += 1
+        slack_ms = max(0.0, _load_slack_ms(candidate, query, self.path.clock_ms()))
+        loading = self.path.load(candidate, worker.id, slack_ms, explain.asked(query))
+
+        def loaded(outcome: "asyncio.Future[None]") -> None:
+            error = None if outcome.cancelled() else outcome.exception()
+            if self.done:
+                return
+            try:
+                if outcome.cancelled():
+                    self.fail(ReplicaLost("The load was given up."))
+                elif error is None:
+                    self._send(candidate, worker, query, self.path.clock_ms())
+                elif isinstance(error, VariantNotLoadable):
+                    self.tries -= 1  # no worker was asked
+                    self._without(candidate, worker, error)
+                elif isinstance(error, Conflict | Overloaded | ReplicaLost):
+                    self.worker, self.candidate = worker, candidate
+                    self._again(ReplyCode.COLD, str(error))
+                else:
+                    self.fail(error if isinstance(error, Exception) else Internal(str(error)))
+            except Exception as unexpected:
+                self.fail(unexpected)
+
+        loading.add_done_callback(loaded)
+
+    def _without(self, candidate: Candidate, worker: WorkerView, error: VariantNotLoadable) -> None:
+        """Select again: the snapshot knows by now what could not be loaded, and where."""
+        pair = (str(candidate.variant), str(worker.id))
+        if pair in self.failed:
+            self.fail(error)
+            return
+        self.failed |= {pair}
+        self.refusal = None
+        try:
+            self.dispatch(self.parsed.query)
+        except Exception as unexpected:
+            self.fail(unexpected)
+
+    def expire(self) -> None:
+        """Answer because the deadline has passed.
+
+        The worker that has not replied is expected to take as long again, so that the next queries
+        go elsewhere. A worker that hangs is noticed by its connection much later. Its next reply
+        brings its own estimate.
+        """
+        query, worker = self.parsed.query, self.worker
+        waiting = self.path.waiting
+        if waiting is not None and waiting.give_up(self):
+            self.fail(expired_error(query, WHILE_MEETING))
+            return
+        if worker is not None:
+            silent_ms = min(query.latency_ms, SILENCE_S * 1000)
+            expected_ms = self.path.clock_ms() + silent_ms
+            worker.busy_until_ms = max(worker.busy_until_ms, expected_ms)
+        self.fail(expired_error(query) if self.refusal is None else refusal_error(self.refusal))
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error, unless there was an answer."""
+        if self.done:
+            return
+        self.done = True
+        self.path.counters.in_flight -= 1
+        task = self.parsed.query.task
+        self.path.fail(error, self._release(), task, self.given_id)
+
+    def _release(self) -> Respond:
+        respond = self.respond
+        self.respond = _answered
+        self.path.guard.remove(self)
+        return respond
+
+
+def _encode(parsed: ParsedQuery, reply: Reply, metadata: ReplyMetadata) -> tuple[bytes, bytes]:
+    """The body of an answer and its header lines."""
+    if parsed.v2 is None:
+        return encode_v1(parsed.task, reply.outputs, metadata), JSON
+    body, json_length = encode_v2(parsed.task, parsed.v2, reply.outputs, metadata)
+    if json_length is None:
+        return body, JSON
+    lines = b"content-type: application/octet-stream\r\ninference-header-content-length: %d\r\n"
+    return body, lines % json_length
+
+
+def _answered(_status: int, _body: bytes, _headers: bytes) -> None:
+    raise AssertionError("a query was answered twice")
+
+
+def _load_slack_ms(candidate: Candidate, query: Query, now_ms: float) -> float:
+    """How much later than now a load may begin for a query to be answered in time."""
+    needs_ms = candidate.load_ms + candidate.table.ms[query.rows] + TRANSPORT_MS + RETURN_MS
+    return query.received_ms + query.latency_ms - now_ms - needs_ms

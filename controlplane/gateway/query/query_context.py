@@ -1,0 +1,139 @@
+"""QueryContext: what all queries in flight share, and how the gateway says what has changed."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import orjson
+
+from controlplane.gateway.metrics import Counters
+from controlplane.gateway.query.deadline_guard import DeadlineGuard
+from controlplane.gateway.query.query_errors import header_lines
+from controlplane.gateway.query.waiting import Waiting
+from controlplane.http_errors import error_body, request_id, status_of
+from planner.selection.plan_following import CongestionWindow
+from planner.selection.routes import EMPTY, RouteTable
+from planner.types import Candidate, Snapshot
+from variants.errors import Internal, ModellessError
+from variants.types import Task, TaskName, WorkerId
+from workers.channel.client import WorkerConnection
+from workers.types import variant_id
+
+log = logging.getLogger(__name__)
+
+JSON = b"content-type: application/json\r\n"
+
+Respond = Callable[[int, bytes, bytes], None]
+"""Status, body, and header lines (each ending in CRLF) but the length, to the client's socket."""
+
+
+class Loader(Protocol):
+    """Loads a variant on a worker when a query asks for it."""
+
+    def __call__(
+        self, candidate: Candidate, worker: WorkerId, slack_ms: float | None, need: str = ""
+    ) -> "asyncio.Future[None]":
+        """Start the load, or join the one under way.
+
+        Args:
+            slack_ms: how much later than now the load may begin, in ms, for the query that waits
+                for it; None for queries to come.
+            need: what the query asks for, to be told.
+
+        Returns:
+            A future that ends when the variant is ready, for queries to come as soon as the load
+            has begun; or with the ``ModellessError`` that prevented it.
+        """
+
+
+class QueryContext:
+    """What is known of tasks, variants and workers, what is counted, and the guard of deadlines.
+
+    ``snapshot``, ``routes``, ``tasks`` and ``connections`` belong together: only ``update``
+    replaces them, all at once.
+    """
+
+    def __init__(self, loader: Loader, clock_ms: Callable[[], float]) -> None:
+        self.snapshot = Snapshot(revision=0, tasks={}, workers={})
+        self.routes: RouteTable = EMPTY
+        self.tasks: Mapping[TaskName, Task] = {}
+        self.connections: Mapping[WorkerId, WorkerConnection] = {}
+        self.congestion = CongestionWindow()
+        self.counters = Counters()
+        self.waiting: Waiting | None = None
+        """Holds queries while more workers may become known; None once all are."""
+        self.load = loader
+        self.clock_ms = clock_ms
+        self.guard = DeadlineGuard(clock_ms)
+        self._ids: dict[tuple[str, str], int] = {}
+
+    # -- what has changed -----------------------------------------------------------------------
+
+    def update(
+        self,
+        *,
+        snapshot: Snapshot,
+        routes: RouteTable,
+        tasks: Mapping[TaskName, Task],
+        connections: Mapping[WorkerId, WorkerConnection],
+    ) -> None:
+        """Take in what the gateway knows now; the next query is chosen from it.
+
+        Args:
+            snapshot: the variants and workers that can be chosen.
+            routes: where the plan wants queries to go, made of the same snapshot.
+            tasks: the tasks of the catalog.
+            connections: open connections, by worker; may change while they are used here.
+        """
+        self.snapshot = snapshot
+        self.routes = routes
+        self.tasks = tasks
+        self.connections = connections
+
+    def hold(self) -> None:
+        """From now on, hold queries whose decision may be another one once more is known."""
+        self.waiting = Waiting()
+
+    def release(self) -> bool:
+        """Hold nothing any more. Returns whether queries were held until now.
+
+        Those that are held are tried again in a later turn of the event loop.
+        """
+        waiting, self.waiting = self.waiting, None
+        if waiting is None:
+            return False
+        waiting.try_again()
+        return True
+
+    # -- for each query -------------------------------------------------------------------------
+
+    def fail(
+        self,
+        error: Exception,
+        respond: Respond,
+        task: str = "",
+        given_id: bytes | None = None,
+    ) -> None:
+        """Answer with an error; one that is not ours is logged and shown as an id only.
+
+        Args:
+            task: name of the task to count the error at; empty where it is not known.
+            given_id: the caller's ``X-Request-Id``.
+        """
+        id_ = request_id(given_id)
+        if not isinstance(error, ModellessError) or isinstance(error, Internal):
+            log.error("request %s failed", id_, exc_info=error)
+        code = error.code if isinstance(error, ModellessError) else "INTERNAL"
+        self.counters.task(task).failed(code)
+        body = orjson.dumps(error_body(error, id_))
+        headers = b"%sx-request-id: %s\r\n%s" % (JSON, id_.encode(), header_lines(error))
+        respond(status_of(error), body, headers)
+
+    def id_of(self, task: str, variant: str) -> int:
+        """The number by which the channel names a variant of a task."""
+        key = (task, variant)
+        found = self._ids.get(key)
+        if found is None:
+            found = self._ids[key] = variant_id(task, variant)
+        return found

@@ -1,0 +1,82 @@
+"""Errors of queries: from what selection or a worker refused to the typed error of the reply."""
+
+from controlplane.http_errors import error_headers
+from planner.types import Candidate, Query, Refusal, RefusalCode
+from variants.errors import (
+    Cold,
+    DeadlineExceeded,
+    Internal,
+    InvalidInput,
+    ModellessError,
+    NotFound,
+    NoWorkers,
+    Overloaded,
+    ReplicaLost,
+    SloInfeasible,
+    TaskNotFound,
+    VariantNotLoadable,
+)
+from variants.figures import figure
+from workers.types import ReplyCode
+
+
+def expired_error(query: Query, why: str = "") -> DeadlineExceeded:
+    """The error of a query whose deadline has passed; ``why`` is added to its sentence."""
+    more = f": {why}." if why else "."
+    return DeadlineExceeded(f"Not answered within {figure(query.latency_ms, 3)} ms{more}")
+
+
+def worker_error(
+    code: ReplyCode, message: str, query: Query, candidate: Candidate | None
+) -> ModellessError:
+    """The error behind a worker's refusal. What the worker said is a part of its sentence.
+
+    Args:
+        code: any code but ``OK``.
+        candidate: the variant that the worker was asked to run, if one had been chosen.
+    """
+    why = f": {message.rstrip('.')}." if message else "."
+    if code is ReplyCode.EXPIRED:
+        return expired_error(query)
+    if code is ReplyCode.INVALID:
+        return InvalidInput(f"The worker refused the tensors{why}")
+    if code is ReplyCode.LOST:
+        return ReplicaLost("The worker was lost while it answered.")
+    if code is ReplyCode.COLD:
+        load_s = 1.0 if candidate is None else candidate.load_ms / 1_000
+        return Cold(f"The variant is not loaded yet{why}", retry_after_s=load_s)
+    if code is ReplyCode.FAILED:
+        return Internal(message)
+    return Overloaded(f"No worker can answer in time right now{why}")
+
+
+def refusal_error(refusal: Refusal, more: str = "") -> ModellessError:
+    """The error behind a refusal of selection; ``more`` is a sentence to add."""
+    message = f"{refusal.message} {more}" if more else refusal.message
+    match refusal.code:
+        case RefusalCode.TASK_NOT_FOUND:
+            return TaskNotFound(message)
+        case RefusalCode.VARIANT_NOT_FOUND:
+            return NotFound(message)
+        case RefusalCode.SLO_INFEASIBLE:
+            return SloInfeasible(
+                message, reasons=refusal.reasons, alternatives=refusal.alternatives
+            )
+        case RefusalCode.ARTIFACT_INVALID:
+            return VariantNotLoadable(message, reasons=refusal.reasons)
+        case RefusalCode.COLD:
+            return Cold(message, retry_after_s=refusal.retry_after_s or 1.0)
+        case RefusalCode.NO_WORKERS:
+            return NoWorkers(message, retry_after_s=refusal.retry_after_s)
+        case RefusalCode.OVERLOADED:
+            return Overloaded(message)
+        case RefusalCode.DEADLINE_EXCEEDED:
+            return DeadlineExceeded(message)
+
+
+def header_lines(error: Exception) -> bytes:
+    """An error's own headers as they go on the wire, each line with its CRLF."""
+    return b"".join(
+        f"{name.lower()}: {value}\r\n".encode("latin-1")
+        for name, value in error_headers(error).items()
+    )

@@ -1,0 +1,109 @@
+"""QueryPath: the entrance for queries, in both dialects.
+
+Everything on it is callbacks on one event loop: no task, future or timer per query. A query is
+parsed here and becomes an ``InFlight``, which selects, sends, retries and answers. What all of them
+share is in ``QueryContext``.
+"""
+
+import time
+from collections.abc import Callable
+from random import getrandbits
+
+from controlplane.gateway.query.in_flight import InFlight
+from controlplane.gateway.query.parsing import ParsedQuery, parse_v1, parse_v2
+from controlplane.gateway.query.query_context import Loader, QueryContext, Respond
+from variants.errors import Overloaded
+from variants.types import TaskName, VariantName
+
+MAX_IN_FLIGHT = 50_000
+MAX_CLASSES = 10_000
+"""Distinct needs that are counted between two reports; clients may ask for anything."""
+
+DemandKey = tuple[TaskName, float, float | None, VariantName | None]
+"""What demand is counted by: task, latency SLO in ms, accuracy floor, and the variant that the
+query is pinned to."""
+
+
+def monotonic_ms() -> float:
+    """A clock that never goes back, in ms; only differences mean anything."""
+    return time.monotonic() * 1000
+
+
+class QueryPath(QueryContext):
+    """Answers queries from an in-memory snapshot and open connections to workers.
+
+    Its owner says with ``update`` what has changed.
+    """
+
+    def __init__(self, *, loader: Loader, clock_ms: Callable[[], float] = monotonic_ms) -> None:
+        super().__init__(loader, clock_ms)
+        self._demand: dict[DemandKey, int] = {}
+
+    def handle_v1(
+        self,
+        body: bytes | bytearray,
+        received_ms: float,
+        respond: Respond,
+        given_id: bytes | None = None,
+    ) -> None:
+        """Answer a ``POST /v1/query``.
+
+        Args:
+            received_ms: when its first byte came, by ``clock_ms``.
+            given_id: the caller's ``X-Request-Id``.
+        """
+        try:
+            parsed = parse_v1(body, self.tasks, received_ms, getrandbits(32))
+            self.start(parsed, respond, given_id)
+        except Exception as error:
+            self.fail(error, respond, given_id=given_id)
+
+    def handle_v2(
+        self,
+        task: str,
+        pinned: str | None,
+        body: bytes | bytearray,
+        json_header: bytes | None,
+        received_ms: float,
+        respond: Respond,
+        given_id: bytes | None = None,
+    ) -> None:
+        """Answer a ``POST /v2/models/{task}[/versions/{variant}]/infer``.
+
+        Args:
+            pinned: the variant of the address, if it has one.
+            json_header: the header ``Inference-Header-Content-Length``.
+            received_ms: when its first byte came, by ``clock_ms``.
+            given_id: the caller's ``X-Request-Id``.
+        """
+        try:
+            draw = getrandbits(32)
+            parsed = parse_v2(body, task, pinned, self.tasks, received_ms, draw, json_header)
+            self.start(parsed, respond, given_id)
+        except Exception as error:
+            self.fail(error, respond, given_id=given_id)
+
+    def start(self, parsed: ParsedQuery, respond: Respond, given_id: bytes | None = None) -> None:
+        """Take responsibility for a query: ``respond`` is called exactly once from now on."""
+        counters = self.counters
+        query = parsed.query
+        if counters.in_flight >= MAX_IN_FLIGHT:
+            full = Overloaded(f"{MAX_IN_FLIGHT} queries are in flight through this gateway.")
+            self.fail(full, respond, query.task, given_id)
+            return
+        counters.in_flight += 1
+        flight = InFlight(self, parsed, respond, given_id)
+        self.guard.add(flight)
+        key = (query.task, query.latency_ms, query.accuracy, query.variant)
+        demand = self._demand
+        if key in demand or len(demand) < MAX_CLASSES:
+            demand[key] = demand.get(key, 0) + query.rows
+        try:
+            flight.dispatch(query)
+        except Exception as error:
+            flight.fail(error)
+
+    def take_demand(self) -> dict[DemandKey, int]:
+        """Rows that were asked for since this was last called."""
+        taken, self._demand = self._demand, {}
+        return taken

@@ -1,0 +1,114 @@
+"""Replies to bytes, in the two dialects of the inference route.
+
+Outputs come as arrays of shape (rows, *shape of the output), in the order of the task's outputs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from variants.types import Task
+from workers.runtimes.protocol import Tensor
+
+V2_NAMES = {
+    "bool": "BOOL", "uint8": "UINT8", "int8": "INT8", "int16": "INT16", "int32": "INT32",
+    "int64": "INT64", "float16": "FP16", "float32": "FP32", "float64": "FP64",
+}  # fmt: skip
+"""Numpy's names of element types to the protocol's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class V2Request:
+    """What a v2 reply repeats from its request."""
+
+    id: str | None
+    outputs: tuple[str, ...] | None
+    """Names of the outputs asked for; ``None`` asks for all."""
+    binary: frozenset[str]
+    """Outputs to send as raw bytes behind the JSON."""
+    pinned: str | None
+
+
+class ReplyMetadata(NamedTuple):
+    """What a reply says about how it was made; the contract fixes names and order."""
+
+    variant: str
+    model_version: str
+    worker: str
+    batch_size: int
+    queue_ms: float
+    run_ms: float
+    accuracy: float
+    cost_usd_per_1k: float
+    slo_met: bool
+
+
+def encode_v1(task: Task, outputs: Sequence[Tensor], metadata: ReplyMetadata) -> bytes:
+    """The body of a reply to ``/v1/query``.
+
+    Where the task has labels, the first output holds scores, of shape (rows, labels), and the reply
+    says the best label of each row and its score.
+    """
+    first = outputs[0]
+    reply = _as_dict(metadata)
+    reply["outputs"] = (
+        first
+        if len(outputs) == 1
+        else dict(zip((spec.name for spec in task.outputs), outputs, strict=True))
+    )
+    labels = task.labels
+    if labels:
+        if first.size == len(labels):  # one row, as nearly always
+            best = int(first.argmax())
+            reply["labels"] = (labels[best],)
+            reply["scores"] = first.reshape(-1)[best : best + 1]
+        else:
+            scores = first.reshape(len(first), -1)
+            reply["labels"] = [labels[index] for index in scores.argmax(axis=1).tolist()]
+            reply["scores"] = scores.max(axis=1)
+    return orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _as_dict(metadata: ReplyMetadata) -> dict[str, Any]:
+    """``metadata._asdict()`` in half its time."""
+    return dict(zip(_METADATA_FIELDS, metadata, strict=True))
+
+
+_METADATA_FIELDS = ReplyMetadata._fields
+
+
+def encode_v2(
+    task: Task, request: V2Request, outputs: Sequence[Tensor], metadata: ReplyMetadata
+) -> tuple[bytes, int | None]:
+    """The body of a v2 reply, and the length in bytes of its JSON where raw bytes follow it."""
+    listed: list[dict[str, Any]] = []
+    raw: list[bytes] = []
+    for spec, tensor in zip(task.outputs, outputs, strict=True):
+        if request.outputs is not None and spec.name not in request.outputs:
+            continue
+        entry: dict[str, Any] = {
+            "name": spec.name,
+            "datatype": V2_NAMES[spec.dtype],
+            "shape": list(tensor.shape),
+        }
+        if spec.name in request.binary:
+            raw.append(tensor.tobytes())
+            entry["parameters"] = {"binary_data_size": len(raw[-1])}
+        else:
+            entry["data"] = np.ascontiguousarray(tensor).reshape(-1)
+        listed.append(entry)
+    reply: dict[str, Any] = {
+        "model_name": task.name,
+        "model_version": metadata.variant if request.pinned else metadata.model_version,
+        "outputs": listed,
+        "parameters": _as_dict(metadata),
+    }
+    if request.id is not None:
+        reply["id"] = request.id
+    document = orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)
+    if not raw:
+        return document, None
+    return b"".join([document, *raw]), len(document)

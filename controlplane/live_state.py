@@ -1,0 +1,198 @@
+"""Live state: what changes every second and may be lost, on the Redis protocol.
+
+It only distributes. Truth is what the workers report; versions and epochs come from SQL. A live
+state that restarts empty is refilled within a tick, and the epochs that it lost do no harm.
+
+Keys, all below ``modelless:``
+
+===================  =====================================================================
+``workers``          JSON: epoch and the workers' addresses, written by the control loop
+``workers:status``   JSON: the workers' last status, written by the control loop
+``gateway:<id>``     JSON: one gateway's counters since it started; expires
+``gateways``         set: the ids of gateways that wrote, expired ones included
+``operation:<id>``   JSON: progress of a registration over REST; expires after a day
+``mark``             left by the control loop: where it is missing, everything was lost
+``changed``          channel: something above, or the catalog, changed
+===================  =====================================================================
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from typing import Any
+
+import orjson
+from redis import asyncio as aioredis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+
+from variants.errors import StateUnavailable
+
+PREFIX = "modelless:"
+GATEWAY_TTL_S = 10
+OPERATION_TTL_S = 24 * 3600
+
+_PUBLISH_WORKERS = """
+local current = redis.call('GET', KEYS[1])
+if current == ARGV[2] then return 1 end
+if current and ARGV[3] == '' then
+  local read, known = pcall(cjson.decode, current)
+  if read and type(known) == 'table' and (tonumber(known.epoch) or 0) > tonumber(ARGV[1]) then
+    return 0
+  end
+end
+redis.call('SET', KEYS[1], ARGV[2])
+redis.call('PUBLISH', KEYS[2], 'workers')
+return 1
+"""
+"""Compares and writes at once: between a read and a write of two controllers, the older could win.
+Keys: directory, channel. Arguments: epoch, directory, anything to write over a newer epoch."""
+
+
+class LiveState:
+    """Live state on a Redis or Valkey server.
+
+    Every method raises ``StateUnavailable`` when the server cannot be reached.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float = 2.0) -> None:
+        self._timeout_s = timeout_s
+        # The client's own ten retries with pauses would hold a caller for a minute. One, at once,
+        # replaces a pooled connection that a restarted server has closed.
+        once = Retry(NoBackoff(), 1, (RedisConnectionError,))
+        never = Retry(NoBackoff(), 0)
+        self._redis = aioredis.Redis.from_url(
+            url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, retry=once
+        )
+        self._subscriber = aioredis.Redis.from_url(
+            url, socket_connect_timeout=timeout_s, retry=never
+        )
+
+    async def ping(self) -> None:
+        """Return when the server answers."""
+        await self._call(self._redis.ping())
+
+    async def put_workers(
+        self, epoch: int, workers: list[dict[str, str]], *, force: bool = False
+    ) -> bool:
+        """Publish where the workers are; an older epoch than the published one is ignored.
+
+        Args:
+            force: write over a newer epoch, too.
+
+        Returns whether this is what is published now.
+        """
+        directory = orjson.dumps({"epoch": epoch, "workers": workers})
+        keys = (f"{PREFIX}workers", f"{PREFIX}changed")
+        arguments = (str(epoch), directory, "force" if force else "")
+        return bool(await self._call(self._redis.eval(_PUBLISH_WORKERS, 2, *keys, *arguments)))
+
+    async def workers(self) -> dict[str, Any] | None:
+        """``{"epoch": int, "workers": [{"id", "address", "device_kind"}]}``, if published."""
+        return await self._get("workers")
+
+    async def mark(self) -> bool:
+        """Leave a mark. Returns whether there was none, which means that everything was lost."""
+        return bool(await self._call(self._redis.set(f"{PREFIX}mark", b"1", nx=True)))
+
+    async def put_worker_status(self, statuses: list[dict[str, Any]]) -> None:
+        await self._put("workers:status", {"workers": statuses}, expires_s=30)
+
+    async def worker_status(self) -> list[dict[str, Any]]:
+        """What each worker last said of itself; empty when nothing was written for 30 s."""
+        found = await self._get("workers:status")
+        return list(found["workers"]) if found else []
+
+    async def put_gateway(self, gateway: str, counters: Mapping[str, Any]) -> None:
+        pipeline = self._redis.pipeline(transaction=False)
+        pipeline.set(f"{PREFIX}gateway:{gateway}", orjson.dumps(counters), ex=GATEWAY_TTL_S)
+        pipeline.sadd(f"{PREFIX}gateways", gateway)
+        await self._call(pipeline.execute())
+
+    async def gateways(self) -> dict[str, dict[str, Any]]:
+        """What all gateways that wrote in the last 10 s have counted, by gateway."""
+        members = await self._call(self._redis.smembers(f"{PREFIX}gateways"))
+        names = sorted(member.decode() for member in members)
+        if not names:
+            return {}
+        values = await self._call(self._redis.mget([f"{PREFIX}gateway:{n}" for n in names]))
+        found = dict(zip(names, values, strict=True))
+        if expired := [name for name, value in found.items() if value is None]:
+            await self._call(self._redis.srem(f"{PREFIX}gateways", *expired))
+        return {name: _decode(value) for name, value in found.items() if value is not None}
+
+    async def put_operation(self, operation: str, state: Mapping[str, Any]) -> None:
+        await self._put(f"operation:{operation}", state, expires_s=OPERATION_TTL_S)
+
+    async def operation(self, operation: str) -> dict[str, Any] | None:
+        return await self._get(f"operation:{operation}")
+
+    async def notify(self, what: str) -> None:
+        """Announce a change to all readers of ``changes``."""
+        await self._call(self._redis.publish(f"{PREFIX}changed", what))
+
+    async def changes(self) -> AsyncIterator[str]:
+        """What changed, as it is announced; ends with ``StateUnavailable`` when the server goes.
+
+        An announcement may be missed, so readers of this poll as well.
+        """
+        try:
+            async with self._subscriber.pubsub() as pubsub:
+                async with asyncio.timeout(self._timeout_s):
+                    await pubsub.subscribe(f"{PREFIX}changed")
+                async for message in pubsub.listen():
+                    if message["type"] == "message":
+                        yield message["data"].decode()
+        except (TimeoutError, RedisError, OSError) as error:
+            raise _unavailable(error) from error
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+        await self._subscriber.aclose()
+
+    async def _put(self, key: str, value: Any, *, expires_s: int | None = None) -> None:
+        await self._call(self._redis.set(PREFIX + key, orjson.dumps(value), ex=expires_s))
+
+    async def _get(self, key: str) -> dict[str, Any] | None:
+        value = await self._call(self._redis.get(PREFIX + key))
+        return _decode(value) if value is not None else None
+
+    async def _call(self, reply: Awaitable[Any]) -> Any:
+        """The reply, within ``timeout_s``. The call runs in a task of its own, which is cancelled.
+
+        Awaited directly, the client loses a cancellation now and then, and the task that was
+        cancelled would go on for ever.
+        """
+        call = asyncio.ensure_future(reply)
+        # Looked at, so that an error after the time is over is not reported as forgotten.
+        call.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        try:
+            done, _ = await asyncio.wait((call,), timeout=self._timeout_s)
+            if not done:
+                raise _unavailable(TimeoutError(f"no reply within {self._timeout_s:g} s"))
+            return call.result()
+        except (TimeoutError, RedisError, OSError) as error:
+            raise _unavailable(error) from error
+        finally:
+            call.cancel()
+
+
+def _decode(value: bytes) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        StateUnavailable: it is none: another program writes to these keys.
+    """
+    try:
+        found = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise _unavailable(error) from error
+    if not isinstance(found, dict):
+        raise _unavailable(TypeError(f"{type(found).__name__} where an object is expected"))
+    return found
+
+
+def _unavailable(error: BaseException) -> StateUnavailable:
+    said = str(error) or type(error).__name__
+    return StateUnavailable(f"the live state (Redis or Valkey) does not answer: {said}")

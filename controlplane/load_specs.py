@@ -1,0 +1,60 @@
+"""What a worker must be told to load a variant, from the catalog and the artifact store."""
+
+from collections.abc import Mapping
+
+from planner.selection.snapshot import latency_points, typical_points
+from planner.types import Candidate
+from variants.artifacts.protocol import ArtifactStore
+from variants.errors import NotFound
+from variants.types import CatalogSnapshot, Profile, Task, Variant
+from workers.types import LoadSpec
+
+
+class Specs:
+    """Load specs by task, variant and device kind, over one catalog snapshot."""
+
+    def __init__(self, catalog: CatalogSnapshot, store: ArtifactStore) -> None:
+        self._store = store
+        self._tasks: Mapping[str, Task] = {task.name: task for task in catalog.tasks}
+        self._variants: Mapping[tuple[str, str], Variant] = {v.key: v for v in catalog.variants}
+        self._profiles: Mapping[tuple[str, str, str], Profile] = {
+            (p.task, p.variant, p.device_kind): p for p in catalog.profiles
+        }
+
+    def of(
+        self,
+        task: str,
+        variant: str,
+        device_kind: str,
+        *,
+        share: float = 0.0,
+        longest_batch_ms: float | None = None,
+    ) -> LoadSpec:
+        """How to load a variant on a worker of a device kind.
+
+        Raises:
+            NotFound: the catalog lost the variant or its profile.
+        """
+        found = self._variants.get((task, variant))
+        profile = self._profiles.get((task, variant, device_kind))
+        if found is None or profile is None:
+            raise NotFound(f"{task}/{variant} has no profile on {device_kind}")
+        return LoadSpec(
+            task=found.task,
+            variant=found.name,
+            runtime=found.runtime,
+            artifact=found.artifact,
+            path=str(self._store.place(found.artifact)),  # the worker sees whether it is there
+            inputs=self._tasks[task].inputs,
+            outputs=self._tasks[task].outputs,
+            latency=tuple(latency_points(profile)),
+            memory_mib=profile.memory_mib,
+            load_s=profile.load_s,
+            share=share,
+            longest_batch_ms=longest_batch_ms,
+            options=tuple(sorted(found.options.items())),
+            typical=typical_points(profile),
+        )
+
+    def of_candidate(self, candidate: Candidate) -> LoadSpec:
+        return self.of(candidate.task, candidate.variant, candidate.device_kind)

@@ -1,1 +1,0 @@
-"""Planning from files: what the CSV files of ``plan solve`` and ``simulate`` say, as values."""

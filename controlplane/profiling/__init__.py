@@ -1,0 +1,12 @@
+"""Profiling variants on this machine, and knowing when a profile is not true any more.
+
+In: built or registered variants and a device kind. Out: profiles (latency by batch size, memory,
+load time) and accuracy.
+
+Read ``workbench`` (variants loaded to be measured), then ``measuring`` (all variants of one new
+version, in full or sampled), ``profiles`` (which registered variants are due, and measuring them)
+and ``staleness`` (what has changed on this machine since).
+
+Imports ``controlplane.building``, ``controlplane.views``, ``profiler``, ``workers`` and
+``variants``.
+"""

@@ -1,0 +1,298 @@
+"""Measuring the variants of one model on one device kind: accuracy, memory, load time, latency.
+
+How many threads compute a batch is measured too: a smaller number becomes a variant of its own
+where it is better at something than all of them. What would take long to measure in full is
+sampled: a part of the grid (kind x threads x batch size) is measured and the rest predicted
+(``profiler.sampling.search``).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from controlplane.building.family import REFERENCE, BuiltVariant
+from controlplane.building.meter import Meter
+from controlplane.building.types import SkippedVariant, Thoroughness
+from controlplane.profiling.workbench import Workbench
+from controlplane.views.catalog_views import dominated
+from profiler.evaluation.accuracy import Judgement
+from profiler.sampling.search import Search
+from profiler.sampling.space import Configuration, Space
+from profiler.sandbox.measure import MeasureLimits
+from variants.errors import InvalidArtifact
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKind,
+    LatencyPoint,
+    Profile,
+    ProfileSource,
+    Variant,
+    VariantName,
+)
+
+FULL_S = 60.0
+"""What takes longer than this to measure in full is sampled, unless the request says otherwise."""
+STEPS_PER_KIND = 2
+"""Steps of progress on each device kind: judging and measuring."""
+
+History = Mapping[str, Mapping[Configuration, float]]
+"""Model to what was measured of it on a device kind: p50 in ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A variant with its accuracy, and its profile on one device kind."""
+
+    variant: Variant
+    path: Path
+    profile: Profile
+
+
+def thread_counts(kind: DeviceKind) -> tuple[int, ...]:
+    """Numbers of threads worth trying on a device kind: all its cores, and powers of two below."""
+    if kind.gpu is not None:
+        return (max(kind.cores, 1),)
+    below = [1 << i for i in range(kind.cores.bit_length()) if 1 << i < kind.cores]
+    return (kind.cores, *reversed(below))
+
+
+def with_threads(variant: Variant, threads: int) -> Variant:
+    """The variant that computes with fewer threads than its worker has: ``...-t1``."""
+    return replace(
+        variant,
+        name=VariantName(f"{variant.name}-t{threads}"),
+        options={**variant.options, "threads": str(threads)},
+    )
+
+
+def history_of(catalog: CatalogSnapshot, kind: DeviceKind, *, but: str = "") -> History:
+    """What was measured of other models on a device kind: what is known of this machine."""
+    variants = {variant.key: variant for variant in catalog.variants}
+    found: dict[str, dict[Configuration, float]] = {}
+    for profile in catalog.profiles:
+        variant = variants.get((profile.task, profile.variant))
+        measured = profile.source is not ProfileSource.EXACT
+        if variant is None or not measured or profile.device_kind != kind.name:
+            continue
+        if variant.model_version == but:
+            continue
+        threads = int(variant.options.get("threads", kind.cores))
+        known = found.setdefault(f"{variant.task}/{variant.model_version}", {})
+        for point in profile.points:
+            if not point.error:
+                each = Configuration(
+                    kind=kind_of(variant), threads=threads, batch_size=point.batch_size
+                )
+                known[each] = point.p50_ms
+    return found
+
+
+def kind_of(variant: Variant) -> str:
+    """``onnx-int8`` of ``cnn-v1-onnx-int8-t1``."""
+    kind = variant.name.removeprefix(f"{variant.model_version}-")
+    threads = variant.options.get("threads")
+    return kind.removesuffix(f"-t{threads}") if threads else kind
+
+
+class Measuring:
+    """Measures all variants that were built of one version, on one device kind."""
+
+    def __init__(
+        self,
+        bench: Workbench,
+        meter: Meter,
+        folder: Path,
+        *,
+        limits: MeasureLimits,
+        thoroughness: Thoroughness = Thoroughness.AUTO,
+        history: History | None = None,
+        fewer_threads: bool = True,
+    ) -> None:
+        """``folder`` is for scores; ``history`` is what is known of other models."""
+        self._bench = bench
+        self._meter = meter
+        self._scores = folder / "reference.npy"
+        every = thread_counts(bench.kind)
+        self._threads = every if fewer_threads else every[:1]
+        self._limits = limits
+        self._sizes = tuple(s for s in sorted(limits.batch_sizes) if s <= limits.useful_above)
+        self._thoroughness = thoroughness
+        self._history = history
+        self._skipped: list[SkippedVariant] = []
+
+    def compare_with(self, reference: BuiltVariant) -> None:
+        """Run the evaluation rows through the model itself, to compare others' answers with."""
+        if reference.variant.gpu == (self._bench.kind.gpu is not None):
+            self._bench.judge(reference.variant, reference.path, keep=self._scores, reference=None)
+            self._bench.close(reference.variant)
+
+    def measure(
+        self, built: Sequence[BuiltVariant], judged: Iterable[Variant] = ()
+    ) -> tuple[list[Measured], list[SkippedVariant]]:
+        """What could be measured, and what could not.
+
+        ``judged`` are the same variants with the accuracy that another device kind has given.
+
+        Raises:
+            InvalidArtifact: the model itself, the first of them, failed.
+        """
+        self._skipped = []
+        known = {variant.name: variant for variant in judged}
+        ready = [one for each in built if (one := self._judged(each, known)) is not None]
+        measured = self._sampled(ready) if self._wants_sampling(ready) else self._in_full(ready)
+        return measured, self._skipped
+
+    # -- accuracy ---------------------------------------------------------------------------------
+
+    def _judged(
+        self, built: BuiltVariant, known: Mapping[VariantName, Variant]
+    ) -> BuiltVariant | None:
+        """The variant with its accuracy, its largest batch timed once; None if it failed."""
+        variant, bench = built.variant, self._bench
+        first = built.kind == REFERENCE
+        self._meter.begin("measure", f"judging {variant.name} on {bench.kind.name}")
+        try:
+            if variant.name in known:
+                variant = known[variant.name]
+            else:
+                judgement = bench.judge(
+                    variant,
+                    built.path,
+                    keep=self._scores if first else None,
+                    reference=None if first else self._scores,
+                )
+                variant = judged(variant, judgement, first=first)
+            bench.probe(variant, built.path).sample(self._sizes[-1])
+        except InvalidArtifact as error:
+            self._failed(built, error)
+            return None
+        return replace(built, variant=variant)
+
+    def _failed(self, built: BuiltVariant, error: InvalidArtifact) -> None:
+        """Go on without a variant. The model itself cannot be missing."""
+        if built.kind == REFERENCE:
+            raise InvalidArtifact(error.message) from error
+        name = built.variant.name
+        reason = error.message.removeprefix(f"{name}: ")
+        self._skipped.append(SkippedVariant(name=name, reason=reason))
+        # It was to be measured yet.
+        self._meter.expect(-1)
+
+    # -- in full ----------------------------------------------------------------------------------
+
+    def _wants_sampling(self, ready: Sequence[BuiltVariant]) -> bool:
+        if self._thoroughness is Thoroughness.AUTO:
+            return sum(self._full_s(one) for one in ready) > FULL_S
+        return self._thoroughness is Thoroughness.SAMPLED
+
+    def _full_s(self, built: BuiltVariant) -> float:
+        """About how long measuring a variant in full takes: a batch's time goes with its rows."""
+        limits = self._limits
+        largest_s = self._bench.samples(built.variant)[self._sizes[-1]].point.p50_ms / 1_000
+        return sum(
+            max(limits.point_s, limits.min_runs * largest_s * share * max(self._threads) / threads)
+            for threads in self._threads
+            for share in (size / self._sizes[-1] for size in self._sizes)
+        )
+
+    def _in_full(self, ready: Sequence[BuiltVariant]) -> list[Measured]:
+        measured: list[Measured] = []
+        for one in ready:
+            message = f"measuring {one.variant.name} on {self._bench.kind.name}"
+            self._meter.begin("measure", message)
+            try:
+                measured += self._one_in_full(one, message)
+            except InvalidArtifact as error:
+                self._failed(one, error)
+        return measured
+
+    def _one_in_full(self, built: BuiltVariant, message: str) -> list[Measured]:
+        """A variant, and those with fewer threads that are better at something."""
+        bench, path = self._bench, built.path
+        found: list[Measured] = []
+        for threads in self._threads:
+            one = self._with(built.variant, threads)
+            self._meter.say("measure", f"{message}: {threads} threads")
+            found.append(Measured(variant=one, path=path, profile=bench.measure(one, path)))
+        return undominated(found)
+
+    def _with(self, variant: Variant, threads: int) -> Variant:
+        return variant if threads == self._threads[0] else with_threads(variant, threads)
+
+    # -- sampled ----------------------------------------------------------------------------------
+
+    def _sampled(self, ready: Sequence[BuiltVariant]) -> list[Measured]:
+        """Measure what says most of the grid, and predict the rest."""
+        by_kind = {one.kind: one for one in ready}
+        space = Space(kinds=tuple(by_kind), threads=self._threads, batch_sizes=self._sizes)
+        search = Search(space, history=self._history)
+        for kind, one in by_kind.items():  # its largest batch was timed when it was judged
+            self._sample(search, space.largest(kind), one)
+        self._meter.expect(search.left - len(ready))
+        while (chosen := search.next()) is not None:
+            one = by_kind[chosen.kind]
+            what = f"{chosen.threads} threads, {chosen.batch_size} rows"
+            self._meter.begin("measure", f"sampling {one.variant.name}: {what}")
+            self._sample(search, chosen, one)
+        self._meter.expect(-search.left)
+        surface = search.surface()
+        measured: list[Measured] = []
+        for one in ready:
+            points = self._usable(surface.points(one.kind, self._threads[0]))
+            with suppress(InvalidArtifact):  # else what was seen while it was sampled counts
+                self._bench.weigh(one.variant, one.path, points)
+            siblings = [
+                Measured(
+                    variant=variant,
+                    path=one.path,
+                    profile=self._bench.profile(variant, points, one.variant),
+                )
+                for threads in self._threads
+                if (points := self._usable(surface.points(one.kind, threads)))
+                for variant in (self._with(one.variant, threads),)
+            ]
+            measured += undominated(siblings) if siblings else []
+        return measured
+
+    def _sample(self, search: Search, chosen: Configuration, built: BuiltVariant) -> None:
+        """Measure one configuration and tell the search, or that there is nothing to measure."""
+        variant = self._with(built.variant, chosen.threads)
+        try:
+            point = self._bench.sample(variant, built.path, chosen.batch_size)
+        except InvalidArtifact as error:
+            if chosen.threads == self._threads[0]:
+                self._failed(built, error)
+                search.leave_out(chosen.kind)
+            else:
+                search.leave_out(chosen.kind, chosen.threads)
+        else:
+            search.tell(chosen, point)
+
+    def _usable(self, points: tuple[LatencyPoint, ...]) -> tuple[LatencyPoint, ...]:
+        """Without batches that are too slow; one row always is profiled."""
+        limit_ms = 1_000 * self._limits.slowest_batch_s
+        return tuple(p for i, p in enumerate(points) if not i or p.p50_ms <= limit_ms)
+
+
+def judged(variant: Variant, judgement: Judgement, *, first: bool) -> Variant:
+    """The variant with what its answers are worth; the first is what the others agree with."""
+    return replace(
+        variant,
+        accuracy=judgement.accuracy,
+        accuracy_rows=judgement.rows,
+        agreement=1.0 if first else judgement.agreement,
+    )
+
+
+def undominated(siblings: list[Measured]) -> list[Measured]:
+    """The first, which has all threads, and those that none of the siblings dominates.
+
+    They differ in threads only: one that is worse at everything is left out.
+    """
+    beaten = dominated([one.variant for one in siblings], [one.profile for one in siblings])
+    return [
+        one
+        for one in siblings
+        if one is siblings[0] or (one.profile.device_kind, one.variant.name) not in beaten
+    ]

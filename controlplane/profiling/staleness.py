@@ -1,0 +1,32 @@
+"""Whether profiles of this machine's device kind still say how it is."""
+
+from functools import cache
+
+from controlplane.views.catalog_views import Changed
+from profiler.fingerprint import fingerprint, gpu_and_driver, is_stale
+from variants.types import DeviceKindName, Profile, ProfileSource, Variant
+from workers.runtimes.registry import libraries_of
+
+
+def host_of(variant: Variant) -> str:
+    """The fingerprint of what a variant runs on here."""
+    return _host(variant.runtime, variant.gpu)
+
+
+@cache
+def _host(runtime: str, gpu: bool) -> str:
+    """Cached, because a process keeps the libraries that it has imported."""
+    name, driver = gpu_and_driver() if gpu else ("", "")
+    return fingerprint(*libraries_of(runtime), gpu=name, driver=driver)
+
+
+def changed_on(kind: DeviceKindName) -> Changed:
+    """A function that says what has changed on this machine, which is of that kind; for profiles on
+    other kinds it returns None, because nothing is known of them."""
+
+    def changed(variant: Variant, profile: Profile) -> str | None:
+        if profile.device_kind != kind or profile.source is ProfileSource.EXACT:
+            return None
+        return is_stale(profile.host, host_of(variant))
+
+    return changed

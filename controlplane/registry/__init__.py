@@ -1,0 +1,14 @@
+"""Registering models, adding variants to them, and repairing what is damaged in the store.
+
+In: a model's file, labelled rows and options, from the command line or over REST. Out: a version
+with measured variants in catalog and store, whole or absent; progress on the way.
+
+Read ``registration`` (a new version) and ``extension`` (more variants of a known one); both go
+through ``preparation`` (check, build, measure) and ``storing`` (write all or nothing). ``damage``,
+``repairing`` and ``rebuilds`` restore artifacts. ``watch`` follows a folder of versions;
+``uploads`` and ``operations`` serve REST by running the command line in a ``child_process``;
+``example_models`` registers the digits family.
+
+Imports ``controlplane.building``, ``controlplane.profiling`` and packages on the left of
+``controlplane``; of ``controlplane`` also settings, views and HTTP errors.
+"""

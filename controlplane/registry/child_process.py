@@ -1,0 +1,48 @@
+"""Child processes of the gateway that run the command line: their settings, output and end."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+
+from controlplane.settings import Settings
+
+
+def settings_environment(settings: Settings) -> dict[str, str]:
+    """The same settings as variables of a child's environment."""
+    values = settings.model_dump(mode="json")
+    return {f"MODELLESS_{name.upper()}": str(value) for name, value in values.items()}
+
+
+async def lines_of(stream: asyncio.StreamReader) -> AsyncIterator[str]:
+    """Yields the lines of a stream, of any length; what is beyond 64 KiB of one is dropped."""
+    rest = b""
+    while piece := await stream.read(65_536):
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            if line.strip():
+                yield line.decode("utf-8", "replace").strip()
+        rest = rest[:65_536]
+    if rest.strip():
+        yield rest.decode("utf-8", "replace").strip()
+
+
+async def read_all(stream: asyncio.StreamReader, kept_bytes: int) -> bytes:
+    """Read a stream to its end, so that the child never waits for its reader; returns the first
+    ``kept_bytes`` of it."""
+    kept = b""
+    while piece := await stream.read(65_536):
+        kept += piece[: kept_bytes - len(kept)]
+    return kept
+
+
+async def end_group(child: asyncio.subprocess.Process) -> None:
+    """End the child and all that it has started: by SIGTERM, and after 3 s by SIGKILL."""
+    for number, wait_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
+        if child.returncode is not None and number is signal.SIGTERM:
+            continue
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, number)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(child.wait(), wait_s)

@@ -1,0 +1,167 @@
+"""The example family, made and registered on first use."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+from controlplane.machine import machine_kinds
+from controlplane.registry.damage import artifacts_of, damages
+from controlplane.registry.registration import (
+    Progress,
+    RegistrationLimits,
+    RegistrationRequest,
+    RegistrationResult,
+    register,
+)
+from controlplane.settings import Settings
+from variants.artifacts.protocol import ArtifactStore
+from variants.catalog.protocol import Catalog
+from variants.errors import Internal, InvalidInput
+from variants.types import CatalogSnapshot
+from variants.zoo import digits
+
+KINDS = ("onnx-int8",)
+"""Besides the models themselves. A first start should be quick: `modelless variants build` makes
+the rest of the family where it is wanted."""
+LAST_LINES = 5
+"""Last lines of what a failed training printed, which its error shows."""
+
+
+def ensure_digits(
+    settings: Settings,
+    catalog: Catalog,
+    store: ArtifactStore,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> tuple[RegistrationResult, ...]:
+    """Train the digits family if that was not done, and register the models that are missing.
+
+    Those with damaged artifacts are registered again as long as their files are there, which
+    repairs them. Returns what was registered or repaired; nothing when the catalog has the whole
+    family and the store its artifacts, which is all that a second call looks at. Training runs in a
+    process of its own: this one never imports torch.
+
+    Raises:
+        InvalidInput: torch is not installed, and the family was never trained here.
+        Internal: training failed.
+    """
+    snapshot = catalog.snapshot()
+    known = {v.model for v in snapshot.versions if v.task == digits.FAMILY}
+    missing = [model for model in digits.MODELS if model not in known]
+    folder = settings.state_dir / "zoo" / digits.FAMILY
+    if digits.is_whole(folder, digits.recipe_digest()):
+        broken = _damaged(snapshot, store)
+        missing = [model for model in digits.MODELS if model in {*missing, *broken}]
+    if not missing:
+        return ()
+    train_digits(folder, progress)
+    limits = RegistrationLimits(model_mib=settings.max_model_mib)
+    results = []
+    for index, model in enumerate(missing):
+        request = RegistrationRequest(
+            path=folder / model,
+            task=digits.FAMILY,
+            evaluation=folder / "evaluation.npz",
+            calibration=folder / "calibration.npz",
+            labels=digits.LABELS,
+            kinds=KINDS,
+            threads=False,
+        )
+        results.append(
+            register(
+                request,
+                catalog,
+                store,
+                machine_kinds(settings),
+                _part_of(progress, index, len(missing)),
+                limits=limits,
+            )
+        )
+    return tuple(results)
+
+
+def _damaged(catalog: CatalogSnapshot, store: ArtifactStore) -> set[str]:
+    """Models of the family that have a damaged artifact."""
+    models: set[str] = set()
+    for one in damages(artifacts_of(catalog, digits.FAMILY), store.sound):
+        models.update(variant.model for variant in one.stored.variants)
+        models.update(version.model for version in one.stored.versions)
+    return models
+
+
+def train_digits(folder: Path, progress: Callable[[Progress], None] = lambda _: None) -> None:
+    """Make the family in ``folder``, in a child process; one that is there already is kept.
+
+    Raises:
+        InvalidInput: torch is not installed.
+        Internal: training failed.
+    """
+    if digits.is_whole(folder, digits.recipe_digest()):
+        return
+    absent = [name for name in ("torch", "onnxscript") if find_spec(name) is None]
+    if absent:
+        raise InvalidInput(
+            f"the example models are trained with torch, and {absent[0]} is not installed: "
+            "pip install 'modelless[torch]'"
+        )
+    root = Path(digits.__file__).resolve().parents[2]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "variants.zoo.digits", "--out", str(folder.resolve())],
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    try:
+        assert child.stdout is not None
+        last = _follow(child.stdout, progress)
+        code = child.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            child.kill()
+        child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+    if code:
+        raise Internal(f"training the digits family failed: {' / '.join(last) or f'code {code}'}")
+
+
+def _follow(lines: IO[str], progress: Callable[[Progress], None]) -> list[str]:
+    """Pass progress lines on; return the last lines that are none."""
+    others: list[str] = []
+    for line in lines:
+        try:
+            told = json.loads(line)
+            progress(
+                Progress(
+                    step=str(told["step"]),
+                    done=int(told["done"]),
+                    total=int(told["total"]),
+                    message=str(told["message"]),
+                )
+            )
+        except (ValueError, KeyError, TypeError):
+            others = [*others[1 - LAST_LINES :], line.strip()]
+    return others
+
+
+def _part_of(
+    progress: Callable[[Progress], None], index: int, count: int
+) -> Callable[[Progress], None]:
+    """Progress of one registration among ``count``, on a scale of a hundred each."""
+
+    furthest = 0
+
+    def tell(one: Progress) -> None:
+        nonlocal furthest  # a total may grow, but nothing that was done is undone
+        furthest = max(furthest, 100 * one.done // one.total if one.total else 0)
+        done = 100 * index + furthest
+        progress(Progress(step=one.step, done=done, total=100 * count, message=one.message))
+
+    return tell

@@ -1,0 +1,379 @@
+"""Registrations over REST: an upload, then a child process of the same command line.
+
+Building and measuring variants imports heavy libraries and takes the processor for a while, so it
+never happens inside the gateway. The child is ``modelless register ... -o json --progress json``
+with the same settings; its progress lines become the operation that the caller polls.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from controlplane.http_errors import error_body
+from controlplane.registry.child_process import (
+    end_group,
+    lines_of,
+    read_all,
+    settings_environment,
+)
+from controlplane.registry.uploads import Form, Spool, largest_form, receive_form
+from controlplane.settings import Settings
+from controlplane.timestamps import timestamp
+from variants.disk import full_disk_explained
+from variants.errors import InvalidInput, NotFound, RateLimited, ReplicaLost
+from variants.types import NAME
+
+AT_ONCE = 2
+WAITING = 8
+"""Registrations that wait for a place, with their form on disk."""
+LONGEST_S = 3_600.0
+BEAT_S = 5.0
+STALE = timedelta(seconds=30)
+EVALUATION_MIB = 512
+_KEPT_BYTES = 1024 * 1024
+"""Most bytes of the child's output that are kept; a result takes a few KiB."""
+
+ROWS = ("evaluation", "calibration", "training")
+"""Files of rows."""
+FIELDS = (
+    "labels",
+    "stage",
+    "metric",
+    "latency_ms",
+    "accuracy",
+    "cost",
+    "prefer",
+    "variants",
+    "measure",
+)
+"""Optional fields of the form, each an option of the same name."""
+
+
+class Operations(Protocol):
+    """Where the state of operations is kept, for every gateway to read."""
+
+    async def operation(self, id: str, /) -> Mapping[str, Any] | None:
+        """The operation, or None when there is none or it has expired."""
+
+    async def put_operation(self, id: str, body: Mapping[str, Any], /) -> None:
+        """Store an operation as plain JSON values, for at least an hour."""
+
+
+class Registrations:
+    """Runs at most ``AT_ONCE`` registrations; one for each gateway process.
+
+    A form is received before it takes one of these places: a slow client keeps no other out.
+    What has been received waits for a place. Everything together has room on disk for the largest
+    forms of ``AT_ONCE`` registrations.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        operations: Operations,
+        command: Sequence[str] = (sys.executable, "-m", "controlplane.cli.main"),
+    ) -> None:
+        self._settings = settings
+        self._operations = operations
+        self._command = tuple(command)
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._spool = Spool(AT_ONCE * largest_form(self._limits()))
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._children: set[asyncio.Task[dict[str, Any]]] = set()
+        self._closed = False
+
+    async def start(
+        self, stream: AsyncIterator[bytes], content_type: str, length: int = 0
+    ) -> dict[str, Any]:
+        """Receive the form, start the child and return the operation.
+
+        Args:
+            length: of the body, as its headers say; 0 where they do not.
+
+        Raises:
+            RateLimited: enough registrations are running, or uploads fill the room for them.
+            InvalidInput, PayloadTooLarge: the form is refused; nothing is left of it.
+            StateUnavailable: the operation could not be stored, or the disk is full.
+        """
+        self._refuse_at(AT_ONCE)
+        self._spool.take(length)  # asked for now, and kept only as it comes
+        self._spool.give_back(length)
+        upload = Upload(self._spool)
+        try:
+            with full_disk_explained():
+                upload.directory = await asyncio.to_thread(self._make_directory)
+                form = await self._receive(stream, content_type, upload)
+            arguments = register_arguments(form)
+            self._refuse_at(AT_ONCE + WAITING)
+            operation = _new_operation(form)
+            await self._operations.put_operation(operation["id"], operation)
+        except BaseException:
+            await upload.remove()
+            raise
+        task = asyncio.create_task(self._run(dict(operation), arguments, upload))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return operation
+
+    def _refuse_at(self, limit: int) -> None:
+        if len(self._tasks) >= limit or self._closed:
+            raise RateLimited(f"{AT_ONCE} registrations are running; try again when one is done")
+
+    async def _receive(
+        self, stream: AsyncIterator[bytes], content_type: str, upload: "Upload"
+    ) -> Form:
+        assert upload.directory is not None
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                return await receive_form(
+                    stream,
+                    content_type=content_type,
+                    directory=upload.directory,
+                    file_limits=self._limits(),
+                    suffixes={"model": (".onnx", ".pt2")} | dict.fromkeys(ROWS, (".npz",)),
+                    field_names=frozenset({"task", "name", *FIELDS}),
+                    admit=upload.take,
+                )
+        except TimeoutError as error:
+            raise InvalidInput(f"the form takes longer than {LONGEST_S:g} s to come") from error
+
+    async def read(self, id: str) -> dict[str, Any]:
+        """The operation's state.
+
+        Raises:
+            NotFound: there is none of that id, or it is over for long.
+        """
+        found = await self._operations.operation(id)
+        if found is None:
+            raise NotFound(f"there is no operation {id!r}")
+        operation = dict(found)
+        silent = datetime.now(UTC) - datetime.fromisoformat(operation["updated_at"])
+        if operation["state"] == "running" and silent > STALE:
+            lost = ReplicaLost("the gateway that ran this registration has stopped; register again")
+            operation |= {"state": "failed", "error": error_body(lost, id)}
+        return operation
+
+    async def close(self) -> None:
+        """End all children and wait until nothing is left of them."""
+        self._closed = True
+        for child in list(self._children):
+            child.cancel()  # and not the tasks around them, which still have to leave the outcome
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _limits(self) -> dict[str, int]:
+        data = EVALUATION_MIB * 2**20
+        model = int(self._settings.max_model_mib * 2**20)
+        return {"model": model} | dict.fromkeys(ROWS, data)
+
+    def _make_directory(self) -> Path:
+        """A fresh directory; those that a killed gateway left behind long ago are removed."""
+        uploads = self._settings.state_dir / "uploads"
+        uploads.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for left in uploads.iterdir():
+            with contextlib.suppress(OSError):
+                if left.stat().st_mtime < time.time() - 2 * LONGEST_S:
+                    shutil.rmtree(left, ignore_errors=True)
+        return Path(tempfile.mkdtemp(dir=uploads))
+
+    async def _run(
+        self, operation: dict[str, Any], arguments: Sequence[str], upload: "Upload"
+    ) -> None:
+        """Run the child to its end, whatever that is, and leave the outcome behind."""
+        beat = asyncio.create_task(self._beat(operation, upload))
+        child = asyncio.create_task(self._in_turn(operation, arguments, upload))
+        self._children.add(child)
+        if self._closed:  # while the operation was being stored
+            child.cancel()
+        try:
+            outcome = await child
+        except TimeoutError:
+            outcome = _failed("INVALID_INPUT", f"it took longer than {LONGEST_S:g} s", operation)
+        except asyncio.CancelledError:
+            outcome = _failed("REPLICA_LOST", "the gateway was stopped meanwhile", operation)
+        except Exception as error:
+            outcome = {"state": "failed", "error": error_body(error, operation["id"])}
+        finally:
+            self._children.discard(child)
+            beat.cancel()
+            await upload.remove()
+        # The outcome is worth a last try even while the application is closing down.
+        with contextlib.suppress(Exception):
+            await self._store(operation | outcome)
+
+    async def _in_turn(
+        self, operation: dict[str, Any], arguments: Sequence[str], upload: "Upload"
+    ) -> dict[str, Any]:
+        """Run the child when there is a place for it."""
+        async with self._places, asyncio.timeout(LONGEST_S):
+            return await self._child(operation, arguments, upload)
+
+    async def _child(
+        self, operation: dict[str, Any], arguments: Sequence[str], upload: "Upload"
+    ) -> dict[str, Any]:
+        assert upload.directory is not None
+        child = await asyncio.create_subprocess_exec(
+            *self._command,
+            *arguments,
+            env=os.environ | child_environment(self._settings, upload.directory),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert child.stdout is not None
+        assert child.stderr is not None
+        try:
+            output, errors = await asyncio.gather(
+                read_all(child.stdout, _KEPT_BYTES), self._follow(operation, child.stderr)
+            )
+            code = await child.wait()
+        finally:
+            await end_group(child)
+        return _outcome(code, output, errors, operation)
+
+    async def _follow(self, operation: dict[str, Any], stream: asyncio.StreamReader) -> list[str]:
+        """Turn progress lines into the operation's progress; return the lines that are not."""
+        others: list[str] = []
+        async for line in lines_of(stream):
+            step = _object(line)
+            if step is None or "error" in step:
+                others = [*others[-19:], line]
+                continue
+            due = operation["progress"].get("step") != step.get("step") or (
+                datetime.now(UTC) - datetime.fromisoformat(operation["updated_at"])
+                > timedelta(seconds=0.25)
+            )
+            operation["progress"] = step
+            if due:
+                await self._store(operation)
+        return others
+
+    async def _beat(self, operation: dict[str, Any], upload: "Upload") -> None:
+        """Say that it still runs; a state that is gone for a moment does not end the work."""
+        assert upload.directory is not None
+        while True:
+            await asyncio.sleep(BEAT_S)
+            with contextlib.suppress(Exception):
+                os.utime(upload.directory)  # or it would be taken for one that was left behind
+                await self._store(operation)
+
+    async def _store(self, operation: dict[str, Any]) -> None:
+        operation["updated_at"] = timestamp()
+        await self._operations.put_operation(operation["id"], operation)
+
+
+class Upload:
+    """A form on disk: its directory, and its share of the room for all."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.directory: Path | None = None
+        self._spool = spool
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        """Account for so many bytes more, or raise ``RateLimited``."""
+        self._spool.take(size)
+        self._size += size
+
+    async def remove(self) -> None:
+        """Leave nothing of it."""
+        if self.directory is not None:
+            remove = asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
+            await asyncio.shield(remove)
+        self._spool.give_back(self._size)
+        self._size = 0
+
+
+def register_arguments(form: Form) -> list[str]:
+    """The child's command line. A value never becomes an option: each is joined with ``=``.
+
+    Raises:
+        InvalidInput: a file or a field is missing, or a name cannot be one.
+    """
+    for name in ("model", "evaluation"):
+        if name not in form.files:
+            raise InvalidInput(f"the form lacks the file {name!r}")
+    task = form.fields.get("task", "")
+    if not NAME.fullmatch(task):
+        raise InvalidInput(f"the form's field 'task' is not a task name: {task!r}")
+    model = form.fields.get("name", "")
+    if not NAME.fullmatch(model):
+        raise InvalidInput(f"the form's field 'name' is not a model name: {model!r}")
+    arguments = ["register", str(form.files["model"]), f"--task={task}", f"--name={model}"]
+    arguments.append(f"--evaluation={form.files['evaluation']}")
+    for rows in ("calibration", "training"):
+        if rows in form.files:
+            arguments.append(f"--{rows}={form.files[rows]}")
+    if form.fields.get("labels", "").startswith("@"):
+        # On the command line this names a file; a caller from outside may not read ours.
+        raise InvalidInput("the form's field 'labels' must list the labels, separated by commas")
+    for field in FIELDS:
+        if field in form.fields:
+            arguments.append(f"--{field.replace('_', '-')}={form.fields[field]}")
+    return [*arguments, "--output=json", "--progress=json"]
+
+
+def child_environment(settings: Settings, directory: Path) -> dict[str, str]:
+    """The same settings for the child, and a temporary directory that goes with the upload."""
+    return settings_environment(settings) | {"TMPDIR": str(directory)}
+
+
+def _new_operation(form: Form) -> dict[str, Any]:
+    now = timestamp()
+    return {
+        "id": secrets.token_hex(16),
+        "kind": "register",
+        "state": "running",
+        "subject": f"{form.fields['task']}/{form.fields['name']}",
+        "progress": {},
+        "result": None,
+        "error": None,
+        "created_at": now,
+        "updated_at": now,
+    }
+
+
+def _failed(code: str, message: str, operation: Mapping[str, Any]) -> dict[str, Any]:
+    error = {"error": message, "code": code, "retryable": False, "request_id": operation["id"]}
+    return {"state": "failed", "error": error}
+
+
+def _outcome(
+    code: int, output: bytes, errors: Sequence[str], operation: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Success with the child's result, or its typed error, or an internal one."""
+    result = _object(output.decode("utf-8", "replace"))
+    if code == 0 and result is not None and "error" not in result:
+        return {"state": "succeeded", "result": result}
+    told = [found for line in errors if (found := _object(line)) and "error" in found]
+    if result is not None and "error" in result:
+        told.append(result)
+    if told:
+        error = told[-1]
+        return _failed(str(error.get("code", "INVALID_INPUT")), str(error["error"]), operation)
+    if code == 2 and errors:
+        return _failed(
+            "INVALID_INPUT", errors[-1].removeprefix("Error: ").removeprefix("error: "), operation
+        )
+    return _failed("INTERNAL", "internal error", operation)
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is, or None."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None

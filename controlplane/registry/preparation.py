@@ -1,0 +1,399 @@
+"""Preparing one model version: check the file, build its variants, measure them.
+
+All that touches the model's code runs in a sandboxed child process. Nothing is written outside the
+folder that is given.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from controlplane.building.family import REFERENCE, Building, BuiltVariant, Sources, kinds_to_build
+from controlplane.building.meter import Meter
+from controlplane.building.types import (
+    Prepared,
+    RegistrationLimits,
+    RegistrationRequest,
+    SkippedVariant,
+)
+from controlplane.profiling.measuring import (
+    STEPS_PER_KIND,
+    History,
+    Measured,
+    Measuring,
+    history_of,
+)
+from controlplane.profiling.workbench import Workbench
+from profiler.evaluation.accuracy import METRICS
+from profiler.evaluation.labelled_rows import LabelledRows, read_rows, split_for_calibration
+from profiler.sandbox.child import tensor_specs
+from profiler.sandbox.sandbox import Sandbox, SandboxLimits
+from variants.artifacts.protocol import ArtifactStore
+from variants.builders.registry import make_builder, variant_name
+from variants.checks.onnx_check import OnnxInfo, check_signature, describe
+from variants.errors import Conflict, InvalidArtifact, InvalidInput, VariantNotLoadable
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKind,
+    DeviceKindName,
+    Digest,
+    ModelVersion,
+    Registration,
+    Slo,
+    Task,
+    TaskName,
+)
+
+STEPS_EXPECTED = 6
+"""Builds and measurements that are expected of a version before it is known what can be built."""
+
+
+class Preparation:
+    """Prepares versions for one request, on the machine's device kinds."""
+
+    def __init__(
+        self,
+        request: RegistrationRequest,
+        device_kinds: tuple[DeviceKind, ...],
+        meter: Meter,
+        limits: RegistrationLimits,
+        *,
+        teacher: Path | None = None,
+        built: frozenset[str] = frozenset(),
+        history: Mapping[DeviceKindName, History] | None = None,
+    ) -> None:
+        """
+        Args:
+            teacher: a model of the task that others may learn from, as ONNX.
+            built: names of variants that there are already.
+            history: what was measured of other models, by device kind.
+        """
+        self._request = request
+        self._kinds = device_kinds
+        self._meter = meter
+        self._limits = limits
+        self._teacher = teacher
+        self._there = built
+        self._history = history or {}
+
+    def prepare(
+        self, version: ModelVersion, source: Path, known: Task | None, folder: Path
+    ) -> Prepared:
+        """Check, build and measure one new version.
+
+        Args:
+            source: the model's file. It is copied, and only the copy counts: the original may
+                change while it is read.
+            known: the task that the version joins; None makes a new one.
+            folder: for everything that is written.
+
+        Raises:
+            InvalidArtifact: the model or the rows are refused.
+            InvalidInput: an option of the request does not fit the model.
+            Conflict: the task has another signature, labels, metric or defaults.
+        """
+        copy = folder / source.name
+        if copied(source, copy) != version.source:
+            raise InvalidArtifact(f"{source.name}: changed while it was read")
+        self._meter.begin("check", f"checking {source.name}")
+        info, onnx = checked(version, copy, folder, self._limits)
+        task = _task(self._request, info, known, where=source.name)
+        return self._prepared(version, task, copy, onnx, first=(copy,))
+
+    def extend(
+        self, version: ModelVersion, source: Path, task: Task, folder: Path, reference: BuiltVariant
+    ) -> Prepared:
+        """Build and measure more variants of a registered version.
+
+        Args:
+            source: the version's source in the store, which is copied.
+            reference: the model itself as a variant, which the new ones are compared with. It is
+                not built again.
+
+        Raises:
+            InvalidArtifact: the source or the rows are refused.
+        """
+        copy = folder / f"source.{version.format}"
+        if copied(source, copy) != version.source:
+            raise InvalidArtifact(f"{version.label}: its source in the store is damaged")
+        self._meter.begin("check", f"checking {version.label}")
+        _, onnx = checked(version, copy, folder, self._limits)
+        return self._prepared(version, task, copy, onnx, reference=reference)
+
+    def _prepared(
+        self,
+        version: ModelVersion,
+        task: Task,
+        copy: Path,
+        onnx: Path,
+        *,
+        first: tuple[Path, ...] = (),
+        reference: BuiltVariant | None = None,
+    ) -> Prepared:
+        """The version with what was built and measured; ``first`` are files to store before."""
+        measured, skipped = self._family(version, task, copy, onnx, reference)
+        variants = {one.variant.name: one.variant for one in measured}
+        registration = Registration(
+            task=task,
+            version=version,
+            variants=tuple(variants.values()),
+            profiles=tuple(one.profile for one in measured),
+            device_kinds=self._kinds,
+        )
+        return Prepared(
+            registration=registration,
+            artifacts=(*first, *dict.fromkeys(one.path for one in measured)),
+            skipped=skipped,
+        )
+
+    def _family(
+        self,
+        version: ModelVersion,
+        task: Task,
+        copy: Path,
+        onnx: Path,
+        reference: BuiltVariant | None,
+    ) -> tuple[list[Measured], tuple[SkippedVariant, ...]]:
+        """Build what the request asks for and measure it, in the folder of ``copy``."""
+        folder = copy.parent
+        rows, sources = self.sources(task, copy, onnx)
+        data = folder / "rows.npz"
+        rows.save(data)
+        gpu = any(kind.gpu is not None for kind in self._kinds)
+        chosen, left_out = kinds_to_build(self._request.kinds, sources.has, gpu=gpu)
+        there = self._there
+        chosen = [k for k in chosen if variant_name(version.model, version.version, k) not in there]
+        self._meter.expect(len(chosen) * (1 + STEPS_PER_KIND * len(self._kinds)) - STEPS_EXPECTED)
+        skipped = [
+            SkippedVariant(name=variant_name(version.model, version.version, kind), reason=reason)
+            for kind, reason in left_out
+        ]
+        built, not_built = Building(version, sources, folder, self._limits).build(
+            chosen, self._meter
+        )
+        measured, not_measured = self._measure(built, task, data, reference)
+        return measured, (*skipped, *not_built, *not_measured)
+
+    def sources(self, task: Task, copy: Path, onnx: Path) -> tuple[LabelledRows, Sources]:
+        """The rows to judge with, and all that builders may draw on.
+
+        Raises:
+            InvalidArtifact: rows are refused.
+        """
+        rows, calibration = self._rows(task)
+        return rows, Sources(
+            onnx=onnx,
+            program=None if onnx == copy else copy,
+            calibration=calibration,
+            training=self._training(task, rows),
+            teacher=self._larger(onnx),
+            floor=task.slo.accuracy,
+        )
+
+    def _larger(self, onnx: Path) -> Path | None:
+        """The teacher, if its file is larger than that of the model that is to learn."""
+        teacher = self._teacher
+        if teacher is None or teacher.stat().st_size <= onnx.stat().st_size:
+            return None
+        return teacher
+
+    def _rows(self, task: Task) -> tuple[LabelledRows, LabelledRows]:
+        """Evaluation rows and calibration rows of a task; no row is in both."""
+        request = self._request
+        classes = task.outputs[0].shape[0]
+        rows = read_rows(request.evaluation, task.inputs, classes=classes)
+        if request.calibration is None:
+            calibration, rows = split_for_calibration(rows, request.evaluation)
+            return rows, calibration
+        calibration = read_rows(request.calibration, task.inputs, classes=classes, unlabelled=True)
+        return rows, _unseen(
+            calibration, rows, request.calibration, "measure what they have shaped"
+        )
+
+    def _training(self, task: Task, rows: LabelledRows) -> LabelledRows | None:
+        """Rows to train on, if there are any; no evaluation row is among them."""
+        path = self._request.training
+        if path is None:
+            return None
+        training = read_rows(path, task.inputs, classes=task.outputs[0].shape[0])
+        return _unseen(training, rows, path, "be measured on what it has learnt by heart")
+
+    def _measure(
+        self, built: list[BuiltVariant], task: Task, data: Path, reference: BuiltVariant | None
+    ) -> tuple[list[Measured], list[SkippedVariant]]:
+        """Profiles on every device kind; accuracy comes from the first that can run a variant."""
+        measured: list[Measured] = []
+        skipped: dict[str, SkippedVariant] = {}
+        for kind in self._kinds:
+            fitting = [one for one in built if make_builder(one.kind).gpu == (kind.gpu is not None)]
+            with Workbench(task, kind, data, self._limits) as bench:
+                measuring = Measuring(
+                    bench,
+                    self._meter,
+                    data.parent,
+                    limits=self._limits.measure,
+                    thoroughness=self._request.measure,
+                    history=self._history.get(kind.name),
+                    fewer_threads=self._request.threads,
+                )
+                if reference is not None:
+                    measuring.compare_with(reference)
+                found, failed = measuring.measure(fitting, [one.variant for one in measured])
+            measured += found
+            skipped |= {one.name: one for one in failed}
+        return measured, list(skipped.values())
+
+
+def preparation_for(
+    request: RegistrationRequest,
+    device_kinds: Sequence[DeviceKind],
+    snapshot: CatalogSnapshot,
+    store: ArtifactStore,
+    meter: Meter,
+    limits: RegistrationLimits,
+    *,
+    extended: ModelVersion | None = None,
+) -> Preparation:
+    """A preparation that knows what the catalog has: a teacher, and what was measured before.
+
+    Args:
+        extended: the version that gets more variants, if it is registered already. Its own
+            variants are not built again, and its own measurements are not learned from.
+
+    Raises:
+        InvalidInput: there is no CPU among the device kinds.
+    """
+    kinds = tuple(sorted(device_kinds, key=lambda kind: kind.gpu is not None))
+    if not kinds or kinds[0].gpu is not None:
+        raise InvalidInput("there is no CPU device kind to measure on")
+    own = "" if extended is None else extended.label
+    there = (v for v in snapshot.variants if (v.task, v.model_version) == (request.task, own))
+    return Preparation(
+        request,
+        kinds,
+        meter,
+        limits,
+        teacher=_teacher(request.task, snapshot, store),
+        built=frozenset(variant.name for variant in there),
+        history={kind.name: history_of(snapshot, kind, but=own) for kind in kinds},
+    )
+
+
+def _teacher(task: str, snapshot: CatalogSnapshot, store: ArtifactStore) -> Path | None:
+    """The task's most accurate model as it was handed in; None when there is none."""
+    known = [v for v in snapshot.variants if v.task == task and v.name.endswith(f"-{REFERENCE}")]
+    best = max(known, key=lambda variant: (variant.accuracy, variant.name), default=None)
+    if best is None:
+        return None
+    with suppress(VariantNotLoadable):  # damaged; a variant less is no reason to refuse a model
+        return store.sound(best.artifact)
+    return None
+
+
+def checked(
+    version: ModelVersion, copy: Path, folder: Path, limits: RegistrationLimits
+) -> tuple[OnnxInfo, Path]:
+    """What a model says of itself, and its ONNX: the file, or what an archive carries, which is
+    written into ``folder``.
+
+    Raises:
+        InvalidArtifact: it is refused.
+    """
+    onnx = copy if copy.suffix != ".pt2" else folder / "source.onnx"
+    with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
+        found = sandbox.call(
+            "check",
+            {
+                "path": str(copy),
+                "size_mib": limits.model_mib,
+                "onnx": "" if onnx == copy else str(onnx),
+            },
+            subject=version.label,
+        )
+    return _info(found), onnx
+
+
+def _task(request: RegistrationRequest, info: OnnxInfo, known: Task | None, *, where: str) -> Task:
+    """The task that a model joins: the known one, or a new one with the model's own signature."""
+    if known is not None:
+        check_signature(info, known, where=where)
+        for what, given, has in (
+            ("labels", request.labels, known.labels),
+            ("metric", request.metric, known.metric),
+            ("defaults", request.slo, known.slo),
+        ):
+            if given is not None and given != has:
+                raise Conflict(f"task {known.name!r} exists with other {what}")
+        return known
+    metric = request.metric or "top1"
+    if metric not in METRICS:
+        known_metrics = ", ".join(sorted(METRICS))
+        raise InvalidInput(f"there is no metric {metric!r}; there are: {known_metrics}")
+    scores = info.outputs[0]
+    if len(scores.shape) != 1 or scores.shape[0] < 2 or not scores.dtype.startswith("float"):
+        raise InvalidArtifact(
+            f"{where}: its first output must be scores, float [batch, classes], "
+            f"but is {describe(scores)}"
+        )
+    labels = request.labels or ()
+    if labels and len(labels) != scores.shape[0]:
+        raise InvalidInput(
+            f"{len(labels)} labels were given, but output {scores.name!r} of {where} has "
+            f"{scores.shape[0]} classes"
+        )
+    if len(set(labels)) != len(labels):
+        raise InvalidInput("a label is given twice")
+    return Task(
+        name=TaskName(request.task),
+        inputs=info.inputs,
+        outputs=info.outputs,
+        labels=labels,
+        metric=metric,
+        slo=request.slo or Slo(),
+    )
+
+
+def _info(values: dict[str, Any]) -> OnnxInfo:
+    return OnnxInfo(
+        inputs=tensor_specs(values["inputs"]),
+        outputs=tensor_specs(values["outputs"]),
+        opset=values["opset"],
+        parameters=values["parameters"],
+        size_bytes=values["size_bytes"],
+    )
+
+
+def _unseen(
+    others: LabelledRows, evaluation: LabelledRows, path: Path, consequence: str
+) -> LabelledRows:
+    """Those of ``others`` that are not among the evaluation rows; data sets often repeat rows.
+
+    Raises:
+        InvalidArtifact: none is left.
+    """
+
+    def keys(rows: LabelledRows) -> list[bytes]:
+        arrays = [rows.inputs[name] for name in sorted(rows.inputs)]
+        return [b"".join(array[i].tobytes() for array in arrays) for i in range(len(rows))]
+
+    seen = set(keys(evaluation))
+    kept = [index for index, key in enumerate(keys(others)) if key not in seen]
+    if not kept:
+        raise InvalidArtifact(
+            f"{path.name}: all its rows are evaluation rows, which would {consequence}"
+        )
+    return others.take(np.array(kept, dtype=np.int64))
+
+
+def copied(source: Path, target: Path) -> Digest:
+    """Copy a file and return the digest of what was copied."""
+    digest = hashlib.sha256()
+    with source.open("rb") as reader, target.open("wb") as writer:
+        while piece := reader.read(1 << 20):
+            digest.update(piece)
+            writer.write(piece)
+    return Digest(digest.hexdigest())

@@ -1,0 +1,203 @@
+"""Registering a model: check the file, build its variants, measure them, write the catalog.
+
+The steps run in this order and each may refuse with one sentence::
+
+    find files -> check -> read rows -> build variants -> measure -> store -> catalog
+
+Until ``store`` nothing is written outside a temporary folder. Only what is damaged of versions that
+are known already is restored before, now that their files and rows are at hand.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from controlplane.building.family import digest_of
+from controlplane.building.meter import Meter
+from controlplane.building.types import (
+    Prepared,
+    Progress,
+    RegistrationLimits,
+    RegistrationRequest,
+    RegistrationResult,
+    SkippedVariant,
+)
+from controlplane.profiling.workbench import now
+from controlplane.registry.preparation import STEPS_EXPECTED, preparation_for
+from controlplane.registry.repairing import Mending
+from controlplane.registry.storing import commit, result_of
+from variants.artifacts.protocol import ArtifactStore
+from variants.catalog.protocol import Catalog
+from variants.errors import Conflict, InvalidInput
+from variants.model_files import ModelFile, find_model_files
+from variants.types import (
+    NAME,
+    CatalogSnapshot,
+    DeviceKind,
+    Digest,
+    ModelName,
+    ModelVersion,
+    Stage,
+    TaskName,
+)
+
+__all__ = [
+    "Progress",
+    "RegistrationLimits",
+    "RegistrationRequest",
+    "RegistrationResult",
+    "SkippedVariant",
+    "register",
+]
+
+
+def register(
+    request: RegistrationRequest,
+    catalog: Catalog,
+    store: ArtifactStore,
+    device_kinds: Sequence[DeviceKind],
+    progress: Callable[[Progress], None] = lambda _: None,
+    *,
+    limits: RegistrationLimits | None = None,
+    scratch: Path | None = None,
+) -> RegistrationResult:
+    """Add a model's versions to a task, with measured variants.
+
+    Each version is whole or absent. Those of a folder are all measured before the first is written,
+    and written in ascending order. Whatever ends this early, an interrupt included, the artifacts
+    that it had stored and that nothing in the catalog uses are removed again. ``scratch`` is where
+    the temporary folder is made, with room for a few copies of the model; else the system decides.
+
+    Registering a file again is a conflict, unless something of its version was damaged in the
+    store: then it is repaired, and that is the result.
+
+    Raises:
+        InvalidArtifact: the model or the rows are refused.
+        InvalidInput: a name or an option cannot be.
+        Conflict: the version exists, or the task has another signature, labels or defaults.
+        StateUnavailable: catalog or store cannot be reached.
+    """
+    limits = limits or RegistrationLimits()
+    task_name = _task_name(request.task)
+    files = find_model_files(request.path, request.model, only=request.only)
+    snapshot = catalog.snapshot()
+    digests = {file: digest_of(file.path, _limit_mib(file.path, limits)) for file in files}
+    meter = Meter(progress)
+    preparation = preparation_for(request, device_kinds, snapshot, store, meter, limits)
+    task = next((task for task in snapshot.tasks if task.name == task_name), None)
+    mending = Mending(snapshot, store, preparation, meter, limits, scratch)
+    repaired = mending.mend(_known(files, digests, snapshot, task_name))
+    try:
+        new, unchanged = _sort_out(files, digests, snapshot, task_name)
+    except NothingNew as error:
+        if not repaired or task is None:
+            raise
+        return result_of((), task, unchanged=error.labels, repaired=repaired)
+    meter.expect(len(new) * (2 + STEPS_EXPECTED))
+    prepared: list[Prepared] = []
+    with tempfile.TemporaryDirectory(prefix="modelless-", dir=scratch) as work:
+        for file in new:
+            stage = request.stage or _stage(file.model, task_name, snapshot, bool(prepared))
+            version = _version_of(file, digests[file], task_name, stage, catalog)
+            folder = Path(work) / version.label
+            folder.mkdir()
+            prepared.append(preparation.prepare(version, file.path, task, folder))
+            task = prepared[-1].registration.task
+        commit(prepared, catalog, store, meter, catalog.register)
+    return result_of(
+        prepared, prepared[-1].registration.task, unchanged=unchanged, repaired=repaired
+    )
+
+
+def _version_of(
+    file: ModelFile, digest: Digest, task: TaskName, stage: Stage, catalog: Catalog
+) -> ModelVersion:
+    """The version that a file becomes: the number of its folder, or else the next one."""
+    return ModelVersion(
+        task=task,
+        model=file.model,
+        version=file.version or catalog.next_version(task, file.model),
+        stage=stage,
+        source=digest,
+        format=file.path.suffix.removeprefix("."),
+        created_at=now(),
+    )
+
+
+class NothingNew(Conflict):
+    """All that was handed in is registered already."""
+
+    def __init__(self, message: str, labels: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.labels = labels
+
+
+def _task_name(text: str) -> TaskName:
+    """
+    Raises:
+        InvalidInput: it cannot be a task's name.
+    """
+    if not NAME.fullmatch(text):
+        raise InvalidInput(
+            f"{text!r} cannot be a task's name: lower-case letters, digits, dots, dashes "
+            "and underscores can"
+        )
+    return TaskName(text)
+
+
+def _limit_mib(path: Path, limits: RegistrationLimits) -> float:
+    """An archive holds the weights twice: the program's and the ONNX's."""
+    return limits.model_mib * (2 if path.suffix == ".pt2" else 1)
+
+
+def _sort_out(
+    files: Sequence[ModelFile],
+    digests: Mapping[ModelFile, Digest],
+    snapshot: CatalogSnapshot,
+    task: TaskName,
+) -> tuple[list[ModelFile], tuple[str, ...]]:
+    """New files, and the labels of versions that are registered already with the same bytes."""
+    new: list[ModelFile] = []
+    unchanged: list[str] = []
+    for file in files:
+        known = [v for v in snapshot.versions if (v.task, v.model) == (task, file.model)]
+        same = next((v for v in known if v.version == file.version), None)
+        if same is not None:
+            if same.source != digests[file]:
+                raise Conflict(
+                    f"version {same.label!r} of task {task!r} exists with other bytes; "
+                    "give the new model a new number"
+                )
+            unchanged.append(same.label)
+            continue
+        twin = next((v for v in known if v.source == digests[file]), None)
+        if file.version is None and twin is not None:
+            message = f"{file.path.name} is registered already, as {twin.label!r}"
+            raise NothingNew(message, (twin.label,))
+        new.append(file)
+    if not new:
+        message = f"{', '.join(unchanged)}: registered already, and nothing is new"
+        raise NothingNew(message, tuple(unchanged))
+    return new, tuple(unchanged)
+
+
+def _known(
+    files: Sequence[ModelFile],
+    digests: Mapping[ModelFile, Digest],
+    snapshot: CatalogSnapshot,
+    task: TaskName,
+) -> list[tuple[ModelFile, ModelVersion]]:
+    """Files that are sources of versions of their model, each with its version."""
+    return [
+        (file, version)
+        for file in files
+        for version in snapshot.versions
+        if (version.task, version.model, version.source) == (task, file.model, digests[file])
+        and file.version in (None, version.version)
+    ]
+
+
+def _stage(model: ModelName, task: str, snapshot: CatalogSnapshot, later: bool) -> Stage:
+    """Live for a model's first version; the next ones have to prove themselves."""
+    known = any((v.task, v.model) == (task, model) for v in snapshot.versions)
+    return Stage.CANARY if known or later else Stage.LIVE

@@ -1,0 +1,213 @@
+"""Receiving a form with large files: streamed to disk, bounded, nothing kept in memory.
+
+File names that a client sends are never used as paths: a file is stored under its field's name.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from python_multipart import MultipartParser
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import parse_options_header
+
+from variants.errors import InvalidInput, PayloadTooLarge, RateLimited
+
+MAX_FIELD_BYTES = 64 * 1024
+_OVERHEAD_BYTES = 1024 * 1024
+"""Room for fields, boundaries and headers beside the files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What was received."""
+
+    fields: Mapping[str, str]
+    files: Mapping[str, Path]
+    filenames: Mapping[str, str]
+    """What the client calls each file: for reading only, never a path."""
+
+
+class Spool:
+    """Room on disk for forms: those that are being received, and those that are worked on."""
+
+    def __init__(self, limit: int) -> None:
+        """``limit`` is in bytes."""
+        self._limit = limit
+        self._used = 0
+
+    def has_room(self, size: int) -> bool:
+        return self._used + size <= self._limit
+
+    def take(self, size: int) -> None:
+        """Keep so many bytes more.
+
+        Raises:
+            RateLimited: that would be more than there may be.
+        """
+        if not self.has_room(size):
+            raise RateLimited(
+                f"uploads fill the {self._limit >> 20} MiB that are kept for them; try again when "
+                "one is done"
+            )
+        self._used += size
+
+    def give_back(self, size: int) -> None:
+        self._used -= size
+
+
+def largest_form(file_limits: Mapping[str, int]) -> int:
+    """Bytes of the largest form that is taken."""
+    return sum(file_limits.values()) + _OVERHEAD_BYTES
+
+
+async def receive_form(
+    stream: AsyncIterator[bytes],
+    *,
+    content_type: str,
+    directory: Path,
+    file_limits: Mapping[str, int],
+    suffixes: Mapping[str, tuple[str, ...]],
+    field_names: frozenset[str],
+    admit: Callable[[int], None] = lambda _: None,
+) -> Form:
+    """Read a multipart form, its files into ``directory``.
+
+    Args:
+        stream: the body in pieces, as it arrives.
+        content_type: the request's header, with the boundary.
+        directory: exists, and is the caller's to remove, also after an error.
+        file_limits: names of the file fields that are taken, and the most bytes of each.
+        suffixes: what may follow a file field's name on disk, such as ``.npz``: the end of the name
+            that the client gives, if it is one of these, else the first.
+        field_names: names of the other fields that are taken.
+        admit: called with the size of each piece before it is kept; it may raise.
+
+    Raises:
+        InvalidInput: it is not such a form, or has other fields, or one of them twice.
+        PayloadTooLarge: a file or the whole is above its limit; nothing is read beyond it.
+    """
+    kind, options = parse_options_header(content_type)
+    boundary = options.get(b"boundary")
+    if kind != b"multipart/form-data" or not boundary:
+        raise InvalidInput("the body must be multipart/form-data with a boundary")
+    parts = _Parts(
+        directory=directory, file_limits=file_limits, suffixes=suffixes, field_names=field_names
+    )
+    limit = largest_form(file_limits)
+    received = 0
+    try:
+        parser = MultipartParser(boundary, parts.callbacks())  # type: ignore[arg-type]
+        async for piece in stream:
+            received += len(piece)
+            if received > limit:
+                raise PayloadTooLarge(f"the form is larger than {limit >> 20} MiB")
+            if piece:
+                admit(len(piece))
+                await asyncio.to_thread(parser.write, piece)
+        parser.finalize()
+    except FormParserError as error:
+        raise InvalidInput(f"the form cannot be read: {error}") from error
+    finally:
+        parts.close()
+    if not parts.ended:
+        raise InvalidInput("the form ends too early")
+    return Form(fields=parts.fields, files=parts.files, filenames=parts.filenames)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Parts:
+    """The parser's callbacks: which part is being read, and where its bytes go."""
+
+    directory: Path
+    file_limits: Mapping[str, int]
+    suffixes: Mapping[str, tuple[str, ...]]
+    field_names: frozenset[str]
+    fields: dict[str, str] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
+    filenames: dict[str, str] = field(default_factory=dict)
+    ended: bool = False
+    _name: str = ""
+    _header: bytes = b""
+    _value: bytes = b""
+    _disposition: bytes = b""
+    _text: bytearray = field(default_factory=bytearray)
+    _file: BinaryIO | None = None
+    _file_bytes: int = 0
+
+    def callbacks(self) -> dict[str, object]:
+        return {
+            "on_part_begin": self._begin,
+            "on_header_field": self._header_field,
+            "on_header_value": self._header_value,
+            "on_header_end": self._header_end,
+            "on_headers_finished": self._headers_finished,
+            "on_part_data": self._data,
+            "on_part_end": self._end,
+            "on_end": self._finish,
+        }
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _begin(self) -> None:
+        self._name, self._disposition, self._file_bytes = "", b"", 0
+        self._text = bytearray()
+
+    def _header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def _header_end(self) -> None:
+        if self._header.lower() == b"content-disposition":
+            self._disposition = self._value
+        self._header = self._value = b""
+
+    def _headers_finished(self) -> None:
+        _, options = parse_options_header(self._disposition)
+        name = options.get(b"name", b"").decode("utf-8", "replace")
+        if name in self.fields or name in self.files:
+            raise InvalidInput(f"the form has the field {name!r} twice")
+        if name in self.file_limits:
+            if b"filename" not in options:
+                raise InvalidInput(f"the form's field {name!r} must be a file")
+            self.filenames[name] = options[b"filename"].decode("utf-8", "replace")
+            endings = self.suffixes.get(name, ("",))
+            given = Path(self.filenames[name]).suffix
+            ending = given if given in endings else endings[0]
+            self.files[name] = self.directory / f"{name}{ending}"
+            self._file = self.files[name].open("wb")
+        elif name not in self.field_names:
+            known = ", ".join(sorted({*self.file_limits, *self.field_names}))
+            raise InvalidInput(f"the form has an unknown field {name!r}; there are: {known}")
+        self._name = name
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        if self._file is None:
+            self._text += data[start:end]
+            if len(self._text) > MAX_FIELD_BYTES:
+                raise PayloadTooLarge(f"the form's field {self._name!r} is too long")
+            return
+        self._file_bytes += end - start
+        limit = self.file_limits[self._name]
+        if self._file_bytes > limit:
+            raise PayloadTooLarge(f"the file {self._name!r} is larger than {limit / 2**20:g} MiB")
+        self._file.write(data[start:end])
+
+    def _end(self) -> None:
+        if self._file is not None:
+            self.close()
+            return
+        try:
+            self.fields[self._name] = self._text.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"the form's field {self._name!r} is not UTF-8") from error
+
+    def _finish(self) -> None:
+        self.ended = True

@@ -1,0 +1,35 @@
+"""Checks of the settings: their names, and from where the gateway can be reached."""
+
+from collections.abc import Iterator
+
+from controlplane.settings import Settings
+from controlplane.startup.checks.finding import Finding, fine, problem, warning
+from variants.errors import ModellessError
+
+
+def names(settings: Settings) -> Iterator[Finding]:
+    from controlplane.startup.settings_warnings import unknown_names
+
+    found = unknown_names(settings)
+    for one in found:
+        yield warning("settings", one.what, one.remedy)
+    if not found:
+        yield fine("settings", "every name is known")
+
+
+def access(settings: Settings) -> Iterator[Finding]:
+    """From where the gateway is reached, and its certificate. Unsafe settings fail earlier."""
+    from controlplane.exposure import is_loopback
+    from controlplane.tls import check
+
+    asks = "with a token" if settings.api_token else "without a token"
+    who = f"this machine only, {asks}" if is_loopback(settings.host) else f"other machines, {asks}"
+    if not settings.tls_cert:
+        yield fine("access", f"{who}; a proxy ends TLS" if settings.behind_tls_proxy else who)
+        return
+    try:
+        ends = check(settings.tls_cert, settings.tls_key)
+    except ModellessError as error:
+        yield problem("access", error.message, "correct the files that the settings name")
+    else:
+        yield fine("access", f"{who}; TLS, with a certificate until {ends}")

@@ -1,0 +1,60 @@
+"""Checks of the machine: cores, memory, and the niceness of what runs there."""
+
+from collections.abc import Iterator, Sequence
+
+import psutil
+
+from controlplane.settings import Settings
+from controlplane.startup.checks.finding import Finding, fine, problem, warning
+from controlplane.startup.checks.state import running_here
+
+
+def cores(settings: Settings) -> Iterator[Finding]:
+    """Whether each worker has its own cores."""
+    from controlplane.startup.settings_warnings import too_many_cores
+
+    found = too_many_cores(settings)
+    for one in found:
+        yield warning("cores", one.what, one.remedy)
+    if not found:
+        yield fine("cores", f"{settings.workers} x {settings.worker_cores} for workers")
+
+
+def memory(settings: Settings) -> Iterator[Finding]:
+    """Whether variants could fill the workers; not asked while they do it."""
+    needed = settings.memory_mib * settings.workers
+    free = psutil.virtual_memory().available / 2**20
+    said = f"{free:,.0f} MiB free, workers may fill {needed:,.0f} MiB"
+    if running_here(settings) is not None or free >= needed:
+        yield fine("memory", said)
+    else:
+        yield problem(
+            "memory", said, "end other programs, or set MODELLESS_WORKER_MEMORY_MIB lower"
+        )
+
+
+def niceness(_: Settings) -> Iterator[Finding]:
+    """Whether what answers queries on this machine yields to everything else that runs on it."""
+    replicas = [
+        (process.info["pid"], process.info["nice"])
+        for process in psutil.process_iter(("pid", "name", "nice", "cmdline"))
+        if is_replica(process.info["cmdline"] or ())
+    ]
+    if not replicas:
+        yield fine("niceness", "no replica runs on this machine")
+        return
+    nice = [f"{pid} (niceness {level})" for pid, level in replicas if (level or 0) > 0]
+    if nice:
+        yield problem(
+            "niceness",
+            f"{len(nice)} of {len(replicas)} replicas on this machine yield to other programs:"
+            f" {', '.join(nice[:8])}",
+            "start Ray with RAY_worker_niceness=0 in the environment of `ray start`",
+        )
+    else:
+        yield fine("niceness", f"0 in each of {len(replicas)} replicas on this machine")
+
+
+def is_replica(command: Sequence[str]) -> bool:
+    """Whether a process is a Serve replica of modelless, by the title that Ray gives it."""
+    return bool(command) and command[0].startswith("ray::ServeReplica:modelless-")

@@ -1,0 +1,137 @@
+"""Checks of what modelless talks to: its port, the live state, the database and the artifacts."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from urllib.parse import urlsplit
+
+from controlplane.settings import Settings
+from controlplane.startup.checks.finding import Finding, Say, fine, problem
+from controlplane.startup.checks.state import running_here
+from variants.errors import ModellessError
+
+SHOWN = 4
+"""Variants that are named of those that share a damaged artifact."""
+
+
+CONNECT_S = 2.0
+
+
+def port(settings: Settings) -> Iterator[Finding]:
+    from controlplane.gateway.gateway import bind
+    from controlplane.startup.presence import base_url
+
+    where = f"{settings.host}:{settings.port}"
+    ours = running_here(settings)
+    if ours is not None and ours["url"] == base_url(settings):
+        yield fine("port", f"{where} is served by process {ours['pid']}")
+        return
+    try:
+        bind(settings, alone=True).close()
+    except OSError as error:
+        yield problem(
+            "port",
+            f"{where} cannot be used: {error.strerror}",
+            "choose another port with --port or MODELLESS_PORT",
+        )
+    else:
+        yield fine("port", f"{where} is free")
+
+
+def live_state(settings: Settings) -> Iterator[Finding]:
+    """The Redis that was named, or else the embedded Valkey's program."""
+    if not settings.redis_url:
+        yield _valkey()
+        return
+    from redis import Redis
+    from redis.exceptions import RedisError
+
+    parts = urlsplit(settings.redis_url)
+    where = f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
+    where += parts.path  # without its user and password
+    try:
+        with Redis.from_url(
+            settings.redis_url, socket_connect_timeout=CONNECT_S, socket_timeout=CONNECT_S
+        ) as client:
+            client.ping()
+    except (RedisError, OSError, ValueError) as error:
+        yield problem(
+            "live state",
+            f"{where} does not answer: {str(error).rstrip('.')}",
+            "start it, correct MODELLESS_REDIS_URL, or leave it empty for the embedded Valkey",
+        )
+    else:
+        yield fine("live state", f"{where} answers")
+
+
+def _valkey() -> Finding:
+    from controlplane.startup.valkey import find_binary
+
+    remedy = "install modelless again, or set MODELLESS_REDIS_URL"
+    try:
+        binary = find_binary()
+        ran = subprocess.run(
+            [binary, "--version"], capture_output=True, text=True, timeout=10, check=True
+        )
+    except ModellessError as error:
+        return problem("live state", error.message.partition(":")[0], remedy)
+    except (OSError, subprocess.SubprocessError) as error:
+        return problem("live state", f"the embedded Valkey cannot be run: {error}", remedy)
+    words = dict(word.split("=", 1) for word in ran.stdout.split() if "=" in word)
+    return fine("live state", f"embedded Valkey {words.get('v', '')}".rstrip())
+
+
+def database(settings: Settings) -> Iterator[Finding]:
+    from variants.catalog.migrations import schema_versions
+
+    try:
+        present, newest = schema_versions(settings.catalog_url)
+    except ModellessError as error:
+        yield problem("database", error.message, "start it, or correct MODELLESS_DATABASE_URL")
+        return
+    kind = "SQLite" if settings.catalog_url.startswith("sqlite") else "PostgreSQL"
+    if present is None:
+        yield fine("database", f"{kind}, without tables; `modelless up` makes them")
+    elif present == newest:
+        yield fine("database", f"{kind}, tables at {present}")
+    elif present < newest:  # their names begin with ascending numbers
+        yield fine(
+            "database", f"{kind}, tables at {present}; `modelless up` brings them to {newest}"
+        )
+    else:
+        yield problem(
+            "database",
+            f"{kind}, tables at {present}, made by a newer modelless; this one knows {newest}",
+            "upgrade modelless, or set MODELLESS_DATABASE_URL to another database",
+        )
+
+
+def artifacts(settings: Settings, say: Say = lambda _: None) -> Iterator[Finding]:
+    """Whether every artifact that the catalog names is what was registered: reads them all."""
+    from controlplane.registry.damage import artifacts_of, damages
+    from variants.artifacts.integrity import check
+    from variants.artifacts.store import place_of
+    from variants.catalog.migrations import schema_versions
+    from variants.catalog.sql import open_catalog
+
+    try:
+        present, newest = schema_versions(settings.catalog_url)
+        if present != newest:
+            return  # no catalog that this version could read; said above
+        with closing(open_catalog(settings.catalog_url)) as catalog:
+            listed = artifacts_of(catalog.snapshot())
+    except ModellessError:
+        return  # as above
+    found = 0
+    root = settings.artifacts_dir
+    for damage in damages(
+        listed, lambda digest: check(place_of(root, digest), digest), lambda one: say(one.message)
+    ):
+        found += 1
+        whose = damage.stored.subjects
+        more = f" and {len(whose) - SHOWN} more" if len(whose) > SHOWN else ""
+        yield problem("artifacts", f"{', '.join(whose[:SHOWN])}{more}: {damage.why}", damage.remedy)
+    if not found:
+        mib = sum(one.size_bytes for one in listed) / 2**20
+        said = f"all {len(listed)} are what was registered ({mib:,.0f} MiB)"
+        yield fine("artifacts", said if listed else "none is registered")

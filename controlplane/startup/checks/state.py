@@ -1,0 +1,105 @@
+"""Checks of the state directory: the folder, its secrets, and processes that a killed run left."""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from controlplane.settings import Settings
+from controlplane.startup.checks.finding import Finding, fine, problem
+
+
+def state_directory(settings: Settings) -> Iterator[Finding]:
+    from controlplane.startup.state_directory import ROOM_BYTES, path_excess
+
+    path, name = settings.state_dir, "state"
+    excess = path_excess(settings)
+    if excess > 0:
+        yield problem(
+            name,
+            f"the path of {path} is {excess} characters too long for Unix sockets",
+            "set MODELLESS_STATE_DIR to a shorter one",
+        )
+    elif path.exists() and not path.is_dir():
+        yield problem(name, f"{path} is not a directory", "set MODELLESS_STATE_DIR to another one")
+    elif not os.access(_nearest(path), os.W_OK | os.X_OK):
+        yield problem(
+            name, f"{_nearest(path)} cannot be written", "set MODELLESS_STATE_DIR to another one"
+        )
+    elif (free := shutil.disk_usage(_nearest(path)).free) < ROOM_BYTES:
+        yield problem(
+            name,
+            f"{_nearest(path)} has {free / 2**20:.1f} MiB free",
+            "free some space on its disk, or set MODELLESS_STATE_DIR to another one",
+        )
+    elif not path.exists():
+        yield fine(name, f"{path} will be made")
+    else:
+        yield fine(name, str(path))
+
+
+def secrets(settings: Settings) -> Iterator[Finding]:
+    """The channel secret and Ray's token: for their owner only."""
+    paths = [settings.secret_path, settings.state_dir / "ray.token"]
+    there = [path for path in paths if path.exists()]
+    if not there:
+        yield fine("secrets", "will be made at the first start")
+        return
+    wrong = {path: fault for path in there if (fault := _secret_fault(path))}
+    if not wrong:
+        yield fine("secrets", " and ".join(path.name for path in there) + ", for their owner only")
+    for path, fault in wrong.items():
+        yield problem(
+            "secrets",
+            f"{path} {fault}",
+            f"chmod 600 {path}; if others could have read it, delete it while nothing runs",
+        )
+
+
+def leftovers(settings: Settings) -> Iterator[Finding]:
+    """Processes that a killed run has left."""
+    from controlplane.startup.presence import read_state
+    from controlplane.startup.processes import still_alive
+
+    if running_here(settings) is not None:
+        return
+    state = read_state(settings) or {}
+    known = state.get("processes")
+    listed = known if isinstance(known, list) else ()
+    alive = [
+        str(process.pid)
+        for process in still_alive((int(pid), float(created)) for pid, created in listed)
+    ]
+    if alive:
+        yield problem(
+            "leftovers",
+            f"a killed run has left {len(alive)} processes: {', '.join(alive[:8])}",
+            "`modelless down` ends them",
+        )
+    else:
+        yield fine("leftovers", "none")
+
+
+def _secret_fault(path: Path) -> str:
+    info = path.lstat()
+    mode = stat.S_IMODE(info.st_mode)
+    if not stat.S_ISREG(info.st_mode):
+        return "is not a plain file"
+    if mode & 0o077:
+        return f"has mode {mode:04o}, so that others can read or write it"
+    if info.st_uid not in (os.geteuid(), 0):
+        return "belongs to another user"
+    return ""
+
+
+def _nearest(path: Path) -> Path:
+    """The path, or the nearest folder above it that exists."""
+    return path if path.exists() else _nearest(path.parent)
+
+
+def running_here(settings: Settings) -> dict[str, object] | None:
+    """State of the `modelless up` that has this directory; looking leaves no file behind."""
+    from controlplane.startup.presence import running
+
+    return running(settings) if (settings.run_dir / "up.lock").exists() else None

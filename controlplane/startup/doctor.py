@@ -1,0 +1,31 @@
+"""What `modelless up` needs, looked at one by one without starting or changing anything.
+
+Each check returns findings; one that is a problem says what to do about it. Heavy packages are
+imported in processes of their own, so that a broken one can neither slow down nor end this one.
+"""
+
+from collections.abc import Iterator
+
+from controlplane.settings import Settings
+from controlplane.startup.checks.configuration import access, names
+from controlplane.startup.checks.finding import Check, Finding, Say
+from controlplane.startup.checks.installation import packages, python, torch
+from controlplane.startup.checks.machine import cores, memory, niceness
+from controlplane.startup.checks.services import artifacts, database, live_state, port
+from controlplane.startup.checks.state import leftovers, secrets, state_directory
+
+
+def examine(settings: Settings, say: Say = lambda _: None) -> Iterator[Finding]:
+    """All findings, in the order in which one would mend them.
+
+    ``say`` is told how far the longest of them is, which reads all artifacts.
+    """
+    for check in CHECKS:
+        yield from check(settings)
+    yield from artifacts(settings, say)
+
+
+CHECKS: tuple[Check, ...] = (
+    python, packages, torch, names, access, state_directory, secrets, leftovers, port,
+    live_state, database, cores, memory, niceness,
+)  # fmt: skip

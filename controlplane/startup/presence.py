@@ -1,0 +1,75 @@
+"""The state file: what a running ``modelless up`` writes down about itself.
+
+It holds a lock for as long as it lives, so what a killed one wrote is never taken for true.
+"""
+
+import fcntl
+from pathlib import Path
+
+import orjson
+
+from controlplane.settings import Settings
+
+
+def base_url(settings: Settings, node: str = "127.0.0.1") -> str:
+    """Where the gateway is reached that runs on this node, by default on this machine."""
+    return settings.url_at(node)
+
+
+def state_path(settings: Settings) -> Path:
+    return settings.run_dir / "up.json"
+
+
+def write_state(
+    settings: Settings, pid: int, processes: set[tuple[int, float]], url: str = ""
+) -> None:
+    """Write down this process and the processes that it started, atomically."""
+    state = {
+        "pid": pid,
+        "url": url or base_url(settings),
+        "cores": settings.cores,
+        "workers": settings.workers,
+        "tls_cert": settings.tls_cert,
+        "processes": sorted(processes),
+    }
+    path = state_path(settings)
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(orjson.dumps(state))
+    fresh.replace(path)
+
+
+def read_state(settings: Settings) -> dict[str, object] | None:
+    """What the running ``modelless up`` wrote, if there is any."""
+    try:
+        state = orjson.loads(state_path(settings).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    known = isinstance(state, dict) and {"pid", "url", "processes"} <= state.keys()
+    return state if known else None
+
+
+def running(settings: Settings) -> dict[str, object] | None:
+    """State of a live ``modelless up`` on this state directory, or None."""
+    try:
+        with (settings.run_dir / "up.lock").open("a+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return read_state(settings)
+    except OSError:
+        return None
+    return None
+
+
+def as_running(settings: Settings) -> Settings:
+    """The settings with what a live ``modelless up`` was told on its own command line.
+
+    Its address and how it slices this machine; without one, or where MODELLESS_URL names another
+    gateway, they stay as they are.
+    """
+    state = None if settings.url else running(settings)
+    if state is None:
+        return settings
+    told: dict[str, object] = {
+        name: state[name] for name in ("url", "cores", "workers", "tls_cert") if name in state
+    }
+    return settings.model_copy(update=told)

@@ -1,0 +1,47 @@
+"""Processes below this one, and ending those that were started here."""
+
+import contextlib
+from collections.abc import Iterable
+
+import psutil
+
+
+def descendants() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+def end_processes(processes: set[tuple[int, float]], *, wait_s: float) -> int:
+    """End these processes if they are still the ones we knew; return how many there were.
+
+    A pid may have been given to another process since; the time of its creation tells.
+    """
+    found = still_alive(processes)
+    for process in found:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    _, alive = psutil.wait_procs(found, timeout=wait_s)
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(alive, timeout=2)
+    return len(found)
+
+
+def still_alive(processes: Iterable[tuple[int, float]]) -> list[psutil.Process]:
+    """Those of these processes, each a pid and its time of creation, that run still."""
+    found: list[psutil.Process] = []
+    for pid, created in processes:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            # A pid may have been given to another process since.
+            if abs(process.create_time() - created) < 0.5 and is_alive(process):
+                found.append(process)
+    return found
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it runs still; one that ended and was not waited for does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,0 +1,59 @@
+"""Settings that are allowed and probably not meant: they are warned of, never refused."""
+
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from controlplane.settings import PREFIX, Settings, known_names, machine_cores, names_given
+
+
+class SettingsWarning(NamedTuple):
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.remedy}"
+
+
+def oversights(settings: Settings) -> list[SettingsWarning]:
+    return [*unknown_names(settings), *too_many_cores(settings)]
+
+
+def unknown_names(settings: Settings) -> list[SettingsWarning]:
+    """Names that look like settings and are none, with the nearest that is."""
+    known = known_names()
+    return [
+        SettingsWarning(f"{name} in {where} is no setting", _meant(name, known))
+        for where, names in names_given(settings.state_dir).items()
+        for name in sorted(names)
+        if name.upper() not in known
+    ]
+
+
+def too_many_cores(settings: Settings, cores: int | None = None) -> list[SettingsWarning]:
+    """Whether workers on this machine would share cores. ``cores`` is how many it has."""
+    have = machine_cores() if cores is None else cores
+    if settings.ray_address or settings.worker_cores * settings.workers <= have:
+        return []
+    name = "CORES" if settings.cores > have else "WORKERS"
+    return [
+        SettingsWarning(
+            f"MODELLESS_{name}={getattr(settings, name.lower())}, and this machine has {have} "
+            f"{'core' if have == 1 else 'cores'}: workers share them, and are slower than their "
+            "profiles say",
+            "set it lower",
+        )
+    ]
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    """The nearest known name as a question, where one is near."""
+    # Compared without the prefix, whose letters would make every name a near one.
+    bare = {one.removeprefix(PREFIX): one for one in sorted(known, key=_has_prefix)}
+    asked = name.upper().removeprefix(PREFIX).lstrip("_")
+    near = get_close_matches(asked, bare, n=1, cutoff=0.6)
+    return f"did you mean {bare[near[0]]}?" if near else "remove it"
+
+
+def _has_prefix(name: str) -> tuple[bool, str]:
+    return name.startswith(PREFIX), name

@@ -1,0 +1,382 @@
+"""What ``modelless up`` runs: the embedded services, Ray, the applications, until told to stop.
+
+One process owns them all. It holds a lock in the state directory while it lives, writes down the
+processes that it started, and leaves none behind; a successor ends what a killed one left.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import IO, Any
+
+import psutil
+
+from controlplane.cluster.control_store import ControlStoreWatch
+from controlplane.cluster.ray_processes import (
+    answers,
+    control_store,
+    logs_place,
+    raylet_socket,
+    start_ray,
+    stop_ray,
+)
+from controlplane.cluster.serve_applications import (
+    CONTROLLER_APP,
+    GATEWAY_APP,
+    WORKER_APP,
+    applications_now,
+    deploy,
+    gateway_nodes,
+)
+from controlplane.cluster.start_reports import complaints
+from controlplane.gateway.gateway import bind
+from controlplane.live_state import LiveState
+from controlplane.settings import Settings
+from controlplane.startup.presence import base_url, read_state, state_path, write_state
+from controlplane.startup.processes import descendants, end_processes
+from controlplane.startup.state_directory import (
+    ROOM_BYTES,
+    clear_files,
+    clear_leftovers,
+    prepare,
+    take_lock,
+)
+from controlplane.startup.valkey import EmbeddedValkey
+from controlplane.tls import check, trusting
+from variants.disk import ensure_room
+from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
+
+READY_S = 60.0
+
+
+STOP_S = 40.0
+
+
+WATCH_S = 1.0
+
+
+Say = Callable[[str], None]
+
+
+Step = Callable[[str], "contextlib.AbstractContextManager[Callable[[str], None]]"]
+"""Opens a step of the start-up; what it yields takes the sentence that ends it."""
+
+
+class Supervisor:
+    """Starts everything in order, watches it, and stops everything in reverse."""
+
+    def __init__(self, settings: Settings, step: Step, say: Say) -> None:
+        self._settings = settings
+        self._step = step
+        self._show = say
+        self._valkey: EmbeddedValkey | None = None
+        self._ray = False
+        self._raylet = ""
+        self._stop = threading.Event()
+        self._interrupts = 0
+        self._lock: IO[str] | None = None
+        self._said = ""
+        self.url = base_url(settings)
+        """Where a gateway is reached."""
+        self._pids: set[tuple[int, float]] = set()
+        # What this process had started before is not ended by the supervisor.
+        self._others = set(descendants())
+
+    # -- start ----------------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """Take the state directory for this process and clear what a killed one left.
+
+        Raises:
+            Conflict: another process has it, or the port is taken.
+            InvalidInput: the directory or the certificate cannot be used.
+            StateUnavailable: its disk is full.
+        """
+        settings = self._settings
+        if settings.tls_cert:
+            check(settings.tls_cert, settings.tls_key)
+        prepare(settings)
+        try:
+            lock = take_lock(settings.run_dir / "up.lock")
+        except OSError as error:
+            raise InvalidInput(
+                f"{settings.run_dir} cannot be locked: {error.strerror}; set MODELLESS_STATE_DIR"
+            ) from error
+        if lock is None:
+            owner = read_state(settings)
+            where = f" at {owner['url']}" if owner else ""
+            pid = f" (process {owner['pid']})" if owner else ""
+            raise Conflict(f"modelless is already running{where}{pid}; `modelless down` stops it")
+        self._lock = lock
+        left = clear_leftovers(settings)
+        if left:
+            self._say(f"ended {left} processes that an earlier, killed run had left")
+        clear_files(settings)
+        try:
+            ensure_room(settings.run_dir, ROOM_BYTES)
+            # On a cluster, gateways of a killed `up` may still answer: this one takes them over.
+            bind(settings, alone=not settings.ray_address).close()
+        except StateUnavailable:
+            self._release()
+            raise
+        except OSError as error:
+            self._release()
+            raise Conflict(
+                f"{settings.host}:{settings.port} cannot be used: {error.strerror};"
+                " choose another port with --port or MODELLESS_PORT"
+            ) from error
+        # From here on `modelless down` has to find us, also while examples are being made.
+        write_state(settings, os.getpid(), self._pids)
+        signal.signal(signal.SIGTERM, _interrupted)
+
+    def start(self, workers: str) -> None:
+        """Start the live state, Ray and the applications; return when queries are answered.
+
+        Args:
+            workers: how many are wanted and by what, in words.
+
+        Raises:
+            ClusterUnavailable: something did not start; the sentence says what.
+            StateUnavailable: the live state that the settings name does not answer.
+        """
+        settings = self._settings
+        with self._step("Live state") as done:
+            if settings.redis_url:
+                # Later it may go and come; without it at the start, gateways meet no workers.
+                asyncio.run(_reach(settings.redis_url))
+                done("the one that MODELLESS_REDIS_URL names")
+            else:
+                self._valkey = EmbeddedValkey(settings.run_dir)
+                self._valkey.start()
+                self._remember()
+                done("embedded Valkey on a private socket")
+        # A thread of Ray's prints what happens to its processes, in many words, on standard output.
+        sys.stdout = (settings.run_dir / "ray.log").open("w", buffering=1)
+        with self._step("Ray") as done:
+            self._ray = True
+            start_ray(settings)
+            self._remember()
+            done(_ray_words(settings))
+        signal.signal(signal.SIGTERM, self._interrupt)
+        signal.signal(signal.SIGINT, self._interrupt)
+        with self._step("Ray Serve") as done:
+            deploy(applications(settings), self._stop.is_set, self._say)
+            if settings.ray_address and settings.gateway_nodes != "head":
+                nodes = gateway_nodes()
+                self.url = base_url(settings, nodes[0]) if nodes else self.url
+            self._remember()
+            self._write_down()
+            told = f"gateway, control loop, {workers}"
+            done("interrupted" if self._stop.is_set() else told)
+
+    def wait_for_variants(self, expected: int) -> None:
+        """Wait until the plan is loaded: all ``expected`` variants, or what memory holds.
+
+        Raises:
+            ClusterUnavailable: not even one was loaded.
+            KeyboardInterrupt: Ctrl-C, SIGTERM or `modelless down` ended the start.
+        """
+        if expected and not self._stop.is_set():
+            with self._step("Variants") as done:
+                ready = self._until_loaded(expected)
+                done("interrupted" if self._stop.is_set() else f"{ready} of {expected} loaded")
+        if self._stop.is_set():
+            raise KeyboardInterrupt
+
+    def _until_loaded(self, expected: int) -> int:
+        from httpx import Client, HTTPError
+
+        deadline = time.monotonic() + READY_S
+        ready, settled = 0, 0
+        headers = {"Host": "localhost"}  # whatever names a gateway goes by, this is one of them
+        if self._settings.api_token:
+            headers["Authorization"] = f"Bearer {self._settings.api_token}"
+        certificate = self._settings.tls_cert
+        verify = trusting(certificate, any_name=True) if certificate else True
+        with Client(base_url=self.url, timeout=5, headers=headers, verify=verify) as client:
+            while time.monotonic() < deadline and not self._stop.is_set():
+                before = ready
+                try:
+                    index = client.post("/v2/repository/index").raise_for_status().json()
+                except (HTTPError, ValueError):
+                    time.sleep(0.1)
+                    continue
+                ready = sum(row["state"] == "READY" for row in index)
+                if ready >= expected:
+                    break
+                # Memory may not hold them all: three seconds without news is the end of loading.
+                settled = settled + 1 if ready and ready == before else 0
+                if settled >= 30:
+                    break
+                time.sleep(0.1)
+        if not ready and not self._stop.is_set():
+            raise ClusterUnavailable(
+                f"no variant was loaded within {READY_S:.0f} s;{self._complaints()}"
+                f" the logs are in {logs_place(self._settings)}"
+            )
+        return ready
+
+    def _complaints(self) -> str:
+        """What Ray Serve says of applications that do not run, as part of a sentence."""
+        settings = self._settings
+        names = {WORKER_APP + settings.device_kind, GATEWAY_APP, CONTROLLER_APP}
+        try:
+            found = complaints(applications_now(names))
+        except ClusterUnavailable as error:
+            found = [error.message]
+        return "".join(f" {one};" for one in found)
+
+    # -- watch ----------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Stay until Ctrl-C, SIGTERM or `modelless down`; start a dead Valkey again.
+
+        Raises:
+            ClusterUnavailable: Ray has died; nothing can be saved.
+        """
+        self._write_down()
+        self._raylet = raylet_socket()
+        control_store = watch_control_store(self._settings)
+        while not self._stop.wait(WATCH_S):
+            self._remember()
+            if (news := control_store.look()) is not None:
+                self._say(news)
+            if self._valkey is not None and not self._valkey.alive():
+                self._restart_valkey(self._valkey)
+            if self._ray_has_ended():
+                where = " on this machine" if self._settings.ray_address else ""
+                raise ClusterUnavailable(
+                    f"Ray has died{where}; its logs are in {logs_place(self._settings)}"
+                )
+
+    def _restart_valkey(self, valkey: EmbeddedValkey) -> None:
+        """Start it again; queries go on without it, so a failure is told and tried again."""
+        try:
+            valkey.start()
+        except ClusterUnavailable as error:
+            if error.message != self._said:
+                self._say(f"{error.message}; queries go on without it, starting it is tried again")
+            self._said = error.message
+        else:
+            self._remember()
+            self._said = ""
+            self._say("the embedded Valkey died; it was started again, nothing is lost")
+
+    def _ray_has_ended(self) -> bool:
+        return bool(self._raylet) and not answers(self._raylet)
+
+    def _interrupt(self, _signal: int, _frame: object) -> None:
+        self._stop.set()
+        self._interrupts += 1
+        if self._interrupts >= 2:
+            self._say("killed on request; queries in flight are lost")
+            self._kill_rest()
+            os._exit(130)
+
+    # -- stop -----------------------------------------------------------------------------------
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is anything to stop."""
+        return self._ray or self._valkey is not None
+
+    def stop(self) -> None:
+        """Stop everything in reverse: workers finish their queries, then the services end."""
+        self._stop.set()
+        with contextlib.suppress(psutil.Error):
+            self._remember()
+        # Without a raylet there is nothing to drain, and a call to Ray ends this process at once.
+        if self._ray and not self._ray_has_ended():
+            watchdog = threading.Timer(STOP_S, self._kill_rest)
+            watchdog.daemon = True
+            watchdog.start()
+            try:
+                stop_ray()
+            except Exception as error:
+                self._say(f"Ray did not end by itself ({error}); its processes are ended")
+            watchdog.cancel()
+        if self._valkey is not None:
+            self._valkey.stop()
+        self._kill_rest()
+        self._release()
+
+    def _release(self) -> None:
+        """Give the state directory free."""
+        if self._lock is not None:
+            state_path(self._settings).unlink(missing_ok=True)
+            self._lock.close()
+            self._lock = None
+
+    def _remember(self) -> None:
+        """Note all processes below this one, so that none can be forgotten."""
+        known: set[tuple[int, float]] = set()
+        for process in descendants():
+            if process in self._others:
+                continue
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                known.add((process.pid, process.create_time()))
+        if not known <= self._pids:
+            # A process that lost its parent is no descendant any more and must still be ended.
+            self._pids = known | {(pid, at) for pid, at in self._pids if psutil.pid_exists(pid)}
+            self._write_down()
+
+    def _write_down(self) -> None:
+        """A disk that is full must neither end what runs nor keep it from being stopped."""
+        try:
+            write_state(self._settings, os.getpid(), self._pids, self.url)
+        except OSError as error:
+            self._say(f"what runs here cannot be written down: {error.strerror}")
+
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # a log on a full disk, a terminal that is gone
+            self._show(text)
+
+    def _kill_rest(self) -> None:
+        end_processes(self._pids, wait_s=3.0)
+
+
+def applications(settings: Settings) -> dict[str, Any]:
+    """The Serve applications of this installation, by name."""
+    from controlplane import app
+
+    return {
+        WORKER_APP + settings.device_kind: app.worker({}),
+        GATEWAY_APP: app.gateway({}),
+        CONTROLLER_APP: app.controller({}),
+    }
+
+
+def watch_control_store(settings: Settings) -> ControlStoreWatch:
+    """Eyes on the control store of the Ray that this process is connected to."""
+    where = control_store()
+    return ControlStoreWatch(
+        f"{where[0]}:{where[1]}",
+        on_cluster=bool(settings.ray_address),
+        answers=lambda: answers(where),
+    )
+
+
+def _interrupted(_signal: int, _frame: object) -> None:
+    """Before anything else handles it, SIGTERM ends the start-up as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def _ray_words(settings: Settings) -> str:
+    from importlib.metadata import version
+
+    where = settings.ray_address or f"{settings.worker_cores * settings.workers} cores, loopback"
+    return f"{version('ray')}, {where}, token authentication"
+
+
+async def _reach(url: str) -> None:
+    """Return when the live state answers."""
+    live = LiveState(url)
+    try:
+        await live.ping()
+    finally:
+        await live.close()

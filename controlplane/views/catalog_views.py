@@ -1,0 +1,307 @@
+"""What the control API shows of the catalog: tasks, models, variants and the frontier of variants.
+
+Pure functions from one catalog snapshot to what the control API shows.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from controlplane.views.schemas import (
+    ModelSchema,
+    OnDevice,
+    TaskSchema,
+    VariantSchema,
+    VersionSchema,
+)
+from planner.latency_table import latency_table
+from planner.selection.snapshot import latency_points, reservation_price
+from profiler.evaluation.accuracy import wilson
+from variants.errors import NotFound, TaskNotFound
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKind,
+    DeviceKindName,
+    LatencyPoint,
+    ModelName,
+    Profile,
+    Stage,
+    Task,
+    TaskName,
+    Variant,
+    VariantName,
+)
+
+NOISE = 1.03
+"""Two measurements of the same latency may differ by this factor."""
+
+Changed = Callable[[Variant, Profile], str | None]
+"""Returns what has changed since a profile was measured, if it matters, or else None."""
+
+
+def nothing_changed(_variant: Variant, _profile: Profile) -> str | None:
+    """Always None: for callers that do not show what has changed."""
+    return None
+
+
+SERVING = (Stage.CANARY, Stage.LIVE)
+"""Stages whose variants answer queries."""
+
+
+def find_task(snapshot: CatalogSnapshot, name: str) -> Task:
+    """The task of that name.
+
+    Raises:
+        TaskNotFound: there is none; the error names those that there are.
+    """
+    for task in snapshot.tasks:
+        if task.name == name:
+            return task
+    known = ", ".join(task.name for task in snapshot.tasks[:10])
+    raise TaskNotFound(
+        f"there is no task {name!r}; there are: {known}"
+        if known
+        else f"there is no task {name!r}; nothing is registered yet"
+    )
+
+
+def task_rows(snapshot: CatalogSnapshot, name: str | None = None) -> list[TaskSchema]:
+    """All tasks, or the one of that name, with how many models and answering variants they have.
+
+    Raises:
+        TaskNotFound: there is no task of that name.
+    """
+    tasks = snapshot.tasks if name is None else (find_task(snapshot, name),)
+    stages = _stages(snapshot)
+    rows = []
+    for task in tasks:
+        serving = [
+            variant.accuracy
+            for variant in snapshot.variants
+            if variant.task == task.name and stages.get(_version_key(variant)) in SERVING
+        ]
+        models = {version.model for version in snapshot.versions if version.task == task.name}
+        rows.append(
+            TaskSchema.of(
+                task,
+                models=len(models),
+                variants=len(serving),
+                best_accuracy=max(serving, default=None),
+            )
+        )
+    return rows
+
+
+def model_rows(
+    snapshot: CatalogSnapshot, task: str | None = None, model: str | None = None
+) -> list[ModelSchema]:
+    """Models with their versions, oldest first; of one task, or one model of it.
+
+    Raises:
+        TaskNotFound: the task is unknown.
+        NotFound: the task has no such model.
+    """
+    if task is not None:
+        find_task(snapshot, task)
+    variants: dict[tuple[TaskName, ModelName, int], list[str]] = defaultdict(list)
+    for variant in snapshot.variants:
+        variants[_version_key(variant)].append(variant.name)
+    grouped: dict[tuple[TaskName, ModelName], list[VersionSchema]] = defaultdict(list)
+    for version in sorted(snapshot.versions, key=lambda v: (v.task, v.model, v.version)):
+        if task in (None, version.task) and model in (None, version.model):
+            built = variants[version.task, version.model, version.version]
+            grouped[version.task, version.model].append(VersionSchema.of(version, variants=built))
+    if model is not None and not grouped:
+        raise NotFound(f"task {task!r} has no model {model!r}")
+    return [
+        ModelSchema(
+            task=of_task,
+            model=name,
+            live=max((v.version for v in versions if v.stage is Stage.LIVE), default=None),
+            versions=versions,
+        )
+        for (of_task, name), versions in grouped.items()
+    ]
+
+
+def variant_rows(
+    snapshot: CatalogSnapshot, task: str, changed: Changed = nothing_changed
+) -> list[VariantSchema]:
+    """The variants of a task, the fastest first, each with what it does on every device kind.
+
+    ``changed`` says what makes a variant's profile stale.
+
+    Raises:
+        TaskNotFound: the task is unknown.
+    """
+    find_task(snapshot, task)
+    variants = [variant for variant in snapshot.variants if variant.task == task]
+    names = {variant.name for variant in variants}
+    profiles = [p for p in snapshot.profiles if p.task == task and p.variant in names]
+    kinds = {kind.name: kind for kind in snapshot.device_kinds}
+    stages = _stages(snapshot)
+    serving = [v for v in variants if stages.get(_version_key(v)) in SERVING]
+    beaten = dominated(serving, profiles)
+    rows = []
+    for variant in variants:
+        devices = [
+            _on_device(
+                profile,
+                kinds,
+                dominated=(profile.device_kind, variant.name) in beaten,
+                stale=changed(variant, profile),
+            )
+            for profile in profiles
+            if profile.variant == variant.name
+        ]
+        low, high = _interval(variant)
+        rows.append(
+            VariantSchema(
+                task=variant.task,
+                name=variant.name,
+                model_version=variant.model_version,
+                stage=stages.get(_version_key(variant), Stage.CANDIDATE),
+                runtime=variant.runtime,
+                precision=variant.precision,
+                accuracy=variant.accuracy,
+                accuracy_low=low,
+                accuracy_high=high,
+                accuracy_rows=variant.accuracy_rows,
+                agreement=variant.agreement,
+                note=variant.note,
+                size_bytes=variant.size_bytes,
+                artifact=variant.artifact,
+                options=dict(variant.options),
+                devices=devices,
+                dominated=bool(devices) and all(device.dominated for device in devices),
+            )
+        )
+    return sorted(rows, key=_fastest_first)
+
+
+def variant_row(
+    snapshot: CatalogSnapshot, task: str, variant: str, changed: Changed = nothing_changed
+) -> VariantSchema:
+    """One variant.
+
+    Raises:
+        TaskNotFound: the task is unknown.
+        NotFound: the task has no such variant.
+    """
+    for row in variant_rows(snapshot, task, changed):
+        if row.name == variant:
+            return row
+    raise NotFound(f"task {task!r} has no variant {variant!r}")
+
+
+def dominated(
+    variants: Iterable[Variant], profiles: Iterable[Profile]
+) -> set[tuple[DeviceKindName, VariantName]]:
+    """Variants that another one beats on a device kind, whatever is asked.
+
+    One dominates another where it is at least as accurate, as quick at every batch size, as cheap
+    and as small, and better in one of these. Latencies, prices and memory are measured, so they
+    count as equal within ``NOISE``; what is equal in all does not dominate. For each dominated
+    variant there is one left that dominates it.
+    """
+    accuracy = {variant.name: variant.accuracy for variant in variants}
+    by_kind: dict[DeviceKindName, list[_Measured]] = defaultdict(list)
+    for profile in profiles:
+        if profile.variant in accuracy:
+            by_kind[profile.device_kind].append(_measured(profile, accuracy[profile.variant]))
+    beaten = set()
+    for kind, found in by_kind.items():
+        left: list[_Measured] = []
+        for one in sorted(found):
+            if any(_dominates(other, one) for other in left):
+                beaten.add((kind, one.variant))
+                continue
+            for other in left:
+                if _dominates(one, other):
+                    beaten.add((kind, other.variant))
+            left = [other for other in left if (kind, other.variant) not in beaten] + [one]
+    return beaten
+
+
+class _Measured(NamedTuple):
+    """What variants are compared by on a device kind; less is better in each number."""
+
+    median_ms: float
+    inaccuracy: float
+    variant: VariantName
+    latency_ms: tuple[float, ...]
+    """Of batches of 1, 2, 4, ... rows, as planning counts them."""
+    memory_mib: float
+
+
+def _measured(profile: Profile, accuracy: float) -> _Measured:
+    return _Measured(
+        median_ms=profile.points[0].p50_ms,
+        inaccuracy=-accuracy,
+        variant=profile.variant,
+        latency_ms=latency_table(latency_points(profile)).doubling,
+        memory_mib=profile.memory_mib,
+    )
+
+
+def _dominates(one: _Measured, other: _Measured) -> bool:
+    if one.inaccuracy > other.inaccuracy or len(one.latency_ms) < len(other.latency_ms):
+        return False
+    ours = (one.median_ms, one.memory_mib, *one.latency_ms)
+    theirs = (other.median_ms, other.memory_mib, *other.latency_ms)
+    pairs = list(zip(ours, theirs, strict=False))
+    if any(mine > yours * NOISE for mine, yours in pairs):
+        return False
+    larger = len(one.latency_ms) > len(other.latency_ms)
+    better = any(mine * NOISE < yours for mine, yours in pairs)
+    return better or larger or one.inaccuracy < other.inaccuracy
+
+
+def _on_device(
+    profile: Profile,
+    kinds: Mapping[DeviceKindName, DeviceKind],
+    *,
+    dominated: bool,
+    stale: str | None,
+) -> OnDevice:
+    first = profile.points[0]
+    best = max(profile.points, key=_rows_per_s)
+    kind = kinds.get(profile.device_kind)
+    return OnDevice(
+        device_kind=profile.device_kind,
+        p50_ms=first.p50_ms,
+        p95_ms=first.p95_ms,
+        best_rows_per_s=_rows_per_s(best),
+        best_batch_size=best.batch_size,
+        max_batch_size=profile.points[-1].batch_size,
+        price_usd_per_1k=None if kind is None else reservation_price(profile, kind),
+        memory_mib=profile.memory_mib,
+        load_s=profile.load_s,
+        source=profile.source,
+        dominated=dominated,
+        stale=stale,
+    )
+
+
+def _interval(variant: Variant) -> tuple[float, float]:
+    """The interval that the accuracy lies in, given the number of rows it was measured on."""
+    if not variant.accuracy_rows:
+        return (0.0, 1.0)
+    return wilson(round(variant.accuracy * variant.accuracy_rows), variant.accuracy_rows)
+
+
+def _rows_per_s(point: LatencyPoint) -> float:
+    """Rows per second in batches of this size, one after another; a clock may measure 0 ms."""
+    return 1_000 * point.batch_size / max(point.p50_ms, 1e-3)
+
+
+def _fastest_first(row: VariantSchema) -> tuple[float, str]:
+    return (min((device.p95_ms for device in row.devices), default=float("inf")), row.name)
+
+
+def _version_key(variant: Variant) -> tuple[TaskName, ModelName, int]:
+    return (variant.task, variant.model, variant.version)
+
+
+def _stages(snapshot: CatalogSnapshot) -> dict[tuple[TaskName, ModelName, int], Stage]:
+    return {(v.task, v.model, v.version): v.stage for v in snapshot.versions}

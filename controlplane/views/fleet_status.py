@@ -1,0 +1,286 @@
+"""FleetStatus: what is wanted against what is running, now, as numbers and one sentence.
+
+The one place that compares them: the page, ``modelless status``, ``workers list``, ``plan get`` and
+the control API behind them all show what is decided here. A plan's own sentences speak of the
+moment it was made.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from variants.types import Plan, ReplicaState
+
+
+class Replica(Protocol):
+    """What is read of a variant on a worker."""
+
+    @property
+    def task(self) -> str: ...
+    @property
+    def variant(self) -> str: ...
+    @property
+    def state(self) -> ReplicaState: ...
+
+
+class Worker(Protocol):
+    """What is read of a worker's report."""
+
+    @property
+    def worker(self) -> str: ...
+    @property
+    def device_kind(self) -> str: ...
+    @property
+    def draining(self) -> bool: ...
+    @property
+    def replicas(self) -> Sequence[Replica]: ...
+
+
+class Level(StrEnum):
+    """How much of what is wanted is there."""
+
+    AS_PLANNED = "as_planned"
+    DIFFERS = "differs"
+    """Queries are answered, but not all is as it should be."""
+    DOWN = "down"
+    """No worker is running: no query can be answered."""
+
+
+class Source(StrEnum):
+    """Where the wanted number of workers comes from."""
+
+    STORED = "stored"
+    """``modelless workers scale`` or the control API; it wins over the settings."""
+    SETTINGS = "settings"
+    PLAN = "plan"
+    """Where plans decide (``MODELLESS_ELASTIC``): up to what was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindStatus:
+    """Workers of one device kind."""
+
+    device_kind: str
+    wanted: int
+    """How many workers should be running now."""
+    running: int
+    """How many are connected and not draining."""
+    draining: int
+    missing: int
+    asked: int
+    """How many ``modelless workers scale`` asked for, or else the settings."""
+    source: Source
+    """Where ``wanted`` comes from."""
+    settings: int | None
+    """How many MODELLESS_WORKERS says; None for a kind that this machine is not sliced into."""
+
+
+PlacementKey = tuple[str, str, str]
+"""Worker, task and variant."""
+
+
+class PlacedState(StrEnum):
+    """What became of a placement: the state of a replica, or why there is none."""
+
+    LOADING = "loading"
+    READY = "ready"
+    UNLOADING = "unloading"
+    QUARANTINED = "quarantined"
+    FAILED = "failed"
+    DAMAGED = "damaged"
+    MISSING = "missing"
+    """Its worker is running and does not hold it."""
+    WORKER_GONE = "worker_gone"
+    """Its worker is not running, or draining."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementCounts:
+    """Counts of the placements of a plan, by what became of them."""
+
+    wanted: int
+    """All placements of the plan."""
+    ready: int
+    """Those whose variant is ready."""
+    loading: int
+    """Those whose variant is being loaded."""
+    missing: int
+    """Those that are neither ready nor loading, or on a worker that is gone."""
+    unplanned: int
+    """Variants that are ready and not planned: loaded for queries, or about to be unloaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetStatus:
+    """What is wanted and what is running."""
+
+    level: Level
+    sentence: str
+    kinds: tuple[KindStatus, ...]
+    replicas: PlacementCounts
+    placements: Mapping[PlacementKey, PlacedState]
+    """The state of each placement of the plan."""
+
+
+def kind_statuses(
+    own_kind: str,
+    own_workers: int,
+    stored: Mapping[str, int],
+    workers: Iterable[Worker],
+    planned: Mapping[str, int] | None = None,
+) -> tuple[KindStatus, ...]:
+    """Workers by device kind, ordered by name.
+
+    Args:
+        own_kind: the device kind that the settings slice this machine into.
+        own_workers: how many workers of it the settings ask for.
+        stored: how many were asked for over the API, by device kind; these win.
+        planned: how many the plan wants, by device kind; None where plans do not decide.
+    """
+    statuses = tuple(workers)
+    running = Counter(one.device_kind for one in statuses if not one.draining)
+    draining = Counter(one.device_kind for one in statuses if one.draining)
+    asked = {own_kind: own_workers, **stored}
+    rows = []
+    for kind in sorted({*asked, *running, *draining, *(planned or {})}):
+        wanted = asked.get(kind, 0)
+        source = Source.STORED if kind in stored else Source.SETTINGS
+        if planned is not None and planned.get(kind, 0) != wanted:
+            wanted, source = planned.get(kind, 0), Source.PLAN
+        rows.append(
+            KindStatus(
+                device_kind=kind,
+                wanted=wanted,
+                running=running[kind],
+                draining=draining[kind],
+                missing=max(0, wanted - running[kind]),
+                asked=asked.get(kind, 0),
+                source=source,
+                settings=own_workers if kind == own_kind else None,
+            )
+        )
+    return tuple(rows)
+
+
+def fleet_status(
+    kinds: Sequence[KindStatus], plan: Plan | None, workers: Iterable[Worker]
+) -> FleetStatus:
+    """Compare the workers with the numbers wanted, and what they hold with the plan."""
+    serving = [status for status in workers if not status.draining]
+    placements = _placed(plan, serving)
+    held = {
+        (status.worker, replica.task, replica.variant)
+        for status in serving
+        for replica in status.replicas
+        if replica.state is ReplicaState.READY
+    }
+    counts = Counter(placements.values())
+    ready, loading = counts[PlacedState.READY], counts[PlacedState.LOADING]
+    replicas = PlacementCounts(
+        wanted=len(placements),
+        ready=ready,
+        loading=loading,
+        missing=len(placements) - ready - loading,
+        unplanned=len(held - placements.keys()),
+    )
+    level, sentence = _judged(kinds, plan, replicas)
+    return FleetStatus(
+        level=level,
+        sentence=sentence,
+        kinds=tuple(kinds),
+        replicas=replicas,
+        placements=placements,
+    )
+
+
+def asked_words(row: KindStatus) -> str:
+    """How many workers are asked for, and by what: ``1 worker cpu-2 (stored by ...)``."""
+    words = _workers(row.asked, row.device_kind)
+    if row.source is Source.SETTINGS or row.settings == row.asked:
+        return words
+    said = "" if row.settings is None else f"; MODELLESS_WORKERS says {row.settings}"
+    return f"{words} (stored by `modelless workers scale`{said})"
+
+
+def _placed(plan: Plan | None, serving: Sequence[Worker]) -> dict[PlacementKey, PlacedState]:
+    states: dict[PlacementKey, PlacedState] = {
+        (status.worker, replica.task, replica.variant): PlacedState(replica.state)
+        for status in serving
+        for replica in status.replicas
+    }
+    here = {status.worker for status in serving}
+    return {
+        (p.worker, p.task, p.variant): states.get(
+            (p.worker, p.task, p.variant),
+            PlacedState.MISSING if p.worker in here else PlacedState.WORKER_GONE,
+        )
+        for p in (plan.placements if plan is not None else ())
+    }
+
+
+def _judged(
+    kinds: Sequence[KindStatus], plan: Plan | None, replicas: PlacementCounts
+) -> tuple[Level, str]:
+    wanted, running = sum(row.wanted for row in kinds), sum(row.running for row in kinds)
+    if not running:
+        if wanted:
+            asked = ", ".join(_workers(row.wanted, row.device_kind) for row in kinds if row.wanted)
+            return Level.DOWN, (
+                f"No worker is running, {asked} wanted: no query can be answered until one has "
+                "started."
+            )
+        kind = kinds[0].device_kind if kinds else "KIND"
+        return Level.DOWN, (
+            "No worker is wanted and none is running: no query can be answered; "
+            f"`modelless workers scale {kind} 1` asks for one."
+        )
+    differences = [words for row in kinds if (words := _kind_difference(row))]
+    if plan is None:
+        differences.append("nothing has been planned yet")
+    elif words := _replica_difference(replicas):
+        differences.append(words)
+    if differences:
+        text = "; ".join(differences)
+        return Level.DIFFERS, f"{text[0].upper()}{text[1:]}."
+    beside = f", {replicas.unplanned} beside the plan" if replicas.unplanned else ""
+    there = "1 worker is running" if running == 1 else f"{running} workers are running"
+    loaded = f"{replicas.ready} of {_plural(replicas.wanted, 'replica')} loaded"
+    return Level.AS_PLANNED, f"As planned: {there}, {loaded}{beside}."
+
+
+def _kind_difference(row: KindStatus) -> str:
+    if row.missing:
+        return (
+            f"{row.running} of {_workers(row.wanted, row.device_kind)} running, "
+            f"{row.missing} missing"
+        )
+    words = []
+    if row.running > row.wanted:
+        words.append(
+            f"{_workers(row.running, row.device_kind)} running where {row.wanted} "
+            f"{'is' if row.wanted == 1 else 'are'} wanted"
+        )
+    if row.draining:
+        words.append(f"{_workers(row.draining, row.device_kind)} draining")
+    return ", ".join(words)
+
+
+def _replica_difference(replicas: PlacementCounts) -> str:
+    if replicas.ready == replicas.wanted:
+        return ""
+    words = [f"{replicas.ready} of {_plural(replicas.wanted, 'planned replica')} loaded"]
+    if replicas.loading:
+        words.append(f"{replicas.loading} loading")
+    if replicas.missing:
+        words.append(f"{replicas.missing} missing")
+    return ", ".join(words)
+
+
+def _workers(count: int, kind: str) -> str:
+    return f"{_plural(count, 'worker')} {kind}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,117 @@
+"""What the control API sends of the plan, and of what is wanted against what is running."""
+
+from typing import Self
+
+from pydantic import Field
+
+from controlplane.views.fleet_status import FleetStatus, Level, PlacedState, Source
+from controlplane.views.schemas import Schema
+from variants.types import Plan
+
+
+class InventoryRow(Schema):
+    """A device kind with the workers that are wanted and those that are there."""
+
+    device_kind: str = Field(examples=["cpu-4"])
+    wanted: int = Field(description="That should be running now.", examples=[2])
+    running: int = Field(description="Connected and not draining.", examples=[1])
+    draining: int = Field(description="Finishing their work before they leave.", examples=[0])
+    missing: int = Field(description="Wanted and not running.", examples=[1])
+    asked: int = Field(description="Asked for here, or else by the settings.", examples=[2])
+    source: Source = Field(
+        description="Of `wanted`: `stored` here, which wins over the `settings`; `plan` where "
+        "plans decide, up to what was asked for."
+    )
+    settings: int | None = Field(
+        description="What MODELLESS_WORKERS says; null for kinds of other machines.", examples=[1]
+    )
+
+
+class ReplicaCounts(Schema):
+    """Variants on workers."""
+
+    wanted: int = Field(description="That the plan places.")
+    ready: int = Field(description="Of those.")
+    loading: int = Field(description="Of those.")
+    missing: int = Field(description="Of those: not there, or on a worker that is gone.")
+    unplanned: int = Field(description="Ready beside the plan, for queries.")
+
+
+class FleetStatusSchema(Schema):
+    """What is wanted against what is running, now."""
+
+    level: Level = Field(
+        description="`down`: no worker is running; `differs`: not all is as it should be."
+    )
+    sentence: str
+    kinds: list[InventoryRow]
+    replicas: ReplicaCounts
+
+
+class PlacementSchema(Schema):
+    """A variant on a worker with a share of its time."""
+
+    worker: str
+    task: str
+    variant: str
+    share: float
+    state: PlacedState = Field(description="Now; a plan is made before it is carried out.")
+
+
+class RouteSchema(Schema):
+    """A part of an SLO class of queries that the plan gives to a replica."""
+
+    task: str
+    latency_ms: float = Field(description="Of the class.")
+    accuracy: float | None = Field(description="Floor of the class.")
+    variant: str
+    worker: str
+    batch_size: int = Field(description="That the replica is expected to run at.")
+    qps: float = Field(description="Rows per second.")
+
+
+class PlanSchema(Schema):
+    """The newest plan, with its explanation, and how it stands now."""
+
+    version: int = Field(description="0: nothing was planned yet.")
+    epoch: int
+    placements: list[PlacementSchema]
+    routes: list[RouteSchema] = Field(description="How the demand is divided.")
+    workers: dict[str, int]
+    explanation: list[str] = Field(description="Of the moment when the plan was made.")
+    created_at: str
+    standing: FleetStatusSchema
+
+    @classmethod
+    def of(cls, plan: Plan | None, now: FleetStatus) -> Self:
+        fleet = FleetStatusSchema.model_validate(now)
+        if plan is None:
+            return cls(
+                version=0,
+                epoch=0,
+                placements=[],
+                routes=[],
+                workers={},
+                explanation=[],
+                created_at="",
+                standing=fleet,
+            )
+        return cls(
+            version=plan.version,
+            epoch=plan.epoch,
+            placements=[
+                PlacementSchema(
+                    worker=one.worker,
+                    task=one.task,
+                    variant=one.variant,
+                    share=one.share,
+                    state=now.placements[one.worker, one.task, one.variant],
+                )
+                for one in plan.placements
+            ],
+            routes=[RouteSchema.model_validate(one) for one in plan.routes],
+            workers={str(kind): count for kind, count in plan.workers.items()},
+            explanation=list(plan.explanation),
+            created_at=plan.created_at,
+            standing=fleet,
+        )
