@@ -1,10 +1,51 @@
 """Fixtures that several folders of tests share."""
 
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import settings
 
+from tests.order import Scheduling, ordered
 from tests.services import drop_database, fresh_database, postgres_server, redis_server
+from variants.catalog.sql import migrate
+
+# How long an example takes says more of what else runs on the machine than of the code.
+settings.register_profile("modelless", deadline=None)
+settings.load_profile("modelless")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and every process that a
+# test starts and interrupts would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+EXAMPLES = float(os.environ.get("MODELLESS_TEST_EXAMPLES", "1"))
+"""Times as many examples of each property: ``make campaign`` tries 20 times as many, ``make quick``
+a quarter."""
+_GIVEN = "_hypothesis_internal_use_settings"
+"""Where Hypothesis keeps what ``@settings`` says of a test; it has no other way to scale it."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the tests, and give properties their number of examples."""
+    items[:] = ordered(items)
+    tests = {item.function for item in items if isinstance(item, pytest.Function)}
+    for test in tests if EXAMPLES != 1 else ():
+        known: dict[str, Any] = test.__dict__
+        if _GIVEN in known:
+            count = max(1, round(known[_GIVEN].max_examples * EXAMPLES))
+            known[_GIVEN] = settings(known[_GIVEN], max_examples=count)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    """Test processes take whole files, or folders that share a deployment."""
+    config.option.loadscopereorder = False  # as ordered above, not by the number of tests
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +61,24 @@ def postgres_url(postgres_server_url: str) -> Iterator[str]:
     url = fresh_database(postgres_server_url)
     yield url
     drop_database(postgres_server_url, url)
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres_url(postgres_server_url: str) -> Iterator[str]:
+    """A database with the catalog's tables, to copy for tests: migrating each takes ten times as
+    long."""
+    url = fresh_database(postgres_server_url)
+    migrate(url)
+    yield url
+    drop_database(postgres_server_url, url)
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the catalog's tables, to copy for tests."""
+    file = tmp_path_factory.mktemp("migrated") / "catalog.db"
+    migrate(f"sqlite:///{file}")
+    return file
 
 
 @pytest.fixture(scope="session")

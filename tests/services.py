@@ -11,11 +11,11 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import psycopg
 import pytest
@@ -26,11 +26,11 @@ START_S = 60
 STOP_S = 20
 
 
-def missing(service: str) -> NoReturn:
+def missing(service: str, why: str = "is not installed") -> NoReturn:
     """Skip the test at home, fail it where every service has to be there."""
     if os.environ.get("CI") == "true":
-        pytest.fail(f"{service} is not installed, and CI=true demands it")
-    pytest.skip(f"{service} is not installed")
+        pytest.fail(f"{service} {why}, and CI=true demands it")
+    pytest.skip(f"{service} {why}")
 
 
 @contextmanager
@@ -49,26 +49,7 @@ def postgres_server() -> Iterator[str]:
         if user:
             os.chown(folder, user.pw_uid, user.pw_gid)
         data = Path(folder) / "data"
-        init: list[str | Path] = [
-            programs / "initdb",
-            "-D",
-            data,
-            "-U",
-            "modelless",
-            "-A",
-            "trust",
-            "-N",
-            "-E",
-            "UTF8",
-        ]
-        subprocess.run(
-            init,
-            cwd=folder,
-            check=True,
-            stdout=subprocess.DEVNULL,
-            timeout=START_S,
-            **_as_user(user),
-        )
+        _init_postgres(programs, data, user)
         options = {
             "listen_addresses": "",
             "unix_socket_directories": folder,
@@ -82,19 +63,87 @@ def postgres_server() -> Iterator[str]:
             yield url
 
 
-def fresh_database(server_url: str) -> str:
-    """The URL of a new, empty database on a server."""
+def fresh_database(server_url: str, *, like: str = "") -> str:
+    """The URL of a new database on a server: empty, or a copy of the one at the URL ``like``.
+
+    A database can be copied only while nothing is connected to it.
+    """
     name = f"modelless_test_{secrets.token_hex(8)}"
+    template = f" TEMPLATE {make_url(like).database}" if like else ""
     with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
+        connection.execute(f"CREATE DATABASE {name}{template}".encode())
     return make_url(server_url).set(database=name).render_as_string(hide_password=False)
 
 
 def drop_database(server_url: str, url: str) -> None:
-    """Remove a database that ``fresh_database`` made, whoever is still connected to it."""
+    """Remove a database that ``fresh_database`` made, even while clients are connected to it."""
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(
             f"DROP DATABASE IF EXISTS {make_url(url).database} WITH (FORCE)".encode()
+        )
+
+
+class Prepared(NamedTuple):
+    """A server that is ready to be started somewhere."""
+
+    command: list[str]
+    user: Mapping[str, Any]
+    """What makes its process run as the user that has to run it."""
+
+
+def prepared_postgres(folder: Path, address: str, password: str) -> Prepared:
+    """A PostgreSQL that will listen on an address, and on a socket in ``folder``."""
+    programs = _postgres_programs()
+    if programs is None:
+        missing("PostgreSQL")
+    user = _unprivileged_user()
+    if user:
+        os.chown(folder, user.pw_uid, user.pw_gid)
+    _init_postgres(programs, folder / "data", user, password)
+    command = [str(programs / "postgres"), "-D", str(folder / "data")]
+    for option in (f"listen_addresses={address}", f"unix_socket_directories={folder}", "fsync=off"):
+        command += ["-c", option]
+    return Prepared(command, _as_user(user))
+
+
+def prepared_redis(folder: Path, address: str, port: int, password: str) -> Prepared:
+    """A Redis that will listen on an address."""
+    program = shutil.which("redis-server")
+    if program is None:
+        missing("redis-server")
+    options = {"bind": address, "port": port, "requirepass": password, "save": "", "dir": folder}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    return Prepared([program, *words], {})
+
+
+def _init_postgres(
+    programs: Path, data: Path, user: pwd.struct_passwd | None, password: str = ""
+) -> None:
+    """Make a data folder; ``password``: the one of its user, if it shall have one."""
+    init: list[str | Path] = [
+        programs / "initdb",
+        "-D",
+        data,
+        "-U",
+        "modelless",
+        "-N",
+        "-E",
+        "UTF8",
+    ]
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "password"
+        file.write_text(password)
+        if user:
+            for path in (folder, file):
+                os.chown(path, user.pw_uid, user.pw_gid)
+        init += ["-A", "scram-sha-256", "--pwfile", file] if password else ["-A", "trust"]
+        subprocess.run(
+            init,
+            cwd=data.parent,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=START_S,
+            **_as_user(user),
         )
 
 
@@ -133,7 +182,7 @@ def _postgres_programs() -> Path | None:
 
 
 def _unprivileged_user() -> pwd.struct_passwd | None:
-    """Who shall run PostgreSQL, which refuses to be run by root; nobody else if we are not."""
+    """The account to run PostgreSQL, which refuses root; None where we are another one already."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}
@@ -164,7 +213,7 @@ def _running(
             stderr=subprocess.STDOUT,
         )
     try:
-        _wait_for(probe, process, log)
+        wait_for(probe, lambda: process.poll() is not None, lambda: log.read_text(errors="replace"))
         yield
     finally:
         process.send_signal(signal.SIGINT)  # PostgreSQL: end all sessions and stop; Redis: stop
@@ -175,13 +224,13 @@ def _running(
             process.wait()
 
 
-def _wait_for(probe: Callable[[], None], process: "subprocess.Popen[bytes]", log: Path) -> None:
+def wait_for(probe: Callable[[], None], ended: Callable[[], bool], said: Callable[[], str]) -> None:
+    """Return when a server answers its probe."""
     deadline_s = time.monotonic() + START_S
     while True:
         try:
             return probe()
-        except (psycopg.OperationalError, redis.ConnectionError, redis.BusyLoadingError) as error:
-            if process.poll() is not None or time.monotonic() > deadline_s:
-                said = log.read_text(errors="replace")
-                raise RuntimeError(f"the server did not start: {said}") from error
+        except (psycopg.OperationalError, redis.RedisError, OSError) as error:
+            if ended() or time.monotonic() > deadline_s:
+                raise RuntimeError(f"the server did not start: {said()}") from error
         time.sleep(0.05)

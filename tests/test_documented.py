@@ -1,5 +1,6 @@
 """docs/reference.md names every setting, command, option, code and metric, and no other."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,18 +9,23 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from controlplane.api import ApiContext, build_api
+from controlplane.api.context import ApiContext
+from controlplane.api.routes import build_api
 from controlplane.cli import outcome
 from controlplane.cli.main import COMMANDS, app
+from controlplane.gateway.metrics import Counters, GatewayCollector
 from controlplane.http_errors import STATUS
-from controlplane.metrics import Counters, GatewayCollector
 from controlplane.settings import Settings, load_settings
+from planner.eviction.registry import RULES
+from planner.policies.registry import POLICIES
 from tests.controlplane.builders import DictLive
+from variants.artifacts.store import FileArtifactStore
+from variants.catalog.memory import MemoryCatalog
 from variants.errors import ModellessError
-from variants.memory import MemoryCatalog
-from variants.store import FileArtifactStore
+from workers.types import OccurrenceKind
 
-REFERENCE = (Path(__file__).parent.parent / "docs" / "reference.md").read_text()
+ROOT = Path(__file__).parent.parent
+REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 
 
 def section(title: str) -> str:
@@ -140,6 +146,47 @@ def test_every_path_of_the_control_api_is_documented(tmp_path: Path) -> None:
     paths = {path.replace("{version}", "{n}") for path in build_api(context).openapi()["paths"]}
 
     assert paths == set(re.findall(r"`(/v1/[^`]*)`", section("Control API")))
+
+
+EVENT_MODULES = ("status_events", "recorder", "succession", "sightings", "rebuilds")
+"""Modules that decide what happened: tuples of kind, subject and message."""
+
+
+def event_kinds() -> set[str]:
+    """Kinds of events, as they are written where one is told: each as one literal word."""
+    kinds = {kind.value for kind in OccurrenceKind}
+    for path in (ROOT / "controlplane").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                if name == "Event":
+                    kinds |= {words(k.value) for k in node.keywords if k.arg == "kind"}
+                elif name in ("tell", "_tell"):
+                    kinds |= {words(argument) for argument in node.args[:1]}
+                elif name == "_fail":
+                    kinds |= {words(argument) for argument in node.args[1:2]}
+            elif isinstance(node, ast.Tuple) and len(node.elts) == 3 and path.stem in EVENT_MODULES:
+                kinds.add(words(node.elts[0]))
+    return kinds - {""}
+
+
+def words(node: ast.expr) -> str:
+    """A literal that may be a kind; else nothing."""
+    value = node.value if isinstance(node, ast.Constant) else ""
+    return value if isinstance(value, str) and re.fullmatch(r"[a-z]+(_[a-z]+)*", value) else ""
+
+
+def test_every_kind_of_event_is_documented() -> None:
+    assert set(rows("Events")) == event_kinds()
+
+
+def test_every_policy_and_eviction_rule_is_documented() -> None:
+    commands = section("Commands")
+    policies, evictions = re.search(  # type: ignore[union-attr]
+        r"Policies are (.*?) and `all`; evictions (.*?)\.", commands, re.DOTALL
+    ).groups()
+    assert set(re.findall(r"`([\w-]+)`", policies)) == set(POLICIES)
+    assert set(re.findall(r"`([\w-]+)`", evictions)) == set(RULES)
 
 
 def test_every_metric_is_documented_with_its_labels() -> None:

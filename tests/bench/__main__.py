@@ -13,10 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from controlplane.settings import load_settings
-from tests.bench import machine, serve
+from tests.bench import machine
 from tests.bench.figures import Figure, middle
-from tests.bench.parts import choices
-from tests.bench.state import copy_filled
+from tests.bench.serving import serve
+from tests.bench.serving.parts import choices
+from tests.bench.serving.state import copy_filled
 from tests.integration.deployment import deployed, short_directory
 
 TITLES = {

@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.contracts.network import images
 from variants.types import TensorSpec
-from workers.runtime import make_runtime
+from workers.runtimes.registry import make_runtime
 from workers.types import LoadSpec
 
 ROUNDS = 50

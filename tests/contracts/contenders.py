@@ -22,9 +22,11 @@ from tests.contracts.network import (
 )
 from tests.services import missing
 from tests.workers.builders import onnx_spec
-from variants.builders import Material, Needs, make_builder
+from variants.builders.protocol import Material, Needs
+from variants.builders.registry import make_builder, missing_here
 from variants.errors import RuntimeFailed
-from workers.runtime import Runtime, make_runtime
+from workers.runtimes.protocol import Runtime
+from workers.runtimes.registry import make_runtime
 from workers.types import LoadSpec
 
 KINDS = (
@@ -75,7 +77,7 @@ class Workshop:
         """Compile those of the kinds that are, while other tests run: it takes 20 s."""
         threads = []
         for kind in sorted(kind for kind in kinds if kind.endswith("-compiled")):
-            if make_builder(kind).missing() is None:
+            if missing_here(kind) is None:
                 runtime = make_runtime(self.contender(kind).spec, 1)
                 threads.append(Thread(target=_load_and_close, args=(runtime,)))
                 threads[-1].start()
@@ -134,6 +136,6 @@ def need(kind: str) -> None:
     package = _PACKAGES.get(builder.runtime)
     if package is not None and find_spec(package) is None and not builder.gpu:
         missing(package)
-    why = builder.missing()
+    why = missing_here(kind)
     if why and not kind.startswith(_EMULATED):
         pytest.skip(f"{kind}: {why}")

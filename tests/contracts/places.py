@@ -1,5 +1,6 @@
 """Where a catalog can be kept, for the suites that run over all places."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -7,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from variants.catalog import Catalog
-from variants.sql import open_catalog
+from tests.services import drop_database, fresh_database
+from variants.catalog.protocol import Catalog
+from variants.catalog.sql import open_catalog
 
 
 @dataclass(slots=True)
@@ -32,11 +34,28 @@ class Place:
 
 @contextmanager
 def place(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
-    """A new, empty place of a kind: ``memory``, ``sqlite`` or ``postgresql``."""
-    url = {"memory": "memory://", "sqlite": f"sqlite:///{folder / 'state' / 'catalog.db'}"}.get(
-        kind
-    )
-    made = Place(url or request.getfixturevalue("postgres_url"))
+    """A new, empty place of a kind: ``memory``, ``sqlite`` or ``postgresql``. It has no tables."""
+    urls = {"memory": "memory://", "sqlite": f"sqlite:///{folder / 'state' / 'catalog.db'}"}
+    yield from _used(urls.get(kind) or request.getfixturevalue("postgres_url"))
+
+
+@contextmanager
+def migrated_place(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
+    """A new place of a kind that has the tables already, which saves most of the time."""
+    if kind == "memory":
+        yield from _used("memory://")
+    elif kind == "sqlite":
+        file = shutil.copy(request.getfixturevalue("migrated_sqlite"), folder / "catalog.db")
+        yield from _used(f"sqlite:///{file}")
+    else:
+        server = request.getfixturevalue("postgres_server_url")
+        url = fresh_database(server, like=request.getfixturevalue("migrated_postgres_url"))
+        yield from _used(url)
+        drop_database(server, url)
+
+
+def _used(url: str) -> Iterator[Place]:
+    made = Place(url)
     yield made
     for handle in made.handles:
         handle.close()

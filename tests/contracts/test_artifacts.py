@@ -15,9 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from variants.artifacts import ArtifactStore
-from variants.errors import InvalidArtifact, InvalidInput, NotFound, StateUnavailable
-from variants.store import CHUNK_BYTES, FileArtifactStore
+from variants.artifacts.protocol import ArtifactStore
+from variants.artifacts.store import CHUNK_BYTES, FileArtifactStore
+from variants.errors import (
+    ArtifactDamaged,
+    InvalidArtifact,
+    InvalidInput,
+    NotFound,
+    StateUnavailable,
+)
 from variants.types import Digest
 
 HELLO = Digest("2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824")
@@ -81,6 +87,10 @@ def test_a_digest_is_64_hexadecimal_digits(store: ArtifactStore, wrong: str) -> 
         store.path(Digest(wrong))
     with pytest.raises(InvalidInput):
         store.delete(Digest(wrong))
+    with pytest.raises(InvalidInput):
+        store.place(Digest(wrong))
+    with pytest.raises(InvalidInput):
+        store.sound(Digest(wrong))
 
 
 def test_deleting_twice_is_allowed(store: ArtifactStore, hello: Path) -> None:
@@ -103,7 +113,7 @@ def test_a_reader_keeps_a_deleted_artifact(store: ArtifactStore, hello: Path) ->
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary())
 def test_bytes_come_back_as_they_were(store: FileArtifactStore, data: bytes) -> None:
-    digest = store.put_bytes(data)
+    digest = store.put_pieces([data])
     assert digest == hashlib.sha256(data).hexdigest()
     assert store.path(digest).read_bytes() == data
 
@@ -119,7 +129,7 @@ def test_many_writers_of_the_same_and_of_other_bytes(root: Path) -> None:
     stores = [FileArtifactStore(root) for _ in range(4)]
     data = [bytes([i % 5]) * 100_000 for i in range(40)]
     with ThreadPoolExecutor(8) as threads:
-        digests = list(threads.map(lambda i: stores[i % 4].put_bytes(data[i]), range(40)))
+        digests = list(threads.map(lambda i: stores[i % 4].put_pieces([data[i]]), range(40)))
     assert set(stores[0].digests()) == set(digests)
     assert len(files(root)) == 5
 
@@ -198,6 +208,40 @@ def test_a_damaged_artifact_is_replaced(store: FileArtifactStore, hello: Path) -
     assert store.path(HELLO).read_bytes() == b"hello"
 
 
+def test_an_artifact_that_is_damaged_in_place_is_replaced(
+    store: FileArtifactStore, hello: Path
+) -> None:
+    store.put(hello)
+    overwrite(store.path(HELLO), b"hallo")
+    assert store.put(hello) == HELLO
+    assert store.path(HELLO).read_bytes() == b"hello"
+
+
+def test_a_sound_artifact_is_told_from_a_damaged_one(store: ArtifactStore, hello: Path) -> None:
+    store.put(hello)
+    assert store.sound(HELLO) == store.place(HELLO) == store.path(HELLO)
+    for damaged, reason in {
+        b"hallo": r"2cf24dba5fb0 is damaged: the 5 bytes in the store are not those",
+        b"hel": "the 3 bytes",
+        b"": "the 0 bytes",
+    }.items():
+        overwrite(store.place(HELLO), damaged)
+        with pytest.raises(ArtifactDamaged, match=reason) as raised:
+            store.sound(HELLO)
+        assert (raised.value.code, raised.value.retryable) == ("ARTIFACT_INVALID", False)
+    store.delete(HELLO)
+    with pytest.raises(ArtifactDamaged, match="is missing"):
+        store.sound(HELLO)
+
+
+def test_a_link_to_the_right_bytes_is_not_sound(store: ArtifactStore, hello: Path) -> None:
+    store.put(hello)
+    store.place(HELLO).unlink()
+    store.place(HELLO).symlink_to(hello)
+    with pytest.raises(ArtifactDamaged, match="no plain file"):
+        store.sound(HELLO)
+
+
 def test_a_source_that_fails_half_way_leaves_nothing(store: FileArtifactStore) -> None:
     def pieces() -> Iterator[bytes]:
         yield b"hel"
@@ -223,7 +267,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(root: Path) -> None:
         store = FileArtifactStore(root)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
         try:
-            store.put_bytes(bytes(2_000))
+            store.put_pieces([bytes(2_000)])
         except StateUnavailable as error:
             print(error.message)
         """,
@@ -262,7 +306,7 @@ def test_a_writer_that_dies_leaves_nothing_to_readers_and_is_swept_up(
     assert leftover.startswith("incoming/")
     store = FileArtifactStore(root)
     assert files(root) == []
-    assert store.put_bytes(b"hello") == HELLO
+    assert store.put_pieces([b"hello"]) == HELLO
 
 
 def test_opening_the_store_spares_a_writer_at_work(root: Path) -> None:
@@ -277,12 +321,18 @@ def test_opening_the_store_spares_a_writer_at_work(root: Path) -> None:
     assert store.path(HELLO).read_bytes() == b"hello"
 
 
+def overwrite(path: Path, data: bytes) -> None:
+    """Write into the very file, which is read-only, as a failing disk would."""
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
 def run(code: str, root: Path) -> "subprocess.CompletedProcess[str]":
     """Run code in a child that knows ``FileArtifactStore`` and ``root``."""
     head = f"""
         from pathlib import Path
         from variants.errors import StateUnavailable
-        from variants.store import FileArtifactStore
+        from variants.artifacts.store import FileArtifactStore
         root = Path({str(root)!r})
         """
     return subprocess.run(

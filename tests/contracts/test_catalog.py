@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.contracts.places import Place, place
-from tests.variants.builders import (
+from tests.contracts.places import Place, migrated_place
+from tests.variants.catalog_builders import (
     event,
     kind,
     plan,
@@ -24,7 +24,7 @@ from tests.variants.builders import (
     variant,
     version,
 )
-from variants.catalog import Catalog
+from variants.catalog.protocol import Catalog
 from variants.errors import Conflict, InvalidInput, NotFound, StaleEpoch
 from variants.types import (
     CatalogSnapshot,
@@ -47,9 +47,9 @@ from variants.types import (
 DIGITS, MLP = TaskName("digits"), ModelName("mlp")
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def somewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with place(request.param, request, tmp_path) as made:
+    with migrated_place(request.param, request, tmp_path) as made:
         yield made
 
 

@@ -8,10 +8,19 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.variants.builders import event, kind, plan, points, profile, registration, task, tick
-from variants.catalog import Catalog
+from tests.variants.catalog_builders import (
+    event,
+    kind,
+    plan,
+    points,
+    profile,
+    registration,
+    task,
+    tick,
+)
+from variants.catalog.protocol import Catalog
+from variants.catalog.sql import open_catalog
 from variants.errors import ModellessError
-from variants.sql import open_catalog
 from variants.types import DeviceKindName, ModelName, Stage, TaskName
 
 Step = Callable[[Catalog], object]

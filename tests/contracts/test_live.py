@@ -11,8 +11,8 @@ import pytest
 from redis import Redis
 from redis import asyncio as aioredis
 
-from controlplane.live import GATEWAY_TTL_S, OPERATION_TTL_S, LiveState
-from controlplane.valkey import EmbeddedValkey
+from controlplane.live_state import GATEWAY_TTL_S, OPERATION_TTL_S, LiveState
+from controlplane.startup.valkey import EmbeddedValkey
 from tests.controlplane.fleet import eventually
 from variants.errors import StateUnavailable
 
@@ -120,7 +120,7 @@ async def test_whoever_waits_hears_of_changes(live: LiveState) -> None:
         await asyncio.sleep(0.01)
     heard.clear()
     await live.put_workers(1, [W1])
-    await live.put_workers(1, [W1])  # nothing new: nobody is woken
+    await live.put_workers(1, [W1])  # nothing new: no listener is woken
     await live.put_workers(1, [W2])
     await live.notify("plan")
     await eventually(lambda: "plan" in heard)

@@ -1,4 +1,5 @@
-"""What every policy keeps in a simulation: ``planner.policies.policy.Policy``, whatever its rules.
+"""What every policy keeps in a simulation: ``planner.simulation.policy.Policy``, whatever its
+rules.
 
 Every one of ``planner.policies.registry.POLICIES`` runs on the same small fleets: under both
 objectives, with devices that fail, with less memory than the variants take, and without time.
@@ -10,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.policies.policy import Brief
 from planner.policies.registry import POLICIES, make
+from planner.simulate import accuracies, mean_demand, simulate
 from planner.simulation.engine import Engine
+from planner.simulation.policy import Brief
 from planner.simulation.results import Report
-from planner.simulation.run import accuracies, mean_demand, simulate
 from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
 from planner.types import Objective
@@ -113,7 +114,7 @@ def test_a_floor_is_never_undercut(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_light_load_is_served(name: str) -> None:
-    """After ten seconds to load in, nobody is late: ten queries per second on three devices."""
+    """After ten seconds to load in, no query is late: ten queries per second on three devices."""
     report = simulate(setting(*MODELS, devices=3), steady(10, 40), name, clock=lambda: 0.0)
     after = [each for each in report.timeline if each.start_s >= 10]
     assert sum(each.arrived for each in after) == sum(each.in_time for each in after) == 300
@@ -147,5 +148,5 @@ def test_without_time_everything_that_fits_is_answered(name: str) -> None:
 
 
 def test_the_registry_knows_who_is_unknown() -> None:
-    with pytest.raises(ValueError, match="policy 'nobody' is unknown; there are: modelless, "):
+    with pytest.raises(ValueError, match="policy 'nobody' is unknown; there are: clipper, "):
         make("nobody")

@@ -1,24 +1,26 @@
-"""What every queue of a slice has to keep: ``planner.queue.Queue``, whichever rule is behind it."""
+"""What every queue of a slice has to keep: ``planner.batching.protocol.Queue``, whichever rule is
+behind it."""
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.batching import Batch, Verdict
-from planner.lanes import Item
+from planner.batching.protocol import Batch, Queue, Verdict
+from planner.batching.registry import BATCHING, make_queue
+from planner.batching.variant_queues import Item
+from planner.latency_table import LatencyTable
 from planner.policies.earliest import EarliestQueue
 from planner.policies.fifo import FifoQueue
-from planner.queue import BATCHING, Queue
-from planner.types import LatencyTable
 
 PATIENT: dict[str, Callable[[], Queue]] = {
-    **BATCHING,
+    **{name: partial(make_queue, name) for name in BATCHING},
     "fifo": lambda: FifoQueue(lambda task, table: 4),
 }
-"""They give up nobody before its deadline."""
+"""They give up no query before its deadline."""
 QUEUES: dict[str, Callable[[], Queue]] = {
     **PATIENT,
     "earliest": lambda: EarliestQueue(lambda task, table: 4),
@@ -32,7 +34,7 @@ LINEAR = LatencyTable([(1, 10.0), (8, 80.0)])
 TABLES = (FLAT, LINEAR, LatencyTable([(2, 5.0), (8, 9.0)]))
 
 Step = tuple[str, int, int, int, int]
-"""What happens, ms after the step before; the lane; for a query its rows and its budget in ms."""
+"""What happens, ms after the step before; the queue; for a query its rows and its budget in ms."""
 
 steps = st.lists(
     st.tuples(
@@ -49,51 +51,55 @@ steps = st.lists(
 class Run:
     """A queue driven step by step, with a book of every query that was admitted.
 
-    A batch takes ``slowness`` times what its lane's table says.
+    A batch takes ``slowness`` times what its variant's table says.
     """
 
-    def __init__(self, queue: Queue, slowness: float) -> None:
-        self.queue = queue
+    def __init__(self, slice_queue: Queue, slowness: float) -> None:
+        self.slice_queue = slice_queue
         self.slowness = slowness
-        self.lanes = [queue.add_lane(f"t{i % 2}", table) for i, table in enumerate(TABLES)]
+        self.queues = [
+            slice_queue.add_variant(f"t{i % 2}", table) for i, table in enumerate(TABLES)
+        ]
         self.waiting: list[Item] = []
         self.now_ms = 0.0
         self.log: list[tuple[object, ...]] = []
 
-    def step(self, what: str, gap_ms: int, lane: int, rows: int, budget_ms: int) -> None:
+    def step(self, what: str, gap_ms: int, queue: int, rows: int, budget_ms: int) -> None:
         self.now_ms += gap_ms
         if what == "admit":
-            item = Item(self.lanes[lane], self.now_ms + budget_ms, rows)
-            verdict = self.queue.admit(item, self.now_ms)
+            item = Item(self.queues[queue], self.now_ms + budget_ms, rows)
+            verdict = self.slice_queue.admit(item, self.now_ms)
             self.log.append((what, verdict))
             if verdict is Verdict.ADMITTED:
                 self.waiting.append(item)
         elif what == "expire":
-            self._left(what, self.queue.pop_expired(self.now_ms))
+            self._left(what, self.slice_queue.pop_expired(self.now_ms))
         elif what == "take":
-            self._left(what, self.queue.take(self.lanes[lane]))
+            self._left(what, self.slice_queue.take(self.queues[queue]))
         else:
-            self._left(what, self.queue.pop_expired(self.now_ms))
+            self._left(what, self.slice_queue.pop_expired(self.now_ms))
             self.run_one()
-        assert self.queue.count == len(self.waiting)
-        assert [at.rows for at in self.lanes] == [
-            sum(item.rows for item in self.waiting if item.lane is at) for at in self.lanes
+        assert self.slice_queue.count == len(self.waiting)
+        assert [at.rows for at in self.queues] == [
+            sum(item.rows for item in self.waiting if item.queue is at) for at in self.queues
         ]
 
     def run_one(self) -> Batch | None:
         """Run what the queue wants to run now, to its end."""
-        batch = self.queue.next_batch(self.now_ms)
+        batch = self.slice_queue.next_batch(self.now_ms)
         if batch is None:
-            self.now_ms = min(max(self.now_ms, self.queue.wake_ms(self.now_ms)), self.now_ms + 1e3)
+            self.now_ms = min(
+                max(self.now_ms, self.slice_queue.wake_ms(self.now_ms)), self.now_ms + 1e3
+            )
             return None
         assert batch.items
-        assert all(item.lane is batch.lane for item in batch.items)
-        assert batch.rows == sum(item.rows for item in batch.items) <= batch.lane.max_batch
+        assert all(item.queue is batch.queue for item in batch.items)
+        assert batch.rows == sum(item.rows for item in batch.items) <= batch.queue.max_batch
         self._left("batch", batch.items)
-        took_ms = batch.lane.ms[batch.rows] * self.slowness
+        took_ms = batch.queue.ms[batch.rows] * self.slowness
         self.now_ms += took_ms
-        self.queue.finished(batch.lane, self.now_ms, took_ms)
-        assert self.queue.busy_until_ms <= self.now_ms
+        self.slice_queue.finished(batch.queue, self.now_ms, took_ms)
+        assert self.slice_queue.busy_until_ms <= self.now_ms
         return batch
 
     def _left(self, why: str, items: list[Item]) -> None:
@@ -105,16 +111,16 @@ class Run:
     def drain(self) -> None:
         """Run until nothing waits; a queue that holds back is asked again when it wants to be."""
         for _ in range(1_000):
-            if not self.queue.count:
+            if not self.slice_queue.count:
                 return
             self.run_one()
-            self._left("expire", self.queue.pop_expired(self.now_ms))
+            self._left("expire", self.slice_queue.pop_expired(self.now_ms))
         raise AssertionError("it never runs what waits")
 
 
-def due_ms(queue: Queue) -> float:
+def due_ms(slice_queue: Queue) -> float:
     """When what waits may run: at once, or when a queue that holds it back wants to be asked."""
-    wake_ms = queue.wake_ms(0.0)
+    wake_ms = slice_queue.wake_ms(0.0)
     return 0.0 if wake_ms == inf else wake_ms
 
 
@@ -124,7 +130,7 @@ slow = st.sampled_from((0.5, 1.0, 1.0, 3.0))
 @pytest.mark.parametrize("make", MADE)
 @settings(max_examples=150, deadline=None)
 @given(found=steps, slowness=slow)
-def test_whoever_is_admitted_comes_out_exactly_once(
+def test_what_is_admitted_comes_out_exactly_once(
     make: Callable[[], Queue], found: list[Step], slowness: float
 ) -> None:
     """In a batch within its table, expired, or taken; and count and rows say what waits."""
@@ -133,8 +139,8 @@ def test_whoever_is_admitted_comes_out_exactly_once(
         run.step(*step)
     run.drain()
     assert run.waiting == []
-    assert run.queue.count == 0
-    assert run.queue.backlog_ms(run.now_ms) == 0.0
+    assert run.slice_queue.count == 0
+    assert run.slice_queue.backlog_ms(run.now_ms) == 0.0
 
 
 @pytest.mark.parametrize("make", MADE)
@@ -161,63 +167,63 @@ def test_the_backlog_is_positive_exactly_while_there_is_work(
     run = Run(make(), 1.0)
     for step in found:
         run.step(*step)
-        assert (run.queue.backlog_ms(run.now_ms) > 0.0) == (run.queue.count > 0)
+        assert (run.slice_queue.backlog_ms(run.now_ms) > 0.0) == (run.slice_queue.count > 0)
 
 
 @pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in PATIENT.items()])
 def test_only_what_passed_its_deadline_expires(make: Callable[[], Queue]) -> None:
-    queue = make()
-    lane = queue.add_lane("t", LINEAR)
-    near, far = Item(lane, 20.0, 1), Item(lane, 100.0, 1)
-    assert [queue.admit(item, 0.0) for item in (far, near)] == [Verdict.ADMITTED] * 2
-    assert queue.pop_expired(20.0) == []
-    assert queue.pop_expired(20.5) == [near]
-    assert queue.pop_expired(20.5) == []
+    slice_queue = make()
+    queue = slice_queue.add_variant("t", LINEAR)
+    near, far = Item(queue, 20.0, 1), Item(queue, 100.0, 1)
+    assert [slice_queue.admit(item, 0.0) for item in (far, near)] == [Verdict.ADMITTED] * 2
+    assert slice_queue.pop_expired(20.0) == []
+    assert slice_queue.pop_expired(20.5) == [near]
+    assert slice_queue.pop_expired(20.5) == []
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_taking_a_lane_gives_the_earliest_deadline_first_and_leaves_the_others(
+def test_taking_a_variants_queries_gives_the_earliest_deadline_first_and_leaves_the_others(
     make: Callable[[], Queue],
 ) -> None:
-    queue = make()
-    one, other = queue.add_lane("t", LINEAR), queue.add_lane("t", LINEAR)
+    slice_queue = make()
+    one, other = slice_queue.add_variant("t", LINEAR), slice_queue.add_variant("t", LINEAR)
     items = [Item(one, 300.0, 1), Item(other, 250.0, 1), Item(one, 200.0, 2)]
-    assert [queue.admit(item, 0.0) for item in items] == [Verdict.ADMITTED] * 3
-    assert queue.take(one) == [items[2], items[0]]
-    assert queue.take(one) == []
-    assert (queue.count, one.rows, other.rows) == (1, 0, 1)
-    queue.remove_lane(one)
-    batch = queue.next_batch(due_ms(queue))
+    assert [slice_queue.admit(item, 0.0) for item in items] == [Verdict.ADMITTED] * 3
+    assert slice_queue.take(one) == [items[2], items[0]]
+    assert slice_queue.take(one) == []
+    assert (slice_queue.count, one.rows, other.rows) == (1, 0, 1)
+    slice_queue.remove_variant(one)
+    batch = slice_queue.next_batch(due_ms(slice_queue))
     assert batch is not None
-    assert (batch.lane, batch.items, batch.rows) == (other, [items[1]], 1)
+    assert (batch.queue, batch.items, batch.rows) == (other, [items[1]], 1)
 
 
 @pytest.mark.parametrize("make", MADE)
 def test_a_query_that_no_batch_can_hold_is_refused(make: Callable[[], Queue]) -> None:
-    queue = make()
-    lane = queue.add_lane("t", FLAT)
-    assert queue.admit(Item(lane, 1_000.0, 5), 0.0) is Verdict.TOO_MANY_ROWS
-    assert queue.count == 0
+    slice_queue = make()
+    queue = slice_queue.add_variant("t", FLAT)
+    assert slice_queue.admit(Item(queue, 1_000.0, 5), 0.0) is Verdict.TOO_MANY_ROWS
+    assert slice_queue.count == 0
 
 
 @pytest.mark.parametrize("make", MADE)
 def test_an_empty_queue_runs_nothing_and_wants_nothing(make: Callable[[], Queue]) -> None:
-    queue = make()
-    queue.add_lane("t", FLAT)
-    assert queue.next_batch(0.0) is None
-    assert queue.wake_ms(0.0) == inf
-    assert queue.backlog_ms(0.0) == 0.0
+    slice_queue = make()
+    slice_queue.add_variant("t", FLAT)
+    assert slice_queue.next_batch(0.0) is None
+    assert slice_queue.wake_ms(0.0) == inf
+    assert slice_queue.backlog_ms(0.0) == 0.0
 
 
 @pytest.mark.parametrize("make", MADE)
 def test_the_running_batch_is_part_of_the_backlog(make: Callable[[], Queue]) -> None:
-    queue = make()
-    lane = queue.add_lane("t", LINEAR)
-    queue.admit(Item(lane, 1_000.0, 1), 0.0)
-    due = due_ms(queue)
-    batch = queue.next_batch(due)
+    slice_queue = make()
+    queue = slice_queue.add_variant("t", LINEAR)
+    slice_queue.admit(Item(queue, 1_000.0, 1), 0.0)
+    due = due_ms(slice_queue)
+    batch = slice_queue.next_batch(due)
     assert batch is not None
-    assert (queue.busy_until_ms - due, batch.predicted_ms) == (10.0, 10.0)
-    assert queue.backlog_ms(due + 4.0) == 6.0
-    queue.finished(lane, due + 10.0, 10.0)
-    assert queue.backlog_ms(due + 10.0) == 0.0
+    assert (slice_queue.busy_until_ms - due, batch.predicted_ms) == (10.0, 10.0)
+    assert slice_queue.backlog_ms(due + 4.0) == 6.0
+    slice_queue.finished(queue, due + 10.0, 10.0)
+    assert slice_queue.backlog_ms(due + 10.0) == 0.0

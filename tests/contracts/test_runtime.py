@@ -16,10 +16,25 @@ from tests.contracts.contenders import KINDS, Contender, Workshop
 from tests.contracts.network import Array, images
 from tests.workers.builders import echo_spec
 from variants.errors import RuntimeFailed
-from workers.runtime import Runtime, make_runtime
+from workers.runtimes.protocol import Runtime
+from workers.runtimes.registry import RUNTIMES, make_runtime
+
+pytestmark = pytest.mark.slow
 
 GROWTH_MIB = 0.5
 """Allowed over 50 rounds, which would leave 8 MiB if weights alone were leaked."""
+GROWING = {
+    "onnx": ["onnx-fp32", "onnx-fp16", "onnx-int8"],
+    "openvino": ["openvino-fp32", "openvino-int8"],
+    "torch": ["torch-fp32", "torch-bf16", "torch-fp32-compiled"],
+}
+"""The kinds of each runtime that are loaded again and again; of one not named here, all."""
+THREADED = ["onnx-fp32", "openvino-fp32", "torch-fp32", "torch-fp32-compiled"]
+"""Kinds whose threads are counted; of a runtime not named here, all. ``echo`` computes nothing."""
+for _kind in KINDS:
+    if (_runtime := _kind.partition("-")[0]) not in ("onnx", "openvino", "torch"):
+        GROWING.setdefault(_runtime, []).append(_kind)
+        THREADED += [_kind] if _runtime != "echo" else []
 
 
 @pytest.fixture(scope="session")
@@ -171,23 +186,16 @@ def test_a_signature_that_is_not_the_model_s_is_refused(stored: Contender) -> No
 
 
 def test_an_unknown_runtime_is_named() -> None:
-    with pytest.raises(RuntimeFailed, match="runtime 'tea' is unknown; there are: echo, onnx"):
+    with pytest.raises(
+        RuntimeFailed, match=f"runtime 'tea' is unknown; there are: {', '.join(sorted(RUNTIMES))}"
+    ):
         make_runtime(replace(echo_spec(), runtime="tea"), 1)
 
 
 # -- what it takes --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "kinds",
-    [
-        ["onnx-fp32", "onnx-fp16", "onnx-int8"],
-        ["openvino-fp32", "openvino-int8"],
-        ["torch-fp32", "torch-bf16", "torch-fp32-compiled"],
-        ["echo"],
-    ],
-    ids=["onnx", "openvino", "torch", "echo"],
-)
+@pytest.mark.parametrize("kinds", GROWING.values(), ids=GROWING)
 def test_loading_again_and_again_takes_no_more_memory(workshop: Workshop, kinds: list[str]) -> None:
     """Resident memory after 50 rounds, each variant of a back end in turn, after 10 to warm up."""
     specs = [workshop.contender(kind).spec for kind in kinds]
@@ -196,9 +204,7 @@ def test_loading_again_and_again_takes_no_more_memory(workshop: Workshop, kinds:
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two threads need two processors")
-@pytest.mark.parametrize(
-    "kind", ["onnx-fp32", "openvino-fp32", "torch-fp32", "torch-fp32-compiled"]
-)
+@pytest.mark.parametrize("kind", THREADED)
 def test_a_variant_takes_as_many_threads_as_it_says(workshop: Workshop, kind: str) -> None:
     """The one that runs a batch computes too, so a second one is the only one that is added."""
     spec = workshop.contender(kind).spec

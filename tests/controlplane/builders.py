@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from variants.catalog import Catalog
-from variants.memory import MemoryCatalog
+from variants.catalog.memory import MemoryCatalog
+from variants.catalog.protocol import Catalog
 from variants.types import (
     DeviceKind,
     DeviceKindName,

@@ -6,7 +6,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from controlplane.valkey import EmbeddedValkey
+from controlplane.startup.valkey import EmbeddedValkey
+from tests.controlplane.serving import free_port
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +21,9 @@ def live_url() -> Iterator[str]:
             yield valkey.url
         finally:
             valkey.stop()
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that was free a moment ago."""
+    return free_port()

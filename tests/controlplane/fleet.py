@@ -11,17 +11,20 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from controlplane.cluster import WorkerAddress
-from controlplane.contacts import Contacts
-from controlplane.live import LiveState
-from controlplane.loop import ControlLoop
+import httpx
+
+from controlplane.cluster.ray_adapter import WorkerAddress
+from controlplane.controller.loop import ControlLoop
+from controlplane.controller.worker_pool import WorkerPool
+from controlplane.gateway.gateway import Gateway
+from controlplane.live_state import LiveState
 from controlplane.settings import Settings, load_settings
-from controlplane.valkey import EmbeddedValkey
-from tests.controlplane.builders import DIGITS, digest
-from variants.catalog import Catalog
+from controlplane.startup.valkey import EmbeddedValkey
+from tests.controlplane.builders import DIGITS
+from variants.artifacts.store import FileArtifactStore
+from variants.catalog.memory import MemoryCatalog
+from variants.catalog.protocol import Catalog
 from variants.errors import StateUnavailable
-from variants.memory import MemoryCatalog
-from variants.store import FileArtifactStore
 from variants.types import (
     DeviceKind,
     DeviceKindName,
@@ -35,7 +38,7 @@ from variants.types import (
     Variant,
     VariantName,
 )
-from workers.secret import ensure_secret, read_secret
+from workers.channel.secret import ensure_secret, read_secret
 from workers.types import WorkerConfig
 
 KIND = DeviceKindName("cpu-1")
@@ -44,7 +47,7 @@ TICK_S = 0.1
 
 
 async def eventually(
-    condition: Callable[[], object], what: str = "", *, timeout_s: float = 15.0
+    condition: Callable[[], object], what: str = "", *, timeout_s: float = 60.0
 ) -> None:
     """Return once a condition, which may be asynchronous, is true."""
     deadline_s = monotonic() + timeout_s
@@ -91,7 +94,7 @@ def register_echo(
                 model=ModelName(model),
                 version=1,
                 stage=Stage.LIVE,
-                source=digest(model),
+                source=artifact,
             ),
             variants=(variant,),
             profiles=(
@@ -173,8 +176,10 @@ class LocalCluster:
         self.count = count
 
     def kill(self, worker: str) -> None:
-        """End a worker at once, without a word."""
-        next(w for w in self._workers if w.id == worker).process.kill()
+        """End a worker at once, without a word. It is listed no more."""
+        killed = next(w for w in self._workers if w.id == worker)
+        killed.leaving = True
+        killed.process.kill()
 
     async def close(self) -> None:
         for worker in self._workers:
@@ -222,7 +227,7 @@ class Controller:
         fleet: "Fleet",
         *,
         live: LiveState | None = None,
-        contacts_of: Callable[[bytes, Callable[[], None]], Contacts] = Contacts,
+        pool_of: Callable[[bytes, Callable[[], None]], WorkerPool] = WorkerPool,
     ) -> None:
         self.loop = ControlLoop(
             settings=fleet.settings,
@@ -232,7 +237,7 @@ class Controller:
             cluster=fleet.cluster,
             secret=fleet.secret,
             owner="test",
-            contacts_of=contacts_of,
+            pool_of=pool_of,
         )
         self.task = asyncio.create_task(self.loop.run())
 
@@ -338,3 +343,18 @@ async def fleet(
             await cluster.close()
             await made.live.close()
             valkey.stop()
+
+
+@asynccontextmanager
+async def gateway(
+    it: Fleet, timeout_s: float = 5
+) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]]:
+    """A gateway in front of a fleet, and a client of it that waits so long for an answer."""
+    made = Gateway(it.settings, it.catalog, it.store, it.secret)
+    await made.start()
+    url = f"http://127.0.0.1:{it.settings.port}"
+    try:
+        async with httpx.AsyncClient(base_url=url, timeout=timeout_s) as client:
+            yield made, client
+    finally:
+        await made.stop()

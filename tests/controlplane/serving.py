@@ -10,13 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from controlplane.gateway import Gateway
-from controlplane.live import LiveState
+from controlplane.gateway.gateway import Gateway
+from controlplane.gateway.http.client_limits import ClientLimits
+from controlplane.live_state import LiveState
+from controlplane.load_specs import Specs
 from controlplane.settings import load_settings
-from controlplane.specs import Specs
 from tests.workers import builders as workers
-from variants.memory import MemoryCatalog
-from variants.store import FileArtifactStore
+from variants.artifacts.store import FileArtifactStore
+from variants.catalog.memory import MemoryCatalog
 from variants.types import (
     DeviceKind,
     DeviceKindName,
@@ -74,10 +75,10 @@ KNOWN = (
 
 
 def filled(catalog: MemoryCatalog, store: FileArtifactStore, model: Path) -> None:
-    """Register ``KNOWN``, one model each."""
-    artifact = store.put(model)
+    """Register ``KNOWN``, one model each with an artifact of its own."""
     for known in KNOWN:
         name, _, runtime, _ = known.name.split("-")
+        artifact = store.put(model) if runtime == "onnx" else store.put_pieces([name.encode()])
         catalog.register(
             Registration(
                 task=TASK,
@@ -132,11 +133,11 @@ class Served:
     addresses: dict[str, str] = field(default_factory=dict)
     stack: AsyncExitStack
 
-    async def worker(self, name: str, *loaded: str) -> WorkerHost:
+    async def worker(self, name: str, *loaded: str, **config: Any) -> WorkerHost:
         """A worker on this loop that holds some variants and is connected."""
         folder = self.folder / name
         folder.mkdir()
-        host = WorkerHost(workers.config(folder, secret_path=str(self.secret)), name)
+        host = WorkerHost(workers.config(folder, secret_path=str(self.secret), **config), name)
         address = await host.start()
         self.stack.push_async_callback(host.drain_and_stop, 1.0)
         await self.join(name, address, *loaded)
@@ -158,13 +159,12 @@ class Served:
             for id_, where in self.addresses.items()
         ]
         await self.gateway.live.put_workers(1, known)
-        await until(lambda: WorkerId(name) in self.gateway.links)
-        link = self.gateway.links[WorkerId(name)]
-        assert link.connection is not None
+        await until(lambda: WorkerId(name) in self.gateway.known.workers)
+        connected = self.gateway.known.workers[WorkerId(name)]
         specs = Specs(self.gateway.catalog.snapshot(), self.gateway.store)
         for variant in loaded:
-            await link.connection.load(specs.of(TASK.name, variant, KIND.name), 10.0)
-        await until(lambda: {(TASK.name, variant) for variant in loaded} <= link.ready)
+            await connected.connection.load(specs.of(TASK.name, variant, KIND.name), 10.0)
+        await until(lambda: {(TASK.name, variant) for variant in loaded} <= connected.ready)
 
     @property
     def secret(self) -> Path:
@@ -173,6 +173,19 @@ class Served:
     @property
     def in_flight(self) -> int:
         return self.gateway.path.counters.in_flight
+
+    def damage(self, variant: str) -> bytes:
+        """Change a byte in the middle of a stored artifact; what was there."""
+        path = self.artifact(variant)
+        whole = path.read_bytes()
+        at = len(whole) // 2
+        path.chmod(0o644)
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        return whole
+
+    def artifact(self, variant: str) -> Path:
+        known = self.gateway.catalog.snapshot().variants
+        return self.gateway.store.place(next(v.artifact for v in known if v.name == variant))
 
     async def client(self) -> "Client":
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -190,7 +203,9 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(folder: Path, live_url: str, **settings: Any) -> AsyncIterator[Served]:
+async def serving(
+    folder: Path, live_url: str, *, limits: ClientLimits | None = None, **settings: Any
+) -> AsyncIterator[Served]:
     """A gateway over a filled catalog, without workers yet. ``folder`` has a short path."""
     catalog = MemoryCatalog()
     store = FileArtifactStore(folder / "artifacts")
@@ -201,7 +216,7 @@ async def serving(folder: Path, live_url: str, **settings: Any) -> AsyncIterator
     await live.close()
     given = load_settings(state_dir=folder, port=port, redis_url=live_url, **settings)
     secret = workers.secret_of(workers.config(folder))
-    gateway = Gateway(given, catalog, store, secret)
+    gateway = Gateway(given, catalog, store, secret, limits)
     async with AsyncExitStack() as stack:
         await gateway.start()
         stack.push_async_callback(gateway.stop)

@@ -41,6 +41,7 @@ def test_a_relative_state_directory_means_the_same_in_every_process(
             "setting MODELLESS_BATCHING: it must be one of profile,",
         ),
         ("MODELLESS_LISTEN_CHANNEL=tcp:", "setting MODELLESS_LISTEN_CHANNEL: it must be 'unix' or"),
+        ("MODELLESS_GATEWAY_NODES=CPU", "setting MODELLESS_GATEWAY_NODES: it must be 'head' or"),
         ("MODELLESS_REDIS_URL=localhost", "setting MODELLESS_REDIS_URL: it must start with redis:"),
         ("MODELLESS_REDIS_URL=redis://h:x", "setting MODELLESS_REDIS_URL: Port could not be cast"),
     ],
@@ -59,3 +60,22 @@ def test_a_settings_file_that_is_no_text_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(InvalidInput, match=r"settings\.env cannot be read: it is not UTF-8$"):
         load_settings(state_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "gateways"),
+    [({}, 1), ({"ray_address": "auto"}, 2), ({"ray_address": "auto", "gateways": 1}, 1)],
+)
+def test_a_cluster_has_two_gateways_unless_told_otherwise(
+    tmp_path: Path, given: dict[str, object], gateways: int
+) -> None:
+    settings = load_settings(state_dir=tmp_path, **given)
+
+    assert settings.gateway_count == settings.resolved().gateways == gateways
+
+
+def test_resolving_twice_changes_nothing(tmp_path: Path) -> None:
+    once = load_settings(state_dir=tmp_path, workers=3, cores=8).resolved()
+
+    assert once.resolved() == once
+    assert (once.cores, once.device_kind) == (6, "cpu-2")

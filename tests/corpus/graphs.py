@@ -93,7 +93,7 @@ def cut_off_before_its_last_field(folder: Path) -> Path:
     return cut(folder, 0.985)
 
 
-@bad(Step.FIND, r"net.onnx: has 41\.0 MiB, more than the 40 allowed$")
+@bad(Step.FIND, r"net.onnx: has 41 MiB, more than the 40 allowed$")
 def larger_than_allowed(folder: Path) -> Path:
     path = models.write(folder / NAME)
     with path.open("r+b") as file:

@@ -1,7 +1,7 @@
 """Archives of PyTorch models, written without torch: the sound one, and ways to change it.
 
-The sound one is the model of ``tests.onnx_models``. ``tests/variants/test_archive_check.py`` shows
-that torch reads it and that it answers the same.
+The sound one is the model of ``tests.onnx_models``. ``tests/variants/checks/test_archive_check.py``
+shows that torch reads it and that it answers the same.
 """
 
 import json

@@ -15,22 +15,24 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controlplane.registration import (
+from controlplane.registry.registration import (
     Progress,
     RegistrationLimits,
     RegistrationRequest,
     RegistrationResult,
     register,
 )
-from profiler.measure import MeasureLimits
+from profiler.sandbox.measure import MeasureLimits
 from tests.corpus import pt2
 from tests.corpus.case import Case, Step, sound_model, sound_rows
 from tests.corpus.cases import CASES
-from tests.variants import builders
+from tests.variants import catalog_builders as builders
+from variants.artifacts.store import FileArtifactStore
+from variants.catalog.sql import SqlCatalog, open_catalog
 from variants.errors import InvalidArtifact, InvalidInput, ModellessError
-from variants.sql import SqlCatalog, open_catalog
-from variants.store import FileArtifactStore
 from variants.types import DeviceKind, DeviceKindName, TensorSpec
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
 CPU = DeviceKind(name=DeviceKindName("cpu-1"), cores=1, memory_mib=1_000.0, usd_per_hour=0.04)
@@ -73,7 +75,7 @@ class House:
         )
 
     def know_the_task(self) -> None:
-        """As if somebody had registered a sound model."""
+        """As if a sound model had been registered."""
         pixels = TensorSpec(name="pixels", dtype="float32", shape=(4,))
         shapes = builders.task("shapes", inputs=(pixels,))
         digest = self.store.put(sound_model(self.given))

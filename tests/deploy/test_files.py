@@ -10,26 +10,17 @@ from typing import Any
 import pytest
 import yaml
 
-from controlplane.cluster import CONTROLLER_APP, GATEWAY_APP, WORKER_APP
+from controlplane.cluster.serve_applications import CONTROLLER_APP, GATEWAY_APP, WORKER_APP
+from controlplane.gateway.http.access import Access
 from controlplane.settings import Settings
+from tests.deploy.files import documents, ray_cluster, ray_service, serve_config
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 FILES = sorted([*DEPLOY.glob("*.yaml"), *DEPLOY.glob("*.yml")])
+TOKEN = "0123456789abcdef" * 4
+"""As `openssl rand -hex 32` makes it."""
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
-
-
-def documents(name: str) -> list[Any]:
-    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
-
-
-def ray_service() -> dict[str, Any]:
-    [found] = [one for one in documents("rayservice.yaml") if one["kind"] == "RayService"]
-    return dict(found["spec"])
-
-
-def serve_config() -> dict[str, Any]:
-    return dict(yaml.safe_load(ray_service()["serveConfigV2"]))
 
 
 def pods() -> dict[str, Any]:
@@ -50,10 +41,6 @@ def environment(group: str) -> dict[str, str]:
             reference = variable["valueFrom"]["secretKeyRef"]
             values[variable["name"]] = f"{reference['name']}/{reference['key']}"
     return values
-
-
-def ray_cluster() -> dict[str, Any]:
-    return dict(documents("ray-cluster.yaml")[0])
 
 
 def commands() -> Iterator[str]:
@@ -96,6 +83,12 @@ def test_every_ray_start_asks_for_the_token() -> None:
 
     assert len(starts) == 2
     assert all("RAY_AUTH_MODE=token" in start.split("ray start")[0] for start in starts)
+
+
+def test_what_answers_queries_yields_to_no_other_program() -> None:
+    starts = [command for command in commands() if "ray start" in command]
+
+    assert all("RAY_worker_niceness=0" in start.split("ray start")[0] for start in starts)
 
 
 def test_the_head_listens_on_loopback_only() -> None:
@@ -153,6 +146,7 @@ def test_every_ray_pod_has_the_token_and_the_shared_state(group: str) -> None:
     values = environment(group)
 
     assert values["RAY_AUTH_MODE"] == "token"
+    assert values["RAY_worker_niceness"] == "0"
     assert values["RAY_AUTH_TOKEN"] == "modelless-ray/auth_token"
     mounts = {mount["mountPath"]: mount["name"] for mount in pods()[group]["volumeMounts"]}
     assert mounts[values["MODELLESS_STATE_DIR"]] == "state"
@@ -180,7 +174,7 @@ def test_the_worker_application_is_what_the_settings_say() -> None:
         for variable in pods()["head"]["env"]
         if variable["name"].startswith("MODELLESS_") and "value" in variable
     }
-    settings = Settings.model_validate(plain)
+    settings = Settings.model_validate(plain | {"api_token": TOKEN})
     [app] = [one for one in serve_config()["applications"] if one["name"].startswith(WORKER_APP)]
 
     assert app["args"] == {
@@ -220,7 +214,7 @@ def test_every_pod_is_behind_a_network_policy() -> None:
     groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
 
     assert all(every.items() <= one["template"]["metadata"]["labels"].items() for one in groups)
-    # A rule without "from" would let everybody in.
+    # A rule without "from" would let every pod in.
     assert all(rule["from"] for policy in policies for rule in policy["spec"]["ingress"])
 
 
@@ -241,6 +235,51 @@ def test_compose_publishes_ports_on_loopback_only() -> None:
 
     assert ports
     assert {port.split(":")[0] for port in ports} == {"127.0.0.1"}
+
+
+def declared(values: dict[str, str]) -> Settings:
+    """The settings of a file, with a token in the place of its secrets.
+
+    Raises:
+        ValidationError: a gateway with them would refuse to start.
+    """
+    names = {
+        name.removeprefix("MODELLESS_").lower(): value
+        for name, value in values.items()
+        if name.startswith("MODELLESS_") and not name.endswith("_URL")
+    }
+    return Settings.model_validate(names | ({"api_token": TOKEN} if "api_token" in names else {}))
+
+
+@pytest.mark.parametrize("group", ["head", "gateway", "cpu-4"])
+def test_every_pod_declares_what_listening_on_all_addresses_needs(group: str) -> None:
+    settings = declared(environment(group))
+    [service] = [one for one in documents("rayservice.yaml") if one["kind"] == "Service"]
+    name, namespace = service["metadata"]["name"], "modelless"
+    rules = Access(settings)
+
+    assert settings.host == "0.0.0.0"
+    for host in (name, f"{name}.{namespace}", f"{name}.{namespace}.svc.cluster.local"):
+        assert rules.host_allowed(f"{host}:8000".encode())
+    assert not rules.host_allowed(b"evil.example:8000")
+
+
+def test_compose_declares_what_listening_on_all_addresses_needs() -> None:
+    service = documents("compose.yaml")[0]["services"]["modelless"]
+    settings = declared(service["environment"])
+    [job] = documents("prometheus.yml")[0]["scrape_configs"]
+    rules = Access(settings)
+
+    assert settings.host == "0.0.0.0"
+    for host in (job["static_configs"][0]["targets"][0], "localhost:8000", "127.0.0.1:8000"):
+        assert rules.host_allowed(host.encode())
+    assert not rules.host_allowed(b"evil.example:8000")
+
+
+def test_the_cluster_file_declares_what_its_addresses_need() -> None:
+    for command in commands():
+        values = dict(re.findall(r"(MODELLESS_[A-Z_]+)=(\S+)", command))
+        declared(values)
 
 
 def test_prometheus_scrapes_the_service_of_compose() -> None:

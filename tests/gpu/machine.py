@@ -1,5 +1,6 @@
 """What the machine must have for tests on a GPU, and variants built for one."""
 
+import ctypes
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ import pytest
 
 from tests.convolutional import CLASSES, SIZE
 from tests.workers.builders import onnx_spec
-from variants.builders import Material, make_builder
-from variants.builders.gpu import missing_gpu
+from variants.builders.gpu_requirements import missing_gpu
+from variants.builders.protocol import Material
+from variants.builders.registry import make_builder, missing_here
 from variants.types import TensorSpec
+from workers.runtimes.cuda import LIBRARY
 from workers.types import LoadSpec
 
 NEEDS_GPU = [
@@ -32,9 +35,17 @@ KINDS = (
 )
 
 
+def free_bytes() -> int:
+    """Free memory of the device that this thread has entered."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    driver = ctypes.CDLL(LIBRARY)
+    assert driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+    return free.value
+
+
 def need(kind: str) -> None:
     """Skip the test where a kind's back end is not installed, and say which."""
-    if why := make_builder(kind).missing():
+    if why := missing_here(kind):
         pytest.skip(f"{kind}: {why}")
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from tests.convolutional import convolutional, images
 from tests.gpu.machine import KINDS, NEEDS_GPU, built
-from workers.runtime import Runtime, make_runtime
+from workers.runtimes.protocol import Runtime
+from workers.runtimes.registry import make_runtime
 from workers.types import LoadSpec
 
 pytestmark = NEEDS_GPU

@@ -6,8 +6,8 @@ import onnx
 import pytest
 
 from tests.convolutional import convolutional, images
-from tests.gpu.machine import NEEDS_GPU, built
-from workers.runtime import make_runtime
+from tests.gpu.machine import NEEDS_GPU, built, free_bytes
+from workers.runtimes.registry import make_runtime
 
 pytestmark = NEEDS_GPU
 
@@ -37,13 +37,13 @@ def test_tensorrt_keeps_its_engine_in_our_folder(source: Path, tmp_path: Path) -
 @pytest.mark.parametrize("kind", ["onnx-fp32-cuda", "onnx-fp16-cuda"])
 def test_cuda_is_really_used(kind: str, source: Path, tmp_path: Path) -> None:
     """Loading fails where it is not, so that it loads says it."""
-    from workers.cuda import first_device
+    from workers.runtimes.cuda import first_device
 
     device = first_device()
     device.enter()
-    before, _ = device.free_and_total_bytes()
+    before = free_bytes()
     runtime = make_runtime(built(kind, source, tmp_path, images(32)), 1)
     runtime.load()
-    after, _ = device.free_and_total_bytes()
+    after = free_bytes()
     assert after < before
     runtime.close()

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from profiler.gpu import DeviceMemory, find_gpu, meter
+from profiler.hardware_counters import DeviceMemory, find_gpu, meter
 from tests.gpu.machine import NEEDS_GPU
-from workers.cuda import first_device
+from workers.runtimes.cuda import first_device
 
 pytestmark = NEEDS_GPU
 

@@ -4,24 +4,23 @@ import fcntl
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from controlplane.examples import ensure_digits
 from controlplane.machine import machine_kinds
-from controlplane.profiling import measure_wanted, wanted
+from controlplane.profiling.profiles import due_profiles
 from controlplane.settings import load_settings
 from tests.integration.deployment import Deployment, deployed, short_directory
 from tests.integration.digits import Rows
-from tests.zoo_cache import digits_folder
-from variants.sql import open_catalog
-from variants.store import FileArtifactStore
+from tests.integration.registering import registered_in_a_child
+from tests.machine_cache import digits_folder
+from variants.catalog.sql import open_catalog
 
 
 class Registered(NamedTuple):
@@ -30,7 +29,7 @@ class Registered(NamedTuple):
     home: Path
     """Catalog and artifacts, nothing else."""
     halves: Path
-    """The same, measured for two workers as well."""
+    """The same, with profiles for two workers as well."""
     done: list[int]
     """What progress was told, step by step."""
     imported_torch: bool
@@ -59,31 +58,33 @@ def registered(family: Path, tmp_path_factory: pytest.TempPathFactory) -> Regist
     with (shared / "registered.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not told.exists():
-            told.write_text(json.dumps(_register(family, home)))
+            told.write_text(registered_in_a_child(family, home))
             shutil.copytree(home, shared / "halves")
-            _measure_halves(shared / "halves")
+            _add_halves(shared / "halves")
     return Registered(home, shared / "halves", *json.loads(told.read_text()))
 
 
-def _register(family: Path, home: Path) -> tuple[list[int], bool]:
-    done: list[int] = []
-    before = set(sys.modules)  # other tests of this run may need torch
-    shutil.copytree(family, home / "zoo" / "digits")
-    settings = load_settings(state_dir=home)
-    with closing(open_catalog(settings.catalog_url)) as catalog:
-        store = FileArtifactStore(settings.artifacts_dir)
-        ensure_digits(settings, catalog, store, lambda one: done.append(one.done))
-    return done, "torch" in set(sys.modules) - before
+def _add_halves(home: Path) -> None:
+    """Profiles for workers of half the machine: what was measured, taken to be twice as slow.
 
-
-def _measure_halves(home: Path) -> None:
-    """Profiles for workers of half the machine. One variant is left for ``up`` to measure."""
+    One variant is left for ``up`` to measure.
+    """
     settings = load_settings(state_dir=home, workers=2)
     with closing(open_catalog(settings.catalog_url)) as catalog:
-        store = FileArtifactStore(settings.artifacts_dir)
-        missing = wanted(catalog.snapshot(), machine_kinds(settings))
-        _, failures = measure_wanted(missing[1:], catalog, store)
-        assert not failures
+        measured = {(p.task, p.variant): p for p in catalog.snapshot().profiles}
+        for one in due_profiles(catalog.snapshot(), machine_kinds(settings))[1:]:
+            whole = measured[one.variant.key]
+            points = tuple(
+                replace(
+                    point,
+                    p50_ms=2 * point.p50_ms,
+                    p95_ms=2 * point.p95_ms,
+                    p99_ms=2 * point.p99_ms,
+                )
+                for point in whole.points
+            )
+            half = replace(whole, device_kind=one.kind.name, points=points)
+            catalog.put_profiles((half,), (one.kind,))
 
 
 @pytest.fixture(scope="module")

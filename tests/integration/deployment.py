@@ -28,17 +28,21 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
 
 
-class Deployment:
-    """One running ``modelless up``. Talks HTTP with the standard library, as any client may."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", state_dir: Path, port: int) -> None:
-        self.process = process
-        self.state_dir = state_dir
-        self.port = port
+class Service:
+    """A gateway that is somewhere. Talks HTTP with the standard library, as any client may."""
 
     @property
     def log(self) -> str:
-        return (self.state_dir / "test.log").read_text(errors="replace")
+        """What to show when it does not do what it should."""
+        return ""
+
+    def connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        """A connection to it, which opens when it is used."""
+        raise NotImplementedError
+
+    def headers(self) -> dict[str, str]:
+        """What every request carries."""
+        return {}
 
     def request(
         self,
@@ -48,9 +52,9 @@ class Deployment:
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 30.0,
     ) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        connection = self.connection(timeout_s)
         try:
-            return ask(connection, method, path, body, headers)
+            return ask(connection, method, path, body, {**self.headers(), **(headers or {})})
         finally:
             connection.close()
 
@@ -84,6 +88,22 @@ class Deployment:
                 pass
             time.sleep(0.1)
         raise AssertionError(f"{what}: not within {timeout_s} s\n{self.log}")
+
+
+class Deployment(Service):
+    """One running ``modelless up`` on this machine."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", state_dir: Path, port: int) -> None:
+        self.process = process
+        self.state_dir = state_dir
+        self.port = port
+
+    @property
+    def log(self) -> str:
+        return (self.state_dir / "test.log").read_text(errors="replace")
+
+    def connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
 
     def processes(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
@@ -183,7 +203,7 @@ def short_directory() -> Iterator[Path]:
 class Load:
     """Closed-loop clients in threads; every answer is counted, nothing may go without one."""
 
-    def __init__(self, deployment: Deployment, body: Any, clients: int) -> None:
+    def __init__(self, deployment: Service, body: Any, clients: int) -> None:
         self._deployment = deployment
         self._body = json.dumps(body).encode()
         self._stop = threading.Event()
@@ -208,10 +228,11 @@ class Load:
             return Counter(self.outcomes)
 
     def _run(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._deployment.port, timeout=20)
+        connection = self._deployment.connection(20)
         while not self._stop.is_set():
             try:
-                answer = ask(connection, "POST", "/v1/query", self._body)
+                headers = self._deployment.headers()
+                answer = ask(connection, "POST", "/v1/query", self._body, headers)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 self._count(f"broken: {error!r}", repr(error))
                 connection.close()

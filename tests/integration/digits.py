@@ -84,6 +84,7 @@ def check_killed_worker(digits: Deployment) -> None:
         "REPLICA_LOST",
         "OVERLOADED",
         "COLD",
+        "NO_WORKERS",
         "DEADLINE_EXCEEDED",
     }
     everything = {variant["name"] for variant in digits.variants()}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.deployment import Answer, Deployment, deployed
 from tests.integration.digits import live
-from variants.sql import open_catalog
+from variants.catalog.sql import open_catalog
 
 pytestmark = pytest.mark.integration
 
@@ -63,6 +63,21 @@ def test_a_cold_variant_is_loaded_and_answers_when_the_deadline_allows(cold: Dep
         assert answer.body["slo_met"] is True
         (worker,) = cold.workers()
         assert worker["reserved_mib"] <= worker["memory_mib"]
+
+
+def test_what_was_loaded_and_evicted_for_queries_is_told(cold: Deployment) -> None:
+    def told(kind: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = cold.get("/v1/events?limit=1000")["events"]
+        return [event for event in found if event["kind"] == kind]
+
+    (worker,) = cold.workers()
+    loaded = cold.until(lambda: told("loaded_on_demand"), "a load")
+    evicted = cold.until(lambda: told("evicted"), "an eviction")
+    assert {event["subject"].partition(" on ")[2] for event in (*loaded, *evicted)} == {
+        worker["worker"]
+    }
+    assert all("for a query (" in event["message"] for event in loaded)
+    assert all("made room for digits/" in event["message"] for event in evicted)
 
 
 def answered(deployment: Deployment, **fields: Any) -> Answer | None:

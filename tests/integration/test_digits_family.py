@@ -5,12 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from controlplane.examples import ensure_digits
+from controlplane.registry.example_models import ensure_digits
 from controlplane.settings import load_settings
 from tests.integration.conftest import Registered
-from tests.zoo_cache import digits_folder
-from variants.sql import open_catalog
-from variants.store import FileArtifactStore
+from tests.machine_cache import digits_folder
+from variants.artifacts.store import FileArtifactStore
+from variants.catalog.sql import open_catalog
 from variants.types import Precision, TensorSpec
 from variants.zoo import digits
 

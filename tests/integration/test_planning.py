@@ -46,7 +46,7 @@ def test_an_elastic_fleet_follows_the_demand(halves: Path) -> None:
         def count(wanted: int, what: str) -> None:
             running.until(lambda: len(running.workers()) == wanted, what)
 
-        count(1, "one worker while nobody asks")
+        count(1, "one worker while no query comes")
         floor = max(variant["accuracy"] for variant in running.variants())
         slo = {"accuracy": floor, "latency_ms": 5_000.0}
         slow = {"task": "digits", "inputs": [ROW] * 8, "slo": slo}

@@ -10,7 +10,7 @@ from tests.integration.conftest import Registered
 from tests.integration.deployment import deployed, short_directory
 from tests.integration.digits import Rows, check_five_slos, check_infeasible, check_killed_worker
 from tests.services import fresh_database
-from variants.sql import open_catalog
+from variants.catalog.sql import open_catalog
 from variants.types import Registration
 
 pytestmark = pytest.mark.integration

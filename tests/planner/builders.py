@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from planner.snapshot import build_snapshot
+from planner.selection.snapshot import build_snapshot
 from planner.types import (
     Demand,
     Observation,
@@ -33,16 +33,16 @@ from variants.types import (
     TaskName,
     TensorSpec,
     Variant,
+    VariantKey,
     VariantName,
     WorkerId,
 )
 
 DIGITS = TaskName("digits")
 NOW_MS = 1_000.0
-Key = tuple[TaskName, VariantName]
 
 
-def key(variant: str, task: str = DIGITS) -> Key:
+def key(variant: str, task: str = DIGITS) -> VariantKey:
     return (TaskName(task), VariantName(variant))
 
 
@@ -158,7 +158,9 @@ def worker(
     )
 
 
-def snapshot(catalog: CatalogSnapshot, *workers: tuple[WorkerView, Collection[Key]]) -> Snapshot:
+def snapshot(
+    catalog: CatalogSnapshot, *workers: tuple[WorkerView, Collection[VariantKey]]
+) -> Snapshot:
     """Without transport, so that numbers stay round."""
     return build_snapshot(catalog, workers, transport_ms=0.0)
 
@@ -204,8 +206,11 @@ def replica(
     memory_mib: float = 100.0,
     in_flight: int = 0,
     idle_s: float = 1_000.0,
+    asked: bool = False,
+    loaded_for_s: float = 1_000.0,
+    rate_qps: float = 0.0,
 ) -> ReplicaReport:
-    """A replica that nobody has used for a while."""
+    """A replica that no query has asked for, unless ``asked``."""
     return ReplicaReport(
         task=TaskName(task),
         variant=VariantName(variant),
@@ -213,6 +218,9 @@ def replica(
         memory_mib=memory_mib,
         in_flight=in_flight,
         idle_s=idle_s,
+        asked=asked,
+        loaded_for_s=loaded_for_s,
+        rate_qps=rate_qps,
     )
 
 
@@ -242,9 +250,19 @@ def placement(
 
 
 def demand(
-    qps: float, latency_ms: float = 100.0, accuracy: float | None = None, task: str = DIGITS
+    qps: float,
+    latency_ms: float = 100.0,
+    accuracy: float | None = None,
+    task: str = DIGITS,
+    variant: str | None = None,
 ) -> Demand:
-    return Demand(task=TaskName(task), latency_ms=latency_ms, accuracy=accuracy, qps=qps)
+    return Demand(
+        task=TaskName(task),
+        latency_ms=latency_ms,
+        accuracy=accuracy,
+        qps=qps,
+        variant=None if variant is None else VariantName(variant),
+    )
 
 
 def observation(

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from planner.eviction import Resident, victims
-from planner.lanes import Item
-from planner.queue import BATCHING
-from planner.routing import least_busy, roomiest, route
-from planner.types import LatencyTable
+from planner.batching.registry import make_queue
+from planner.batching.variant_queues import Item
+from planner.eviction.rules import Resident
+from planner.eviction.victims import victims
+from planner.latency_table import LatencyTable
+from planner.selection.load_balancing import least_busy, roomiest, route
 from tests.planner.builders import NOW_MS, worker
 from variants.types import WorkerId
 
@@ -37,7 +38,7 @@ def test_route(path: Path) -> None:
 
 @cases("evict")
 def test_evict(path: Path) -> None:
-    """Residents with how long ago they were loaded and used; who leaves, in that order."""
+    """Residents with how long ago they were loaded and used; those that leave, in order."""
     case = json.loads(path.read_text())
     residents = [
         Resident(
@@ -64,10 +65,10 @@ def test_batch(path: Path) -> None:
     takes so many ms, and expects its queries; ``expire`` expects those given up.
     """
     case = json.loads(path.read_text())
-    queue = BATCHING[case["queue"]]()
-    lanes = {
-        name: queue.add_lane(lane.get("task", "t"), LatencyTable(lane["latency"]))
-        for name, lane in case["lanes"].items()
+    slice_queue = make_queue(case["queue"])
+    queues = {
+        name: slice_queue.add_variant(variant.get("task", "t"), LatencyTable(variant["latency"]))
+        for name, variant in case["variants"].items()
     }
     names: dict[Item, str] = {}
     said, expected = [], []
@@ -76,17 +77,17 @@ def test_batch(path: Path) -> None:
         if "admit" in event:
             answer: list[str] = []
             for name in event["admit"]:
-                lane = lanes[event.get("lane", next(iter(lanes)))]
-                item = Item(lane, event["deadline_ms"], event.get("rows", 1))
+                queue = queues[event.get("variant", next(iter(queues)))]
+                item = Item(queue, event["deadline_ms"], event.get("rows", 1))
                 names[item] = name
-                answer.append(queue.admit(item, now_ms).name.lower())
+                answer.append(slice_queue.admit(item, now_ms).name.lower())
         elif "run" in event:
-            batch = queue.next_batch(now_ms)
+            batch = slice_queue.next_batch(now_ms)
             answer = [] if batch is None else [names[item] for item in batch.items]
             if batch is not None:
-                queue.finished(batch.lane, now_ms + event["run"], event["run"])
+                slice_queue.finished(batch.queue, now_ms + event["run"], event["run"])
         else:
-            answer = [names[item] for item in queue.pop_expired(now_ms)]
+            answer = [names[item] for item in slice_queue.pop_expired(now_ms)]
         said.append(answer)
         expected.append(event["expect"])
     assert said == expected, case["why"]

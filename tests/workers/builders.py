@@ -1,6 +1,7 @@
 """Builders for tests of workers: tiny models, specs, hosts, a worker process of its own."""
 
 import asyncio
+import hashlib
 import json
 import os
 import sys
@@ -13,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from variants.types import Digest, TaskName, TensorSpec, VariantName
-from workers.channel import Reply, WorkerConnection
+from workers.channel.client import WorkerConnection
+from workers.channel.reply import Reply
+from workers.channel.secret import ensure_secret
 from workers.host import WorkerHost
-from workers.runtime import Tensor
-from workers.secret import ensure_secret
+from workers.runtimes.protocol import Tensor
 from workers.types import LoadSpec, WorkerConfig, variant_id
 
 WIDTH = 4
@@ -60,8 +62,13 @@ def tensor(name: str, width: int = WIDTH, dtype: str = "float32") -> TensorSpec:
 
 
 def onnx_spec(path: Path, **changes: Any) -> LoadSpec:
-    """A spec of ``double_model`` or ``dense_model``."""
-    return _spec(runtime="onnx", path=str(path), **changes)
+    """A spec of ``double_model`` or ``dense_model``, which may not be there."""
+    digest = digest_of(path) if path.is_file() else Digest("0" * 64)
+    return _spec(**{"runtime": "onnx", "path": str(path), "artifact": digest, **changes})
+
+
+def digest_of(path: Path) -> Digest:
+    return Digest(hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def echo_spec(**changes: Any) -> LoadSpec:
@@ -131,8 +138,8 @@ async def connect(address: str, worker: WorkerConfig, **changes: Any) -> WorkerC
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Return once it holds; fail after five seconds."""
-    async with asyncio.timeout(5.0):
+    """Return once it holds; fail after half a minute."""
+    async with asyncio.timeout(30.0):
         while not condition():  # noqa: ASYNC110 -- not ours to signal
             await asyncio.sleep(0.005)
 

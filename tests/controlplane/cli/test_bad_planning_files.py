@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.controlplane.cli.shell import Ended, Shell
-from tests.controlplane.planning.files import (
+from tests.controlplane.files.builders import (
     CATALOG,
     DEMAND,
     DEVICES,
@@ -17,6 +17,8 @@ from tests.controlplane.planning.files import (
     with_more,
     write_all,
 )
+
+pytestmark = pytest.mark.slow
 
 
 class Bad(NamedTuple):

@@ -19,17 +19,20 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from typer.main import get_command
 
-from controlplane.api import ApiContext, build_api
+from controlplane.api.context import ApiContext
+from controlplane.api.routes import build_api
 from controlplane.cli import main as cli
-from controlplane.cli.client import TIMEOUT_S
+from controlplane.cli.commands.lifecycle import _not_here, _wanted_workers
+from controlplane.cli.gateway_client import TIMEOUT_S
 from controlplane.http_errors import error_body, error_headers, status_of
 from controlplane.settings import load_settings
+from controlplane.views.fleet_status import asked_words
 from tests.controlplane.builders import DictLive, digits_catalog, register, worker
 from tests.controlplane.cli.shell import Ended, Shell
-from variants.database import BUSY_TIMEOUT_S
+from variants.artifacts.store import FileArtifactStore
+from variants.catalog.database import BUSY_TIMEOUT_S
+from variants.catalog.memory import MemoryCatalog
 from variants.errors import Alternative, Cold, ModellessError, SloInfeasible
-from variants.memory import MemoryCatalog
-from variants.store import FileArtifactStore
 from variants.types import DeviceKindName, Event, Stage
 
 ANSWER = {
@@ -226,7 +229,10 @@ def test_scaling_says_what_is_wanted_and_what_runs(gateway: Gateway, shell: Shel
     again = shell("workers", "scale", "cpu-4", "1", "-o", "json", url=gateway.url)
 
     assert scaled == Ended(0, "cpu-4: 3 wanted, 1 running\n", "")
-    assert again.json() == {"device_kind": "cpu-4", "wanted": 1, "running": 1}
+    assert again.json() == {
+        "device_kind": "cpu-4", "wanted": 1, "running": 1, "draining": 0, "missing": 0,
+        "asked": 1, "source": "stored", "settings": None,
+    }  # fmt: skip
     assert gateway.catalog.inventory() == {DeviceKindName("cpu-4"): 1}
 
 
@@ -478,3 +484,34 @@ def test_help_imports_no_command() -> None:
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert ran.stderr == "set()\n"
+
+
+# -- up -----------------------------------------------------------------------------------------
+
+
+def test_up_says_how_many_workers_are_wanted_and_by_what(tmp_path: Path) -> None:
+    settings = load_settings(state_dir=tmp_path, cores=4, workers=2)
+    stored = {DeviceKindName("cpu-2"): 1, DeviceKindName("cpu-4"): 3, DeviceKindName("x"): 0}
+
+    own, others = _wanted_workers(settings, stored)
+
+    assert asked_words(own) == (
+        "1 worker cpu-2 (stored by `modelless workers scale`; MODELLESS_WORKERS says 2)"
+    )
+    assert [_not_here(row) for row in others] == [
+        "3 workers cpu-4 (stored by `modelless workers scale`) wanted too, and not deployed by "
+        "this command; `modelless workers scale cpu-4 0` ends that"
+    ]
+
+
+def test_the_list_and_the_plan_say_what_is_wanted_and_what_runs(
+    gateway: Gateway, shell: Shell
+) -> None:
+    gateway.catalog.set_inventory(DeviceKindName("cpu-4"), 3)
+
+    for shown in (
+        shell("workers", "list", url=gateway.url).out,
+        shell("plan", "get", url=gateway.url).out,
+    ):
+        assert "1 of 3 workers cpu-4 running, 2 missing" in shown
+    assert "cpu-4: 3 wanted, 1 running" in shell("workers", "list", url=gateway.url).out

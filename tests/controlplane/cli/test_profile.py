@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import profiling
-from controlplane.registration_types import RegistrationLimits
+from controlplane.building.types import RegistrationLimits
+from controlplane.profiling import profiles as profiling
 from controlplane.settings import load_settings
-from profiler.measure import MeasureLimits
+from profiler.sandbox.measure import MeasureLimits
 from tests.controlplane.cli.shell import Shell
-from tests.controlplane.test_registration import CPU, House
-from variants.sql import open_catalog
+from tests.controlplane.registry.test_registration import CPU, House
+from variants.catalog.sql import open_catalog
 from variants.types import CatalogSnapshot, DeviceKind, DeviceKindName
+
+pytestmark = pytest.mark.slow
 
 OTHER = DeviceKind(name=DeviceKindName("cpu-7"), cores=1, memory_mib=100.0, usd_per_hour=1.0)
 THIRD = replace(OTHER, name=DeviceKindName("cpu-9"))
@@ -78,14 +80,14 @@ def test_one_variant_is_measured_whatever_its_profile_says(shell: Shell, house: 
 
 
 def test_what_was_measured_before_an_interrupt_is_kept(house: House) -> None:
-    found = profiling.wanted(known(house), (OTHER, THIRD))
+    found = profiling.due_profiles(known(house), (OTHER, THIRD))
 
     def interrupt(progress: object) -> None:
         if getattr(progress, "done", 0) == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        profiling.measure_wanted(
+        profiling.measure_due(
             found, house.catalog, house.store, interrupt,
             limits=RegistrationLimits(measure=QUICK),
         )  # fmt: skip
@@ -99,7 +101,7 @@ def test_what_was_measured_before_an_interrupt_is_kept(house: House) -> None:
     [
         (["nothing"], 1, "there is no task 'nothing'"),
         (["shapes", "nothing"], 1, "task 'shapes' has no variant 'nothing'"),
-        (["shapes", "--plot", "p.txt"], 2, "must end in .html or .png"),
+        (["shapes", "--plot", "p.txt"], 2, "must end in .html, .png or .svg"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence(

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from planner.eviction import RULES
+from planner.eviction.registry import RULES
 from planner.policies.registry import POLICIES
 from tests.controlplane.cli.shell import Ended, Shell
-from tests.controlplane.planning.files import RATES, write_all
+from tests.controlplane.files.builders import RATES, write_all
 
 KEYS = [
     "policy", "seed", "requests", "in_time", "late", "rejected", "violation_ratio",
@@ -92,7 +92,7 @@ def test_a_plot_is_written_beside_the_report(
     assert "trace.csv, objective cost" in (tmp_path / "plot.html").read_text()
 
 
-@pytest.mark.parametrize("rule", ["lru", "lfu", "gdsf", "modelless"])
+@pytest.mark.parametrize("rule", sorted(RULES))
 def test_instant_is_a_cache_that_admits_all(
     rule: str, shell: Shell, paths: dict[str, Path]
 ) -> None:
@@ -114,7 +114,7 @@ def test_instant_is_a_cache_that_admits_all(
         (("--provision-s", "-1"), "--provision-s -1 is not possible; at least 0 s is needed"),
         (("--failures-every-s", "-inf"), "--failures-every-s -inf is not possible; at least "
          "0.001 s is needed"),
-        (("--plot", "x.svg"), "--plot x.svg: the name must end in .html or .png"),
+        (("--plot", "x.pdf"), "--plot x.pdf: the name must end in .html, .png or .svg"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )  # fmt: skip

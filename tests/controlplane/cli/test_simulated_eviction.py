@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from planner.eviction import RULES
-from tests.bench.cache_workloads import Workload, workload
+from planner.eviction.registry import RULES
+from tests.bench.planning.cache_workloads import Workload, workload
 from tests.controlplane.cli.shell import Shell
+
+pytestmark = pytest.mark.slow
 
 CATALOG = "task,model,variant,accuracy,device_kind,batch_size,latency_ms,memory_mib,load_s"
 DEVICES = "device_kind,count,memory_mib,usd_per_hour"

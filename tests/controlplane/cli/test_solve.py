@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controlplane.planning.catalog import read_catalog, read_devices
-from controlplane.planning.demand import read_demand
-from planner.check import violations
-from planner.problem import Assignment, Problem, Solution
+from controlplane.files.catalog import read_catalog, read_devices
+from controlplane.files.demand import read_demand
+from planner.solver.check import violations
+from planner.solver.problem import Assignment, Problem, Solution
 from tests.controlplane.cli.shell import Ended, Shell
-from tests.controlplane.planning.files import DEMAND, write_all
+from tests.controlplane.files.builders import DEMAND, write_all
 
 KEYS = [
     "feasible", "objective", "bound", "gap", "solve_ms", "timed_out", "workers", "placements",

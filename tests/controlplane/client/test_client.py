@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from controlplane.client import (
+    AsyncClient,
     Client,
     Cold,
     DeadlineExceeded,
@@ -268,3 +269,52 @@ def test_a_connection_that_breaks_is_a_lost_replica() -> None:
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="no URL of a gateway"):
         Client(url)
+
+
+# -- for an event loop ----------------------------------------------------------------------------
+
+
+async def test_an_event_loop_asks_many_at_once(served: Served) -> None:
+    """Each reply is that of its own row, with fewer connections than queries."""
+    url = f"http://127.0.0.1:{served.port}/"
+    rows = [[float(number)] * 4 for number in range(12)]
+    async with AsyncClient(url, token=TOKEN, connections=3) as client:
+        replies = await asyncio.gather(
+            *(client.query("letters", [row], variant=FAST, latency_ms=20_000) for row in rows)
+        )
+    assert [reply.outputs for reply in replies] == [[row] for row in rows]
+    assert {reply.variant for reply in replies} == {FAST}
+
+
+async def test_both_clients_send_and_raise_the_same() -> None:
+    asked: dict[str, Any] = {
+        "accuracy": 0.9, "cost": 0.5, "prefer": "latency", "best_effort": True, "variant": "a-v1",
+        "latency_ms": 250.0,
+    }  # fmt: skip
+    sent: list[tuple[str, bytes, Any, Any]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        headers = (request.headers["authorization"], request.headers["content-type"])
+        sent.append((str(request.url), request.content, headers, request.extensions["timeout"]))
+        return httpx.Response(503, json=told("COLD", retry_after_s=0.25))
+
+    transport = httpx.MockTransport(answer)
+    url = "http://gateway:8000/"
+    with Client(url, token=TOKEN, transport=transport) as client, pytest.raises(Cold) as first:
+        client.query("a", [[0]], **asked)
+    async with AsyncClient(url, token=TOKEN, transport=transport) as asynchronous:
+        with pytest.raises(Cold) as second:
+            await asynchronous.query("a", [[0]], **asked)
+    assert sent[0] == sent[1]
+    assert first.value.retry_after_s == second.value.retry_after_s == 0.25
+
+
+async def test_an_event_loop_hears_that_nothing_listens() -> None:
+    async with AsyncClient(f"http://127.0.0.1:{free_port()}") as client:
+        with pytest.raises(Unreachable):
+            await client.query("letters", [[0]])
+
+
+def test_what_is_no_url_is_refused_for_an_event_loop_too() -> None:
+    with pytest.raises(InvalidInput, match="no URL of a gateway"):
+        AsyncClient("localhost:8000")

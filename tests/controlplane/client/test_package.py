@@ -66,7 +66,7 @@ def test_errors_are_the_ones_that_the_gateway_sends() -> None:
     assert set(STATUS) <= codes
 
 
-@pytest.mark.parametrize("name", ["asking", "exporting"])
+@pytest.mark.parametrize("name", ["asking", "exchange", "exporting"])
 def test_no_module_hides_behind_a_function(name: str) -> None:
     """``import modelless.x`` would put the module in the place of a function ``modelless.x``."""
     files = {path.stem for path in Path(package.__path__[0]).glob("*.py")}

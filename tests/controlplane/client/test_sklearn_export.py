@@ -21,11 +21,11 @@ from sklearn.svm import SVC, LinearSVC
 
 from controlplane.client import Exported, ExportError, export
 from controlplane.client.sklearn_onnx import compare
-from controlplane.registration import RegistrationLimits, RegistrationRequest, register
-from profiler.measure import MeasureLimits
-from variants.memory import MemoryCatalog
-from variants.onnx_check import check_model
-from variants.store import FileArtifactStore
+from controlplane.registry.registration import RegistrationLimits, RegistrationRequest, register
+from profiler.sandbox.measure import MeasureLimits
+from variants.artifacts.store import FileArtifactStore
+from variants.catalog.memory import MemoryCatalog
+from variants.checks.onnx_check import check_model
 from variants.types import DeviceKind, DeviceKindName, TensorSpec
 
 RANDOM = np.random.default_rng(0)

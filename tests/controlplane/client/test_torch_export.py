@@ -19,8 +19,11 @@ from controlplane.client import Exported, ExportError, export
 from controlplane.client.onnx_file import OnnxAnswers
 from controlplane.client.torch_archive import refuse_pickles
 from tests.controlplane.client.modules import DATA, Does, Images, Words
-from variants.archive_check import check_archive, extract_onnx
+from variants.checks.archive_check import check_archive, extract_onnx
 from variants.types import TensorSpec
+from workers.runtimes.pytorch.program import read_program
+
+pytestmark = pytest.mark.slow
 
 PIXELS = torch.rand(1, 1, 6, 6, generator=torch.Generator().manual_seed(1))
 ROWS = torch.rand(3, 4, generator=torch.Generator().manual_seed(2))
@@ -84,6 +87,26 @@ def onnx_of(exported: Exported, folder: Path) -> onnxruntime.InferenceSession:
     target = folder / "model.onnx"
     extract_onnx(exported.path, target)
     return onnxruntime.InferenceSession(target)
+
+
+def test_writing_in_place_becomes_a_result_and_unset_memory_zeros(folder: Path) -> None:
+    def forward(_: Any, x: Any) -> Any:
+        held = x.new_empty(x.shape)
+        held[:, :2] = x[:, :2].relu_()
+        held[:, 2:] = 0.0
+        return held.add_(1)
+
+    torch.manual_seed(0)
+    module = Does(forward)
+    exported = export(module, ROWS, folder / "in_place.pt2")
+    with zipfile.ZipFile(exported.path) as archive:
+        program = json.loads(archive.read("archive/models/model.json"))
+    called = {node["target"] for node in program["graph_module"]["graph"]["nodes"]}
+    assert "torch.ops.aten.linear.default" in called
+    assert not [name for name in called if "_." in name or "empty" in name]
+    found = read_program(str(exported.path))
+    with torch.no_grad():
+        torch.testing.assert_close(found(ROWS)[0], answer(module, ROWS))
 
 
 # -- what it gives ------------------------------------------------------------------------------

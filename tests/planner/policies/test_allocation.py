@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.policies.allocation import Need, Slot, divide, headroom
-from planner.problem import Kind
+from planner.solver.problem import AvailableKind
 from variants.types import DeviceKindName, TaskName
 
 GPU = DeviceKindName("gpu")
 
 
-def kind(count: int, memory_mib: float = inf) -> Kind:
-    return Kind(name=GPU, count=count, memory_mib=memory_mib, usd_per_hour=1.0)
+def kind(count: int, memory_mib: float = inf) -> AvailableKind:
+    return AvailableKind(name=GPU, count=count, memory_mib=memory_mib, usd_per_hour=1.0)
 
 
 def need(task: str, qps: float, unit_ms: float = 1.0, memory_mib: float = 100.0) -> Need:
@@ -78,7 +78,7 @@ def test_nobody_needs_anything() -> None:
 def test_no_device_over_its_memory_or_time_and_nobody_without_a_replica(
     asked: list[tuple[int, int, int]], count: int
 ) -> None:
-    """400 MiB hold any variant alone, so whoever is left out found all devices taken."""
+    """400 MiB hold any variant alone, so a task that is left out found all devices taken."""
     needs = [need(f"t{i}", qps, ms, mib) for i, (qps, ms, mib) in enumerate(asked)]
     sizes = {one.task: one.memory_mib[GPU] for one in needs}
     slots = divide(needs, [kind(count, memory_mib=400.0)])

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from planner.latency_table import LatencyTable
 from planner.policies import infaas_rules as rules
-from planner.types import LatencyTable
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "infaas").glob("*.json"))
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.latency_table import LatencyTable
 from planner.policies.proteus_plan import (
     RELATIVE_GAP,
     STAY,
@@ -22,8 +23,8 @@ from planner.policies.proteus_plan import (
     betas,
     setups,
 )
-from planner.problem import Kind
-from planner.types import Candidate, LatencyTable
+from planner.solver.problem import AvailableKind
+from planner.types import Candidate
 from variants.types import DeviceKindName, TaskName, VariantName, WorkerId
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "proteus").glob("*.json"))
@@ -49,8 +50,8 @@ def candidate(variant: str, accuracy: float, points: list[tuple[int, float]]) ->
     )
 
 
-def fleet(count: int) -> list[Kind]:
-    return [Kind(name=GPU, count=count, memory_mib=inf, usd_per_hour=1.0)]
+def fleet(count: int) -> list[AvailableKind]:
+    return [AvailableKind(name=GPU, count=count, memory_mib=inf, usd_per_hour=1.0)]
 
 
 def setup(variant: str, task: str = "digits", peak_qps: int = 100, accuracy: float = 0.9) -> Setup:
@@ -152,7 +153,7 @@ def test_what_another_setup_beats_is_left_out() -> None:
 
 
 def test_devices_keep_what_they_have() -> None:
-    """First the same setup, then the same variant, then who has it loaded, then anybody."""
+    """First the same setup, then the same variant, then a device that has it loaded, then any."""
     a, b, c = setup("a"), setup("b"), setup("c")
     names = [WorkerId(f"gpu-{i}") for i in range(4)]
     loaded = {names[0]: "c", names[1]: "a", names[2]: "b", names[3]: "a"}

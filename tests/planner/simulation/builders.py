@@ -13,22 +13,22 @@ from typing import NamedTuple, cast
 
 import pytest
 
-from planner.batching import Batch, Schedule, Verdict
-from planner.lanes import Item, Lane, Tenant
-from planner.policies.policy import Policy
-from planner.problem import Kind
-from planner.queue import Queue
+from planner.batching.deadline_queue import DeadlineQueue
+from planner.batching.protocol import Batch, Queue, Verdict
+from planner.batching.variant_queues import Item, TaskShare, VariantQueue
+from planner.latency_table import LatencyTable
+from planner.simulate import least_billed_ms, offers_of
 from planner.simulation.engine import Engine
-from planner.simulation.fleet import Fleet, Key, Worker
+from planner.simulation.fleet import Fleet, Worker
+from planner.simulation.policy import Policy
 from planner.simulation.results import Report
-from planner.simulation.run import least_billed_ms, offers_of
 from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
+from planner.solver.problem import AvailableKind
 from planner.types import (
     Action,
     Candidate,
     Choice,
-    LatencyTable,
     Load,
     Objective,
     Query,
@@ -47,6 +47,7 @@ from variants.types import (
     ReplicaState,
     TaskName,
     Variant,
+    VariantKey,
     VariantName,
     WorkerId,
 )
@@ -129,7 +130,11 @@ def setting(
 ) -> Setting:
     return Setting(
         catalog=models(*each),
-        kinds=(Kind(name=GPU, count=devices, memory_mib=memory_mib, usd_per_hour=USD_PER_HOUR),),
+        kinds=(
+            AvailableKind(
+                name=GPU, count=devices, memory_mib=memory_mib, usd_per_hour=USD_PER_HOUR
+            ),
+        ),
         objective=objective,
         eviction=eviction,
         provision_s=provision_s,
@@ -158,19 +163,19 @@ class Fifo:
     def count(self, value: int) -> None:
         raise AttributeError(value)
 
-    def add_lane(self, task: str, table: LatencyTable, share: float = 0.0) -> Lane:
-        return Lane(task, Tenant(), table)
+    def add_variant(self, task: str, table: LatencyTable, share: float = 0.0) -> VariantQueue:
+        return VariantQueue(task, TaskShare(), table)
 
-    def remove_lane(self, lane: Lane) -> None:
-        assert not any(item.lane is lane for item in self._waiting)
+    def remove_variant(self, queue: VariantQueue) -> None:
+        assert not any(item.queue is queue for item in self._waiting)
 
-    def take(self, lane: Lane) -> list[Item]:
-        taken = [item for item in self._waiting if item.lane is lane]
-        self._waiting = [item for item in self._waiting if item.lane is not lane]
+    def take(self, queue: VariantQueue) -> list[Item]:
+        taken = [item for item in self._waiting if item.queue is queue]
+        self._waiting = [item for item in self._waiting if item.queue is not queue]
         return taken
 
     def backlog_ms(self, now_ms: float) -> float:
-        waiting_ms = sum(item.lane.ms[item.rows] for item in self._waiting)
+        waiting_ms = sum(item.queue.ms[item.rows] for item in self._waiting)
         return max(0.0, self.busy_until_ms - now_ms) + waiting_ms
 
     def admit(self, item: Item, now_ms: float) -> Verdict:
@@ -184,14 +189,14 @@ class Fifo:
         if not self._waiting:
             return None
         item = self._waiting.pop(0)
-        run_ms = item.lane.ms[item.rows]
+        run_ms = item.queue.ms[item.rows]
         self.busy_until_ms = now_ms + run_ms
-        return Batch(item.lane, [item], item.rows, run_ms)
+        return Batch(item.queue, [item], item.rows, run_ms)
 
     def wake_ms(self, now_ms: float) -> float:
         return inf
 
-    def finished(self, lane: Lane, now_ms: float, busy_ms: float) -> None:
+    def finished(self, queue: VariantQueue, now_ms: float, busy_ms: float) -> None:
         self.busy_until_ms = now_ms
 
 
@@ -272,7 +277,7 @@ def play(
     *rows: Asked,
     sends: Mapping[str, Sequence[str]] | None = None,
     acts: Mapping[float, Sequence[Action]] | None = None,
-    queue: Callable[[], Queue] = Schedule,
+    queue: Callable[[], Queue] = DeadlineQueue,
     again: bool = True,
     watch: Callable[[Policy, Fleet], Policy] = lambda policy, fleet: policy,
 ) -> Report:
@@ -340,6 +345,6 @@ def expected(
     )
 
 
-def resident(worker: Worker) -> tuple[Key, ...]:
+def resident(worker: Worker) -> tuple[VariantKey, ...]:
     """What is loaded or loading, in the order it came."""
     return tuple(worker.replicas)

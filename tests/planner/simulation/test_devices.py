@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.batching import Schedule
+from planner.batching.deadline_queue import DeadlineQueue
 from planner.simulation.results import Report
 from planner.types import Objective
 from tests.planner.simulation.builders import (
@@ -147,7 +147,9 @@ def test_under_accuracy_the_fleet_stays_as_it_is() -> None:
     )
 
 
-def _two_devices(queue: type[Schedule] | type[Fifo] = Schedule, again: bool = True) -> Report:
+def _two_devices(
+    queue: type[DeadlineQueue] | type[Fifo] = DeadlineQueue, again: bool = True
+) -> Report:
     """One of two devices fails at 10 s, while each runs a query from 9 to 10.9 s."""
     return play(
         setting(

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from planner.policies.policy import Policy
+from planner.eviction.registry import RULES
 from planner.simulation.fleet import Fleet
+from planner.simulation.policy import Policy
 from planner.types import Choice, Query, Refusal
 from tests.planner.simulation.builders import (
     Asked,
@@ -134,9 +135,9 @@ def test_each_rule_has_its_own_victim(rule: str, leaves: str, instant: bool) -> 
     assert sorted(seen.loaded[-1]) == sorted([stays, "c"])
 
 
-@pytest.mark.parametrize("rule", ["lru", "lfu", "gdsf", "modelless"])
+@pytest.mark.parametrize("rule", sorted(RULES))
 def test_instantly_nothing_takes_time_and_loads_add_up(rule: str) -> None:
-    # Room for one: each of the three changes loads again, and nobody waits.
+    # Room for one: each of the three changes loads again, and no query waits.
     report = play(
         setting(Model("a", memory_mib=600), Model("b", memory_mib=600, load_s=3.0),
                 eviction=rule, instant=True),

@@ -1,4 +1,4 @@
-"""What holds whatever is asked, whoever decides, and whatever fails."""
+"""What holds for every demand, every policy and every failure."""
 
 import random
 from collections.abc import Iterable
@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.aimd import AdditiveQueue
-from planner.batching import Schedule
-from planner.eviction import RULES
-from planner.policies.policy import Brief
+from planner.batching.aimd import AdditiveQueue
+from planner.batching.deadline_queue import DeadlineQueue
+from planner.batching.protocol import Queue
+from planner.eviction.registry import RULES
 from planner.policies.registry import POLICIES, make
-from planner.queue import Queue
+from planner.simulate import accuracies, mean_demand, simulate
 from planner.simulation.fleet import Fleet
-from planner.simulation.run import accuracies, mean_demand, simulate
+from planner.simulation.policy import Brief
 from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
 from planner.types import (
@@ -68,8 +68,8 @@ grounds = st.builds(
     seed=st.integers(0, 9),
     failures_every_s=st.sampled_from((None, 1.3, 7.0)),
 )
-QUEUES: tuple[type[Schedule] | type[AdditiveQueue] | type[Fifo], ...] = (
-    Schedule, AdditiveQueue, Fifo,
+QUEUES: tuple[type[DeadlineQueue] | type[AdditiveQueue] | type[Fifo], ...] = (
+    DeadlineQueue, AdditiveQueue, Fifo,
 )  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def test_devices_cost_and_work_no_more_than_there_are(known: Setting, asked: Tra
     assert all(0.0 <= each.busy_ratio <= 1.0 for each in report.timeline)
     if known.objective is Objective.ACCURACY:
         whole_s = max(w.released_ms or 0.0 for w in engine.devices.billed)
-        assert whole_s == 0.0  # nobody goes
+        assert whole_s == 0.0  # no device is given back
         assert len(engine.devices.billed) == known.kinds[0].count
 
 

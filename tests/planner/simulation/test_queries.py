@@ -55,7 +55,7 @@ def test_a_query_that_cannot_make_it_after_the_load_is_rejected() -> None:
 
 
 def test_finished_after_the_deadline_is_late() -> None:
-    # A queue that admits everybody: 2.000 to 2.010 and 2.010 to 2.020, the second due at 2.015.
+    # A queue that admits every query: 2.000 to 2.010 and 2.010 to 2.020, the second due at 2.015.
     report = play(
         setting(),
         Asked(2.0, latency_ms=10),

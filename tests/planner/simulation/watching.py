@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from planner.policies.policy import Policy
-from planner.queue import Queue
+from planner.batching.protocol import Queue
 from planner.simulation.fleet import Fleet
+from planner.simulation.policy import Policy
 from planner.types import Action, Choice, Query, Refusal
 
 

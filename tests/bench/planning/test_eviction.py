@@ -1,0 +1,45 @@
+"""The benchmark of eviction rules counts right, on a workload that can be followed by hand."""
+
+import pytest
+
+from planner.eviction.popularity import Popularity
+from tests.bench.planning.cache_workloads import COSTS, KINDS, Workload, workload
+from tests.bench.planning.eviction import NextUse, reloading_s, way
+
+TURNS = Workload(
+    arrival_s=[float(second) for second in range(9)],
+    variant=[0, 1, 2] * 3,
+    load_s=[1.0, 1.0, 1.0],
+    memory_mib=[10.0, 10.0, 10.0],
+    rates=None,
+    step_s=1.0,
+)
+"""Three variants in turns."""
+
+
+def test_lru_loads_every_time_where_two_of_three_in_turns_fit() -> None:
+    assert reloading_s(TURNS, 2 / 3, "lru", Popularity()) == 9.0
+
+
+def test_offline_keeps_what_comes_next() -> None:
+    """0 1 2 are loaded, then 1 0 2: every other query finds what it needs."""
+    assert reloading_s(TURNS, 2 / 3, "modelless", NextUse(TURNS)) == 6.0
+
+
+def test_everything_is_loaded_once_where_everything_fits() -> None:
+    assert reloading_s(TURNS, 1.0, "gdsf", Popularity()) == 3.0
+
+
+def test_the_way_is_measured_from_gdsf_to_offline() -> None:
+    assert way({"gdsf": 10.0, "modelless": 7.0, "offline": 6.0}) == 0.75
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_workload_comes_from_its_seed_alone(kind: str) -> None:
+    one, again, other = (
+        workload(kind, COSTS[0], seed, variants=20, queries=500, per_s=2.0) for seed in (1, 1, 2)
+    )
+    assert (one.arrival_s, one.variant) == (again.arrival_s, again.variant)
+    assert one.arrival_s != other.arrival_s
+    assert one.arrival_s == sorted(one.arrival_s)
+    assert 250 < len(one.variant) < 1_000

@@ -1,0 +1,219 @@
+"""Workloads to compare policies on: a mix of queries whose rate and parts change over time.
+
+The fleet is given, so the rate is scaled: at its peak it is 0.9 of what the fleet's cheapest
+variants could serve (``tests.bench.simulation.capacity``), 1.2 in the flash crowd. The peak is that
+of the rate without its Poisson noise.
+
+Everything starts empty, and under ``cost`` even without devices, which take 30 s to come. So each
+workload begins with half a minute at a fiftieth of its first rate and takes another minute to reach
+it: what is lost before anybody can react is less than 0.2 % of the queries.
+"""
+
+import csv
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, cos, inf, pi
+from pathlib import Path
+
+import numpy as np
+
+from planner.simulation.trace import Trace
+from tests.bench.planning.catalogs import Ground
+from tests.bench.simulation.capacity import Class, capacity_qps
+
+PEAK = 0.9
+CROWDED = 1.2
+DURATION_S = 600
+QUICK_S = 180
+CALM_S, RISE_S = 30, 60
+CALM = 0.02
+
+Mix = Mapping[Class, float]
+"""The weight of each class of queries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A rate in each second, and of what."""
+
+    name: str
+    about: str
+    load: Sequence[float]
+    """In each second: the rate, as a part of what the cheapest variants could serve."""
+    mix: Callable[[int], Mix]
+    """By second. Few different ones."""
+    failures_every_s: float | None = None
+
+    @property
+    def duration_s(self) -> int:
+        return len(self.load)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """A workload's queries on a ground."""
+
+    trace: Trace
+    capacity_qps: float
+    """Of the mix at the peak."""
+    peak_qps: float
+
+
+def draw(workload: Workload, ground: Ground, seed: int) -> Drawn:
+    """Poisson arrivals in each second, uniform within it."""
+    random = np.random.default_rng(seed)
+    capacities: dict[tuple[tuple[Class, float], ...], float] = {}
+    seconds, counts, asked = [], [], []
+    numbers: dict[Class, int] = {}
+    peak_qps = peak_capacity = 0.0
+    for second, load in enumerate(_opened(workload.load)):
+        mix = workload.mix(second)
+        key = tuple(mix.items())
+        if key not in capacities:
+            capacities[key] = capacity_qps(ground, mix)
+        rate = load * capacities[key]
+        if rate > peak_qps:
+            peak_qps, peak_capacity = rate, capacities[key]
+        weights = np.array(list(mix.values()))
+        found = random.poisson(rate * weights / weights.sum())
+        ids = [numbers.setdefault(each, len(numbers)) for each in mix]
+        seconds.append(second)
+        counts.append(int(found.sum()))
+        asked.append(random.permutation(np.repeat(ids, found)))
+    classes = tuple(numbers)
+    tasks = ground.tasks
+    whole = np.repeat(seconds, counts)
+    # Uniform in each second; sorting all of them at once keeps every second's to itself.
+    arrival_s = np.sort(whole + random.random(len(whole)))
+    which = np.concatenate(asked).astype(int)
+    task = np.array([tasks.index(c.task) for c in classes])
+    latency_ms = np.array([c.latency_ms for c in classes])
+    floor = np.array([-inf if c.floor is None else c.floor for c in classes])
+    trace = Trace(
+        tasks=tasks,
+        arrival_s=array("d", arrival_s.tobytes()),
+        task=array("q", task[which].astype("q").tobytes()),
+        latency_ms=array("d", latency_ms[which].tobytes()),
+        min_accuracy=array("d", floor[which].tobytes()),
+        max_cost=array("d", [inf]) * len(which),
+    )
+    return Drawn(trace=trace, capacity_qps=peak_capacity, peak_qps=peak_qps)
+
+
+def _opened(load: Sequence[float]) -> list[float]:
+    """The same, with a quiet beginning."""
+    return [
+        each * min(1.0, CALM + (1 - CALM) * max(0, second - CALM_S) / RISE_S)
+        for second, each in enumerate(load)
+    ]
+
+
+# -- the workloads ------------------------------------------------------------------------------
+
+
+def workloads(ground: Ground, data: Path | None, *, quick: bool = False) -> tuple[Workload, ...]:
+    """All of them. The diurnal one is synthetic without data."""
+    seconds = QUICK_S if quick else DURATION_S
+    even = _even(ground)
+    return (
+        Workload(
+            name="steady",
+            about="constant rate, all tasks alike",
+            load=[PEAK] * seconds,
+            mix=lambda _: even,
+        ),
+        _diurnal(even, data, quick),
+        Workload(
+            name="flash",
+            about="well below capacity, then suddenly a fifth above it, for three minutes",
+            load=_crowd(seconds),
+            mix=lambda _: even,
+        ),
+        Workload(
+            name="zipf",
+            about="Zipf over the tasks, another one leads every 90 s",
+            load=[PEAK] * seconds,
+            mix=_shifting(ground, 90),
+        ),
+        Workload(
+            name="mixed",
+            about="tight SLOs, usual ones, and loose ones with a floor",
+            load=[PEAK] * seconds,
+            mix=_constant(_three_classes(ground)),
+        ),
+        Workload(
+            name="failures",
+            about="constant rate; a worker fails every minute and is away for 30 s",
+            load=[PEAK] * seconds,
+            mix=lambda _: even,
+            failures_every_s=60.0,
+        ),
+    )
+
+
+def _even(ground: Ground) -> Mix:
+    return {Class(task, ms): 1.0 for task, ms in ground.latency_ms.items()}
+
+
+def _constant(mix: Mix) -> Callable[[int], Mix]:
+    return lambda _: mix
+
+
+def _crowd(seconds: int) -> list[float]:
+    begin, end = 2 * seconds // 5, 7 * seconds // 10
+    return [CROWDED if begin <= second < end else 0.4 for second in range(seconds)]
+
+
+def _shifting(ground: Ground, every_s: int) -> Callable[[int], Mix]:
+    """Weights 1 / rank; at each shift, every task moves up and the first becomes the last."""
+    tasks = ground.tasks
+    mixes = [
+        {
+            Class(task, ground.latency_ms[task]): 1.0 / (1 + (number - lead) % len(tasks))
+            for number, task in enumerate(tasks)
+        }
+        for lead in range(len(tasks))
+    ]
+    return lambda second: mixes[second // every_s % len(mixes)]
+
+
+def _three_classes(ground: Ground) -> Mix:
+    """Of each task: 30 % want an answer in two fifths of the usual time, 40 % in the usual, 30 % in
+    thrice the usual by one of the three most accurate variants."""
+    mix: dict[Class, float] = {}
+    for task, ms in ground.latency_ms.items():
+        mix[Class(task, 0.4 * ms)] = 0.3
+        mix[Class(task, ms)] = 0.4
+        mix[Class(task, 3.0 * ms, ground.accuracies(task)[-3])] = 0.3
+    return mix
+
+
+def _diurnal(even: Mix, data: Path | None, quick: bool) -> Workload:
+    """The first day of the tweet stream, two seconds a minute; or a day made up, with a burst."""
+    path = None if data is None else data / "twitter_rate.csv"
+    if path is not None and path.exists():
+        rates = _minutes(path)
+        about = "first day of a tweet stream, two seconds a minute"
+    else:
+        rates = [_made_up(minute) for minute in range(1_440)]
+        about = "a day made up, with a burst, two seconds a minute"
+    if quick:
+        rates = rates[395 : 395 + QUICK_S // 2]  # its largest burst, after the beginning
+    top = max(rates)
+    load = [PEAK * rate / top for rate in rates for _ in range(2)]
+    return Workload(name="diurnal", about=about, load=load, mix=lambda _: even)
+
+
+def _made_up(minute: int) -> float:
+    """Requests per second: 40 at night, 80 in the evening, 240 for the ten minutes after 450."""
+    day = 60 - 20 * cos(2 * pi * (minute - 240) / 1_440)
+    return 240.0 if 450 <= minute < 460 else day
+
+
+def _minutes(path: Path) -> list[float]:
+    """Mean rate of each minute of the first day, without its gap."""
+    with path.open(newline="") as file:
+        rates = [float(row["requests"]) for row in csv.DictReader(file)][:86_400]
+    minutes = [sum(rates[i : i + 60]) / 60 for i in range(0, 60 * ceil(len(rates) / 60), 60)]
+    return [rate for rate in minutes if rate >= 1.0]

@@ -1,0 +1,190 @@
+"""The simulator's policy ``modelless`` plays the product: same settings, same decisions.
+
+A gateway looks at the simulated fleet and plan, and has to choose what the policy chooses for every
+query; the control loop's estimator has to expect what the policy's expects. Only the way to a
+worker and back takes no time in a simulation, so the gateway's snapshot is told so here.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from controlplane.controller.arrivals import Arrivals
+from controlplane.demand_counters import accuracies_of, counter_name
+from controlplane.gateway.connected_workers import ConnectedWorker
+from controlplane.gateway.gateway import Gateway
+from controlplane.settings import load_settings
+from planner.forecasting.estimator_of import estimator_of
+from planner.planning_settings import DEFAULTS, PlanningSettings
+from planner.policies.modelless import Modelless
+from planner.policies.registry import make
+from planner.selection.plan_following import choose
+from planner.simulation.fleet import Fleet, Worker
+from planner.simulation.policy import Brief
+from planner.simulation.setting import Setting
+from planner.types import Action, Choice, Objective, Query, Reason, Refusal
+from tests.contracts.test_policy import MODELS, steady
+from tests.planner.simulation.builders import Asked, engine_of, setting, trace
+from tests.planner.simulation.watching import Watched
+from variants.artifacts.store import FileArtifactStore
+from variants.catalog.memory import MemoryCatalog
+from variants.types import ReplicaState, TaskName
+
+FIXED_AND_ELASTIC = [
+    PlanningSettings(objective=objective, elastic=elastic)
+    for objective in Objective
+    for elastic in (False, True)
+]
+
+
+def simulated(planning: PlanningSettings) -> Setting:
+    """A simulation of three devices under these settings."""
+    return replace(
+        setting(*MODELS, devices=3, provision_s=2.0, tick_s=2.0),
+        objective=planning.objective,
+        elastic=planning.elastic,
+        eviction=planning.eviction,
+        batching=planning.batching,
+        linger_s=planning.linger_s,
+    )
+
+
+def test_the_product_s_defaults_are_the_simulator_s(tmp_path: Path) -> None:
+    assert load_settings(state_dir=tmp_path).planning == DEFAULTS
+    assert simulated(DEFAULTS).planning == DEFAULTS
+    known = setting(*MODELS)
+    plain = Setting(catalog=known.catalog, kinds=known.kinds)
+    assert replace(plain, elastic=False).planning == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    "planning",
+    [
+        *FIXED_AND_ELASTIC,
+        PlanningSettings(eviction="lru", batching="aimd", linger_s=7.0),
+    ],
+    ids=str,
+)
+def test_a_setting_means_the_same_in_both(tmp_path: Path, planning: PlanningSettings) -> None:
+    product = load_settings(
+        state_dir=tmp_path,
+        objective=planning.objective.value,
+        elastic=planning.elastic,
+        eviction=planning.eviction,
+        batching=planning.batching,
+        linger_s=planning.linger_s,
+    )
+    assert product.planning == simulated(planning).planning == planning
+
+
+class Compared(Watched):
+    """Asks a gateway what it would choose whenever the policy is asked."""
+
+    def __init__(self, policy: Modelless, fleet: Fleet, gateway: Gateway, known: Setting) -> None:
+        super().__init__(policy, fleet)
+        self.gateway = gateway
+        self.known = known
+        self.reasons: set[Reason] = set()
+
+    def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
+        found = super().choose(query, now_ms)
+        self._same(found, query, now_ms)
+        return found
+
+    def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
+        self.gateway.path.congestion.refused(now_ms)
+        found = super().again(query, now_ms)
+        assert found is not None
+        self._same(found, query, now_ms)
+        return found
+
+    def tick(self, now_s: float) -> Iterable[Action]:
+        actions = super().tick(now_s)
+        plan = cast(Modelless, self.policy).plan
+        if plan is not None:
+            self.gateway.known._routes = plan.routes
+        return actions
+
+    def _same(self, found: Choice | Refusal, query: Query, now_ms: float) -> None:
+        gateway = self.gateway
+        gateway.known.catalog = self.known.catalog
+        gateway.known.workers._workers = {
+            id_: _connected(worker) for id_, worker in self.fleet.workers.items()
+        }
+        gateway.known.rebuild()
+        path = gateway.path
+        snapshot = replace(path.snapshot, transport_ms=0.0)
+        theirs = choose(snapshot, path.routes, path.congestion, query, now_ms)
+        if isinstance(found, Choice):
+            assert isinstance(theirs, Choice)
+            assert _which(theirs) == _which(found)
+            self.reasons.add(found.reason)
+        else:
+            assert isinstance(theirs, Refusal)
+            assert theirs.code is found.code
+
+
+def _connected(worker: Worker) -> ConnectedWorker:
+    """A simulated worker as a gateway knows it once the worker has reported."""
+    made = ConnectedWorker.__new__(ConnectedWorker)  # without a connection
+    made.view = worker.view
+    made.ready = frozenset(
+        key for key, r in worker.replicas.items() if r.state is ReplicaState.READY
+    )
+    made.unloadable = {}
+    return made
+
+
+def _which(choice: Choice) -> tuple[object, ...]:
+    """What a choice names, by values: candidates of two snapshots are different objects."""
+    candidate = choice.candidate
+    return (candidate.variant, choice.worker.id, choice.predicted_ms, choice.cold, choice.reason)
+
+
+@pytest.mark.parametrize("planning", FIXED_AND_ELASTIC, ids=str)
+def test_a_gateway_chooses_what_the_simulated_policy_chooses(
+    tmp_path: Path, planning: PlanningSettings
+) -> None:
+    known = simulated(planning)
+    rows = [Asked(i / 20, (60.0, 250.0)[i % 2], "abc"[i % 3], (None, 0.8)[i // 3 % 2])
+            for i in range(600)]  # fmt: skip
+    product = load_settings(
+        state_dir=tmp_path, objective=planning.objective.value, elastic=planning.elastic
+    )
+    gateway = Gateway(product, MemoryCatalog(), FileArtifactStore(tmp_path / "artifacts"), b"")
+    brief = Brief(setting=known, average=lambda: (), clock_s=lambda: 0.0)
+    compared: list[Compared] = []
+
+    def policy(fleet: Fleet) -> Compared:
+        ours = cast(Modelless, make("modelless")(brief, fleet))
+        compared.append(Compared(ours, fleet, gateway, known))
+        return compared[0]
+
+    _, report = engine_of(known, trace(*rows), policy)
+    assert report.in_time > 300
+    assert Reason.PLANNED in compared[0].reasons
+
+
+def test_the_control_loop_expects_what_the_simulated_policy_expects() -> None:
+    """After three ticks of ten seconds with rising demand."""
+    known = replace(simulated(DEFAULTS), tick_s=10.0, provision_s=50.0)
+    brief = Brief(setting=known, average=lambda: (), clock_s=lambda: 0.0)
+    policy = cast(Modelless, make("modelless")(brief, Fleet({}, known.kinds)))
+    arrivals = Arrivals(estimator_of(DEFAULTS))
+    steps = accuracies_of(known.catalog)[TaskName("a")]
+    name = counter_name(TaskName("a"), 100.0, None, steps)
+    asked = 0
+    for number, count in enumerate((0, 50, 80, 120)):
+        for query in steady(count, 1).arrival_s:
+            policy.choose(Query(TaskName("a"), 1, query * 1_000, 100.0), query * 1_000)
+        asked += count
+        policy.tick(10.0 * number)
+        report = {"demand": {name: asked}, "tightest": {name: 100.0}}
+        arrivals.count({"gateway": report}, known.catalog, 10.0 * number)
+    assert arrivals.expected
+    assert policy.estimator.expected == arrivals.expected
+    assert policy.estimator.envelope == arrivals.envelope
+    assert policy.estimator.settled is arrivals.estimator.settled is False

@@ -1,0 +1,154 @@
+"""How many workers are wanted and running, over the control API."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from controlplane.api.context import ApiContext
+from controlplane.api.routes import build_api
+from controlplane.settings import Settings, load_settings
+from tests.controlplane.builders import DictLive, digits_catalog, worker
+from variants.artifacts.store import FileArtifactStore
+from variants.catalog.memory import MemoryCatalog
+from variants.types import DeviceKindName
+
+CPU_4 = DeviceKindName("cpu-4")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Two workers ``cpu-3`` by default; the catalog's models were measured on ``cpu-4``."""
+    return load_settings(state_dir=tmp_path, workers=2, cores=6)
+
+
+@pytest.fixture
+def catalog() -> MemoryCatalog:
+    return digits_catalog()
+
+
+@pytest.fixture
+def live() -> DictLive:
+    return DictLive()
+
+
+@pytest.fixture
+async def api(
+    settings: Settings, catalog: MemoryCatalog, live: DictLive
+) -> AsyncIterator[httpx.AsyncClient]:
+    store = FileArtifactStore(settings.artifacts_dir)
+    app = build_api(ApiContext(catalog=catalog, store=store, settings=settings, live=live))
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://localhost"
+    ) as client:
+        yield client
+
+
+async def rows(api: httpx.AsyncClient) -> list[tuple[str, int, int]]:
+    reply = await api.get("/v1/inventory")
+    assert reply.status_code == 200, reply.text
+    return [
+        (row["device_kind"], row["wanted"], row["running"]) for row in reply.json()["inventory"]
+    ]
+
+
+async def test_the_settings_are_wanted_until_somebody_asks(api: httpx.AsyncClient) -> None:
+    assert await rows(api) == [("cpu-3", 2, 0)]
+
+
+async def test_what_was_asked_for_wins_over_the_settings(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    catalog.set_inventory(DeviceKindName("cpu-3"), 5)
+
+    assert await rows(api) == [("cpu-3", 5, 0)]
+
+
+async def test_a_draining_worker_does_not_run_and_one_nobody_wants_does(
+    api: httpx.AsyncClient, live: DictLive
+) -> None:
+    draining: dict[str, Any] = {
+        "worker": "b", "device_kind": "cpu-4", "memory_mib": 1.0, "reserved_mib": 0.0,
+        "draining": True, "backlog_us": 0, "busy_ratio": 0.0, "replicas": [],
+    }  # fmt: skip
+    live.statuses = [worker("a"), draining]
+
+    assert await rows(api) == [("cpu-3", 2, 0), ("cpu-4", 0, 1)]
+
+
+async def test_asking_for_workers_is_kept_answered_and_told(
+    api: httpx.AsyncClient, catalog: MemoryCatalog, live: DictLive
+) -> None:
+    live.statuses = [worker("a")]
+
+    reply = await api.put("/v1/inventory/cpu-4", json={"count": 3})
+
+    assert (reply.status_code, reply.json()) == (
+        200,
+        {
+            "device_kind": "cpu-4",
+            "wanted": 3,
+            "running": 1,
+            "draining": 0,
+            "missing": 2,
+            "asked": 3,
+            "source": "stored",
+            "settings": None,
+        },
+    )
+    assert catalog.inventory() == {CPU_4: 3}
+    [event] = catalog.events(10)
+    assert (event.kind, event.subject, event.message) == ("inventory", "cpu-4", "0 -> 3 workers")
+
+
+async def test_asking_twice_is_told_once(api: httpx.AsyncClient, catalog: MemoryCatalog) -> None:
+    for _ in range(2):
+        await api.put("/v1/inventory/cpu-4", json={"count": 3})
+
+    assert len(catalog.events(10)) == 1
+
+
+async def test_the_settings_own_number_can_be_fixed(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    reply = await api.put("/v1/inventory/cpu-3", json={"count": 2})
+
+    assert reply.status_code == 200
+    assert (catalog.inventory(), catalog.events(10)) == ({DeviceKindName("cpu-3"): 2}, ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status", "error"),
+    [
+        ("gpu", {"count": 1}, 404, "there is no device kind 'gpu'; there are: cpu-3, cpu-4"),
+        ("cpu-4", {}, 400, "body lacks 'count'"),
+        ("cpu-4", {"count": "2"}, 400, "body 'count' is wrong: input should be a valid integer"),
+        ("cpu-4", {"count": True}, 400, "body 'count' is wrong: input should be a valid integer"),
+        (
+            "cpu-4",
+            {"count": -1},
+            400,
+            "body 'count' is wrong: input should be greater than or equal to 0",
+        ),
+        (
+            "cpu-4",
+            {"count": 10_001},
+            400,
+            "body 'count' is wrong: input should be less than or equal to 10000",
+        ),
+    ],
+)
+async def test_a_wrong_number_is_refused_and_changes_nothing(
+    api: httpx.AsyncClient,
+    catalog: MemoryCatalog,
+    kind: str,
+    body: dict[str, Any],
+    status: int,
+    error: str,
+) -> None:
+    reply = await api.put(f"/v1/inventory/{kind}", json=body)
+
+    assert (reply.status_code, reply.json()["error"]) == (status, error)
+    assert (catalog.inventory(), catalog.events(10)) == ({}, ())

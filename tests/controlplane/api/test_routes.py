@@ -1,0 +1,567 @@
+"""The control API over a catalog in memory."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from controlplane.api.context import ApiContext
+from controlplane.api.routes import build_api
+from controlplane.dashboard.pages import PAGES
+from controlplane.settings import Settings, load_settings
+from tests.controlplane.builders import DictLive, digest, digits_catalog, register, worker
+from variants.artifacts.protocol import ArtifactStore
+from variants.catalog.memory import MemoryCatalog
+from variants.catalog.protocol import Catalog
+from variants.errors import NotFound, StateUnavailable
+from variants.types import (
+    CatalogSnapshot,
+    Digest,
+    Event,
+    ModelName,
+    Placement,
+    Plan,
+    Stage,
+    TaskName,
+    TickRecord,
+    VariantName,
+    WorkerId,
+)
+
+
+class OneFileStore:
+    """Has the source of ``linear`` version 1 and nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def put(self, source: Path) -> Digest:
+        raise NotImplementedError
+
+    def path(self, digest: Digest) -> Path:
+        if digest != LINEAR:
+            raise NotFound("it is not in the store")
+        return self._path
+
+    def place(self, digest: Digest) -> Path:
+        raise NotImplementedError
+
+    def sound(self, digest: Digest) -> Path:
+        raise NotImplementedError
+
+    def delete(self, digest: Digest) -> None:
+        raise NotImplementedError
+
+    def digests(self) -> Any:
+        raise NotImplementedError
+
+
+LINEAR = digest("linear-v1")
+SVG_NAMESPACE = "http://www.w3.org/2000/svg"
+LIVE = {"stage": "live"}
+
+
+class GoneCatalog(MemoryCatalog):
+    """A catalog whose database is gone."""
+
+    def revision(self) -> int:
+        raise StateUnavailable("the database does not answer")
+
+    def snapshot(self) -> CatalogSnapshot:
+        raise StateUnavailable("the database does not answer")
+
+
+class BrokenCatalog(MemoryCatalog):
+    def revision(self) -> int:
+        raise ValueError("secret: /srv/password")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(state_dir=tmp_path / "state")
+
+
+def make_api(
+    tmp_path: Path, settings: Settings, catalog: Catalog, live: DictLive | None = None
+) -> FastAPI:
+    source = tmp_path / "linear.onnx"
+    source.write_bytes(b"x" * 123)
+    store: ArtifactStore = OneFileStore(source)
+    return build_api(
+        ApiContext(catalog=catalog, store=store, settings=settings, live=live or DictLive())
+    )
+
+
+def client_of(api: FastAPI) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://localhost")
+
+
+@pytest.fixture
+def catalog() -> MemoryCatalog:
+    return digits_catalog()
+
+
+@pytest.fixture
+def live() -> DictLive:
+    return DictLive(worker("cpu-4-b", "mlp-v1-onnx-int8"), worker("cpu-4-a", "linear-v1-onnx-fp32"))
+
+
+@pytest.fixture
+async def api(
+    tmp_path: Path, settings: Settings, catalog: MemoryCatalog, live: DictLive
+) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(make_api(tmp_path, settings, catalog, live)) as client:
+        yield client
+
+
+async def get(api: httpx.AsyncClient, path: str) -> Any:
+    reply = await api.get(path)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+# -- the catalog --------------------------------------------------------------------------------
+
+
+async def test_a_task_shows_its_signature_and_what_stands_behind_it(api: httpx.AsyncClient) -> None:
+    assert await get(api, "/v1/tasks/digits") == {
+        "name": "digits",
+        "inputs": [{"name": "pixels", "dtype": "float32", "shape": [64]}],
+        "outputs": [{"name": "scores", "dtype": "float32", "shape": [10]}],
+        "labels": list("0123456789"),
+        "metric": "top1",
+        "slo": {"latency_ms": 1000.0, "accuracy": None, "cost": None, "prefer": "cost"},
+        "models": 3,
+        "variants": 4,
+        "best_accuracy": 0.98,
+    }
+
+
+async def test_the_list_of_tasks_has_the_same(api: httpx.AsyncClient) -> None:
+    assert await get(api, "/v1/tasks") == {"tasks": [await get(api, "/v1/tasks/digits")]}
+
+
+async def test_an_unknown_task_is_named_beside_the_known_ones(api: httpx.AsyncClient) -> None:
+    for path in ("/v1/tasks/faces", "/v1/tasks/faces/models", "/v1/tasks/faces/variants"):
+        reply = await api.get(path)
+
+        assert reply.status_code == 404
+        assert reply.json()["code"] == "TASK_NOT_FOUND"
+        assert reply.json()["error"] == "there is no task 'faces'; there are: digits"
+
+
+async def test_models_come_with_their_versions_and_stages(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    register(catalog, "linear", (0.91, 1.0), version=2, stage=Stage.CANARY)
+
+    models = (await get(api, "/v1/tasks/digits/models"))["models"]
+
+    assert [
+        (model["model"], model["live"], [(v["version"], v["stage"]) for v in model["versions"]])
+        for model in models
+    ] == [
+        ("linear", 1, [(1, "live"), (2, "canary")]),
+        ("mlp", 1, [(1, "live")]),
+        ("slow", 1, [(1, "live")]),
+    ]
+    assert (await get(api, "/v1/models"))["models"] == models
+
+
+async def test_one_model_shows_the_size_of_its_source_where_it_is_stored(
+    api: httpx.AsyncClient,
+) -> None:
+    linear = await get(api, "/v1/models/digits/linear")
+    mlp = await get(api, "/v1/models/digits/mlp")
+
+    assert [version["source_bytes"] for version in linear["versions"]] == [123]
+    assert [version["source_bytes"] for version in mlp["versions"]] == [None]
+    assert mlp["versions"][0]["variants"] == ["mlp-v1-onnx-fp32", "mlp-v1-onnx-int8"]
+
+
+async def test_variants_come_fastest_first_with_the_frontier_marked(api: httpx.AsyncClient) -> None:
+    rows = (await get(api, "/v1/tasks/digits/variants"))["variants"]
+
+    assert [(row["name"], row["dominated"]) for row in rows] == [
+        ("linear-v1-onnx-fp32", False),
+        ("mlp-v1-onnx-int8", False),
+        ("mlp-v1-onnx-fp32", False),
+        ("slow-v1-onnx-fp32", True),
+    ]
+
+
+async def test_a_variant_says_what_it_does_on_a_device(api: httpx.AsyncClient) -> None:
+    row = await get(api, "/v1/variants/digits/mlp-v1-onnx-int8")
+
+    assert row["model_version"] == "mlp-v1"
+    assert (row["runtime"], row["precision"], row["accuracy"]) == ("onnx", "int8", 0.97)
+    assert row["devices"] == [
+        {
+            "device_kind": "cpu-4",
+            "p50_ms": 2.5,
+            "p95_ms": 5.0,
+            "best_rows_per_s": 800.0,
+            "best_batch_size": 8,
+            "max_batch_size": 8,
+            "price_usd_per_1k": 0.0025,
+            "memory_mib": 10.0,
+            "load_s": 0.5,
+            "source": "measured",
+            "dominated": False,
+            "stale": None,
+        }
+    ]
+
+
+async def test_profiles_can_be_narrowed(api: httpx.AsyncClient) -> None:
+    every = (await get(api, "/v1/profiles"))["profiles"]
+    some = (await get(api, "/v1/profiles?variant=slow-v1-onnx-fp32"))["profiles"]
+
+    assert len(every) == 4
+    assert some == [one for one in every if one["variant"] == "slow-v1-onnx-fp32"]
+    assert [point["batch_size"] for point in some[0]["points"]] == [1, 8]
+    assert (await get(api, "/v1/profiles?device_kind=cpu-99"))["profiles"] == []
+
+
+async def test_devices_show_their_price(api: httpx.AsyncClient) -> None:
+    assert (await get(api, "/v1/devices"))["devices"] == [
+        {"name": "cpu-4", "cores": 4, "memory_mib": 4000.0, "usd_per_hour": 3.6, "gpu": None}
+    ]
+
+
+async def test_a_registration_is_seen_at_once(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    before = await get(api, "/v1/tasks/digits")
+    register(catalog, "new", (0.99, 50.0))
+
+    assert (before["models"], (await get(api, "/v1/tasks/digits"))["models"]) == (3, 4)
+
+
+# -- what runs ----------------------------------------------------------------------------------
+
+
+async def test_workers_come_in_order_with_what_they_have_loaded(api: httpx.AsyncClient) -> None:
+    workers = (await get(api, "/v1/workers"))["workers"]
+
+    assert [(one["worker"], one["replicas"][0]["variant"]) for one in workers] == [
+        ("cpu-4-a", "linear-v1-onnx-fp32"),
+        ("cpu-4-b", "mlp-v1-onnx-int8"),
+    ]
+
+
+async def test_a_worker_may_be_reported_as_plain_fields(
+    api: httpx.AsyncClient, live: DictLive
+) -> None:
+    [first, _] = (await get(api, "/v1/workers"))["workers"]
+    live.statuses = [{**first, "newer_field": 1}]
+
+    assert (await get(api, "/v1/workers"))["workers"] == [first]
+
+
+async def test_before_the_first_plan_there_is_version_0(api: httpx.AsyncClient) -> None:
+    plan = await get(api, "/v1/plan")
+
+    assert (plan["version"], plan["placements"]) == (0, [])
+
+
+async def test_the_plan_comes_with_its_reasons(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    placement = Placement(
+        worker=WorkerId("cpu-4-a"),
+        task=TaskName("digits"),
+        variant=VariantName("linear-v1-onnx-fp32"),
+        share=0.5,
+    )
+    epoch = catalog.acquire_leadership("here")
+    catalog.put_plan(
+        Plan(
+            version=0,
+            epoch=epoch,
+            placements=(placement,),
+            workers={},
+            explanation=("everything fits",),
+        )
+    )
+
+    plan = await get(api, "/v1/plan")
+
+    assert (plan["version"], plan["epoch"]) == (1, epoch)
+    assert plan["explanation"] == ["everything fits"]
+    assert [(one["worker"], one["share"]) for one in plan["placements"]] == [("cpu-4-a", 0.5)]
+
+
+async def test_ticks_come_newest_first_and_limited(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    for number in (1, 2, 3):
+        catalog.add_tick(TickRecord(plan_version=number, at="", body={"demand": [number]}))
+
+    ticks = (await get(api, "/v1/ticks?limit=2"))["ticks"]
+
+    assert [(one["plan_version"], one["body"]) for one in ticks] == [
+        (3, {"demand": [3]}),
+        (2, {"demand": [2]}),
+    ]
+
+
+async def test_events_after_a_number(api: httpx.AsyncClient, catalog: MemoryCatalog) -> None:
+    for kind in ("loaded", "unloaded", "worker_lost"):
+        catalog.add_event(
+            Event(at="2026-01-01T00:00:00+00:00", kind=kind, subject="x", message="y")
+        )
+    every = (await get(api, "/v1/events"))["events"]
+
+    newer = (await get(api, f"/v1/events?after={every[-1]['seq']}"))["events"]
+
+    assert [one["kind"] for one in every] == ["worker_lost", "unloaded", "loaded"]
+    assert [one["kind"] for one in newer] == ["worker_lost", "unloaded"]
+
+
+async def test_the_slo_report(api: httpx.AsyncClient) -> None:
+    report = await get(api, "/v1/slo")
+
+    assert report["window_s"] == 60.0
+    assert report["tasks"][0]["attainment"] == 0.8
+
+
+# -- stages -------------------------------------------------------------------------------------
+
+
+async def test_a_body_that_curl_calls_a_form_is_read_as_json(api: httpx.AsyncClient) -> None:
+    reply = await api.post(
+        "/v1/models/digits/mlp/versions/1/stage",
+        content=b'{"stage": "retired"}',
+        headers={"Content-Type": "application/x-www-form-urlencoded"},
+    )
+
+    assert (reply.status_code, reply.json()["stage"]) == (200, "retired")
+
+
+async def test_retiring_takes_a_version_out_of_service(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    reply = await api.post("/v1/models/digits/mlp/versions/1/stage", json={"stage": "retired"})
+
+    assert (reply.status_code, reply.json()["stage"]) == (200, "retired")
+    stages = {version.model: version.stage for version in catalog.snapshot().versions}
+    assert stages[ModelName("mlp")] is Stage.RETIRED
+    assert (await get(api, "/v1/tasks/digits"))["variants"] == 2
+    [event] = catalog.events(10)
+    assert (event.kind, event.subject, event.message) == (
+        "stage_changed",
+        "digits/mlp-v1",
+        "live -> retired",
+    )
+
+
+async def test_a_retired_variant_dominates_nothing(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    await api.post("/v1/models/digits/mlp/versions/1/stage", json={"stage": "retired"})
+
+    row = await get(api, "/v1/variants/digits/slow-v1-onnx-fp32")
+
+    assert row["dominated"] is False
+
+
+async def test_moving_to_the_same_stage_changes_nothing(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    revision = catalog.revision()
+
+    reply = await api.post("/v1/models/digits/mlp/versions/1/stage", json={"stage": "live"})
+
+    assert reply.status_code == 200
+    assert (catalog.revision(), catalog.events(10)) == (revision, ())
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "error"),
+    [
+        ("digits/mlp/versions/7", LIVE, 404, "model 'mlp' of task 'digits' has no version 7"),
+        ("digits/none/versions/1", LIVE, 404, "task 'digits' has no model 'none'"),
+        ("faces/mlp/versions/1", LIVE, 404, "there is no task 'faces'; there are: digits"),
+        (
+            "digits/mlp/versions/0",
+            LIVE,
+            400,
+            "path 'version' is wrong: input should be greater than or equal to 1",
+        ),
+        ("digits/mlp/versions/1", {}, 400, "body lacks 'stage'"),
+        (
+            "digits/mlp/versions/1",
+            {"stage": "best"},
+            400,
+            "body 'stage' is wrong: input should be 'candidate', 'canary', 'live' or 'retired'",
+        ),
+        (
+            "digits/mlp/versions/1",
+            LIVE | {"x": 1},
+            400,
+            "body 'x' is wrong: extra inputs are not permitted",
+        ),
+    ],
+)
+async def test_a_wrong_stage_change_is_refused_with_its_reason(
+    api: httpx.AsyncClient, path: str, body: dict[str, Any], status: int, error: str
+) -> None:
+    reply = await api.post(f"/v1/models/{path}/stage", json=body)
+
+    assert (reply.status_code, reply.json()["error"]) == (status, error)
+
+
+# -- errors -------------------------------------------------------------------------------------
+
+
+async def test_an_unknown_path_is_a_typed_404(api: httpx.AsyncClient) -> None:
+    reply = await api.get("/v1/nothing")
+
+    assert reply.status_code == 404
+    assert reply.json() == {
+        "error": "there is nothing at GET /v1/nothing",
+        "code": "NOT_FOUND",
+        "retryable": False,
+        "request_id": reply.headers["x-request-id"],
+    }
+
+
+async def test_a_wrong_method_is_a_typed_405(api: httpx.AsyncClient) -> None:
+    reply = await api.delete("/v1/plan")
+
+    assert (reply.status_code, reply.headers["allow"]) == (405, "GET")
+    assert reply.json()["error"] == "DELETE /v1/plan is not possible; allowed: GET"
+
+
+async def test_broken_json_is_one_sentence(api: httpx.AsyncClient) -> None:
+    reply = await api.post(
+        "/v1/models/digits/mlp/versions/1/stage",
+        content=b"{",
+        headers={"content-type": "application/json"},
+    )
+
+    assert (reply.status_code, reply.json()["code"]) == (400, "INVALID_INPUT")
+    assert reply.json()["error"] == "the body is not JSON"
+
+
+async def test_a_limit_out_of_range_is_one_sentence(api: httpx.AsyncClient) -> None:
+    reply = await api.get("/v1/events?limit=0")
+
+    assert (reply.status_code, reply.json()["code"]) == (400, "INVALID_INPUT")
+    assert reply.json()["error"] == (
+        "query 'limit' is wrong: input should be greater than or equal to 1"
+    )
+
+
+async def test_a_plain_request_id_is_kept_and_another_is_replaced(api: httpx.AsyncClient) -> None:
+    kept = await api.get("/v1/tasks", headers={"X-Request-Id": "trace-7"})
+    replaced = await api.get("/v1/tasks", headers={"X-Request-Id": "<script>"})
+
+    assert kept.headers["x-request-id"] == "trace-7"
+    assert len(replaced.headers["x-request-id"]) == 16
+
+
+async def test_a_database_that_is_gone_is_a_typed_503(tmp_path: Path, settings: Settings) -> None:
+    async with client_of(make_api(tmp_path, settings, GoneCatalog())) as api:
+        reply = await api.get("/v1/tasks")
+
+    assert (reply.status_code, reply.json()["code"]) == (503, "STATE_UNAVAILABLE")
+    assert reply.json()["retryable"] is True
+
+
+async def test_a_bug_shows_a_request_id_and_nothing_else(
+    tmp_path: Path, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with client_of(make_api(tmp_path, settings, BrokenCatalog())) as api:
+        reply = await api.get("/v1/tasks")
+
+    assert reply.status_code == 500
+    assert reply.json() == {
+        "error": "internal error",
+        "code": "INTERNAL",
+        "retryable": False,
+        "request_id": reply.headers["x-request-id"],
+    }
+    assert reply.headers["x-request-id"] in caplog.text
+    assert "secret: /srv/password" in caplog.text
+
+
+# -- documentation and page ---------------------------------------------------------------------
+
+
+async def test_openapi_describes_every_route_with_typed_bodies(api: httpx.AsyncClient) -> None:
+    document = await get(api, "/openapi.json")
+
+    assert set(document["paths"]) >= {
+        "/v1/tasks", "/v1/tasks/{task}", "/v1/tasks/{task}/models", "/v1/tasks/{task}/variants",
+        "/v1/models", "/v1/models/{task}/{model}",
+        "/v1/models/{task}/{model}/versions/{version}/stage",
+        "/v1/variants/{task}/{variant}", "/v1/profiles", "/v1/devices", "/v1/workers", "/v1/plan",
+        "/v1/ticks", "/v1/events", "/v1/slo", "/v1/operations/{id}",
+        "/v1/inventory", "/v1/inventory/{device_kind}",
+    }  # fmt: skip
+    for path, methods in document["paths"].items():
+        for method, route in methods.items():
+            done = next(reply for status, reply in route["responses"].items() if status[0] == "2")
+            assert "$ref" in done["content"]["application/json"]["schema"], (method, path)
+            refused = route["responses"]["400"]["content"]["application/json"]["schema"]
+            assert refused["$ref"].endswith("/ErrorBody")
+            assert route["summary"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_is_self_contained_and_may_run_only_its_own_script(
+    api: httpx.AsyncClient, path: str
+) -> None:
+    reply = await api.get(path)
+
+    assert reply.headers["content-type"].startswith("text/html")
+    policy = reply.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'sha256-" in policy
+    assert "unsafe" not in policy
+    assert ("innerHTML" in reply.text, "insertAdjacent" in reply.text) == (False, False)
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_names_no_other_host(api: httpx.AsyncClient, path: str) -> None:
+    page = (await api.get(path)).text
+
+    # The name of a namespace is no address: nothing is fetched from it.
+    found = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w[\w./-]*", page)) - {SVG_NAMESPACE}
+    fetched = re.findall(
+        r"(?:src|srcset|action)=|<link[^>]* href=\"(?!data:)|@import|\burl\(", page
+    )
+
+    assert (found, fetched) == (set(), [])
+
+
+async def test_there_are_no_other_pages(api: httpx.AsyncClient) -> None:
+    for path in ("/redoc", "/docs/oauth2-redirect"):
+        assert (await api.get(path)).status_code == 404
+
+
+async def test_a_slow_catalog_does_not_hold_up_others(
+    tmp_path: Path, settings: Settings, catalog: MemoryCatalog
+) -> None:
+    import threading
+
+    release = threading.Event()
+
+    class SlowCatalog(MemoryCatalog):
+        def revision(self) -> int:
+            release.wait(10)
+            return super().revision()
+
+    async with client_of(make_api(tmp_path, settings, SlowCatalog())) as api:
+        slow = asyncio.create_task(api.get("/v1/tasks"))
+        quick = await api.get("/v1/workers")
+        waiting = not slow.done()
+        release.set()
+        assert (quick.status_code, waiting, (await slow).status_code) == (200, True, 200)

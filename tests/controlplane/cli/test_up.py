@@ -1,0 +1,60 @@
+"""`modelless up` where it must not start: one sentence, and nothing is made."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.certificates import self_signed
+
+pytestmark = pytest.mark.slow
+
+TOKEN = "sixteen-letters!"
+
+
+def up(folder: Path, *arguments: str, **settings: str) -> tuple[int, str]:
+    """Exit code and what is said on standard error."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MODELLESS_")}
+    environment["MODELLESS_STATE_DIR"] = str(folder / "state")
+    environment |= {f"MODELLESS_{name}": value for name, value in settings.items()}
+    ran = subprocess.run(
+        [sys.executable, "-m", "controlplane.cli.main", "up", *arguments],
+        capture_output=True, text=True, env=environment, timeout=120, check=False,
+    )  # fmt: skip
+    assert ran.stdout == ""
+    assert not (folder / "state").exists()
+    return ran.returncode, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "set MODELLESS_API_TOKEN to at least 16 characters"),
+        ({"API_TOKEN": "short"}, "MODELLESS_API_TOKEN has 5 characters"),
+        ({"API_TOKEN": TOKEN}, "the token would travel in the clear"),
+        (
+            {"API_TOKEN": TOKEN, "BEHIND_TLS_PROXY": "true"},
+            "set MODELLESS_ALLOWED_HOSTS to the names they use",
+        ),
+    ],
+)
+@pytest.mark.parametrize("detach", [[], ["--detach"]])
+def test_an_open_door_is_refused(
+    tmp_path: Path, settings: dict[str, str], said: str, detach: list[str]
+) -> None:
+    code, text = up(tmp_path, "--host", "0.0.0.0", *detach, **settings)
+
+    assert (code, len(text.splitlines())) == (2, 1)
+    assert "MODELLESS_HOST=0.0.0.0 is" in text
+    assert said in text
+
+
+def test_a_certificate_that_clients_would_refuse_is_refused(tmp_path: Path) -> None:
+    pair = self_signed(tmp_path, days=-1)
+
+    code, text = up(tmp_path, TLS_CERT=pair.certificate, TLS_KEY=pair.key)
+
+    assert code == 2
+    assert "has expired" in text.splitlines()[-1]

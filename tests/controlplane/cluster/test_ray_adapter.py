@@ -1,0 +1,151 @@
+"""Listing workers over Ray Serve's handles, without Serve."""
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from ray.serve._private.common import DeploymentID, ReplicaState
+from ray.serve.exceptions import DeploymentUnavailableError
+
+from controlplane.cluster.ray_adapter import ServeCluster, WorkerAddress
+from variants.errors import ClusterUnavailable
+
+W1 = WorkerAddress(id="w1", address="unix:/w1", device_kind="cpu-1")
+W2 = WorkerAddress(id="w2", address="unix:/w2", device_kind="cpu-1")
+
+
+class Handle:
+    """Stands for Serve's handle and for the broadcast that it returns."""
+
+    def __init__(self) -> None:
+        self.answers: list[object] = []
+        self.hangs = self.refuses = self.shut = False
+
+    def broadcast(self, method: str) -> "Handle":
+        assert method == "describe"
+        return self
+
+    async def results_async(self, **_: Any) -> list[object]:
+        if self.hangs:
+            raise TimeoutError("Timed out waiting for broadcast results.")
+        if self.refuses:
+            raise DeploymentUnavailableError(DeploymentID("worker", "modelless-worker-cpu-1"))
+        return self.answers
+
+    async def shutdown_async(self) -> None:
+        self.shut = True
+
+
+class Serve:
+    """What Serve says of one kind of workers."""
+
+    def __init__(self, running: int = 0) -> None:
+        self.away = False
+        self.states = ["RUNNING"] * running
+        self.applications: dict[str, Any] = {"modelless-worker-cpu-1": None}
+
+    async def details(self) -> dict[str, Any]:
+        if self.away:
+            raise ClusterUnavailable("Ray Serve does not answer: it is away")
+        worker = {
+            "target_num_replicas": len(self.states),
+            "replicas": [{"state": ReplicaState(state)} for state in self.states],
+        }
+        deployments = {"deployments": {"worker": worker}}
+        return {"applications": {k: v or deployments for k, v in self.applications.items()}}
+
+
+async def test_workers_that_failed_to_answer_or_have_no_socket_yet_are_left_out() -> None:
+    handle = Handle()
+    starting = {**asdict(W2), "address": ""}
+    handle.answers = [asdict(W1), RuntimeError("it died"), starting]
+    assert await ServeCluster(lambda _: handle).workers(["cpu-1"]) == [W1]
+
+
+async def test_a_worker_that_hangs_does_not_hide_the_others() -> None:
+    handle = Handle()
+    cluster = ServeCluster(lambda _: handle, Serve(running=2).details)
+    handle.answers = [asdict(W1), asdict(W2)]
+    assert await cluster.workers(["cpu-1"]) == [W1, W2]
+    handle.hangs = True
+    assert await cluster.workers(["cpu-1"]) == [W1, W2]
+    handle.hangs, handle.answers = False, [asdict(W2)]
+    assert await cluster.workers(["cpu-1"]) == [W2]
+
+
+async def test_workers_that_were_never_listed_are_unknown() -> None:
+    handle = Handle()
+    handle.hangs = True
+    with pytest.raises(ClusterUnavailable, match="workers of cpu-1 cannot be listed: Timed out"):
+        await ServeCluster(lambda _: handle, Serve(running=1).details).workers(["cpu-1"])
+
+
+async def test_a_kind_without_replicas_has_no_workers() -> None:
+    """A handle refuses the call then; that is an answer, also to who never had another."""
+    serve = Serve()
+    handle = Handle()
+    handle.refuses = True
+    assert await ServeCluster(lambda _: handle, serve.details).workers(["cpu-1"]) == []
+    serve.states = ["STARTING", "STOPPING"]
+    assert await ServeCluster(lambda _: handle, serve.details).workers(["cpu-1"]) == []
+    serve.applications = {}
+    assert await ServeCluster(lambda _: handle, serve.details).workers(["cpu-1"]) == []
+
+
+async def test_to_none_and_back() -> None:
+    serve, handle = Serve(running=2), Handle()
+    cluster = ServeCluster(lambda _: handle, serve.details)
+    handle.answers = [asdict(W1), asdict(W2)]
+    assert await cluster.workers(["cpu-1"]) == [W1, W2]
+    serve.states, handle.refuses = [], True
+    for _ in range(5):
+        assert await cluster.workers(["cpu-1"]) == []
+    # The first replica runs, but the handle has not heard of it yet.
+    serve.states = ["RUNNING"]
+    assert await cluster.workers(["cpu-1"]) == []
+    handle.refuses, handle.answers = False, [asdict(W1)]
+    assert await cluster.workers(["cpu-1"]) == [W1]
+
+
+async def test_a_handle_that_has_not_heard_of_replicas_is_no_proof_that_there_are_none() -> None:
+    serve, handle = Serve(running=2), Handle()
+    cluster = ServeCluster(lambda _: handle, serve.details)
+    handle.refuses = True
+    with pytest.raises(ClusterUnavailable, match="workers of cpu-1 cannot be listed"):
+        await cluster.workers(["cpu-1"])
+    handle.refuses, handle.answers = False, [asdict(W1), asdict(W2)]
+    assert await cluster.workers(["cpu-1"]) == [W1, W2]
+    handle.refuses = True
+    assert await cluster.workers(["cpu-1"]) == [W1, W2]
+
+
+async def test_while_serve_does_not_answer_workers_stay_as_known() -> None:
+    serve, handle = Serve(running=1), Handle()
+    cluster = ServeCluster(lambda _: handle, serve.details)
+    handle.answers = [asdict(W1)]
+    assert await cluster.workers(["cpu-1"]) == [W1]
+    handle.refuses = serve.away = True
+    assert await cluster.workers(["cpu-1"]) == [W1]
+    with pytest.raises(ClusterUnavailable, match="Serve does not answer"):
+        await ServeCluster(lambda _: handle, serve.details).workers(["cpu-1"])
+
+
+async def test_a_handle_that_keeps_failing_is_made_anew() -> None:
+    stuck, fresh = Handle(), Handle()
+    stuck.hangs, fresh.answers = True, [asdict(W1)]
+    handles = [stuck, fresh]
+    cluster = ServeCluster(lambda _: handles.pop(0), Serve(running=1).details)
+    for _ in range(3):
+        with pytest.raises(ClusterUnavailable):
+            await cluster.workers(["cpu-1"])
+    assert stuck.shut
+    assert await cluster.workers(["cpu-1"]) == [W1]
+    assert not fresh.shut
+
+
+async def test_targets_are_those_of_the_kinds_that_are_deployed() -> None:
+    serve = Serve(running=1)
+    cluster = ServeCluster(lambda _: Handle(), serve.details)
+    assert await cluster.targets(["cpu-1", "gpu"]) == {"cpu-1": 1}
+    serve.applications["modelless-worker-gpu"] = {"deployments": {}}
+    assert await cluster.targets(["cpu-1", "gpu"]) == {"cpu-1": 1}

@@ -1,0 +1,112 @@
+"""Demand from the gateways' counters."""
+
+from typing import Any
+
+import pytest
+
+from controlplane.controller.arrivals import Arrivals
+from controlplane.demand_counters import counter_name
+from planner.forecasting.demand_estimator import DemandEstimator
+from planner.forecasting.estimator_of import DEMAND_WEIGHT as WEIGHT
+from planner.types import Demand, Objective
+from tests.controlplane.builders import DIGITS, digits_catalog
+from variants.types import TaskName
+
+CATALOG = digits_catalog().snapshot()
+KEY = "digits|100.0|"
+
+
+def report(**counted: int) -> dict[str, Any]:
+    return {"demand": {KEY: counted["rows"]}}
+
+
+def demand(qps: float) -> tuple[Demand, ...]:
+    return (Demand(task=DIGITS.name, latency_ms=100.0, accuracy=None, qps=qps),)
+
+
+def test_a_first_report_is_where_counting_starts() -> None:
+    arrivals = Arrivals()
+    arrivals.count({"g1": report(rows=500)}, CATALOG, 0.0)
+    assert arrivals.demand == ()
+    arrivals.count({"g1": report(rows=510)}, CATALOG, 1.0)
+    assert arrivals.demand == demand(WEIGHT * 10)
+
+
+def test_gateways_add_up_and_one_that_vanishes_fades() -> None:
+    arrivals = Arrivals()
+    arrivals.count({"g1": report(rows=0), "g2": report(rows=0)}, CATALOG, 0.0)
+    arrivals.count({"g1": report(rows=10), "g2": report(rows=30)}, CATALOG, 1.0)
+    assert arrivals.demand == demand(WEIGHT * 40)
+    arrivals.count({"g1": report(rows=10)}, CATALOG, 2.0)
+    assert arrivals.demand == demand((1 - WEIGHT) * (WEIGHT * 40))
+
+
+def test_a_gateway_that_starts_anew_takes_nothing_away() -> None:
+    arrivals = Arrivals()
+    arrivals.count({"g1": report(rows=1_000)}, CATALOG, 0.0)
+    arrivals.count({"g1": report(rows=10)}, CATALOG, 1.0)
+    assert arrivals.demand == demand(WEIGHT * 10)
+
+
+def test_what_came_while_nobody_counted_is_spread_over_that_time() -> None:
+    arrivals = Arrivals()
+    arrivals.count({"g1": report(rows=0)}, CATALOG, 0.0)
+    arrivals.count({"g1": report(rows=300)}, CATALOG, 30.0)
+    assert arrivals.demand == demand(WEIGHT * 10)
+
+
+def test_what_is_expected_is_at_least_what_comes() -> None:
+    arrivals = Arrivals()
+    for second in range(120):
+        arrivals.count({"g1": report(rows=100 * second)}, CATALOG, float(second))
+    [expected] = arrivals.estimator.expected
+
+    assert 100.0 < expected.qps < 120.0
+
+
+def test_seconds_without_a_gateway_to_ask_are_not_silence() -> None:
+    arrivals = Arrivals(DemandEstimator(Objective.ACCURACY))
+    for second in range(60):
+        arrivals.count({"g1": report(rows=100 * second)}, CATALOG, float(second))
+    for second in range(60, 120):
+        arrivals.count({}, CATALOG, float(second))
+    [middle] = arrivals.estimator.expected
+
+    assert middle.qps == pytest.approx(100.0)
+
+
+def test_a_class_is_expected_with_the_tightest_slo_that_any_gateway_saw() -> None:
+    arrivals = Arrivals()
+    for second in range(3):
+        reports = {
+            f"g{n}": {
+                **report(rows=10 * second),
+                "tightest": {KEY: 120.0 + 10 * n, "other|1|": 1.0},
+            }
+            for n in (1, 2)
+        }
+        arrivals.count(reports, CATALOG, float(second))
+    assert [d.slo_ms for d in arrivals.estimator.expected] == [130.0]
+
+
+def test_it_is_due_about_once_a_second() -> None:
+    arrivals = Arrivals()
+    assert arrivals.due(0.0)
+    arrivals.count({}, CATALOG, 0.0)
+    assert [arrivals.due(s) for s in (0.1, 0.5, 0.99, 1.0)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("key", ["", "digits", "digits|fast|", "a|b|c|d"])
+def test_counters_of_somebody_else_are_left_out(key: str) -> None:
+    arrivals = Arrivals()
+    arrivals.count({"g1": {"demand": {key: 0}}, "g2": {}}, CATALOG, 0.0)
+    arrivals.count({"g1": {"demand": {key: 9}}, "g2": {}}, CATALOG, 1.0)
+    assert arrivals.demand == ()
+
+
+def test_few_counters_whatever_clients_ask_for() -> None:
+    task = TaskName("digits")
+    slos = [(50.0 + n / 1_000, 0.90 + n / 10_000) for n in range(1_000)]
+    names = {counter_name(task, latency_ms, floor, [0.8, 0.9]) for latency_ms, floor in slos}
+    assert names == {"digits|50.0|0.9", "digits|50.0|1.0"}
+    assert counter_name(task, 99.0, None, [0.8]) == "digits|50.0|"

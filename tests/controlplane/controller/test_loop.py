@@ -1,0 +1,456 @@
+"""The control loop over real worker processes, a real Valkey and a catalog in memory."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+from typing import cast
+
+import pytest
+
+from controlplane.cluster.ray_adapter import WorkerAddress
+from controlplane.controller.worker_pool import WorkerPool
+from tests.controlplane.fleet import (
+    KIND,
+    FailingCatalog,
+    Fleet,
+    LocalCluster,
+    eventually,
+    fleet,
+)
+from variants.catalog.memory import MemoryCatalog
+from variants.catalog.sql import open_catalog
+from variants.errors import ClusterUnavailable, Overloaded, StaleEpoch
+from variants.types import DeviceKindName, ModelName, Stage, TaskName
+from workers.channel.client import WorkerConnection
+from workers.types import LoadSpec, ReplicaStatus
+
+pytestmark = pytest.mark.slow
+
+A, B = "a-v1-echo-fp32", "b-v1-echo-fp32"
+
+
+async def test_everything_registered_is_loaded(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        it.register("b")
+        it.control()
+        await it.until_ready(w1=[A, B])
+        await eventually(lambda: it.kinds_of_events().count("loaded") == 2)
+        plan = it.catalog.latest_plan()
+        assert plan is not None
+        assert sorted(p.variant for p in plan.placements) == [A, B]
+        assert plan.epoch == 1
+        assert sorted(it.kinds_of_events()) == [
+            "controller_started", "loaded", "loaded", "worker_joined",
+        ]  # fmt: skip
+
+        # A new registration is loaded without being asked for.
+        it.register("c")
+        await it.until_ready(w1=[A, B, "c-v1-echo-fp32"])
+
+
+async def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        await eventually(lambda: "loaded" in it.kinds_of_events())
+        before = (it.catalog.ticks(100), it.catalog.events(100), it.catalog.latest_plan())
+        await asyncio.sleep(5 * it.settings.tick_s)
+        assert (it.catalog.ticks(100), it.catalog.events(100), it.catalog.latest_plan()) == before
+
+
+async def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        it.cluster.kill("w1")
+        await it.until_ready(w2=[A])
+        assert await it.directory() == ["w2"]
+        plan = it.catalog.latest_plan()
+        assert plan is not None
+        assert {p.worker for p in plan.placements} == {"w2"}
+        await eventually(lambda: "worker_lost" in it.kinds_of_events())
+
+
+async def test_a_lost_worker_leaves_the_directory_before_the_next_tick(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        first = it.control()
+        await it.until_ready(w1=[A])
+        await first.stop()
+        it.settings.tick_s = 30.0
+        it.control()
+        await eventually(lambda: it.catalog.ticks(1)[0].body["epoch"] == 2)
+        it.cluster.kill("w1")
+        await eventually(lambda: unlisted(it, "w1"), timeout_s=10)
+
+
+async def listed(it: Fleet, worker: str) -> bool:
+    return worker in await it.directory()
+
+
+async def unlisted(it: Fleet, worker: str) -> bool:
+    return worker not in await it.directory()
+
+
+async def test_the_inventory_scales_up_and_down(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        it.catalog.set_inventory(KIND, 2)
+        await it.until_ready(w1=[A], w2=[A])
+        it.catalog.set_inventory(KIND, 1)
+        await it.until_ready(w1=[A])
+        assert it.cluster.scaled == [2, 1]
+        assert await it.directory() == ["w1"]
+
+
+async def test_a_kind_that_nobody_deployed_stops_nothing(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.catalog.set_inventory(DeviceKindName("gpu-9"), 1)
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        await eventually(lambda: "loaded" in it.kinds_of_events())
+        assert it.cluster.scaled == []
+        assert it.kinds_of_events().count("scale_failed") == 1
+
+
+async def test_scaled_to_none_and_back_over_a_restart(tmp_path: Path) -> None:
+    async with fleet(tmp_path, workers=2) as it:
+        it.register("a")
+        first = it.control()
+        await it.until_ready(w1=[A], w2=[A])
+        it.catalog.set_inventory(KIND, 0)
+        await it.until_ready()
+        assert await it.directory() == []
+        await first.stop()
+        it.control()
+        await eventually(lambda: it.catalog.ticks(1)[0].body["epoch"] == 2)
+        it.catalog.set_inventory(KIND, 1)
+        await it.until_ready(w3=[A])
+        assert it.cluster.scaled == [0, 1]
+
+
+class Silent:
+    """A cluster that cannot list workers of kind ``gpu-9``; ``away`` says nothing at all."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.away = False
+        self.scaled: list[tuple[str, int]] = []
+
+    async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]:
+        if self.away or "gpu-9" in set(kinds):
+            raise ClusterUnavailable("they cannot be listed")
+        return await self.cluster.workers(kinds)
+
+    async def targets(self, kinds: Iterable[str]) -> dict[str, int]:
+        if self.away:
+            raise ClusterUnavailable("Ray Serve does not answer")
+        return {**await self.cluster.targets(kinds), "gpu-9": 1}
+
+    async def scale(self, kind: str, count: int) -> None:
+        self.scaled.append((kind, count))
+        if kind == KIND:
+            await self.cluster.scale(kind, count)
+
+
+async def test_a_kind_that_cannot_be_listed_stops_neither_the_others_nor_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controlplane.controller.loop.TARGETS_EVERY_S", 0.0)
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        it.catalog.set_inventory(DeviceKindName("gpu-9"), 2)
+        silent = Silent(it.cluster)
+        it.cluster = cast(LocalCluster, silent)
+        try:
+            it.control()
+            await it.until_ready(w1=[A])
+            assert silent.scaled[0] == ("gpu-9", 2)
+            # With all of it away, what is there goes on.
+            silent.away = True
+            it.register("b")
+            await it.until_ready(w1=[A, B])
+            assert await it.directory() == ["w1"]
+            silent.away = False
+            it.catalog.set_inventory(KIND, 2)
+            await it.until_ready(w1=[A, B], w2=[A, B])
+        finally:
+            it.cluster = silent.cluster
+
+
+async def test_a_controller_that_restarts_finds_everything_as_it_should_be(tmp_path: Path) -> None:
+    catalog = open_catalog(f"sqlite:///{tmp_path / 'catalog.db'}")
+    async with fleet(tmp_path, catalog=catalog) as it:
+        it.register("a")
+        it.register("b")
+        first = it.control()
+        await it.until_ready(w1=[A, B])
+        await eventually(lambda: it.kinds_of_events().count("loaded") == 2)
+        await first.stop()
+        before = (it.catalog.latest_plan(), len(it.catalog.events(100)))
+        ticks = len(it.catalog.ticks(100))
+
+        it.control()
+        await eventually(lambda: len(it.catalog.ticks(100)) == ticks + 1)
+        await asyncio.sleep(5 * it.settings.tick_s)
+        newest = it.catalog.ticks(1)[0]
+        assert newest.body["epoch"] == 2
+        assert newest.body["actions"] == []
+        newer = it.catalog.events(100)[: -before[1]]
+        assert (it.catalog.latest_plan(), [e.kind for e in newer]) == (
+            before[0],
+            ["controller_started"],
+        )
+        assert len(it.catalog.ticks(100)) == ticks + 1
+    catalog.close()
+
+
+async def test_of_two_controllers_the_older_gives_up(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        older = it.control()
+        await it.until_ready(w1=[A])
+        newer = it.control()
+        with pytest.raises(StaleEpoch):
+            await asyncio.wait_for(older.task, 5)
+        assert not newer.task.done()
+        directory = await it.live.workers()
+        assert directory is not None
+        assert directory["epoch"] == 2
+
+
+async def test_without_live_state_the_database_fences_the_older_controller(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        older = it.control()
+        await it.until_ready(w1=[A])
+        it.valkey.stop()
+        it.control()
+        await eventually(lambda: it.catalog.ticks(1)[0].body["epoch"] == 2)
+        it.register("b")
+        with pytest.raises(StaleEpoch):
+            await asyncio.wait_for(older.task, 5)
+
+
+async def test_epochs_of_another_catalog_in_the_live_state_fool_nobody(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        await it.live.put_workers(1_000, [])
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        directory = await it.live.workers()
+        assert directory is not None
+        assert directory["epoch"] == 1
+
+
+async def test_without_live_state_loading_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        assert it.valkey.pid is not None
+        os.kill(it.valkey.pid, signal.SIGKILL)
+        caplog.clear()
+        it.register("b")
+        await eventually(lambda: it.kinds_of_events().count("loaded") == 2)
+        await asyncio.sleep(5 * it.settings.tick_s)
+        warnings = [r for r in caplog.records if r.levelno >= logging.WARNING]
+        assert len(warnings) == 1, [r.getMessage() for r in warnings]
+
+        it.valkey.start()
+        await it.until_ready(w1=[A, B])
+        assert await it.directory() == ["w1"]
+
+
+async def test_without_database_the_stored_plan_is_kept_up_and_no_other_is_made(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog = FailingCatalog(MemoryCatalog())
+    async with fleet(tmp_path, catalog=catalog) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        await eventually(lambda: "loaded" in it.kinds_of_events())
+        plan = it.catalog.latest_plan()
+        caplog.clear()
+        catalog.away = True
+        it.cluster.kill("w1")
+        # The new worker is published, but a plan that names it cannot be stored.
+        await eventually(lambda: listed(it, "w2"))
+        await asyncio.sleep(5 * it.settings.tick_s)
+        assert await it.ready() == {"w2": []}
+        gone = [r for r in caplog.records if "away" in r.getMessage()]
+        assert len(gone) == 1
+
+        catalog.away = False
+        await it.until_ready(w2=[A])
+        newest = it.catalog.latest_plan()
+        assert plan is not None
+        assert newest is not None
+        assert newest.version > plan.version
+        await eventually(lambda: it.kinds_of_events().count("loaded") == 2)
+        # What happened meanwhile was not forgotten.
+        assert it.kinds_of_events() == [
+            "controller_started", "worker_joined", "loaded", "worker_lost", "worker_joined",
+            "loaded",
+        ]  # fmt: skip
+
+
+async def test_a_load_that_fails_is_told_once_and_tried_less_and_less(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        it.register("broken", latency_ms="never")
+        it.control()
+        await it.until_ready(w1=[A])
+        await eventually(lambda: "load_failed" in it.kinds_of_events())
+        await asyncio.sleep(1.5)
+        tries = [
+            action
+            for tick in it.catalog.ticks(1_000)
+            for action in tick.body["actions"]
+            if action["variant"] == "broken-v1-echo-fp32"
+        ]
+        assert it.kinds_of_events().count("load_failed") == 1
+        assert 1 <= len(tries) <= 3
+
+
+async def test_many_variants_do_not_overrun_a_worker(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        names = [it.register(f"m{n:02}", memory_mib=1.0) for n in range(70)]
+        it.control()
+        await it.until_ready(w1=names)
+        assert "worker_lost" not in it.kinds_of_events()
+
+
+# -- planning ------------------------------------------------------------------------------------
+
+
+async def asked(it: Fleet, rows: int, *, tightest_ms: float = 120.0) -> None:
+    """What a gateway reports that has been asked for so many rows since it started."""
+    key = "digits|100.0|"
+    await it.live.put_gateway("g1", {"demand": {key: rows}, "tightest": {key: tightest_ms}})
+
+
+async def routed(it: Fleet) -> bool:
+    plan = it.catalog.latest_plan()
+    return plan is not None and plan.routes != ()
+
+
+async def crowd(it: Fleet, condition: Callable[[], object], *, qps: int) -> None:
+    """Report demand until a condition is true."""
+    began_s = monotonic()
+
+    async def reached() -> bool:
+        await asked(it, int(qps * (monotonic() - began_s)))
+        found = condition()
+        return bool(await found if isinstance(found, Awaitable) else found)
+
+    await eventually(reached, timeout_s=20.0)
+
+
+async def test_demand_is_divided_for_its_objective_and_workers_are_told(tmp_path: Path) -> None:
+    async with fleet(tmp_path, objective="accuracy") as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        await crowd(it, lambda: routed(it), qps=50)
+        plan = it.catalog.latest_plan()
+        assert plan is not None
+        assert [(r.task, r.latency_ms, r.variant, r.worker) for r in plan.routes] == [
+            ("digits", 100.0, A, "w1")
+        ]
+        assert "divided anew" in plan.explanation[0]
+        await eventually(lambda: bool(it.catalog.ticks(1)[0].body["expected"]))
+        body = it.catalog.ticks(1)[0].body
+        assert (body["objective"], body["expected"][0]["slo_ms"]) == ("accuracy", 120.0)
+
+
+async def test_what_leaves_makes_room_in_the_same_tick(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a", memory_mib=60.0)
+        it.control()
+        await it.until_ready(w1=[A])
+        it.register("b", memory_mib=60.0)
+        await asyncio.sleep(5 * it.settings.tick_s)
+        it.catalog.set_stage(TaskName("digits"), ModelName("a"), 1, Stage.RETIRED)
+        await it.until_ready(w1=[B])
+        await eventually(lambda: it.kinds_of_events().count("loaded") == 2)
+        assert it.kinds_of_events() == [
+            "controller_started", "worker_joined", "loaded", "unloaded", "loaded",
+        ]  # fmt: skip
+        begun = [tick.body["actions"] for tick in it.catalog.ticks(100)]
+        assert ["unload", "load"] in [[action["action"] for action in each] for each in begun]
+
+
+class Full:
+    """A connection to a worker that says it has no room, a few times."""
+
+    def __init__(self, connection: WorkerConnection) -> None:
+        self.connection = connection
+
+    async def load(self, spec: LoadSpec, timeout_s: float) -> ReplicaStatus:
+        if FullPool.refusals:
+            FullPool.refusals -= 1
+            raise Overloaded("no room")
+        return await self.connection.load(spec, timeout_s)
+
+
+class FullPool(WorkerPool):
+    refusals = 3
+
+    @asynccontextmanager
+    async def at(self, worker: str) -> AsyncIterator[WorkerConnection]:
+        async with super().at(worker) as connection:
+            yield cast(WorkerConnection, Full(connection))
+
+
+async def test_a_load_that_finds_no_room_is_tried_again_and_is_no_failure(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        it.control(pool_of=FullPool)
+        await it.until_ready(w1=[A])
+        await eventually(lambda: "loaded" in it.kinds_of_events())
+        assert FullPool.refusals == 0
+        assert it.kinds_of_events() == ["controller_started", "worker_joined", "loaded"]
+
+
+async def test_an_elastic_fleet_shrinks_once_its_demand_is_known_and_grows_at_once(
+    tmp_path: Path,
+) -> None:
+    async with fleet(tmp_path, workers=2, elastic=True, linger_s=2.0) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A], w2=[A])
+        began_s = monotonic()
+        await crowd(it, lambda: it.cluster.scaled == [1], qps=5)
+        assert monotonic() - began_s > 2.0
+        await crowd(it, lambda: it.cluster.scaled == [1, 2], qps=1_200)
+
+
+async def test_after_a_restart_no_worker_goes_before_the_demand_is_known_anew(
+    tmp_path: Path,
+) -> None:
+    async with fleet(tmp_path, workers=2, elastic=True, linger_s=3_600.0) as it:
+        it.register("a")
+        first = it.control()
+        await it.until_ready(w1=[A], w2=[A])
+        await crowd(it, lambda: routed(it), qps=5)
+        await first.stop()
+        it.control()
+        await eventually(lambda: it.catalog.ticks(1)[0].body["epoch"] == 2)
+        began_s = monotonic()
+        await crowd(it, lambda: monotonic() - began_s > 2.0, qps=5)
+        assert it.cluster.scaled == []

@@ -1,0 +1,159 @@
+"""The story that the control loop tells, over real workers, gateways and a real Valkey."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from controlplane.gateway.gateway import Gateway
+from controlplane.load_specs import Specs
+from tests.controlplane.fleet import KIND, Fleet, eventually, fleet
+from tests.integration.deployment import free_port
+from variants.types import Event, TaskName
+from workers.channel.client import WorkerConnection
+
+pytestmark = pytest.mark.slow
+
+A, B = "a-v1-echo-fp32", "b-v1-echo-fp32"
+
+
+def told(it: Fleet, *kinds: str) -> list[Event]:
+    """Events of these kinds, oldest first."""
+    return [event for event in reversed(it.catalog.events(1_000)) if event.kind in kinds]
+
+
+async def until_told(it: Fleet, kind: str, count: int = 1) -> list[Event]:
+    await eventually(lambda: len(told(it, kind)) >= count, kind, timeout_s=40.0)
+    found = told(it, kind)
+    assert len(found) == count, found
+    return found
+
+
+async def test_workers_that_are_scaled_down_have_left_and_say_why(tmp_path: Path) -> None:
+    async with fleet(tmp_path, workers=2) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A], w2=[A])
+        it.catalog.set_inventory(KIND, 1)
+        [left] = await until_told(it, "worker_left")
+        assert left.subject == "w2"
+        assert left.message == "worker w2 is gone: scaled down to 1 instead of 2: the inventory"
+        assert told(it, "worker_lost") == []
+
+
+async def test_a_successor_tells_whom_it_follows_and_that_one_that_it_had_stopped(
+    tmp_path: Path,
+) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        first = it.control()
+        await it.until_ready(w1=[A])
+        await first.stop()
+        it.control()
+        started = await until_told(it, "controller_started", 2)
+        [stopped] = told(it, "controller_stopped")
+        assert [event.subject for event in started] == ["epoch 1", "epoch 2"]
+        assert (stopped.subject, stopped.message) == ("epoch 1", "it was told to stop")
+        assert "took over from epoch 1, which had been stopped" in started[1].message
+
+
+async def test_a_worker_that_was_lost_together_with_its_controller_is_told_by_the_successor(
+    tmp_path: Path,
+) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        first = it.control()
+        await it.until_ready(w1=[A])
+        await eventually(lambda: told(it, "loaded"))
+        first.loop._epoch = first.loop._recorder._epoch = 0  # as if killed: it says no word
+        await first.stop()
+        it.cluster.kill("w1")
+        it.control()
+        [lost] = await until_told(it, "worker_lost")
+        assert (lost.subject, lost.message) == (
+            "w1",
+            "worker w1 is gone: it was lost while no control loop was running",
+        )
+        assert [event.subject for event in told(it, "worker_joined")] == ["w1", "w2"]
+        assert "which ended without a word" in told(it, "controller_started")[1].message
+
+
+async def test_a_live_state_that_comes_back_empty_is_told_once(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.control()
+        await eventually(it.directory)
+        assert it.valkey.pid is not None
+        os.kill(it.valkey.pid, signal.SIGKILL)
+        [lost] = await until_told(it, "live_state_lost")
+        assert "gateways go on" in lost.message
+        it.valkey.start()
+        [back] = await until_told(it, "live_state_restarted")
+        assert "it came back empty and was filled again" in back.message
+        # Restarted so quickly that no call has failed.
+        it.valkey.start()
+        await until_told(it, "live_state_restarted", 2)
+        assert told(it, "live_state_back") == []
+
+
+async def test_a_gateway_tells_its_start_and_stop_and_is_missed_when_it_tells_neither(
+    tmp_path: Path,
+) -> None:
+    async with fleet(tmp_path, port=free_port()) as it:
+        it.control()
+        first = Gateway(it.settings, it.catalog, it.store, it.secret)
+        await first.start()
+        [started] = await until_told(it, "gateway_started")
+        assert started.subject == first.id
+        assert f"listens on 127.0.0.1:{it.settings.port}" in started.message
+        await first.stop()
+        [stopped] = await until_told(it, "gateway_stopped")
+        assert stopped.subject == first.id
+
+        await it.live.put_gateway("killed", {"tasks": {}})
+        [lost] = await until_told(it, "gateway_lost")
+        assert lost.subject == "killed"
+
+
+async def test_loads_and_evictions_for_queries_are_told_once_across_controllers(
+    tmp_path: Path,
+) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a", memory_mib=60.0)
+        first = it.control()
+        await it.until_ready(w1=[A])
+        await eventually(lambda: told(it, "loaded"))
+        directory = await it.live.workers()
+        assert directory is not None
+        connection = await WorkerConnection.open(
+            directory["workers"][0]["address"],
+            it.secret,
+            on_status=lambda _: None,
+            on_lost=lambda _: None,
+        )
+        it.register("b", memory_mib=60.0)
+        specs = Specs(it.catalog.snapshot(), it.store)
+        spec = specs.of(TaskName("digits"), B, KIND)
+
+        async def asked() -> bool:
+            """A gateway's load: refused while A is protected after its own."""
+            try:
+                await connection.load(spec, 5.0, make_room=True, need="50 ms")
+            except Exception:
+                return False
+            return True
+
+        await eventually(asked, timeout_s=20.0)
+        [evicted] = await until_told(it, "evicted")
+        [loaded] = await until_told(it, "loaded_on_demand")
+        assert evicted.subject == f"digits/{A} on w1"
+        assert f"made room for digits/{B}" in evicted.message
+        assert loaded.subject == f"digits/{B} on w1"
+        assert loaded.message.startswith("for a query (50 ms), in ")
+        await first.stop()
+        it.control()
+        await until_told(it, "controller_started", 2)
+        await asyncio.sleep(5 * it.settings.tick_s)
+        assert len(told(it, "evicted", "loaded_on_demand")) == 2
+        connection.close()

@@ -1,0 +1,80 @@
+"""The roster of workers while some kinds cannot be listed."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import cast
+
+import pytest
+
+from controlplane.cluster.ray_adapter import WorkerAddress
+from controlplane.controller.journal import Journal
+from controlplane.controller.roster import Roster
+from controlplane.live_state import LiveState
+from variants.catalog.memory import MemoryCatalog
+from variants.errors import ClusterUnavailable, StateUnavailable
+
+CPU = WorkerAddress(id="w1", address="unix:/w1", device_kind="cpu-1")
+GPU = WorkerAddress(id="w2", address="unix:/w2", device_kind="gpu")
+
+
+class Cluster:
+    """Lists one worker of each kind, but for those that are ``silent``."""
+
+    def __init__(self) -> None:
+        self.silent: set[str] = set()
+
+    async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]:
+        if missing := self.silent & set(kinds):
+            raise ClusterUnavailable(f"{sorted(missing)} cannot be listed")
+        return [one for one in (CPU, GPU) if one.device_kind in set(kinds)]
+
+
+class Live:
+    """A directory that was published."""
+
+    def __init__(self, *workers: WorkerAddress) -> None:
+        self.directory = {"epoch": 1, "workers": [asdict(worker) for worker in workers]}
+        self.away = False
+
+    async def workers(self) -> object:
+        if self.away:
+            raise StateUnavailable("it is away")
+        return self.directory
+
+
+def roster(cluster: Cluster, live: Live) -> tuple[Roster, Journal]:
+    journal = Journal(MemoryCatalog())
+    return Roster(cluster, cast(LiveState, live), journal), journal
+
+
+async def test_a_kind_that_cannot_be_listed_stays_as_it_was_published() -> None:
+    cluster = Cluster()
+    of, journal = roster(cluster, Live(GPU))
+    assert await of.workers(["cpu-1", "gpu"]) == [CPU, GPU]
+    cluster.silent = {"gpu"}
+    assert await of.workers(["cpu-1", "gpu"]) == [CPU, GPU]
+    assert journal.troubled("workers of gpu")
+    assert not journal.troubled("workers of cpu-1")
+    cluster.silent = {"cpu-1", "gpu"}
+    assert await of.workers(["cpu-1", "gpu"]) == [GPU]
+    cluster.silent = set()
+    assert await of.workers(["cpu-1"]) == [CPU]
+    assert not journal.troubled("workers of cpu-1")
+
+
+async def test_one_of_which_nothing_is_known_does_not_stop_the_others() -> None:
+    cluster, live = Cluster(), Live()
+    of, _ = roster(cluster, live)
+    cluster.silent = {"gpu"}
+    assert await of.workers(["cpu-1", "gpu"]) == [CPU]
+    live.away = True
+    assert await of.workers(["cpu-1", "gpu"]) == [CPU]
+
+
+async def test_when_nothing_at_all_is_known_nothing_may_be_decided() -> None:
+    cluster = Cluster()
+    of, _ = roster(cluster, Live())
+    assert await of.workers([]) == []
+    cluster.silent = {"cpu-1", "gpu"}
+    with pytest.raises(ClusterUnavailable, match="cpu-1"):
+        await of.workers(["cpu-1", "gpu"])

@@ -1,0 +1,106 @@
+"""What a controller that takes over tells of the time before."""
+
+from controlplane.controller.status_events import Target
+from controlplane.controller.succession import Past, missed, remembered, took_over
+from variants.types import Event, Placement, Plan, TaskName, TickRecord, VariantName, WorkerId
+
+PLAN = Plan(
+    version=7,
+    epoch=3,
+    placements=(
+        Placement(worker=WorkerId("w1"), task=TaskName("t"), variant=VariantName("v"), share=0.0),
+    ),
+    workers={},
+)
+TICK = TickRecord(
+    plan_version=7,
+    at="",
+    body={"workers": [{"id": "w1", "device_kind": "cpu-1"}, {"id": "w2", "device_kind": "cpu-1"}]},
+)
+
+
+def events(*told: tuple[str, str]) -> list[Event]:
+    """Kinds and subjects, oldest first; the catalog gives the newest first."""
+    made = [
+        Event(at="", kind=kind, subject=subject, message="", seq=seq)
+        for seq, (kind, subject) in enumerate(told, 1)
+    ]
+    return made[::-1]
+
+
+def test_the_first_controller_has_no_past() -> None:
+    past = remembered(1, None, (), ())
+    assert past == Past()
+    assert took_over(past, 1, None) == (
+        "controller_started",
+        "epoch 1",
+        "it is the first to lead",
+    )
+
+
+def test_a_successor_says_whom_it_follows_and_how_that_one_ended() -> None:
+    killed = remembered(4, PLAN, (), events(("controller_started", "epoch 3")))
+    assert took_over(killed, 4, PLAN)[2] == (
+        "it took over from epoch 3, which ended without a word; plan 7 stands"
+    )
+    stopped = remembered(
+        4,
+        PLAN,
+        (),
+        events(("controller_started", "epoch 3"), ("controller_stopped", "epoch 3")),
+    )
+    assert took_over(stopped, 4, PLAN)[2] == (
+        "it took over from epoch 3, which had been stopped; plan 7 stands"
+    )
+
+
+def test_an_epoch_that_told_nothing_is_no_predecessor() -> None:
+    """It was taken while the database answered every other time."""
+    past = remembered(6, None, (), events(("controller_started", "epoch 3")))
+    assert (past.epoch, past.stopped) == (3, False)
+    assert remembered(6, None, (), ()).epoch == 5
+
+
+def test_workers_are_remembered_from_plan_tick_and_events() -> None:
+    past = remembered(
+        4,
+        PLAN,
+        (TICK,),
+        events(("worker_joined", "w3"), ("worker_lost", "w2"), ("worker_joined", "w4"),
+               ("worker_left", "w4")),
+    )  # fmt: skip
+    assert past.workers == {"w1": "cpu-1", "w3": ""}
+
+
+def test_gateways_are_remembered_until_they_stop_or_are_lost() -> None:
+    past = remembered(
+        4,
+        None,
+        (),
+        events(("gateway_started", "a"), ("gateway_started", "b"), ("gateway_started", "c"),
+               ("gateway_lost", "b"), ("gateway_stopped", "a")),
+    )  # fmt: skip
+    assert past.gateways == {"c"}
+
+
+def test_what_is_missing_was_lost_while_no_controller_was_looking() -> None:
+    past = Past(epoch=3, workers={"w1": "cpu-1", "w2": "cpu-1"})
+    assert list(missed(past, ["w1", "w9"], {"cpu-1": Target(count=2)})) == [
+        ("worker_lost", "w2", "worker w2 is gone: it was lost while no control loop was running")
+    ]
+
+
+def test_what_is_missing_after_a_stop_has_left() -> None:
+    past = Past(epoch=3, stopped=True, workers={"w1": "cpu-1"})
+    for targets in ({}, {"cpu-1": Target(count=0)}):
+        assert list(missed(past, [], targets)) == [
+            ("worker_left", "w1", "worker w1 is gone: it ended while the control loop was stopped")
+        ]
+
+
+def test_what_was_to_go_has_left() -> None:
+    past = Past(epoch=3, workers={"w1": "cpu-1", "w2": "cpu-1", "w3": "cpu-1"})
+    assert [kind for kind, _, _ in missed(past, ["w3"], {"cpu-1": Target(count=2)})] == [
+        "worker_left",
+        "worker_lost",
+    ]

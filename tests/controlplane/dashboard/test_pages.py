@@ -1,0 +1,211 @@
+"""The page at ``/`` in a real browser, over the control API with a catalog in memory.
+
+What is shown is decided in ``controlplane.views.fleet_status``, which has tests of its own.
+"""
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from controlplane.api.context import ApiContext
+from controlplane.api.routes import build_api
+from controlplane.settings import load_settings
+from tests.controlplane.builders import CPU, DIGITS, DictLive, digits_catalog, worker
+from tests.controlplane.dashboard.browser import need_browser, show
+from variants.artifacts.store import FileArtifactStore
+from variants.catalog.memory import MemoryCatalog
+from variants.types import (
+    DeviceKind,
+    DeviceKindName,
+    LatencyPoint,
+    Placement,
+    Plan,
+    Profile,
+    VariantName,
+    WorkerId,
+)
+
+pytestmark = pytest.mark.slow
+
+INT8 = VariantName("mlp-v1-onnx-int8")
+OTHER = DeviceKind(
+    name=DeviceKindName("gpu-a"), cores=4, memory_mib=8_000.0, usd_per_hour=1.0, gpu="a"
+)
+
+
+class Page:
+    """A control API of four-core workers, and its page as a browser shows it."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = load_settings(state_dir=folder, cores=4)
+        self.catalog: MemoryCatalog = digits_catalog()
+        self.live = DictLive(worker("w1", INT8))
+        self.folder = folder
+        context = ApiContext(
+            catalog=self.catalog,
+            store=FileArtifactStore(settings.artifacts_dir),
+            settings=settings,
+            live=self.live,
+        )
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._server = uvicorn.Server(uvicorn.Config(build_api(context), log_config=None))
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
+
+    def __enter__(self) -> "Page":
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}/"
+
+    def plan(self) -> None:
+        """The only worker holds the int8 variant."""
+        self.catalog.put_plan(
+            Plan(
+                version=0,
+                epoch=self.catalog.acquire_leadership("test"),
+                placements=(
+                    Placement(worker=WorkerId("w1"), task=DIGITS.name, variant=INT8, share=0.0),
+                ),
+                workers={CPU.name: 1},
+                explanation=("w1 holds 1 of 4 variants.",),
+                created_at="2026-01-01T00:00:00+00:00",
+            )
+        )
+
+    def measure(self, kind: DeviceKind, p95_ms: float) -> None:
+        """Every variant takes as long on a kind."""
+        point = LatencyPoint(batch_size=1, p50_ms=p95_ms, p95_ms=p95_ms, p99_ms=p95_ms)
+        profiles = tuple(
+            Profile(
+                task=one.task,
+                variant=one.name,
+                device_kind=kind.name,
+                points=(point,),
+                memory_mib=10.0,
+                load_s=0.5,
+            )
+            for one in self.catalog.snapshot().variants
+        )
+        self.catalog.put_profiles(profiles, (kind,))
+
+    def shown(self) -> dict[str, str]:
+        """The text of each part of the page, and the class of the banner and the health."""
+        page = show(self.url, self.folder)
+        assert page.console == []
+        body = page.body
+        found = {}
+        for tag, attributes, id_ in re.findall(r'<(\w+)([^>]*\bid="([\w-]+)"[^>]*)>', body):
+            inner = re.search(rf'<{tag}[^>]*id="{id_}"[^>]*>(.*?)(?=<\w+[^>]*\bid=|</main>)', body,
+                              re.DOTALL)  # fmt: skip
+            text = re.sub(r"<[^>]+>", " ", inner[1] if inner else "")
+            found[id_] = " ".join(unescape(text).split())
+            found[f"{id_}.is"] = attributes
+        return found
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Page]:
+    need_browser()
+    with Page(tmp_path) as page:
+        yield page
+
+
+def test_all_as_planned_is_green_and_says_as_of_when(page: Page) -> None:
+    page.plan()
+    shown = page.shown()
+    assert "good" in shown["health.is"]
+    assert shown["health"] == "as planned"
+    assert "hidden" in shown["banner.is"]
+    assert shown["worker-count"] == "1 of 1 running"
+    assert "As planned: 1 worker is running, 1 of 1 replica loaded." in shown["plan"]
+    assert "As of version 1, " in shown["plan"]
+    assert "cpu-4 1 wanted · 1 running" in shown["workers"]
+
+
+def test_without_a_worker_the_old_plan_is_not_told_as_if_it_held(page: Page) -> None:
+    page.plan()
+    page.live.statuses = []
+    shown = page.shown()
+    assert "bad" in shown["health.is"]
+    assert "bad" in shown["banner.is"]
+    assert "hidden" not in shown["banner.is"]
+    assert shown["banner"].startswith("No worker is running, 1 worker cpu-4 wanted")
+    assert "Not as things are now, but as of version 1, " in shown["plan"]
+    assert "cpu-4 1 wanted · 0 running · 1 missing" in shown["workers"]
+
+
+def test_scaled_to_zero_names_the_command_that_helps(page: Page) -> None:
+    page.catalog.set_inventory(CPU.name, 0)
+    page.live.statuses = []
+    shown = page.shown()
+    assert "bad" in shown["banner.is"]
+    assert "modelless workers scale cpu-4 1 asks for one" in shown["banner"]
+    assert "0 wanted · 0 running" in shown["workers"]
+
+
+def test_latencies_are_of_the_kind_that_runs_here(page: Page) -> None:
+    """More variants were measured on another kind, as after a move to another machine."""
+    page.plan()
+    page.measure(OTHER, 777.0)
+    shown = page.shown()
+    assert shown["variant-device"] == "p50 and p95 of one row on cpu-4"
+    assert "777" not in shown["variants"]
+    assert shown["device"] == "cpu-4 gpu-a · not running"
+
+
+def test_several_kinds_that_run_are_told_apart(page: Page) -> None:
+    page.measure(OTHER, 777.0)
+    page.catalog.set_inventory(OTHER.name, 2)
+    others = [replace(worker(name, INT8), device_kind=OTHER.name) for name in ("g1", "g2")]
+    page.live.statuses = [*page.live.statuses, *others]
+    shown = page.shown()
+    assert shown["device"] == "gpu-a cpu-4"
+    assert shown["variant-device"] == "p50 and p95 of one row on gpu-a"
+    assert "777" in shown["variants"]
+    assert "cpu-4 1 wanted · 1 running gpu-a 2 wanted · 2 running" in shown["workers"]
+
+
+def test_the_dashboard_draws_each_variant_and_labels_those_that_none_beats(page: Page) -> None:
+    page.plan()
+    shown = show(page.url, page.folder, dark=True)
+    chart = shown.body[shown.body.index("<svg") : shown.body.index("</svg>")]
+
+    assert shown.console == []
+    drawn = {
+        name: tones
+        for tones, name in re.findall(r'class="series dots ([^"]*)" data-name="([^"]*)"', chart)
+    }
+    assert drawn == {
+        "linear-v1-onnx-fp32": "c0",
+        "mlp-v1-onnx-int8": "c1",
+        "mlp-v1-onnx-fp32": "c0",
+        "slow-v1-onnx-fp32": "c0 faint",
+    }
+    assert set(re.findall(r'class="label"[^>]*>([^<]*)<', chart)) == {
+        "linear-v1 fp32", "mlp-v1 int8", "mlp-v1 fp32",
+    }  # fmt: skip
+
+
+def test_the_api_reference_shows_every_route(page: Page) -> None:
+    shown = show(page.url + "docs", page.folder)
+
+    assert shown.console == []
+    assert "All tasks" in shown.text
+    assert "Promote or retire a version" in shown.text

@@ -1,0 +1,427 @@
+"""The HTTP front, byte by byte: a real server on loopback and clients that behave in every way."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from controlplane.gateway.http.http_protocol import Front
+from tests.controlplane.serving import (
+    FAST,
+    LATE,
+    Served,
+    chunked,
+    post,
+    query,
+    request,
+    serving,
+    until,
+)
+
+MAX_BODY = 262_144
+
+
+@pytest.fixture
+async def served(live_url: str) -> AsyncIterator[Served]:
+    """One worker with an instant and a slow variant; bodies of at most 256 KiB."""
+    # A socket's path may hold 107 bytes, too few for a test's own folder.
+    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url, max_body_mib=MAX_BODY / 2**20) as running:
+            await running.worker("w1", FAST, LATE)
+            yield running
+
+
+def slow(*values: float) -> bytes:
+    """A query that takes 150 ms."""
+    return post(query(*values, variant=LATE))
+
+
+async def answered_with(served: Served, data: bytes) -> tuple[int, str, str]:
+    """The error that a connection ends with."""
+    client = await served.client()
+    client.send(data)
+    answer = await client.answer()
+    assert answer.headers["connection"] == "close"
+    assert await client.ended() == b""
+    return answer.error
+
+
+# -- order --------------------------------------------------------------------------------------
+
+
+async def test_a_connection_is_kept(served: Served) -> None:
+    client = await served.client()
+    for number in range(3):
+        answer = await client.ask(query(number))
+        assert answer.json["outputs"] == [[number, 0, 0, 0]]
+        assert "connection" not in answer.headers
+
+
+async def test_pipelined_queries_are_answered_in_their_order(served: Served) -> None:
+    client = await served.client()
+    client.send(slow(1) + post(query(2)) + post(query(3)))
+    answers = [await client.answer() for _ in range(3)]
+    assert [one.json["outputs"][0][0] for one in answers] == [1, 2, 3]
+
+
+async def test_queries_and_other_requests_keep_their_order(served: Served) -> None:
+    client = await served.client()
+    metadata = request("GET", "/v2/models/letters", None)
+    missing = request("GET", "/nothing", None)
+    client.send(slow(1) + metadata + post(query(2)) + missing + slow(3) + post(query(4)) + metadata)
+    answers = [await client.answer() for _ in range(7)]
+    assert [one.status for one in answers] == [200, 200, 200, 404, 200, 200, 200]
+    assert [answers[at].json["outputs"][0][0] for at in (0, 2, 4, 5)] == [1, 2, 3, 4]
+    assert answers[1].json["name"] == answers[6].json["name"] == "letters"
+    assert (await client.ask(query(5))).json["outputs"][0][0] == 5
+
+
+async def test_time_in_line_counts(served: Served) -> None:
+    """The second waits 150 ms for the first on its connection and has 100."""
+    client = await served.client()
+    client.send(slow(1) + post(query(2, slo={"latency_ms": 100})))
+    assert (await client.answer()).status == 200
+    assert (await client.answer()).error[:2] == (504, "DEADLINE_EXCEEDED")
+
+
+async def test_time_in_line_makes_a_best_effort_late(served: Served) -> None:
+    client = await served.client()
+    client.send(slow(1) + post(query(2, slo={"latency_ms": 140}, best_effort=True)))
+    assert (await client.answer()).json["slo_met"] is True
+    answer = await client.answer()
+    assert answer.status == 504 or answer.json["slo_met"] is False
+
+
+async def test_many_pipelined_requests_with_a_reader_that_comes_late(served: Served) -> None:
+    client = await served.client()
+    client.send(b"".join(post(query(n, slo={"latency_ms": 60_000})) for n in range(500)))
+    await asyncio.sleep(0.05)
+    answers = [await client.answer() for _ in range(500)]
+    assert [one.json["outputs"][0][0] for one in answers] == list(range(500))
+
+
+# -- bodies -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000])
+async def test_a_chunked_body(served: Served, size: int) -> None:
+    body = json.dumps(query(8)).encode()
+    head = request("POST", "/v1/query", None, headers=[("Transfer-Encoding", "chunked")])
+    client = await served.client()
+    client.send(head + chunked(body, size))
+    assert (await client.answer()).json["outputs"][0][0] == 8
+    assert (await client.ask(query(9))).json["outputs"][0][0] == 9
+
+
+async def test_a_request_may_come_byte_by_byte(served: Served) -> None:
+    client = await served.client()
+    for byte in post(query(6)):
+        client.send(bytes([byte]))
+        await asyncio.sleep(0)
+    assert (await client.answer()).json["outputs"][0][0] == 6
+
+
+TOO_LARGE = (413, "PAYLOAD_TOO_LARGE", "the body is larger than 0.25 MiB")
+
+
+@pytest.mark.parametrize("path", ["/v1/query", "/v2/models/letters/infer"])
+async def test_a_length_that_is_too_large_is_refused_before_the_body(
+    served: Served, path: str
+) -> None:
+    head = request("POST", path, None, headers=[("Content-Length", str(MAX_BODY + 1))])
+    assert await answered_with(served, head) == TOO_LARGE
+
+
+async def test_a_chunked_body_that_is_too_large_is_refused(served: Served) -> None:
+    head = request("POST", "/v1/query", None, headers=[("Transfer-Encoding", "chunked")])
+    assert await answered_with(served, head + chunked(b"[" * (MAX_BODY + 1), 10_000)) == TOO_LARGE
+
+
+async def test_the_largest_body_is_read(served: Served) -> None:
+    body = json.dumps(query(3)).encode().ljust(MAX_BODY)
+    assert (await served.ask(body)).json["outputs"][0][0] == 3
+    assert (await served.ask(body + b" ")).error == TOO_LARGE
+
+
+async def test_a_client_that_sends_everything_first_reads_the_refusal(served: Served) -> None:
+    """32 MiB are far more than any socket buffers; a reset would lose the answer."""
+    client = await served.client()
+    client.send(post(bytes(32 * 2**20)))
+    await client.writer.drain()
+    assert (await client.answer()).error == TOO_LARGE
+
+
+async def test_a_body_may_wait_for_100_continue(served: Served) -> None:
+    body = json.dumps(query(5)).encode()
+    client = await served.client()
+    headers = [("Expect", "100-continue"), ("Content-Length", str(len(body)))]
+    client.send(request("POST", "/v1/query", None, headers=headers))
+    assert (await client.answer()).status == 100
+    client.send(body)
+    assert (await client.answer()).json["outputs"][0][0] == 5
+
+
+async def test_a_compressed_body_is_refused(served: Served) -> None:
+    data = post(query(), headers=[("Content-Encoding", "gzip")])
+    assert await answered_with(served, data) == (
+        400,
+        "INVALID_INPUT",
+        "a compressed body is not supported",
+    )
+
+
+# -- not quite HTTP -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"hello\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1_0\r\n\r\n",
+        b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n",
+        b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+async def test_malformed_http_is_a_typed_error(served: Served, data: bytes) -> None:
+    status, code, text = await answered_with(served, data)
+    assert (status, code) == (400, "INVALID_INPUT")
+    assert text.startswith("the HTTP request is malformed: ")
+
+
+async def test_endless_headers_are_refused(served: Served) -> None:
+    client = await served.client()
+    client.send(b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\n")
+    for _ in range(100):
+        client.send(b"X-Filler: " + b"z" * 10_000 + b"\r\n")
+        await asyncio.sleep(0)
+    status, code, text = (await client.answer()).error
+    assert (status, code) == (400, "INVALID_INPUT")
+    assert text == "the HTTP request is malformed: its headers are larger than 65536 bytes"
+
+
+async def test_what_follows_a_query_cannot_take_its_answer(served: Served) -> None:
+    client = await served.client()
+    client.send(slow(4) + b"garbage\r\n\r\n")
+    answer = await client.answer()
+    assert (answer.json["outputs"][0][0], answer.headers["connection"]) == (4, "close")
+    assert await client.ended() == b""
+
+
+ASK = [("X-Request-Id", "trace-1")]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        post(query(1, task="none"), headers=ASK),
+        post(query(1, variant=None, slo={"accuracy": 1.0}), headers=ASK),
+        post(b"{}", path="/v2/models/letters/infer", headers=ASK),
+        post(query(1, task="none"), headers=[*ASK, ("Expect", "100-continue")]),
+        post(query(1), headers=[*ASK, ("Content-Encoding", "gzip")]),
+    ],
+)
+async def test_an_error_has_the_callers_request_id(served: Served, data: bytes) -> None:
+    client = await served.client()
+    client.send(data)
+    answer = await client.answer()
+    if answer.status == 100:
+        answer = await client.answer()
+    assert answer.status >= 400
+    assert (answer.headers["x-request-id"], answer.json["request_id"]) == ("trace-1", "trace-1")
+
+
+async def test_an_error_has_an_id_of_ours_where_the_callers_is_none(served: Served) -> None:
+    client = await served.client()
+    client.send(post(query(1, task="none"), headers=[("X-Request-Id", 'a"b')]))
+    answer = await client.answer()
+    assert re.fullmatch(r"[0-9a-f]{16}", answer.json["request_id"])
+    assert answer.headers["x-request-id"] == answer.json["request_id"]
+
+
+async def test_a_slash_too_many_is_a_typed_error(served: Served) -> None:
+    client = await served.client()
+    client.send(post(query(1), path="/v1/query/"))
+    assert (await client.answer()).error == (
+        404, "NOT_FOUND", "there is nothing at POST /v1/query/",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+@pytest.mark.parametrize("path", ["/v1/query", "/v2/models/letters/infer"])
+async def test_another_method_is_not_allowed(served: Served, method: str, path: str) -> None:
+    client = await served.client()
+    client.send(request(method, path, None))
+    answer = await client.answer()
+    assert answer.error == (
+        405, "INVALID_INPUT", f"{method} {path} is not possible; allowed: POST",
+    )  # fmt: skip
+    assert answer.headers["allow"] == "POST"
+
+
+async def test_head_has_no_body(served: Served) -> None:
+    client = await served.client()
+    client.send(request("HEAD", "/v1/query", None))
+    assert (await client.answer(head=True)).status == 405
+    assert (await client.ask(query(1))).status == 200
+
+
+@pytest.mark.parametrize("split", [False, True])
+async def test_an_offer_of_another_protocol_is_declined(served: Served, split: bool) -> None:
+    """As Java's client and ``curl --http2`` offer it with a body."""
+    offer = [
+        ("Connection", "Upgrade, HTTP2-Settings"),
+        ("Upgrade", "h2c"),
+        ("HTTP2-Settings", "AAMAAABkAAQAoAAAAAIAAAAA"),
+    ]
+    data = post(query(7), headers=offer)
+    cut = data.index(b"\r\n\r\n") + 4 if split else len(data)
+    client = await served.client()
+    client.send(data[:cut])
+    await asyncio.sleep(0.01)
+    client.send(data[cut:] + post(query(8), headers=offer) + post(query(9)))
+    answers = [await client.answer() for _ in range(3)]
+    assert [one.json["outputs"][0][0] for one in answers] == [7, 8, 9]
+
+
+async def test_http_1_0_is_answered_and_closed(served: Served) -> None:
+    client = await served.client()
+    client.send(post(query(2)).replace(b"HTTP/1.1", b"HTTP/1.0"))
+    answer = await client.answer()
+    assert (answer.json["outputs"][0][0], answer.headers["connection"]) == (2, "close")
+    assert await client.ended() == b""
+
+
+async def test_close_is_honoured(served: Served) -> None:
+    client = await served.client()
+    client.send(post(query(2), headers=[("Connection", "close")]) + post(query(3)))
+    assert (await client.answer()).json["outputs"][0][0] == 2
+    assert await client.ended() == b""
+
+
+async def test_a_query_string_changes_nothing(served: Served) -> None:
+    assert (await served.ask(query(1), path="/v1/query?trace=1")).status == 200
+
+
+# -- clients that go, servers that stop -----------------------------------------------------------
+
+
+async def test_a_client_that_goes_while_it_sends_leaves_nothing(served: Served) -> None:
+    client = await served.client()
+    client.send(post(query(1))[:-5])
+    await asyncio.sleep(0.02)
+    client.close()
+    server = served.gateway._server
+    assert server is not None
+    await until(lambda: not server.server_state.connections)
+    assert served.in_flight == 0
+
+
+async def test_a_client_that_goes_while_it_waits_leaves_nothing(served: Served) -> None:
+    client = await served.client()
+    client.send(slow(1))
+    await until(lambda: served.in_flight == 1)
+    client.close()
+    await until(lambda: served.in_flight == 0)
+    assert (await served.ask(query(1))).status == 200
+
+
+async def test_a_connection_has_no_timer(served: Served) -> None:
+    """One sweep looks after all of them: tests/controlplane/gateway/http/test_slow_clients.py."""
+    client = await served.client()
+    for _ in range(20):
+        client.send(request("GET", "/v2/health/live", None))
+        await client.answer()
+        await client.ask(query(1))
+    server = served.gateway._server
+    assert server is not None
+    (front,) = server.server_state.connections
+    assert isinstance(front, Front)
+    assert front.timeout_keep_alive_task is None
+
+
+async def test_stopping_answers_what_is_in_flight(served: Served) -> None:
+    """On the short way, on the ordinary one, and what waits behind it; then it ends."""
+    short, both, idle = [await served.client() for _ in range(3)]
+    await idle.ask(query(0))
+    short.send(slow(1))
+    both.send(slow(2) + slow(3))
+    await until(lambda: served.in_flight == 2)
+    stopping = asyncio.create_task(served.gateway.stop())
+    answer = await short.answer()
+    assert (answer.json["outputs"][0][0], answer.headers["connection"]) == (1, "close")
+    assert (await both.answer()).json["outputs"][0][0] == 2
+    answer = await both.answer()
+    assert (answer.json["outputs"][0][0], answer.headers["connection"]) == (3, "close")
+    for client in (short, both, idle):
+        assert await client.ended() == b""
+    await stopping
+    with pytest.raises(ConnectionError):
+        await served.client()
+
+
+# -- access -----------------------------------------------------------------------------------
+
+
+ROUTES = [
+    post(query(1)),
+    post(query(1), path="/v2/models/letters/infer"),
+    request("GET", "/metrics", None),
+    request("GET", "/v1/tasks", None),
+]
+
+
+@pytest.mark.parametrize("data", ROUTES)
+async def test_a_wrong_host_is_forbidden(served: Served, data: bytes) -> None:
+    client = await served.client()
+    client.send(data.replace(b"Host: localhost", b"Host: evil.example"))
+    status, code, text = (await client.answer()).error
+    assert (status, code) == (403, "FORBIDDEN")
+    assert text == "Host 'evil.example' is not served here; see MODELLESS_ALLOWED_HOSTS"
+
+
+@pytest.mark.parametrize("data", ROUTES)
+async def test_a_foreign_page_is_forbidden(served: Served, data: bytes) -> None:
+    client = await served.client()
+    origin = b"Host: localhost\r\nOrigin: http://evil.example"
+    client.send(data.replace(b"Host: localhost", origin))
+    status, code, text = (await client.answer()).error
+    assert (status, code) == (403, "FORBIDDEN")
+    assert text == "pages of 'http://evil.example' may not call this gateway"
+
+
+async def test_the_gateways_own_page_may_ask(served: Served) -> None:
+    host = f"localhost:{served.port}"
+    headers = [("Origin", f"http://{host}")]
+    assert (await served.ask(query(1), host=host, headers=headers)).status == 200
+
+
+async def test_no_host_is_no_request(served: Served) -> None:
+    answer = await served.ask(query(1), host=None)
+    assert answer.error == (400, "INVALID_INPUT", "the Host header is missing")
+
+
+async def test_a_token_is_asked_for(live_url: str) -> None:
+    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url, api_token="sesame") as served:
+            await served.worker("w1", FAST)
+            wrong = [("Authorization", "Bearer open")]
+            right = [("Authorization", "Bearer sesame")]
+            for headers in ([], wrong):
+                answer = await served.ask(query(1), headers=headers)
+                assert answer.error[:2] == (401, "UNAUTHENTICATED")
+                assert answer.headers["www-authenticate"] == "Bearer"
+                assert (await served.get("/metrics", headers=headers)).status == 401
+            assert (await served.ask(query(1), headers=right)).status == 200
+            assert (await served.get("/metrics", headers=right)).status == 200

@@ -1,0 +1,68 @@
+"""The guard of deadlines, with a clock that the test sets."""
+
+import pytest
+
+from controlplane.gateway.query.deadline_guard import GUARD_MS, DeadlineGuard
+from tests.workers.builders import until
+
+
+class Waiting:
+    """A query that ends in this slot; ``fails`` is a mistake in its answer."""
+
+    def __init__(self, slot: int, *, fails: bool = False) -> None:
+        self.slot = slot
+        self.fails = fails
+        self.expired = 0
+
+    def expire(self) -> None:
+        self.expired += 1
+        if self.fails:
+            raise RuntimeError("no answer")
+
+
+class Clock:
+    now_ms = 0.0
+
+    def __call__(self) -> float:
+        return self.now_ms
+
+
+async def test_queries_expire_once_their_slot_is_over_and_no_other() -> None:
+    clock = Clock()
+    guard = DeadlineGuard(clock)
+    early, late = Waiting(1), Waiting(100)
+    guard.add(early)
+    guard.add(late)
+    clock.now_ms = 1.5 * GUARD_MS
+    await until(lambda: early.expired)
+    assert (early.expired, late.expired, len(guard)) == (1, 0, 1)
+    clock.now_ms = 100 * GUARD_MS
+    await until(lambda: late.expired)
+    assert (early.expired, late.expired, len(guard)) == (1, 1, 0)
+
+
+async def test_an_answered_query_leaves_nothing_behind_and_may_be_removed_twice() -> None:
+    guard = DeadlineGuard(Clock())
+    query, other = Waiting(5), Waiting(5)
+    guard.add(query)
+    guard.add(other)
+    guard.remove(query)
+    guard.remove(query)
+    assert len(guard) == 1
+    guard.remove(other)
+    assert len(guard) == 0
+
+
+async def test_a_mistake_in_one_answer_does_not_keep_the_others_from_theirs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    guard = DeadlineGuard(clock)
+    queries = [Waiting(1, fails=True), Waiting(1), Waiting(1, fails=True)]
+    for query in queries:
+        guard.add(query)
+    clock.now_ms = 2 * GUARD_MS
+    await until(lambda: all(query.expired == 1 for query in queries))
+    assert [record.message for record in caplog.records] == [
+        "the guard could not answer a query"
+    ] * 2

@@ -1,0 +1,604 @@
+"""The query path through a real gateway and real workers: exactly one answer, and a true one."""
+
+import asyncio
+import json
+import os
+import signal
+import struct
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
+from controlplane.load_specs import Specs
+from planner.types import Candidate
+from tests.controlplane.serving import (
+    DOUBLE,
+    FAST,
+    KIND,
+    LATE,
+    SLOW,
+    TASK,
+    Served,
+    post,
+    query,
+    serving,
+    until,
+)  # fmt: skip
+from variants.errors import VariantNotLoadable
+from variants.types import DeviceKindName, VariantName, WorkerId
+
+
+@pytest.fixture
+async def served(live_url: str) -> AsyncIterator[Served]:
+    # A socket's path may hold 107 bytes, too few for a test's own folder.
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url) as running:
+            yield running
+
+
+INFER = {
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [0.0] * 4}],
+}
+FIELDS = [
+    "variant", "model_version", "worker", "batch_size", "queue_ms", "run_ms", "accuracy",
+    "cost_usd_per_1k", "slo_met",
+]  # fmt: skip
+
+
+async def test_a_reply_has_exactly_the_promised_fields(served: Served) -> None:
+    await served.worker("w1", FAST)
+    answer = await served.ask(query(1, 5, 2, variant=None))
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    body = answer.json
+    assert list(body) == [*FIELDS, "outputs", "labels", "scores"]
+    assert {name: body[name] for name in ("variant", "model_version", "worker", "accuracy")} == {
+        "variant": FAST, "model_version": "fast-v1", "worker": "w1", "accuracy": 0.9,
+    }  # fmt: skip
+    assert (body["outputs"], body["labels"], body["scores"]) == ([[1, 5, 2, 0]], ["b"], [5])
+    assert (body["batch_size"], body["slo_met"]) == (1, True)
+    assert body["cost_usd_per_1k"] == pytest.approx(KIND.usd_per_hour * body["run_ms"] / 3_600)
+
+
+async def test_the_slo_chooses_the_variant(served: Served) -> None:
+    await served.worker("w1", FAST, SLOW, DOUBLE)
+    chosen = {}
+    for accuracy in (0.9, 0.95, 0.99):
+        asked = query(1, variant=None, slo={"accuracy": accuracy})
+        chosen[accuracy] = (await served.ask(asked)).json
+    assert [one["variant"] for one in chosen.values()] == [FAST, DOUBLE, SLOW]
+    assert [one["outputs"][0][0] for one in chosen.values()] == [1, 2, 1]
+
+
+async def test_a_pin_is_kept(served: Served) -> None:
+    await served.worker("w1", FAST, DOUBLE)
+    assert (await served.ask(query(3, variant=DOUBLE))).json["outputs"] == [[6, 0, 0, 0]]
+    answer = await served.ask(query(3, variant="nope"))
+    assert answer.error == (404, "NOT_FOUND", "Task 'letters' has no variant 'nope'.")
+
+
+async def test_an_infeasible_slo_comes_with_alternatives(served: Served) -> None:
+    await served.worker("w1", FAST)
+    answer = await served.ask(query(variant=None, slo={"latency_ms": 20, "accuracy": 0.995}))
+    assert answer.error[:2] == (422, "SLO_INFEASIBLE")
+    body = answer.json
+    assert set(body["reasons"]) == {FAST, SLOW, LATE, DOUBLE}
+    assert len(body["alternatives"]) == 3
+
+
+async def test_nothing_is_answered_past_its_deadline(served: Served) -> None:
+    """The worker takes 150 ms and promised 1."""
+    await served.worker("w1", LATE)
+    began_s = time.monotonic()
+    answer = await served.ask(query(variant=LATE, slo={"latency_ms": 60}))
+    took_s = time.monotonic() - began_s
+    assert answer.error == (504, "DEADLINE_EXCEEDED", "Not answered within 60 ms.")
+    assert took_s >= 0.06
+    assert served.in_flight == 0
+    # Its late reply changes nothing.
+    assert (await served.ask(query(7, variant=LATE, slo={"latency_ms": 2_000}))).status == 200
+
+
+async def test_a_worker_that_hangs_is_not_waited_for(served: Served) -> None:
+    child = await served.process("w1", FAST)
+    os.kill(child.pid, signal.SIGSTOP)
+    for best_effort in (False, True):
+        answer = await served.ask(query(slo={"latency_ms": 50}, best_effort=best_effort))
+        assert answer.error == (504, "DEADLINE_EXCEEDED", "Not answered within 50 ms.")
+    assert served.in_flight == 0
+    os.kill(child.pid, signal.SIGCONT)
+    assert (await served.ask(query(6))).json["outputs"] == [[6, 0, 0, 0]]
+
+
+async def test_once_a_worker_hangs_the_next_queries_go_elsewhere(served: Served) -> None:
+    child = await served.process("w1", FAST)
+    await served.worker("w2", FAST)
+    os.kill(child.pid, signal.SIGSTOP)
+    crowd = await asyncio.gather(*(served.ask(query(n)) for n in range(20)))
+    assert {answer.status for answer in crowd} == {200, 504}
+    answers = [await served.ask(query(n)) for n in range(10)]
+    assert [answer.json["worker"] for answer in answers] == ["w2"] * 10
+    os.kill(child.pid, signal.SIGCONT)
+
+
+async def test_best_effort_answers_late_and_says_so(served: Served) -> None:
+    await served.worker("w1", LATE)
+    asked = query(7, variant=LATE, slo={"latency_ms": 140}, best_effort=True)
+    answer = await served.ask(asked)
+    assert (answer.status, answer.json["outputs"], answer.json["slo_met"]) == (
+        200, [[7, 0, 0, 0]], False,
+    )  # fmt: skip
+
+
+async def test_best_effort_ends_within_its_grace(served: Served) -> None:
+    """150 ms of work, a second in line: 300 ms are more than 10 and the 250 that are allowed."""
+    await served.worker("w1", LATE)
+    first = asyncio.create_task(served.ask(query(variant=LATE)))
+    await until(lambda: served.in_flight == 1)
+    asked = query(variant=LATE, slo={"latency_ms": 10}, best_effort=True)
+    answer = await served.ask(asked)
+    assert answer.error[0] in (503, 504)
+    assert (await first).status == 200
+
+
+async def test_best_effort_gives_the_nearest_when_nothing_is_accurate_enough(
+    served: Served,
+) -> None:
+    await served.worker("w1", FAST, DOUBLE)
+    asked = query(variant=None, slo={"accuracy": 0.999, "latency_ms": 500}, best_effort=True)
+    body = (await served.ask(asked)).json
+    assert (body["variant"], body["slo_met"]) == (DOUBLE, False)
+
+
+async def test_time_counts_from_the_first_byte(served: Served) -> None:
+    await served.worker("w1", FAST)
+    data = post(query(slo={"latency_ms": 50}))
+    for cut in (3, 60, len(data) - 1):
+        client = await served.client()
+        client.send(data[:cut])
+        await asyncio.sleep(0.08)
+        client.send(data[cut:])
+        answer = await client.answer()
+        assert answer.error[:2] == (504, "DEADLINE_EXCEEDED"), cut
+
+
+async def test_overload_is_refused_at_once(served: Served) -> None:
+    """Each takes 40 ms and all want an answer within 100: most cannot have one."""
+    await served.worker("w1", SLOW)
+    asked = query(*[0.0] * 4, variant=SLOW, slo={"latency_ms": 100})
+    asked["inputs"] = asked["inputs"] * 8
+    answers = await asyncio.gather(*(served.ask(asked) for _ in range(20)))
+    statuses = sorted(answer.status for answer in answers)
+    refused = [answer for answer in answers if answer.status == 503]
+    assert statuses.count(200) >= 1
+    assert len(refused) >= 15
+    assert {answer.error[1] for answer in refused} == {"OVERLOADED"}
+    assert served.in_flight == 0
+
+
+async def test_a_cold_variant_is_loaded_when_that_is_in_time(served: Served) -> None:
+    await served.worker("w1")
+    answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 5_000}))
+    assert answer.json["outputs"] == [[8, 0, 0, 0]]
+
+
+async def test_a_cold_variant_says_when_to_come_back(served: Served) -> None:
+    await served.worker("w1")
+    answer = await served.ask(query(4, variant=FAST, slo={"latency_ms": 50}))
+    assert answer.error[:2] == (503, "COLD")
+    assert answer.headers["retry-after"] == "1"
+    assert answer.json["retryable"] is True
+    assert answer.error[2].endswith("The load has begun.")
+    # The load has begun for those who come back.
+    connected = served.gateway.known.workers[WorkerId("w1")]
+    await until(lambda: connected.ready)
+    assert (await served.ask(query(4, variant=FAST, slo={"latency_ms": 50}))).status == 200
+
+
+async def test_a_load_that_did_not_begin_is_not_said_to_have(served: Served) -> None:
+    """There is room for one variant, and what is there is asked for."""
+    await served.worker("w1", SLOW, memory_mib=10.0)
+    client = await served.client()
+    for _ in range(5):
+        assert (await client.ask(query(variant=SLOW, slo={"latency_ms": 900}))).status == 200
+    answer = await served.ask(query(4, variant=FAST, slo={"latency_ms": 50}))
+    assert answer.error[:2] == (503, "COLD")
+    assert answer.error[2].endswith(
+        "It was not loaded: letters/fast-v1-echo-fp32 needs 10.0 MiB, 0.0 MiB are free here, and "
+        "what is loaded is in use or asked for more."
+    )
+    assert int(answer.headers["retry-after"]) == 5
+    assert served.gateway.known.workers[WorkerId("w1")].ready == {("letters", SLOW)}
+
+
+async def test_a_variant_that_leaves_while_a_query_is_on_its_way_is_loaded_again(
+    served: Served,
+) -> None:
+    """Its deadline leaves the time for that: it is not told that its variant is cold."""
+    host = await served.worker("w1", FAST)
+    path = served.gateway.path
+    stale = path.snapshot
+    answered: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+    body = json.dumps(query(4, variant=FAST, slo={"latency_ms": 5_000})).encode()
+    await host._loading.unload("letters", FAST)
+    path.update(  # as if the gateway had not heard of it yet
+        snapshot=stale, routes=path.routes, tasks=path.tasks, connections=path.connections
+    )
+    path.handle_v1(body, monotonic_ms(), lambda code, body, _: answered.set_result((code, body)))
+    status, reply = await asyncio.wait_for(answered, 10)
+    assert (status, json.loads(reply)["outputs"]) == (200, [[4, 0, 0, 0]])
+    assert path.counters.retries == {"cold": 1}
+
+
+async def test_three_variants_with_room_for_one_are_all_answered_at_once(served: Served) -> None:
+    """Each waits for its turn, as long as its deadline leaves the time for it."""
+    await served.worker("w1", memory_mib=10.0)
+    asked = (
+        served.ask(query(1, variant=name, slo={"latency_ms": 5_000}))
+        for name in (FAST, SLOW, DOUBLE)
+    )
+    answers = await asyncio.gather(*asked)
+    assert [answer.status for answer in answers] == [200, 200, 200]
+
+
+async def test_a_pinned_variant_with_a_damaged_artifact_is_a_typed_refusal(served: Served) -> None:
+    await served.worker("w1")
+    whole = served.damage(DOUBLE)
+    for _ in range(2):
+        answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 5_000}))
+        status, code, text = answer.error
+        assert (status, code, answer.json["retryable"]) == (503, "ARTIFACT_INVALID", False)
+        assert f"{DOUBLE!r} of task 'letters' cannot be loaded: its artifact" in text
+        assert "is damaged" in answer.json["reasons"][DOUBLE]
+        assert str(served.folder) not in text
+
+    served.artifact(DOUBLE).write_bytes(whole)
+    connected = served.gateway.known.workers[WorkerId("w1")]
+    await until(lambda: not connected.unloadable)
+    answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 5_000}))
+    assert answer.json["outputs"] == [[8, 0, 0, 0]]
+
+
+async def test_a_pinned_variant_with_a_truncated_artifact_is_a_typed_refusal(
+    served: Served,
+) -> None:
+    await served.worker("w1")
+    served.damage(DOUBLE)
+    os.truncate(served.artifact(DOUBLE), 10)
+    answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 5_000}))
+    assert answer.error[:2] == (503, "ARTIFACT_INVALID")
+    assert "the 10 bytes in the store are not those" in answer.error[2]
+
+
+async def test_a_pinned_variant_that_the_back_end_refuses_is_a_typed_refusal(
+    served: Served,
+) -> None:
+    await served.worker("w1")
+    connected = served.gateway.known.workers[WorkerId("w1")]
+    spec = Specs(served.gateway.known.catalog, served.gateway.store).of(
+        TASK.name, DOUBLE, KIND.name
+    )
+    with pytest.raises(VariantNotLoadable, match="runtime 'steam' is unknown"):
+        await connected.connection.load(replace(spec, runtime="steam"), 5.0)
+    await until(lambda: connected.unloadable)
+    answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 5_000}))
+    assert answer.error[:2] == (503, "ARTIFACT_INVALID")
+    assert "runtime 'steam' is unknown" in answer.error[2]
+
+
+async def test_the_next_variant_answers_for_a_damaged_one(served: Served) -> None:
+    """Nothing is loaded: the cheapest that fits is damaged, and so is the next."""
+    await served.worker("w1")
+    served.damage(DOUBLE)
+    served.damage(LATE)
+    slo = {"latency_ms": 5_000, "accuracy": 0.95}
+    answer = await served.ask(query(4, variant=None, slo=slo))
+    assert answer.json["variant"] == SLOW
+    assert answer.json["slo_met"] is True
+
+    served.damage(SLOW)  # loaded: its file does not matter any more
+    answer = await served.ask(query(4, variant=None, slo=slo))
+    assert answer.json["variant"] == SLOW
+    answer = await served.ask(query(4, variant=None, slo={"latency_ms": 5_000, "accuracy": 0.999}))
+    assert answer.error[:2] == (422, "SLO_INFEASIBLE")
+
+
+async def test_too_little_time_to_load_and_a_damaged_artifact(served: Served) -> None:
+    """A load that is begun for queries to come says as well that it cannot be done."""
+    await served.worker("w1")
+    served.damage(LATE)
+    answer = await served.ask(query(4, variant=LATE, slo={"latency_ms": 95}))
+    assert answer.error[:2] == (503, "ARTIFACT_INVALID")
+    await served.worker("w2")
+    answer = await served.ask(query(4, variant=None, slo={"latency_ms": 95, "accuracy": 0.95}))
+    assert answer.error[:2] == (503, "COLD")
+    assert repr(DOUBLE) in answer.error[2]
+
+
+async def test_only_damaged_variants_left_is_a_typed_refusal_with_all_reasons(
+    served: Served,
+) -> None:
+    await served.worker("w1")
+    await served.worker("w2")
+    for variant in (DOUBLE, LATE, SLOW):
+        served.damage(variant)
+    slo = {"latency_ms": 5_000, "accuracy": 0.95}
+    answer = await served.ask(query(4, variant=None, slo=slo))
+    assert answer.error[:2] == (503, "ARTIFACT_INVALID")
+    reasons = answer.json["reasons"]
+    assert reasons.keys() == {FAST, DOUBLE, LATE, SLOW}
+    assert all("is damaged" in reasons[variant] for variant in (DOUBLE, LATE, SLOW))
+    assert reasons[FAST] == "accuracy 0.9 < 0.95"
+
+
+async def test_a_mistake_while_choosing_is_one_answer(served: Served) -> None:
+    """The guard must not come with a second one."""
+
+    def broken(
+        candidate: Candidate, worker: WorkerId, slack_ms: float | None, need: str = ""
+    ) -> "asyncio.Future[None]":
+        raise RuntimeError(f"cannot load {candidate.variant} on {worker}")
+
+    await served.worker("w1")
+    path = served.gateway.path
+    alone = QueryPath(loader=broken)
+    alone.update(
+        snapshot=path.snapshot,
+        routes=path.routes,
+        tasks=path.tasks,
+        connections=path.connections,
+    )
+    statuses: list[int] = []
+    body = json.dumps(query(slo={"latency_ms": 400})).encode()
+    alone.handle_v1(body, monotonic_ms(), lambda status, *_: statuses.append(status))
+    assert (statuses, alone.counters.in_flight, len(alone.guard)) == ([500], 0, 0)
+    assert alone.counters.task("letters").errors == {"INTERNAL": 1}
+
+
+async def test_without_workers_it_says_so_and_when_one_is_expected(served: Served) -> None:
+    answer = await served.ask(query(variant=None))
+    status, code, message = answer.error
+    assert (status, code, answer.json["retryable"]) == (503, "NO_WORKERS", True)
+    assert message.startswith("No worker that could answer is running: 1 of cpu-")
+    assert 5 <= answer.json["retry_after_s"] <= 6
+    assert answer.headers["retry-after"] == "6"
+
+
+async def test_scaled_to_none_nobody_knows_when_to_come_back(served: Served) -> None:
+    for kind in (served.gateway.settings.device_kind, KIND.name):
+        served.gateway.catalog.set_inventory(DeviceKindName(kind), 0)
+    await until(lambda: served.gateway.path.snapshot.wanted.kinds() == [])
+    for path in ("/v1/query", "/v2/models/letters/infer"):
+        answer = await served.ask(query(variant=None) if "v1" in path else INFER, path=path)
+        assert answer.error == (
+            503,
+            "NO_WORKERS",
+            "No worker is running and none is wanted: every device kind is scaled to 0 workers.",
+        )
+        assert answer.json["retryable"] is True
+        assert "retry-after" not in answer.headers
+        assert "retry_after_s" not in answer.json
+
+
+async def test_loads_in_line_count_into_when_to_come_back(served: Served) -> None:
+    await served.worker("w1")
+    view = served.gateway.known.workers[WorkerId("w1")].view
+    view.loading = 20 * ((TASK.name, VariantName(SLOW)),)
+    answer = await served.ask(query(4, variant=FAST, slo={"latency_ms": 50}))
+    assert answer.error[:2] == (503, "COLD")
+    assert answer.json["retry_after_s"] == pytest.approx(2.1)
+    assert answer.headers["retry-after"] == "3"
+
+
+async def test_the_query_of_a_killed_worker_is_answered_by_another(served: Served) -> None:
+    child = await served.process("w1", LATE)
+    os.kill(child.pid, signal.SIGSTOP)  # it will not answer
+    asked = query(5, variant=LATE, slo={"latency_ms": 5_000})
+    asking = asyncio.create_task(served.ask(asked))
+    await until(lambda: served.in_flight == 1)
+    await served.worker("w2", LATE)
+    os.kill(child.pid, signal.SIGKILL)
+    answer = await asking
+    assert (answer.json["worker"], answer.json["outputs"]) == ("w2", [[5, 0, 0, 0]])
+    assert served.gateway.path.counters.retries == {"lost": 1}
+    assert served.in_flight == 0
+
+
+async def test_the_query_of_a_killed_worker_is_lost_when_there_is_no_other(served: Served) -> None:
+    child = await served.process("w1", LATE)
+    os.kill(child.pid, signal.SIGSTOP)  # it will not answer
+    asking = asyncio.create_task(served.ask(query(variant=LATE, slo={"latency_ms": 5_000})))
+    await until(lambda: served.in_flight == 1)
+    os.kill(child.pid, signal.SIGKILL)
+    status, code, _ = (await asking).error
+    assert (status, code) == (503, "REPLICA_LOST")
+    assert served.in_flight == 0
+    await until(lambda: not served.gateway.known.workers)
+
+
+async def test_a_worker_that_leaves_sends_its_queries_elsewhere(served: Served) -> None:
+    first = await served.worker("w1", FAST)
+    await served.worker("w2", FAST)
+    stopping = asyncio.create_task(first.drain_and_stop(1.0))
+    answers = await asyncio.gather(*(served.ask(query(n)) for n in range(30)))
+    await stopping
+    assert [answer.json["outputs"][0][0] for answer in answers] == list(range(30))
+
+
+async def test_every_query_of_a_crowd_gets_its_own_answer(served: Served) -> None:
+    await served.worker("w1", FAST)
+    await served.worker("w2", FAST)
+
+    async def one_after_the_other(base: int) -> list[float]:
+        client = await served.client()
+        return [(await client.ask(query(base + n))).json["outputs"][0][0] for n in range(20)]
+
+    crowd = await asyncio.gather(*(one_after_the_other(100 * n) for n in range(16)))
+    assert crowd == [[100 * n + m for m in range(20)] for n in range(16)]
+    assert served.in_flight == 0
+    assert len(served.gateway.path.guard) == 0
+
+
+async def test_the_books_balance(served: Served) -> None:
+    """Answers and errors add up to what was asked."""
+    await served.worker("w1", FAST, LATE)
+    bodies: list[Any] = [query(n) for n in range(5)]
+    bodies += [query(variant=LATE, slo={"latency_ms": 30})]
+    bodies += [query(variant="nope"), {"task": "nope", "inputs": []}, b"{"]
+    answers = [await served.ask(body) for body in bodies]
+    counters = served.gateway.path.counters
+    letters = counters.task("letters")
+    assert {name: (v.met, v.missed, v.rows) for name, v in letters.variants.items()} == {
+        FAST: (5, 0, 5)
+    }
+    assert letters.errors == {"DEADLINE_EXCEEDED": 1, "NOT_FOUND": 1}
+    assert counters.task("").errors == {"TASK_NOT_FOUND": 1, "INVALID_INPUT": 1}
+    assert sum(letters.buckets) == 5
+    assert [answer.status for answer in answers] == [200] * 5 + [504, 404, 404, 400]
+
+
+async def test_a_runtime_that_fails_is_an_internal_error_and_tells_no_more(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An output that is not finite is no answer: twice the largest number overflows."""
+    await served.worker("w1", DOUBLE)
+    answer = await served.ask(query(3e38, variant=DOUBLE))
+    assert answer.error == (500, "INTERNAL", "internal error")
+    assert answer.json["request_id"] in caplog.text
+
+
+# -- Open Inference Protocol --------------------------------------------------------------------
+
+
+def infer(**changes: Any) -> dict[str, Any]:
+    row = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
+    return {"inputs": [row], **changes}
+
+
+async def test_v2_infer_with_json(served: Served) -> None:
+    await served.worker("w1", FAST, DOUBLE)
+    path = "/v2/models/letters/infer"
+    answer = await served.ask(infer(id="q1", parameters={"min_accuracy": 0.95}), path=path)
+    body = answer.json
+    assert list(body["parameters"]) == FIELDS
+    assert body.pop("parameters")["variant"] == DOUBLE
+    assert body == {
+        "id": "q1",
+        "model_name": "letters",
+        "model_version": "double-v1",
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 4], "data": [2, 4, 6, 8]}],
+    }
+
+
+async def test_v2_infer_with_a_pinned_version(served: Served) -> None:
+    await served.worker("w1", FAST, DOUBLE)
+    answer = await served.ask(infer(), path=f"/v2/models/letters/versions/{DOUBLE}/infer")
+    assert (answer.json["model_version"], answer.json["outputs"][0]["data"]) == (
+        DOUBLE, [2, 4, 6, 8],
+    )  # fmt: skip
+
+
+async def test_v2_infer_with_raw_bytes_as_tritonclient_sends_them(served: Served) -> None:
+    await served.worker("w1", DOUBLE)
+    raw = struct.pack("<8f", *range(8))
+    row = {
+        "name": "x", "shape": [2, 4], "datatype": "FP32", "parameters": {"binary_data_size": 32},
+    }  # fmt: skip
+    head = json.dumps({"inputs": [row], "parameters": {"binary_data_output": True}}).encode()
+    headers = [
+        ("Content-Type", "application/octet-stream"),
+        ("Inference-Header-Content-Length", str(len(head))),
+    ]
+    path = "/v2/models/letters/infer"
+    answer = await served.ask(head + raw, path=path, headers=headers)
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/octet-stream")
+    length = int(answer.headers["inference-header-content-length"])
+    (output,) = json.loads(answer.body[:length])["outputs"]
+    assert output == {
+        "name": "y", "datatype": "FP32", "shape": [2, 4], "parameters": {"binary_data_size": 32},
+    }  # fmt: skip
+    assert struct.unpack("<8f", answer.body[length:]) == tuple(2.0 * n for n in range(8))
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        (
+            "/v2/models/no%20task/infer",
+            (404, "TASK_NOT_FOUND", "there is no task 'no task'; there are: letters"),
+        ),
+        ("/v2/models/letters/versions/infer", (400, "INVALID_INPUT", "not an inference route")),
+        ("/v2/models/a/b/c/d/e/infer", (400, "INVALID_INPUT", "not an inference route")),
+        (
+            "/v2/models/letters/versions/nope/infer",
+            (404, "NOT_FOUND", "Task 'letters' has no variant 'nope'."),
+        ),
+    ],
+)
+async def test_v2_paths_that_lead_nowhere(
+    served: Served, path: str, error: tuple[int, str, str]
+) -> None:
+    assert (await served.ask(infer(), path=path)).error == error
+
+
+async def test_a_percent_encoded_task_is_the_task(served: Served) -> None:
+    await served.worker("w1", FAST)
+    assert (await served.ask(infer(), path="/v2/models/%6Cetters/infer")).status == 200
+
+
+async def test_v2_health_and_metadata(served: Served) -> None:
+    async def get(path: str) -> tuple[int, Any]:
+        answer = await served.get(path)
+        return answer.status, answer.json
+
+    assert await get("/v2/health/live") == (200, {"live": True})
+    letters = "/v2/models/letters"
+    # Requests are taken, and for now none can be answered.
+    assert await get("/v2/health/ready") == (200, {"ready": True})
+    assert await get(f"{letters}/ready") == (503, {"name": "letters", "ready": False})
+    await served.worker("w1", FAST)
+    assert await get("/v2/health/ready") == (200, {"ready": True})
+    assert await get(f"{letters}/ready") == (200, {"name": "letters", "ready": True})
+    status, body = await get(f"{letters}/versions/{DOUBLE}/ready")
+    assert (status, body["ready"]) == (503, False)
+    assert await get(letters) == (
+        200,
+        {
+            "name": "letters",
+            "versions": sorted([FAST, SLOW, LATE, DOUBLE]),
+            "platform": "modelless",
+            "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
+            "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 4]}],
+        },
+    )
+    assert (await served.get("/v2")).json["extensions"] == [
+        "binary_tensor_data",
+        "model_repository",
+        "statistics",
+    ]
+    assert (await served.get("/v2/models/nope")).error[:2] == (404, "TASK_NOT_FOUND")
+    index = (await served.ask(b"{}", path="/v2/repository/index")).json
+    assert {row["version"]: row["state"] for row in index} == {
+        FAST: "READY", SLOW: "UNAVAILABLE", LATE: "UNAVAILABLE", DOUBLE: "UNAVAILABLE",
+    }  # fmt: skip
+
+
+async def test_v2_statistics_count_what_was_answered(served: Served) -> None:
+    await served.worker("w1", FAST)
+    for rows in (1, 2):
+        body = {"task": "letters", "inputs": [[1, 2, 3, 4]] * rows}
+        assert (await served.ask(body)).status == 200
+    stats = (await served.get("/v2/models/letters/stats")).json["model_stats"]
+    found = {row["version"]: row for row in stats}
+    assert found[FAST]["inference_count"] == 3
+    assert found[FAST]["inference_stats"]["success"]["count"] == 2
+    assert found[FAST]["inference_stats"]["compute_infer"]["ns"] > 0
+    assert found[SLOW]["inference_count"] == 0
+    one = (await served.get(f"/v2/models/letters/versions/{FAST}/stats")).json["model_stats"]
+    assert one == [found[FAST]]
+    assert (await served.get("/v2/models/nope/stats")).error[:2] == (404, "TASK_NOT_FOUND")

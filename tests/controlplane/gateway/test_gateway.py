@@ -1,0 +1,314 @@
+"""The gateway over real workers, a real control loop and a real Valkey."""
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from controlplane.gateway.gateway import Gateway, bind
+from controlplane.settings import load_settings
+from planner.types import Candidate
+from tests.controlplane.fleet import (
+    KIND,
+    FailingCatalog,
+    LocalCluster,
+    eventually,
+    fleet,
+    gateway,
+)
+from variants.catalog.memory import MemoryCatalog
+from variants.errors import ReplicaLost, StateUnavailable, VariantNotLoadable
+from variants.types import ModelName, Stage, TaskName, VariantName, WorkerId
+
+pytestmark = pytest.mark.slow
+
+A, B = "a-v1-echo-fp32", "b-v1-echo-fp32"
+ROW = {"task": "digits", "inputs": [[0.0] * 64]}
+
+
+def ready(of: Gateway) -> dict[str, list[str]]:
+    """Ready variants by worker, as the next query would be chosen from."""
+    found: dict[str, list[str]] = {}
+    for view in of.path.snapshot.tasks.values():
+        for candidate in view.by_cost:
+            for worker in candidate.ready:
+                found.setdefault(worker.id, []).append(candidate.variant)
+    return {worker: sorted(names) for worker, names in found.items()}
+
+
+def candidate(of: Gateway, variant: str) -> Candidate:
+    return of.path.snapshot.tasks[TaskName("digits")].by_variant[VariantName(variant)][0]
+
+
+async def test_it_learns_of_workers_and_answers(tmp_path: Path, port: int) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, client):
+        it.register("a")
+        it.control()
+        await eventually(lambda: ready(of) == {"w1": [A]})
+        reply = await client.post("/v1/query", json=ROW)
+        assert (reply.status_code, reply.json()["variant"]) == (200, A)
+
+
+async def test_it_is_ready_with_an_empty_catalog_and_each_task_when_it_is_loaded(
+    tmp_path: Path, port: int
+) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, client):
+
+        async def asked(path: str) -> tuple[int, dict[str, Any]]:
+            answer = await client.get(path)
+            return answer.status_code, answer.json()
+
+        assert await asked("/v2/health/ready") == (200, {"ready": True})
+        assert (await asked("/v2/models/digits/ready"))[0] == 404
+        it.register("a")
+        await eventually(lambda: "digits" in of.path.tasks)
+        assert await asked("/v2/models/digits/ready") == (503, {"name": "digits", "ready": False})
+        it.control()
+        await eventually(lambda: ready(of) == {"w1": [A]})
+        assert await asked("/v2/models/digits/ready") == (200, {"name": "digits", "ready": True})
+        assert await asked("/v2/health/ready") == (200, {"ready": True})
+
+
+async def test_a_canary_alone_does_not_make_its_task_ready(tmp_path: Path, port: int) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, client):
+        it.register("a")
+        it.catalog.set_stage(TaskName("digits"), ModelName("a"), 1, Stage.CANARY)
+        it.control()
+        await eventually(
+            lambda: (
+                of.known.workers[WorkerId("w1")].ready == {("digits", A)}
+                if of.known.workers
+                else False
+            )
+        )
+        assert (await client.get("/v2/models/digits/ready")).status_code == 503
+        pinned = await client.get(f"/v2/models/digits/versions/{A}/ready")
+        assert pinned.status_code == 200
+
+
+async def test_a_gateway_that_stops_is_not_ready(tmp_path: Path, port: int) -> None:
+    async with fleet(tmp_path, port=port) as it:
+        async with gateway(it) as (of, _):
+            assert of.ready()
+        assert not of.ready()
+
+
+async def test_a_lost_worker_is_not_chosen_any_more(tmp_path: Path, port: int) -> None:
+    async with fleet(tmp_path, workers=2, port=port) as it, gateway(it) as (of, client):
+        it.register("a")
+        controller = it.control()
+        await eventually(lambda: ready(of) == {"w1": [A], "w2": [A]})
+        await controller.stop()
+        it.cluster.kill("w1")
+        await eventually(lambda: ready(of) == {"w2": [A]}, timeout_s=5)
+        assert of.path.connections.keys() == {"w2"}
+        assert (await client.post("/v1/query", json=ROW)).status_code == 200
+
+
+async def test_a_worker_that_comes_back_somewhere_else_is_met_there(
+    tmp_path: Path, port: int
+) -> None:
+    async with fleet(tmp_path, workers=2, port=port) as it, gateway(it) as (of, _):
+        found = await started(it.cluster, 2)
+        entry = {"id": "w", "device_kind": KIND}
+        await it.live.put_workers(1, [{**entry, "address": found["w1"]}])
+        await eventually(lambda: [s.worker for s in of.statuses()] == ["w1"])
+        await it.live.put_workers(1, [{**entry, "address": found["w2"]}])
+        await eventually(lambda: [s.worker for s in of.statuses()] == ["w2"])
+        assert of.known.workers.keys() == of.path.connections.keys() == {"w"}
+
+
+async def started(cluster: LocalCluster, count: int) -> dict[str, str]:
+    """Addresses of this many workers, by worker."""
+
+    async def all_there() -> bool:
+        return len(await cluster.workers([KIND])) == count
+
+    await eventually(all_there)
+    return {worker.id: worker.address for worker in await cluster.workers([KIND])}
+
+
+async def test_addresses_that_do_not_answer_hold_nobody_up(tmp_path: Path, port: int) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, _):
+        found = await started(it.cluster, 1)
+        silent = socket.socket(socket.AF_UNIX)
+        silent.bind(str(it.settings.run_dir / "silent.sock"))
+        silent.listen()
+        dead = [
+            {"id": f"a{n}", "address": f"unix:{path}", "device_kind": KIND}
+            for n, path in enumerate([it.settings.run_dir / "silent.sock"] * 5 + [tmp_path])
+        ]
+        alive = {"id": "w1", "address": found["w1"], "device_kind": KIND}
+        began_s = monotonic()
+        await it.live.put_workers(1, [*dead, alive])
+        await eventually(lambda: of.known.workers.keys() == {"w1"})
+        # Each of the silent ones is waited for two seconds, but not one after the other.
+        assert monotonic() - began_s < 2
+        silent.close()
+
+
+async def test_a_new_catalog_revision_is_learned(tmp_path: Path, port: int) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, client):
+        it.register("a")
+        await eventually(lambda: of.known.catalog.revision == 1, timeout_s=2)
+        assert list(of.path.snapshot.tasks) == ["digits"]
+        assert (await client.get("/v2/models/digits")).status_code == 200
+
+
+async def test_an_announcement_is_heard_before_the_poll(tmp_path: Path, port: int) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, _):
+        it.register("a")
+        for _ in range(50):
+            await it.live.notify("catalog")
+            await asyncio.sleep(0.01)
+            if of.known.catalog.revision == 1:
+                break
+        assert of.known.catalog.revision == 1
+
+
+async def test_without_live_state_and_database_queries_go_on(
+    tmp_path: Path, port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog = FailingCatalog(MemoryCatalog())
+    async with fleet(tmp_path, port=port, catalog=catalog) as it, gateway(it) as (of, client):
+        it.register("a")
+        controller = it.control()
+        await eventually(lambda: ready(of) == {"w1": [A]})
+        await controller.stop()
+        caplog.clear()
+        assert it.valkey.pid is not None
+        os.kill(it.valkey.pid, signal.SIGKILL)
+        catalog.away = True
+        await asyncio.sleep(1.2)
+        assert (await client.post("/v1/query", json=ROW)).status_code == 200
+        assert (await client.get("/v1/tasks")).status_code == 503
+        # One for each that follows something: catalog, workers, announcements, the report.
+        said = [
+            record
+            for record in caplog.records
+            if (record.name, record.levelname) == ("controlplane.gateway.background", "WARNING")
+        ]
+        assert len(said) == 4, [r.getMessage() for r in said]
+
+        it.valkey.start()
+        catalog.away = False
+        it.register("b")
+        it.control()
+        await eventually(lambda: ready(of) == {"w1": [A, B]})
+
+
+async def test_what_was_asked_reaches_the_control_loop(tmp_path: Path, port: int) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, client):
+        it.register("a")
+        it.control()
+        await eventually(lambda: ready(of) == {"w1": [A]})
+        for latency_ms in (60, 70, 80):
+            await client.post("/v1/query", json={**ROW, "slo": {"latency_ms": latency_ms}})
+
+        async def reported() -> bool:
+            report = (await it.live.gateways()).get(of.id, {})
+            return report.get("demand") == {"digits|50.0|": 3}
+
+        await eventually(reported)
+
+
+async def test_loads_on_demand_are_joined_and_a_broken_one_is_not_repeated(
+    tmp_path: Path, port: int
+) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, _):
+        it.register("a", load_s="0.2")
+        it.register("broken", latency_ms="never")
+        found = await started(it.cluster, 1)
+        entry = {"id": "w1", "address": found["w1"], "device_kind": KIND}
+        await it.live.put_workers(1, [entry])
+        await eventually(
+            lambda: of.known.workers.keys() == {"w1"} and of.known.catalog.revision == 2
+        )
+        w1 = WorkerId("w1")
+        first, second = (of.load(candidate(of, A), w1, 0.0) for _ in range(2))
+        assert first is second
+        await first
+        await eventually(lambda: ready(of) == {"w1": [A]})
+
+        broken = candidate(of, "broken-v1-echo-fp32")
+        for _ in range(2):  # the second time at once: the worker knows
+            with pytest.raises(VariantNotLoadable, match=r"cannot be loaded: .* wrong option"):
+                await of.load(broken, w1, 0.0)
+            [known] = of.path.snapshot.tasks[broken.task].by_variant[broken.variant]
+            assert (known.hosts, "wrong option" in known.unloadable) == ((), True)
+        with pytest.raises(ReplicaLost, match="w9 is gone"):
+            await of.load(broken, WorkerId("w9"), 0.0)
+
+
+async def test_a_worker_lost_during_a_load_ends_the_load(tmp_path: Path, port: int) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, _):
+        it.register("a", load_s="30")
+        found = await started(it.cluster, 1)
+        entry = {"id": "w1", "address": found["w1"], "device_kind": KIND}
+        await it.live.put_workers(1, [entry])
+        await eventually(
+            lambda: of.known.workers.keys() == {"w1"} and of.known.catalog.revision == 1
+        )
+        load = of.load(candidate(of, A), WorkerId("w1"), 0.0)
+        await eventually(lambda: of.statuses()[0].replicas != ())
+        it.cluster.kill("w1")
+        with pytest.raises(ReplicaLost):
+            await asyncio.wait_for(load, 5)
+        await eventually(lambda: of.known.workers == {})
+
+
+async def test_stopping_leaves_no_task_and_frees_the_port(tmp_path: Path, port: int) -> None:
+    async with fleet(tmp_path, port=port) as it:
+        before = asyncio.all_tasks()
+        async with gateway(it) as (of, client):
+            it.register("a", load_s="30")
+            found = await started(it.cluster, 1)
+            silent = {"id": "x", "address": "tcp:192.0.2.1:9", "device_kind": KIND}
+            entry = {"id": "w1", "address": found["w1"], "device_kind": KIND}
+            await it.live.put_workers(1, [entry, silent])
+            await eventually(
+                lambda: of.known.workers.keys() == {"w1"} and of.known.catalog.revision == 1
+            )
+            of.load(candidate(of, A), WorkerId("w1"), 0.0)
+            await client.get("/v2/health/live")
+            before |= {t for t in asyncio.all_tasks() if "LocalCluster" in repr(t)}
+        left = asyncio.all_tasks() - before
+        assert left == set()
+        with pytest.raises(RuntimeError):
+            of.check()
+        bind(it.settings, alone=True).close()
+
+
+async def test_a_catalog_that_cannot_be_read_frees_the_port(tmp_path: Path, port: int) -> None:
+    catalog = FailingCatalog(MemoryCatalog())
+    catalog.away = True
+    settings = load_settings(state_dir=tmp_path, host="127.0.0.1", port=port)
+    async with fleet(tmp_path, port=port, catalog=catalog) as it:
+        made = Gateway(it.settings, it.catalog, it.store, it.secret)
+        with pytest.raises(StateUnavailable, match="the catalog is away"):
+            await made.start()
+        bind(settings, alone=True).close()
+        await made.stop()
+
+
+async def test_by_default_answers_are_given_as_planned_once_demand_is_known(
+    tmp_path: Path, port: int
+) -> None:
+    """Control loop, worker and gateway with the settings of a new installation."""
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, client):
+        it.register("a")
+        it.control()
+        await eventually(lambda: ready(of) == {"w1": [A]})
+
+        async def planned() -> bool:
+            answer = await client.post("/v1/query", json=ROW)
+            return bool(answer.headers.get("x-choice-reason") == "planned")
+
+        await eventually(planned, timeout_s=60)
+        scraped = (await client.get("/metrics")).text
+        assert 'modelless_choices_total{reason="planned",task="digits"}' in scraped

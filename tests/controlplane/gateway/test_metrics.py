@@ -1,0 +1,110 @@
+"""Metrics: what is counted, how it reads, and that nothing in the table is missing."""
+
+import re
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from controlplane.gateway import metrics
+from controlplane.gateway.metrics import BOUNDS_MS, Counters, GatewayCollector
+from tests.controlplane.builders import worker
+from workers.types import WorkerStatus
+
+TABLE = set(re.findall(r"^``(modelless_\w+)``", metrics.__doc__ or "", re.MULTILINE))
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def scraped(
+    counters: Counters, workers: Iterable[WorkerStatus] = (), revision: int = 1
+) -> tuple[set[str], Samples]:
+    """Names of the families and all samples, as Prometheus would parse them."""
+    registry = CollectorRegistry()
+    registry.register(GatewayCollector(counters, lambda: workers, lambda: revision))
+    families = list(text_string_to_metric_families(generate_latest(registry).decode()))
+    names = {
+        f"{family.name}_total" if family.type == "counter" else family.name for family in families
+    }
+    samples = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+    return names, samples
+
+
+def asked() -> Counters:
+    """Two answers, one of them late, an error and a second attempt."""
+    counters = Counters()
+    task = counters.task("digits")
+    task.answered("mlp", 0.25, 1, 100, 200, 0.5, True)
+    task.answered("mlp", 99_999.0, 3, 300, 400, 0.25, False)
+    task.chosen("planned")
+    task.chosen("planned")
+    task.failed("OVERLOADED")
+    counters.retried("lost")
+    counters.in_flight = 7
+    return counters
+
+
+def test_the_table_names_every_metric_and_no_other() -> None:
+    assert scraped(asked(), [worker("w1", "mlp")])[0] == TABLE
+
+
+def test_a_gateway_that_was_asked_nothing_has_them_all() -> None:
+    assert scraped(Counters())[0] == TABLE
+
+
+def test_answers_are_counted_by_variant() -> None:
+    _, samples = scraped(asked())
+    of_mlp = (("task", "digits"), ("variant", "mlp"))
+
+    def value(name: str, *labels: tuple[str, str]) -> float:
+        return samples[f"modelless_{name}", tuple(sorted(labels))]
+
+    assert value("queries_total", *of_mlp, ("slo_met", "true")) == 1
+    assert value("queries_total", *of_mlp, ("slo_met", "false")) == 1
+    assert value("rows_total", *of_mlp) == 4
+    assert value("queue_seconds_total", *of_mlp) == 0.0004
+    assert value("run_seconds_total", *of_mlp) == 0.0006
+    assert value("cost_usd_total", *of_mlp) == 0.75
+    assert value("choices_total", ("task", "digits"), ("reason", "planned")) == 2
+    assert value("errors_total", ("task", "digits"), ("code", "OVERLOADED")) == 1
+    assert value("retries_total", ("reason", "lost")) == 1
+    assert value("in_flight") == 7
+    assert value("catalog_revision") == 1
+
+
+def test_latency_is_a_cumulative_histogram_in_seconds() -> None:
+    _, samples = scraped(asked())
+    buckets = {
+        labels[0][1]: count
+        for (name, labels), count in samples.items()
+        if name == "modelless_query_seconds_bucket"
+    }
+    assert list(buckets.values()) == [1] * len(BOUNDS_MS) + [2]
+    assert [float(bound) for bound in buckets][:-1] == [bound / 1000 for bound in BOUNDS_MS]
+    assert samples["modelless_query_seconds_count", (("task", "digits"),)] == 2
+    assert samples["modelless_query_seconds_sum", (("task", "digits"),)] == 99.99925
+
+
+def test_workers_are_reported_as_they_report_themselves() -> None:
+    fleet = [worker("w1", "mlp", loading=["cnn"], busy_ratio=0.5), worker("w2", "mlp")]
+    _, samples = scraped(Counters(), fleet)
+    workers_ = {
+        (name.removeprefix("modelless_"), *(value for _, value in labels)): count
+        for (name, labels), count in samples.items()
+        if "worker" in name or "replicas" in name
+    }
+    assert workers_ == {
+        ("workers", "false", "cpu-4"): 2,
+        ("replicas", "ready", "digits", "mlp"): 2,
+        ("replicas", "loading", "digits", "cnn"): 1,
+        ("worker_busy_ratio", "w1"): 0.5,
+        ("worker_busy_ratio", "w2"): 0.25,
+        ("worker_reserved_bytes", "w1"): 20 * 2**20,
+        ("worker_reserved_bytes", "w2"): 10 * 2**20,
+        ("worker_memory_bytes", "w1"): 4_000 * 2**20,
+        ("worker_memory_bytes", "w2"): 4_000 * 2**20,
+    }

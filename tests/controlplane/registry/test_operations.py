@@ -1,0 +1,477 @@
+"""Registration over REST, against a small child in the place of the command line."""
+
+import asyncio
+import os
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.requests import ClientDisconnect
+
+from controlplane.api.context import ApiContext
+from controlplane.api.routes import build_api
+from controlplane.registry.operations import Registrations
+from controlplane.settings import Settings, load_settings
+from tests.controlplane.builders import DictLive, digits_catalog
+from variants.artifacts.store import FileArtifactStore
+from variants.errors import RateLimited
+
+pytestmark = pytest.mark.slow
+
+FORM = {"task": "digits", "name": "mlp"}
+FILES = {"model": b"onnx bytes", "evaluation": b"npz bytes"}
+
+SUCCEEDS = """
+    import json, os, sys
+    arguments = sys.argv[1:]
+    print(json.dumps({"step": "check", "message": "mlp"}), file=sys.stderr, flush=True)
+    print("a warning of some library", file=sys.stderr, flush=True)
+    evaluation = next(a for a in arguments if a.startswith("--evaluation="))
+    print(json.dumps({
+        "arguments": [a for a in arguments if "/" not in a],
+        "model": open(arguments[1]).read(),
+        "evaluation": open(evaluation.split("=", 1)[1]).read(),
+        "state_dir": os.environ["MODELLESS_STATE_DIR"],
+    }))
+"""
+REFUSES = """
+    import json, sys
+    print("noise", file=sys.stderr)
+    error = {"error": "the model has no input 'pixels'", "code": "INVALID_INPUT"}
+    print(json.dumps(error), file=sys.stderr)
+    sys.exit(2)
+"""
+CRASHES = "import os; os.abort()"
+SLEEPS = """
+    import os, pathlib, subprocess, sys, time
+    grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    pathlib.Path(os.environ["MODELLESS_STATE_DIR"], "pids").write_text(
+        f"{os.getpid()} {grandchild.pid}"
+    )
+    time.sleep(60)
+"""
+
+
+class Room:
+    """A control API whose registrations run a given script."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.tmp_path = tmp_path
+        self.settings: Settings = load_settings(
+            state_dir=tmp_path / "state", max_model_mib=1, api_token="", port=8000
+        )
+        self.live = DictLive()
+        self.registrations: Registrations | None = None
+
+    def serve(self, script: str) -> httpx.AsyncClient:
+        path = self.tmp_path / "child.py"
+        path.write_text(textwrap.dedent(script))
+        self.registrations = Registrations(
+            settings=self.settings, operations=self.live, command=(sys.executable, str(path))
+        )
+        api = build_api(
+            ApiContext(
+                catalog=digits_catalog(),
+                store=FileArtifactStore(self.settings.artifacts_dir),
+                settings=self.settings,
+                live=self.live,
+                registrations=self.registrations,
+            )
+        )
+        return httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://localhost")
+
+    def uploads(self) -> list[Path]:
+        """What is left of any upload."""
+        directory = self.settings.state_dir / "uploads"
+        return sorted(directory.iterdir()) if directory.exists() else []
+
+
+@pytest.fixture
+async def room(tmp_path: Path) -> AsyncIterator[Room]:
+    room = Room(tmp_path)
+    yield room
+    if room.registrations is not None:
+        await room.registrations.close()
+
+
+async def post(
+    client: httpx.AsyncClient, form: dict[str, str] = FORM, files: dict[str, bytes] = FILES
+) -> httpx.Response:
+    return await client.post("/v1/models", data=form, files=files)
+
+
+async def finished(client: httpx.AsyncClient, started: httpx.Response) -> dict[str, Any]:
+    """The operation once it is over."""
+    assert started.status_code == 202, started.text
+    async with asyncio.timeout(30):
+        while True:
+            operation = (await client.get(started.headers["location"])).json()
+            if operation["state"] != "running":
+                return dict(operation)
+            await asyncio.sleep(0.02)
+
+
+async def test_a_registration_runs_the_command_line_with_the_uploaded_files(room: Room) -> None:
+    async with room.serve(SUCCEEDS) as client:
+        started = await post(
+            client, FORM | {"labels": "a,b", "latency_ms": "50"}, FILES | {"calibration": b"rows"}
+        )
+        operation = await finished(client, started)
+
+    assert started.json()["state"] == "running"
+    assert operation["state"] == "succeeded"
+    assert operation["subject"] == "digits/mlp"
+    assert operation["progress"] == {"step": "check", "message": "mlp"}
+    assert operation["result"] == {
+        "arguments": [
+            "register",
+            "--task=digits",
+            "--name=mlp",
+            "--labels=a,b",
+            "--latency-ms=50",
+            "--output=json",
+            "--progress=json",
+        ],
+        "model": "onnx bytes",
+        "evaluation": "npz bytes",
+        "state_dir": str(room.settings.state_dir),
+    }
+    assert room.uploads() == []
+
+
+async def test_the_child_s_own_error_is_the_operation_s(room: Room) -> None:
+    async with room.serve(REFUSES) as client:
+        operation = await finished(client, await post(client))
+
+    assert operation["state"] == "failed"
+    assert operation["error"] == {
+        "error": "the model has no input 'pixels'",
+        "code": "INVALID_INPUT",
+        "retryable": False,
+        "request_id": operation["id"],
+    }
+    assert room.uploads() == []
+
+
+async def test_a_child_that_crashes_is_an_internal_error(room: Room) -> None:
+    async with room.serve(CRASHES) as client:
+        operation = await finished(client, await post(client))
+
+    assert (operation["state"], operation["error"]["code"]) == ("failed", "INTERNAL")
+    assert operation["error"]["error"] == "internal error"
+    assert room.uploads() == []
+
+
+async def test_a_third_registration_at_once_is_refused(room: Room) -> None:
+    async with room.serve(SLEEPS) as client:
+        first, second, third = [await post(client) for _ in range(3)]
+
+    assert [reply.status_code for reply in (first, second, third)] == [202, 202, 429]
+    assert third.json()["code"] == "RATE_LIMITED"
+
+
+async def test_closing_ends_the_child_and_its_children(room: Room) -> None:
+    async with room.serve(SLEEPS) as client:
+        started = await post(client)
+        pids = room.settings.state_dir / "pids"
+        async with asyncio.timeout(30):
+            while not pids.exists() or not pids.read_text():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert room.registrations is not None
+        await room.registrations.close()
+        operation = (await client.get(started.headers["location"])).json()
+        late = await post(client)
+
+    assert operation["state"] == "failed"
+    assert operation["error"]["error"] == "the gateway was stopped meanwhile"
+    assert [pid for pid in pids.read_text().split() if alive(int(pid))] == []
+    assert room.uploads() == []
+    assert late.status_code == 429
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+async def test_a_gateway_that_went_away_fails_its_operations(room: Room) -> None:
+    old = (datetime.now(UTC) - timedelta(minutes=5)).isoformat()
+    operation = {"id": "a", "kind": "register", "state": "running", "subject": "digits/mlp"}
+    room.live.operations["a"] = operation | {"created_at": old, "updated_at": old}
+    async with room.serve(SUCCEEDS) as client:
+        body = (await client.get("/v1/operations/a")).json()
+
+    assert (body["state"], body["error"]["code"]) == ("failed", "REPLICA_LOST")
+
+
+async def test_an_unknown_operation_is_not_found(room: Room) -> None:
+    async with room.serve(SUCCEEDS) as client:
+        reply = await client.get("/v1/operations/none")
+
+    assert (reply.status_code, reply.json()["code"]) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("form", "files", "status", "error"),
+    [
+        (FORM, {"model": b"x"}, 400, "the form lacks the file 'evaluation'"),
+        (FORM, {"evaluation": b"x"}, 400, "the form lacks the file 'model'"),
+        ({"name": "mlp"}, FILES, 400, "the form's field 'task' is not a task name: ''"),
+        (
+            FORM | {"name": "--help"},
+            FILES,
+            400,
+            "the form's field 'name' is not a model name: '--help'",
+        ),
+        (
+            FORM | {"force": "1"},
+            FILES,
+            400,
+            "the form has an unknown field 'force'; there are: "
+            "accuracy, calibration, cost, evaluation, labels, latency_ms, measure, metric, "
+            "model, name, prefer, stage, task, training, variants",
+        ),
+        (
+            FORM | {"labels": "@/etc/passwd"},
+            FILES,
+            400,
+            "the form's field 'labels' must list the labels, separated by commas",
+        ),
+        (
+            FORM,
+            FILES | {"model": b"x" * (2**20 + 1)},
+            413,
+            "the file 'model' is larger than 1 MiB",
+        ),
+        (FORM | {"labels": "x" * 70_000}, FILES, 413, "the form's field 'labels' is too long"),
+    ],
+)
+async def test_a_wrong_form_is_refused_and_leaves_nothing(
+    room: Room, form: dict[str, str], files: dict[str, bytes], status: int, error: str
+) -> None:
+    async with room.serve(SUCCEEDS) as client:
+        reply = await post(client, form, files)
+
+    assert (reply.status_code, reply.json()["error"]) == (status, error)
+    assert room.uploads() == []
+    assert room.live.operations == {}
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "error"),
+    [
+        ("application/json", b"{}", "the body must be multipart/form-data with a boundary"),
+        ("multipart/form-data", b"", "the body must be multipart/form-data with a boundary"),
+        ("multipart/form-data; boundary=b", b"", "the form ends too early"),
+        (
+            "multipart/form-data; boundary=b",
+            b'--b\r\nContent-Disposition: form-data; name="task"\r\n\r\ndigi',
+            "the form ends too early",
+        ),
+        (
+            "multipart/form-data; boundary=b",
+            b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nx\r\n--b--\r\n',
+            "the form's field 'model' must be a file",
+        ),
+        (
+            "multipart/form-data; boundary=b",
+            b'--b\r\nContent-Disposition: form-data; name="task"\r\n\r\nx\r\n'
+            b'--b\r\nContent-Disposition: form-data; name="task"\r\n\r\nx\r\n--b--\r\n',
+            "the form has the field 'task' twice",
+        ),
+        (
+            "multipart/form-data; boundary=b",
+            b'--b\r\nContent-Disposition: form-data; name="task"\r\n\r\n\xff\r\n--b--\r\n',
+            "the form's field 'task' is not UTF-8",
+        ),
+    ],
+)
+async def test_a_body_that_is_no_form_is_refused(
+    room: Room, content_type: str, body: bytes, error: str
+) -> None:
+    async with room.serve(SUCCEEDS) as client:
+        reply = await client.post(
+            "/v1/models", content=body, headers={"content-type": content_type}
+        )
+
+    assert (reply.status_code, reply.json()["error"]) == (400, error)
+    assert room.uploads() == []
+
+
+async def test_a_file_name_is_never_a_path(room: Room) -> None:
+    files = {"model": ("../../../evil", b"onnx bytes"), "evaluation": ("/etc/passwd", b"npz bytes")}
+    async with room.serve(SUCCEEDS) as client:
+        started = await client.post("/v1/models", data=FORM, files=files)
+        operation = await finished(client, started)
+
+    assert operation["result"]["model"] == "onnx bytes"
+    written = {path.name for path in room.tmp_path.rglob("*") if path.is_file()}
+    assert written <= {"child.py"}
+
+
+async def test_an_upload_that_breaks_off_leaves_nothing(room: Room) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'--b\r\nContent-Disposition: form-data; name="model"; filename="m"\r\n\r\nxxxx'
+        raise ClientDisconnect
+
+    async with room.serve(SUCCEEDS) as client:
+        assert room.registrations is not None
+        for _ in range(3):
+            with pytest.raises(ClientDisconnect):
+                await room.registrations.start(pieces(), "multipart/form-data; boundary=b")
+        assert room.uploads() == []
+        again = await finished(client, await post(client))
+
+    assert again["state"] == "succeeded"
+
+
+class Dripping:
+    """A form that comes in pieces, when it is told to."""
+
+    def __init__(self) -> None:
+        self.more: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        while piece := await self.more.get():
+            yield piece
+
+    def send(self, **fields: str) -> None:
+        """The whole form."""
+        files = {"model": "x", "evaluation": "y"}
+        for name, value in (FORM | files | fields).items():
+            ending = f'; filename="{name}"' if name in files else ""
+            head = f'--b\r\nContent-Disposition: form-data; name="{name}"{ending}\r\n\r\n'
+            self.more.put_nowait(f"{head}{value}\r\n".encode())
+        self.more.put_nowait(b"--b--\r\n")
+        self.more.put_nowait(b"")
+
+
+MULTIPART = "multipart/form-data; boundary=b"
+
+
+async def test_uploads_that_have_not_come_take_no_place(room: Room) -> None:
+    async with room.serve(SUCCEEDS) as client:
+        assert room.registrations is not None
+        forms = [Dripping() for _ in range(5)]
+        uploads = [
+            asyncio.create_task(room.registrations.start(form.pieces(), MULTIPART))
+            for form in forms
+        ]
+        await asyncio.sleep(0.05)
+        operation = await finished(client, await post(client))
+        for form in forms:
+            form.send()
+        started = [await upload for upload in uploads]
+
+        def states() -> list[str]:
+            return [room.live.operations[one["id"]]["state"] for one in started]
+
+        async with asyncio.timeout(30):
+            while room.uploads() or "running" in states():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+    assert operation["state"] == "succeeded"
+    assert states() == ["succeeded"] * 5
+
+
+async def test_what_has_come_waits_for_a_place_and_is_ended_with_the_gateway(room: Room) -> None:
+    async with room.serve(SLEEPS):
+        assert room.registrations is not None
+        forms = [Dripping() for _ in range(3)]
+        uploads = [
+            asyncio.create_task(room.registrations.start(form.pieces(), MULTIPART))
+            for form in forms
+        ]
+        await asyncio.sleep(0.05)
+        for form in forms:
+            form.send()
+        started = [await upload for upload in uploads]
+        await room.registrations.close()
+        states = [room.live.operations[one["id"]]["state"] for one in started]
+
+    assert states == ["failed"] * 3
+    assert room.uploads() == []
+
+
+async def test_one_that_has_only_just_been_accepted_is_ended_with_the_gateway(room: Room) -> None:
+    """Its task has not taken its first step when the gateway closes."""
+    async with room.serve(SLEEPS):
+        assert room.registrations is not None
+        form = Dripping()
+        form.send()
+        started = await room.registrations.start(form.pieces(), MULTIPART)
+        await room.registrations.close()
+
+    assert room.live.operations[started["id"]]["state"] == "failed"
+    assert room.uploads() == []
+
+
+async def test_one_accepted_while_the_gateway_closes_is_ended_with_it(room: Room) -> None:
+    """The gateway closes between storing the operation and starting the work."""
+    async with room.serve(SLEEPS):
+        registrations = room.registrations
+        assert registrations is not None
+        put = room.live.put_operation
+
+        async def slow_put(id: str, body: Mapping[str, Any], /) -> None:
+            await put(id, body)
+            await registrations.close()
+
+        form = Dripping()
+        form.send()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(room.live, "put_operation", slow_put)
+            started = await registrations.start(form.pieces(), MULTIPART)
+            patch.undo()
+            async with asyncio.timeout(30):
+                while room.live.operations[started["id"]]["state"] == "running":  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+
+    assert room.live.operations[started["id"]]["state"] == "failed"
+    assert room.uploads() == []
+
+
+async def test_uploads_share_the_room_on_disk(room: Room) -> None:
+    """Of two of the largest forms, here 3,076 MiB; what a header says is not kept for it."""
+    length = 1600 * 2**20
+    async with room.serve(SUCCEEDS) as client:
+        assert room.registrations is not None
+        spool = room.registrations._spool
+        form = Dripping()
+        form.send()
+        await room.registrations.start(form.pieces(), MULTIPART, length)
+        spool.take(length)
+        with pytest.raises(RateLimited, match="uploads fill the 3076 MiB that are kept for them"):
+            await room.registrations.start(Dripping().pieces(), MULTIPART, length)
+        spool.take(3076 * 2**20 - length - 1000)
+        over = Dripping()
+        over.send(labels="a," * 1000)
+        with pytest.raises(RateLimited):
+            await room.registrations.start(over.pieces(), MULTIPART)
+        spool.give_back(3076 * 2**20 - 1000)
+        operation = await finished(client, await post(client))
+        async with asyncio.timeout(30):
+            while room.uploads():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+    assert operation["state"] == "succeeded"
+    assert spool.has_room(3076 * 2**20)
+
+
+async def test_what_a_killed_gateway_left_long_ago_is_removed(room: Room) -> None:
+    left = room.settings.state_dir / "uploads" / "left"
+    left.mkdir(parents=True)
+    (left / "model").write_bytes(b"x")
+    os.utime(left, (0, 0))
+    async with room.serve(SUCCEEDS) as client:
+        await finished(client, await post(client))
+
+    assert room.uploads() == []

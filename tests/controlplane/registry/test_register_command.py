@@ -1,0 +1,155 @@
+"""``modelless register`` as a process: what it prints where, and its exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from controlplane.cli.model_options import parse_labels
+from tests import onnx_models as models
+from variants.catalog.sql import open_catalog
+from variants.errors import InvalidInput
+
+pytestmark = pytest.mark.slow
+
+
+def command(folder: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    line = [sys.executable, "-m", "controlplane.cli.main", "register", *arguments]
+    environment = {n: v for n, v in os.environ.items() if not n.startswith("MODELLESS_")}
+    return line, environment | {
+        "MODELLESS_STATE_DIR": str(folder / "state"),
+        "MODELLESS_CORES": "1",
+        "TMPDIR": str(folder),
+    }
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    line, environment = command(folder, *arguments)
+    return subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    models.write(tmp_path / "tiny.onnx")
+    models.write_rows(tmp_path / "rows.npz")
+    return tmp_path
+
+
+def test_it_registers_and_says_what(folder: Path) -> None:
+    (folder / "labels.txt").write_text("left\nmiddle\nright\n")
+    done = run(
+        folder, str(folder / "tiny.onnx"), "--task", "shapes", "--eval", str(folder / "rows.npz"),
+        "--labels", f"@{folder / 'labels.txt'}", "--latency-ms", "20", "-o", "json",
+        "--progress", "json", "--variants", "onnx-int8",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    body = json.loads(done.stdout)
+    assert body["versions"][0] | {"source": ""} == {
+        "model": "tiny", "version": 1, "stage": "live", "source": "",
+    }  # fmt: skip
+    assert [v["name"] for v in body["variants"]] == ["tiny-v1-onnx-fp32", "tiny-v1-onnx-int8"]
+    assert body["variants"][0]["accuracy"] == 1.0
+    steps = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (steps[0]["step"], steps[-1]["done"]) == ("check", steps[-1]["total"])
+    catalog = open_catalog(f"sqlite:///{folder / 'state' / 'catalog.db'}")
+    (task,) = catalog.snapshot().tasks
+    catalog.close()
+    assert (task.labels, task.slo.latency_ms) == (("left", "middle", "right"), 20.0)
+
+
+def test_the_table_names_every_variant(folder: Path) -> None:
+    done = run(
+        folder, str(folder / "tiny.onnx"), "--task", "shapes", "--eval", str(folder / "rows.npz"),
+        "--variants", "onnx-int8,tensorrt-fp32",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "left out: tiny-v1-tensorrt-fp32: it runs on GPUs only" in done.stdout
+    for text in ("tiny-v1-onnx-fp32", "tiny-v1-onnx-int8", "100.00 %", "cpu-1", "24 rows"):
+        assert text in done.stdout
+    assert done.stderr.splitlines()[0] == "[0/8] checking tiny.onnx"
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_wrong_input_is_one_sentence_and_exit_code_2(folder: Path, output: str) -> None:
+    wrong = folder / "wrong.onnx"
+    wrong.write_text("no model")
+    done = run(
+        folder, str(wrong), "--task", "shapes", "--eval", str(folder / "rows.npz"),
+        "-o", output, "--progress", "none",
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    told = json.loads(line)["error"] if output == "json" else line
+    assert "wrong.onnx: is not an ONNX model" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("MODELLESS_PORT", "eight", "error: setting MODELLESS_PORT: "),
+        ("MODELLESS_STATE_DIR", "/dev/null/state", "error: the state directory /dev/null/state "),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence_and_exit_code_2(
+    folder: Path, name: str, value: str, sentence: str
+) -> None:
+    line, environment = command(
+        folder, str(folder / "tiny.onnx"), "--task", "shapes", "--eval", str(folder / "rows.npz")
+    )
+    done = subprocess.run(
+        line, env=environment | {name: value}, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    (told,) = done.stderr.splitlines()
+    assert told.startswith(sentence)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_no_process_no_row_and_no_file(
+    folder: Path, number: signal.Signals
+) -> None:
+    models.write(folder / "endless.onnx", models.endless())
+    line, environment = command(
+        folder, str(folder / "endless.onnx"), "--task", "shapes",
+        "--eval", str(folder / "rows.npz"), "--progress", "plain",
+    )  # fmt: skip
+    process = subprocess.Popen(
+        line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        while "checking" not in process.stderr.readline():
+            assert process.poll() is None
+        time.sleep(0.5)  # anywhere after the first step
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        rest = process.communicate(timeout=30)[1]
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert rest.splitlines()[-1] == "interrupted: nothing was registered"
+    assert [child for child in children if child.is_running()] == []
+    assert [p.name for p in folder.glob("modelless-*")] == []
+    store = folder / "state" / "artifacts"
+    assert [p for p in store.rglob("*") if p.is_file()] == []
+    catalog = open_catalog(f"sqlite:///{folder / 'state' / 'catalog.db'}")
+    assert catalog.snapshot().versions == ()
+    catalog.close()
+
+
+@pytest.mark.parametrize("text", ["", "a,,b", "a, ,b", "@none.txt"])
+def test_labels_that_cannot_be(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse_labels(text)
+
+
+def test_labels_lose_their_blanks() -> None:
+    assert parse_labels("cat, dog") == ("cat", "dog")

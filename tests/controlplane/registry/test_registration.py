@@ -1,0 +1,295 @@
+"""Registering: what a good model leaves in catalog and store."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from controlplane.building.types import Thoroughness
+from controlplane.registry.registration import (
+    Progress,
+    RegistrationLimits,
+    RegistrationRequest,
+    RegistrationResult,
+    register,
+)
+from profiler.sandbox.measure import MeasureLimits
+from tests import onnx_models as models
+from variants.artifacts.store import FileArtifactStore
+from variants.catalog.memory import MemoryCatalog
+from variants.catalog.protocol import Catalog
+from variants.errors import Conflict, InvalidInput, StateUnavailable
+from variants.types import (
+    DeviceKind,
+    DeviceKindName,
+    ProfileSource,
+    Registration,
+    Slo,
+    Stage,
+    TensorSpec,
+)
+
+pytestmark = pytest.mark.slow
+
+CPU = DeviceKind(name=DeviceKindName("cpu-1"), cores=1, memory_mib=1_000.0, usd_per_hour=0.04)
+QUICK = RegistrationLimits(
+    model_mib=1,
+    trial_mib=1_000,
+    trial_s=60,
+    measure=MeasureLimits(batch_sizes=(1, 2, 4), point_s=0.004, min_runs=4),
+)
+
+
+class House:
+    """A catalog and a store, a model and rows, and one way to register."""
+
+    def __init__(self, folder: Path, catalog: Catalog | None = None) -> None:
+        self.folder = folder
+        self.catalog = catalog or MemoryCatalog()
+        self.store = FileArtifactStore(folder / "store")
+        self.scratch = folder / "scratch"
+        self.scratch.mkdir()
+        self.model = models.write(folder / "tiny.onnx")
+        self.rows = models.write_rows(folder / "rows.npz")
+        self.told: list[Progress] = []
+        # Services that other tests of this run have started are not this one's.
+        self.others = children()
+
+    def register(self, **changes: Any) -> RegistrationResult:
+        limits = changes.pop("limits", QUICK)
+        progress = changes.pop("progress", self.told.append)
+        given: dict[str, Any] = {
+            "path": self.model,
+            "task": "shapes",
+            "evaluation": self.rows,
+            "kinds": ("onnx-int8",),
+        } | changes
+        return register(
+            RegistrationRequest(**given),
+            self.catalog,
+            self.store,
+            (CPU,),
+            progress,
+            limits=limits,
+            scratch=self.scratch,
+        )
+
+    def assert_untouched(self) -> None:
+        assert self.catalog.snapshot().versions == ()
+        assert list(self.store.digests()) == []
+        assert list(self.scratch.iterdir()) == []
+        self.assert_nothing_runs()
+
+    def assert_nothing_runs(self) -> None:
+        assert children() - self.others == set()
+
+
+def children() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def test_a_model_becomes_two_measured_variants(house: House) -> None:
+    result = house.register(labels=("a", "b", "c"), slo=Slo(latency_ms=50.0))
+
+    snapshot = house.catalog.snapshot()
+    (task,) = snapshot.tasks
+    assert task.inputs == (TensorSpec(name="pixels", dtype="float32", shape=(4,)),)
+    assert task.outputs == (TensorSpec(name="scores", dtype="float32", shape=(3,)),)
+    assert (task.labels, task.metric, task.slo) == (("a", "b", "c"), "top1", Slo(latency_ms=50.0))
+    assert [v.name for v in snapshot.variants] == ["tiny-v1-onnx-fp32", "tiny-v1-onnx-int8"]
+    fp32, int8 = snapshot.variants
+    # 30 rows, of which a fifth calibrates; the model is right by construction.
+    assert (fp32.accuracy, fp32.accuracy_rows) == (1.0, 24)
+    assert (int8.accuracy_rows, int8.accuracy > 0.8) == (24, True)
+    for profile in snapshot.profiles:
+        assert [point.batch_size for point in profile.points] == [1, 2, 4]
+        assert all(0 < p.p50_ms <= p.p95_ms <= p.p99_ms for p in profile.points)
+        assert profile.memory_mib > 0
+        assert profile.load_s > 0
+        assert "onnxruntime" in profile.host
+    assert snapshot.device_kinds == (CPU,)
+    assert result.skipped == ()
+
+
+def test_a_sampled_family_says_what_was_predicted_and_how_surely(house: House) -> None:
+    limits = replace(QUICK, measure=replace(QUICK.measure, batch_sizes=(1, 2, 4, 8, 16, 32)))
+    house.register(kinds=("onnx-int8", "onnx-fp16"), measure=Thoroughness.SAMPLED, limits=limits)
+    snapshot = house.catalog.snapshot()
+    assert len(snapshot.profiles) == len(snapshot.variants) == 3
+    points = [point for profile in snapshot.profiles for point in profile.points]
+    assert len(points) == 18
+    measured = [point for point in points if not point.error]
+    assert len(measured) == 3
+    assert {point.batch_size for point in measured} == {32}
+    for profile in snapshot.profiles:
+        assert profile.source is ProfileSource.PREDICTED
+        assert all(0 < p.p50_ms <= p.p95_ms <= p.p99_ms for p in profile.points)
+        assert (profile.memory_mib > 0, profile.load_s > 0) == (True, True)
+    assert all(variant.accuracy_rows == 24 for variant in snapshot.variants)
+    assert house.told[-1].done == house.told[-1].total
+
+
+def test_what_the_catalog_names_is_in_the_store_and_nothing_else_is(house: House) -> None:
+    house.register()
+    snapshot = house.catalog.snapshot()
+    named = {v.artifact for v in snapshot.variants} | {v.source for v in snapshot.versions}
+    assert set(house.store.digests()) == named
+    assert [house.store.path(v.artifact).stat().st_size for v in snapshot.variants] == [
+        v.size_bytes for v in snapshot.variants
+    ]
+    assert list(house.scratch.iterdir()) == []
+    house.assert_nothing_runs()
+
+
+def test_progress_only_grows_and_ends_complete(house: House) -> None:
+    house.register()
+    done = [one.done for one in house.told]
+    assert done == sorted(done)
+    assert house.told[0].done == 0
+    last = house.told[-1]
+    assert (last.step, last.done) == ("store", last.total)
+
+
+def test_a_folder_gives_every_version_in_order(house: House) -> None:
+    folder = house.folder / "cnn"
+    models.write(folder / "1" / "model.onnx")
+    models.write(folder / "3" / "any.onnx", models.model(weights={"weight": models.WEIGHT * 2}))
+    house.register(path=folder)
+    versions = house.catalog.snapshot().versions
+    assert [(v.model, v.version, v.stage) for v in versions] == [
+        ("cnn", 1, Stage.LIVE),
+        ("cnn", 3, Stage.CANARY),
+    ]
+
+
+def test_a_folder_that_grew_adds_only_what_is_new(house: House) -> None:
+    folder = house.folder / "cnn"
+    models.write(folder / "1" / "model.onnx")
+    house.register(path=folder)
+    models.write(folder / "2" / "model.onnx", models.model(weights={"weight": models.WEIGHT * 2}))
+    result = house.register(path=folder)
+    assert [v.label for v in result.versions] == ["cnn-v2"]
+    assert result.unchanged == ("cnn-v1",)
+
+
+def test_a_second_file_of_a_model_is_the_next_version_and_a_canary(house: House) -> None:
+    house.register()
+    models.write(house.model, models.model(weights={"weight": models.WEIGHT * 2}))
+    result = house.register()
+    assert [(v.label, v.stage) for v in result.versions] == [("tiny-v2", Stage.CANARY)]
+
+
+def test_a_stage_that_was_asked_for_is_kept(house: House) -> None:
+    assert house.register(stage=Stage.CANDIDATE).versions[0].stage is Stage.CANDIDATE
+
+
+def test_a_calibration_file_leaves_all_evaluation_rows_for_measuring(house: House) -> None:
+    calibration = models.write_rows(
+        house.folder / "calibration.npz", pixels=models.rows(20, seed=2)["pixels"], labels=None
+    )
+    house.register(calibration=calibration)
+    assert {v.accuracy_rows for v in house.catalog.snapshot().variants} == {30}
+
+
+def test_a_model_that_cannot_be_quantised_has_one_variant_and_a_reason(house: House) -> None:
+    plain = models.model(
+        nodes=[
+            models.node("Slice", ("pixels", "from", "to", "axis"), "part"),
+            models.node("Softmax", ("part",), "scores"),
+        ],
+        weights={name: np.array([value]) for name, value in (("from", 0), ("to", 3), ("axis", 1))},
+    )
+    result = house.register(path=models.write(house.folder / "plain.onnx", plain))
+    assert [v.name for v in result.variants] == ["plain-v1-onnx-fp32"]
+    (skipped,) = result.skipped
+    assert skipped.name == "plain-v1-onnx-int8"
+    assert skipped.reason == "the model has nothing that can be quantised"
+
+
+def test_the_same_file_twice_is_a_conflict(house: House) -> None:
+    house.register()
+    before = house.catalog.revision(), sorted(house.store.digests())
+    with pytest.raises(Conflict, match="registered already, as 'tiny-v1'"):
+        house.register()
+    assert (house.catalog.revision(), sorted(house.store.digests())) == before
+
+
+def test_a_version_with_other_bytes_is_a_conflict(house: House) -> None:
+    folder = house.folder / "cnn"
+    models.write(folder / "1" / "model.onnx")
+    house.register(path=folder)
+    models.write(folder / "1" / "model.onnx", models.model(weights={"weight": models.WEIGHT * 2}))
+    with pytest.raises(Conflict, match="'cnn-v1' of task 'shapes' exists with other bytes"):
+        house.register(path=folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"labels": ("x", "y", "z")}, "labels"),
+        ({"slo": Slo(latency_ms=7.0)}, "defaults"),
+        ({"metric": "f1"}, "metric"),
+    ],
+)
+def test_a_task_keeps_what_it_is(house: House, changes: dict[str, Any], what: str) -> None:
+    house.register(labels=("a", "b", "c"))
+    other = models.write(house.folder / "other.onnx", models.model(opsets=[("", 19)]))
+    with pytest.raises(Conflict, match=f"task 'shapes' exists with other {what}"):
+        house.register(path=other, **changes)
+
+
+class BrokenCatalog(MemoryCatalog):
+    """Takes nothing from a given registration on."""
+
+    def __init__(self, *, takes: int, error: BaseException) -> None:
+        super().__init__()
+        self._takes = takes
+        self._error = error
+
+    def register(self, registration: Registration) -> None:
+        if not self._takes:
+            raise self._error
+        self._takes -= 1
+        super().register(registration)
+
+
+@pytest.mark.parametrize("error", [StateUnavailable("the disk is full"), KeyboardInterrupt()])
+def test_a_catalog_that_fails_leaves_nothing_behind(tmp_path: Path, error: BaseException) -> None:
+    house = House(tmp_path, BrokenCatalog(takes=0, error=error))
+    with pytest.raises(type(error)):
+        house.register()
+    house.assert_untouched()
+
+
+def test_a_failure_keeps_artifacts_that_somebody_uses(tmp_path: Path) -> None:
+    house = House(tmp_path, BrokenCatalog(takes=1, error=StateUnavailable("gone")))
+    house.register()
+    before = sorted(house.store.digests())
+    with pytest.raises(StateUnavailable):
+        house.register(task="twins")  # the same bytes for another task
+    assert sorted(house.store.digests()) == before
+
+
+@pytest.mark.parametrize("step", ["check", "build", "measure", "store"])
+def test_an_interrupt_at_any_step_leaves_nothing_behind(house: House, step: str) -> None:
+    def interrupt(one: Progress) -> None:
+        if one.step == step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        house.register(progress=interrupt)
+    house.assert_untouched()
+
+
+def test_no_device_kind_no_registration(house: House) -> None:
+    request = RegistrationRequest(path=house.model, task="shapes", evaluation=house.rows)
+    with pytest.raises(InvalidInput, match="no CPU device kind"):
+        register(request, house.catalog, house.store, ())

@@ -1,0 +1,445 @@
+"""What the doctor finds, one check at a time, on directories and ports of the test's own."""
+
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+import pytest
+
+from controlplane.cli import main as cli
+from controlplane.settings import Settings, load_settings
+from controlplane.startup import doctor
+from controlplane.startup.checks import configuration, installation, machine, services, state
+from controlplane.startup.checks.finding import Check, Finding, fine, problem
+from controlplane.startup.presence import write_state
+from controlplane.startup.state_directory import prepare
+from tests.controlplane.certificates import self_signed
+from tests.controlplane.fleet import register_echo
+from tests.services import drop_database, fresh_database, postgres_server, redis_server
+from variants.artifacts.store import FileArtifactStore
+from variants.catalog.sql import open_catalog
+from variants.types import VariantName
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def state_dir() -> Iterator[Path]:
+    """Short enough for sockets, which a test's own folder need not be."""
+    with TemporaryDirectory(prefix="doctor-") as folder:
+        yield Path(folder) / "state"
+
+
+@pytest.fixture
+def settings(state_dir: Path) -> Settings:
+    return load_settings(state_dir=state_dir, redis_url="", database_url="")
+
+
+def found(check: Check, settings: Settings) -> list[Finding]:
+    return list(check(settings))
+
+
+def test_this_python_will_do(settings: Settings) -> None:
+    assert [one.ok for one in installation.python(settings)] == [True]
+
+
+def test_packages_that_import_share_a_line_and_others_say_why_not(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "brokenwheel.py").write_text("raise OSError('libcore.so: no such file')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    remedy = "install modelless again, in a virtual environment of its own"
+
+    findings = list(installation.packages(settings, ("orjson", "brokenwheel", "nowhere")))
+
+    assert [(one.ok, one.remedy) for one in findings] == [
+        (True, ""), (False, remedy), (False, remedy),
+    ]  # fmt: skip
+    assert findings[0].message.startswith("orjson 3.")
+    assert [one.message for one in findings[1:]] == [
+        "brokenwheel cannot be imported: OSError: libcore.so: no such file",
+        "nowhere cannot be imported: it is not installed",
+    ]
+
+
+# -- the state directory ------------------------------------------------------------------------
+
+
+def test_a_state_directory_that_is_not_there_will_be_made(
+    settings: Settings, state_dir: Path
+) -> None:
+    assert found(state.state_directory, settings) == [fine("state", f"{state_dir} will be made")]
+    assert found(state.secrets, settings) == [fine("secrets", "will be made at the first start")]
+    assert not state_dir.exists()
+
+
+def test_a_used_one_is_fine(settings: Settings, state_dir: Path) -> None:
+    prepare(settings)
+
+    assert found(state.state_directory, settings) == [fine("state", str(state_dir))]
+    assert found(state.secrets, settings) == [
+        fine("secrets", "channel.secret and ray.token, for their owner only")
+    ]
+
+
+def test_a_path_too_long_for_sockets_says_by_how_much(tmp_path: Path) -> None:
+    at_most = 107 - len("/run/w-cpu-256-xxxxxxxx.sock")
+    path = tmp_path / ("x" * (at_most + 3 - len(str(tmp_path)) - 1))
+
+    [finding] = state.state_directory(load_settings(state_dir=path))
+
+    assert finding == problem(
+        "state",
+        f"the path of {path} is 3 characters too long for Unix sockets",
+        "set MODELLESS_STATE_DIR to a shorter one",
+    )
+
+
+def test_a_file_is_no_state_directory(settings: Settings, state_dir: Path) -> None:
+    state_dir.write_text("")
+
+    [finding] = state.state_directory(settings)
+
+    assert (finding.ok, finding.message) == (False, f"{state_dir} is not a directory")
+
+
+def test_a_secret_that_others_can_read_is_named(settings: Settings) -> None:
+    prepare(settings)
+    token = settings.state_dir / "ray.token"
+    token.chmod(0o644)
+
+    [finding] = state.secrets(settings)
+
+    assert finding.message == f"{token} has mode 0644, so that others can read or write it"
+    assert finding.remedy.startswith(f"chmod 600 {token}; ")
+
+
+def test_a_process_that_a_killed_run_left_is_named(settings: Settings) -> None:
+    prepare(settings)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as left:
+        made = psutil.Process(left.pid).create_time()
+        write_state(settings, 1, {(left.pid, made), (os.getpid(), 1.0)})
+        before = found(state.leftovers, settings)
+        left.kill()
+        left.wait()
+
+    assert before == [
+        problem(
+            "leftovers",
+            f"a killed run has left 1 processes: {left.pid}",
+            "`modelless down` ends them",
+        )
+    ]
+    assert found(state.leftovers, settings) == [fine("leftovers", "none")]
+
+
+# -- what it talks to ---------------------------------------------------------------------------
+
+
+def test_a_taken_port_is_a_problem_and_a_free_one_is_not(state_dir: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        settings = load_settings(state_dir=state_dir, port=number)
+        before = found(services.port, settings)
+
+    assert before == [
+        problem(
+            "port",
+            f"127.0.0.1:{number} cannot be used: Address already in use",
+            "choose another port with --port or MODELLESS_PORT",
+        )
+    ]
+    assert found(services.port, settings) == [fine("port", f"127.0.0.1:{number} is free")]
+
+
+def test_the_embedded_valkey_is_tried(settings: Settings) -> None:
+    [finding] = services.live_state(settings)
+
+    assert finding.ok
+    assert finding.message.startswith("embedded Valkey ")
+
+
+def test_a_redis_that_does_not_answer_is_named_without_its_password(state_dir: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        number = unused.getsockname()[1]
+    url = f"redis://me:hunter2@127.0.0.1:{number}/3"
+
+    [finding] = services.live_state(load_settings(state_dir=state_dir, redis_url=url))
+
+    assert not finding.ok
+    assert finding.message.startswith(f"redis://127.0.0.1:{number}/3 does not answer: ")
+    assert "hunter2" not in finding.message
+
+
+def test_a_database_that_does_not_answer_is_named_without_its_password(state_dir: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        number = unused.getsockname()[1]
+    url = f"postgresql://me:hunter2@127.0.0.1:{number}/models"
+
+    [finding] = services.database(load_settings(state_dir=state_dir, database_url=url))
+
+    assert (finding.ok, finding.remedy) == (
+        False,
+        "start it, or correct MODELLESS_DATABASE_URL",
+    )
+    assert "hunter2" not in finding.message
+
+
+def test_a_database_is_read_and_never_made(settings: Settings, state_dir: Path) -> None:
+    state_dir.mkdir()
+
+    assert found(services.database, settings) == [
+        fine("database", "SQLite, without tables; `modelless up` makes them")
+    ]
+    assert list(state_dir.iterdir()) == []
+
+
+def test_the_version_of_the_tables_is_told(settings: Settings, state_dir: Path) -> None:
+    open_catalog(settings.catalog_url).close()
+    [now] = services.database(settings)
+    with sqlite3.connect(state_dir / "catalog.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    [newer] = services.database(settings)
+
+    assert now.ok
+    assert now.message.startswith("SQLite, tables at 0")
+    assert not newer.ok
+    assert newer.message.startswith("SQLite, tables at 9999, made by a newer modelless; ")
+
+
+def test_a_file_that_is_no_database_is_a_problem(settings: Settings, state_dir: Path) -> None:
+    state_dir.mkdir()
+    (state_dir / "catalog.db").write_bytes(b"not a database, but long enough to be taken for one")
+
+    [finding] = services.database(settings)
+
+    assert not finding.ok
+
+
+def test_a_real_redis_answers(state_dir: Path) -> None:
+    with redis_server() as url:
+        [finding] = services.live_state(load_settings(state_dir=state_dir, redis_url=url))
+
+    assert (finding.ok, finding.message.endswith(" answers")) == (True, True)
+
+
+def test_a_real_postgresql_has_tables_once_they_are_made(state_dir: Path) -> None:
+    with postgres_server() as server:
+        url = fresh_database(server)
+        settings = load_settings(state_dir=state_dir, database_url=url)
+        empty = found(services.database, settings)
+        open_catalog(url).close()
+        full = found(services.database, settings)
+        drop_database(server, url)
+
+    assert empty == [fine("database", "PostgreSQL, without tables; `modelless up` makes them")]
+    assert [(one.ok, one.message.startswith("PostgreSQL, tables at 0")) for one in full] == [
+        (True, True)
+    ]
+
+
+# -- what it keeps ------------------------------------------------------------------------------
+
+
+def test_artifacts_that_are_what_was_registered_share_a_line(settings: Settings) -> None:
+    assert found(services.artifacts, settings) == []
+    with closing(open_catalog(settings.catalog_url)) as catalog:
+        assert found(services.artifacts, settings) == [fine("artifacts", "none is registered")]
+        register_echo(catalog, FileArtifactStore(settings.artifacts_dir), settings.state_dir, "a")
+    said: list[str] = []
+    assert list(services.artifacts(settings, said.append)) == [
+        fine("artifacts", "all 1 are what was registered (0 MiB)")
+    ]
+    assert said == ["read 0 of 0 MiB"]
+
+
+def test_a_damaged_artifact_is_named_with_what_to_do(settings: Settings) -> None:
+    store = FileArtifactStore(settings.artifacts_dir)
+    with closing(open_catalog(settings.catalog_url)) as catalog:
+        register_echo(catalog, store, settings.state_dir, "a")
+        register_echo(catalog, store, settings.state_dir, "b")
+        known = {v.name: v.artifact for v in catalog.snapshot().variants}
+    place = store.place(known[VariantName("a-v1-echo-fp32")])
+    place.chmod(0o644)
+    place.write_bytes(b"A")
+    store.delete(known[VariantName("b-v1-echo-fp32")])
+    before = sorted(settings.state_dir.rglob("*"))
+
+    findings = found(services.artifacts, settings)
+
+    again = "register the same file again, with the same rows"
+    assert [(one.ok, one.message, one.remedy) for one in findings] == [
+        (
+            False,
+            f"digits/a-v1-echo-fp32, source of digits/a-v1: its artifact {place.name[:12]} is "
+            "damaged: the 1 bytes in the store are not those that were registered",
+            again,
+        ),
+        (
+            False,
+            "digits/b-v1-echo-fp32, source of digits/b-v1: its artifact "
+            f"{known[VariantName('b-v1-echo-fp32')][:12]} is missing",
+            again,
+        ),
+    ]
+    assert sorted(settings.state_dir.rglob("*")) == before
+
+
+# -- who gets in --------------------------------------------------------------------------------
+
+
+def test_who_reaches_the_gateway_is_told(state_dir: Path, tmp_path: Path) -> None:
+    pair, old = self_signed(tmp_path / "new"), self_signed(tmp_path / "old", days=-1)
+
+    def told(**given: object) -> Finding:
+        settings = load_settings(state_dir=state_dir, **given)
+        [finding] = configuration.access(settings)
+        return finding
+
+    exposed = {"host": "10.0.0.7", "api_token": "sixteen-letters!"}
+    assert told() == fine("access", "this machine only, without a token")
+    assert told(**exposed, behind_tls_proxy=True) == fine(
+        "access", "other machines, with a token; a proxy ends TLS"
+    )
+    encrypted = told(**exposed, tls_cert=pair.certificate, tls_key=pair.key)
+    assert encrypted.ok
+    assert encrypted.message.startswith("other machines, with a token; TLS, with a certificate un")
+    ended = told(**exposed, tls_cert=old.certificate, tls_key=old.key)
+    assert not ended.ok
+    assert ended.message.endswith(" has expired")
+
+
+# -- the machine --------------------------------------------------------------------------------
+
+
+def test_memory_is_compared_with_what_workers_may_fill(state_dir: Path) -> None:
+    little = load_settings(state_dir=state_dir, worker_memory_mib=1.0)
+    much = load_settings(state_dir=state_dir, worker_memory_mib=1e9)
+
+    assert [[one.ok for one in machine.memory(each)] for each in (little, much)] == [
+        [True],
+        [False],
+    ]
+
+
+# -- the command --------------------------------------------------------------------------------
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    return int(ended.value.code or 0), capsys.readouterr().out
+
+
+@pytest.fixture
+def one_problem(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A port that is taken, on a machine that is otherwise fine."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        for name in [name for name in os.environ if name.startswith("MODELLESS_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("MODELLESS_STATE_DIR", str(state_dir))
+        monkeypatch.setenv("MODELLESS_PORT", str(number))
+        monkeypatch.setenv("MODELLESS_WORKER_MEMORY_MIB", "1")
+        yield number
+
+
+def test_a_problem_ends_with_1_and_stands_on_one_line_with_its_remedy(
+    one_problem: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out = run(["doctor"], capsys)
+
+    lines = out.splitlines()
+    assert (code, len(lines)) == (1, len(doctor.CHECKS))
+    assert {line.split()[0] for line in lines if " port " not in line} == {"ok"}
+    [line] = [line for line in lines if " port " in line]
+    assert line.split(maxsplit=2)[2] == (
+        f"127.0.0.1:{one_problem} cannot be used: Address already in use; "
+        "choose another port with --port or MODELLESS_PORT"
+    )
+
+
+def test_a_warning_stands_on_one_line_and_ends_with_0(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", (configuration.names, machine.cores))
+    for name in [name for name in os.environ if name.startswith("MODELLESS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MODELLESS_STATE_DIR", str(state_dir))
+    monkeypatch.setenv("MODELLESS_WORKRES", "2")
+    monkeypatch.setenv("MODELLESS_CORES", "100000")
+
+    code, out = run(["doctor"], capsys)
+
+    lines = out.splitlines()
+    assert (code, [line.split()[:2] for line in lines]) == (
+        0, [["warning", "settings"], ["warning", "cores"]],
+    )  # fmt: skip
+    assert lines[0].endswith("is no setting; did you mean MODELLESS_WORKERS?")
+    assert lines[1].split(maxsplit=2)[2].startswith("MODELLESS_CORES=100000, and this machine has ")
+
+
+def test_the_report_in_json_has_the_same(
+    one_problem: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out = run(["doctor", "-o", "json"], capsys)
+
+    assert (code, [one["name"] for one in json.loads(out) if not one["ok"]]) == (1, ["port"])
+
+
+def test_the_doctor_imports_nothing_heavy(state_dir: Path) -> None:
+    script = (
+        "import sys\n"
+        "from controlplane.startup.doctor import examine\n"
+        "from controlplane.settings import load_settings\n"
+        "list(examine(load_settings()))\n"
+        "print(sorted({'ray', 'torch', 'onnx', 'onnxruntime', 'sklearn', 'ortools'} "
+        "& set(sys.modules)))\n"
+    )
+    environment = os.environ | {"MODELLESS_STATE_DIR": str(state_dir)}
+
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
+    )
+
+    assert ran.stdout == "[]\n"
+    assert not state_dir.exists()
+
+
+@contextmanager
+def replica(niceness: int) -> Iterator[int]:
+    """A process with the title that Ray gives to a replica of ours."""
+    with subprocess.Popen(
+        ["ray::ServeReplica:modelless-gateway:gateway", "60"],
+        executable="/bin/sleep",
+    ) as process:
+        os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def test_replicas_that_yield_to_other_programs_are_named(settings: Settings) -> None:
+    with replica(15) as pid:
+        [finding] = machine.niceness(settings)
+
+    assert not finding.ok
+    assert f"{pid} (niceness 15)" in finding.message
+    assert "RAY_worker_niceness=0" in finding.remedy
+
+
+def test_only_replicas_of_ours_are_looked_at() -> None:
+    assert machine.is_replica(["ray::ServeReplica:modelless-worker-cpu-2:worker"])
+    assert not machine.is_replica(["ray::ServeReplica:theirs:worker"])
+    assert not machine.is_replica([])

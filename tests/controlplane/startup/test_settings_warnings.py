@@ -1,0 +1,82 @@
+"""Names that are no settings, and more cores than there are."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.settings import known_names, load_settings
+from controlplane.startup.settings_warnings import oversights, too_many_cores, unknown_names
+
+
+@pytest.fixture(autouse=True)
+def _ours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the environment of the tests sets is none of their business."""
+    for name in os.environ:
+        if name.startswith("MODELLESS_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("MODELLESS_PROT", "did you mean MODELLESS_PORT?"),
+        ("MODELLESS_WORKER", "did you mean MODELLESS_WORKERS?"),
+        ("MODELLESS_TOKEN", "did you mean MODELLESS_API_TOKEN?"),
+        ("MODELLESS_ALLOWED_HOST", "did you mean MODELLESS_ALLOWED_HOSTS?"),
+        ("MODELLESS_REDIS", "did you mean MODELLESS_REDIS_URL?"),
+        ("MODELLESS__PORT", "did you mean MODELLESS_PORT?"),
+        ("modelless_objektive", "did you mean MODELLESS_OBJECTIVE?"),
+        ("MODELLESS_ZZZZZZ", "remove it"),
+    ],
+)
+def test_a_name_that_is_no_setting_is_told_with_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, meant: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+    settings = load_settings(state_dir=tmp_path)
+    assert unknown_names(settings) == [(f"{name} in the environment is no setting", meant)]
+
+
+def test_every_setting_is_known_in_any_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load_settings(state_dir=tmp_path)
+    for name in known_names():
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("modelless_port", "8000")
+    assert unknown_names(settings) == []
+
+
+def test_all_names_of_the_file_have_to_be_settings(tmp_path: Path) -> None:
+    file = tmp_path / "settings.env"
+    file.write_text("# a comment\nPORT=8001\nmodelless_tick_s=2\nREDIS_URL=redis://h\nHOME=/x\n")
+    assert unknown_names(load_settings(state_dir=tmp_path)) == [
+        (f"HOME in {file} is no setting", "remove it"),
+        (f"PORT in {file} is no setting", "did you mean MODELLESS_PORT?"),
+    ]
+
+
+def test_more_cores_than_there_are(tmp_path: Path) -> None:
+    def told(have: int, **settings: Any) -> list[str]:
+        found = too_many_cores(load_settings(state_dir=tmp_path, **settings), have)
+        return [one.what for one in found]
+
+    slower = "workers share them, and are slower than their profiles say"
+    assert told(4, cores=4, workers=2) == []
+    assert told(4, cores=5) == [f"MODELLESS_CORES=5, and this machine has 4 cores: {slower}"]
+    assert told(1, cores=1, workers=5) == [
+        f"MODELLESS_WORKERS=5, and this machine has 1 core: {slower}"
+    ]
+    assert told(4, cores=64, workers=16, ray_address="auto") == []
+
+
+def test_each_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELLESS_PROT", "1")
+    found = [str(one) for one in oversights(load_settings(state_dir=tmp_path, cores=100_000))]
+    assert len(found) == 2
+    assert not any("\n" in one for one in found)
+    assert (
+        found[0] == "MODELLESS_PROT in the environment is no setting; did you mean MODELLESS_PORT?"
+    )

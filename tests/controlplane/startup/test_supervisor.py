@@ -1,0 +1,298 @@
+"""The supervisor's state directory: lock, leftovers, state file. Ray has no part in it."""
+
+import errno
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from controlplane.cluster.ray_processes import ray_dir
+from controlplane.settings import Settings, load_settings
+from controlplane.startup.presence import (
+    as_running,
+    base_url,
+    read_state,
+    running,
+    state_path,
+    write_state,
+)
+from controlplane.startup.processes import end_processes, is_alive
+from controlplane.startup.state_directory import clear_leftovers, prepare
+from controlplane.startup.supervisor import Supervisor
+from variants.errors import Conflict, InvalidInput, StateUnavailable
+
+STUBBORN = (
+    "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+)
+
+
+@contextmanager
+def plain_step(_title: str) -> Iterator[Callable[[str], None]]:
+    """A step that says nothing."""
+    yield lambda _: None
+
+
+@pytest.fixture(autouse=True)
+def _sigterm() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def settings(tmp_path: Path, port: int) -> Settings:
+    return load_settings(state_dir=tmp_path, host="127.0.0.1", port=port)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def supervisor(settings: Settings, said: list[str] | None = None) -> Supervisor:
+    return Supervisor(settings, plain_step, (said if said is not None else []).append)
+
+
+def identity(process: subprocess.Popen[bytes]) -> tuple[int, float]:
+    return process.pid, psutil.Process(process.pid).create_time()
+
+
+def test_whoever_claims_the_directory_is_found_there(settings: Settings) -> None:
+    keeper = supervisor(settings)
+    keeper.claim()
+    state = running(settings)
+    assert state == {
+        "pid": os.getpid(),
+        "url": base_url(settings),
+        "cores": 0,
+        "workers": 1,
+        "tls_cert": "",
+        "processes": [],
+    }
+    keeper.stop()
+    assert running(settings) is None
+    assert not state_path(settings).exists()
+
+
+def test_commands_learn_what_the_running_one_was_told(settings: Settings, port: int) -> None:
+    told = settings.model_copy(update={"port": port, "cores": 6, "workers": 3})
+    keeper = supervisor(told)
+    keeper.claim()
+    elsewhere = load_settings(state_dir=settings.state_dir, url="http://other:8000")
+
+    found, other = as_running(load_settings(state_dir=settings.state_dir)), as_running(elsewhere)
+    keeper.stop()
+    after = as_running(load_settings(state_dir=settings.state_dir))
+
+    assert (found.gateway_url, found.device_kind, found.workers) == (base_url(told), "cpu-2", 3)
+    assert other == elsewhere
+    assert (after.url, after.workers) == ("", 1)
+
+
+def test_two_cannot_have_the_same_directory(settings: Settings) -> None:
+    first = supervisor(settings)
+    first.claim()
+    with pytest.raises(Conflict, match=rf"already running at .* \(process {os.getpid()}\)"):
+        supervisor(settings).claim()
+    first.stop()
+    second = supervisor(settings)
+    second.claim()
+    second.stop()
+
+
+def test_a_look_at_the_lock_does_not_make_a_start_fail(settings: Settings) -> None:
+    prepare(settings)
+    look = (
+        "import fcntl, sys, time; f = open(sys.argv[1], 'a+');"
+        "fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); time.sleep(0.1)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", look, str(settings.run_dir / "up.lock")], stdout=subprocess.PIPE
+    ) as looking:
+        assert looking.stdout is not None
+        looking.stdout.readline()
+        keeper = supervisor(settings)
+        keeper.claim()
+        keeper.stop()
+
+
+@pytest.mark.parametrize("gateways", [1, 2])
+def test_a_taken_port_is_named_and_the_directory_stays_free(
+    settings: Settings, port: int, gateways: int
+) -> None:
+    settings.gateways = gateways
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        with pytest.raises(Conflict, match=f"127.0.0.1:{port} cannot be used"):
+            supervisor(settings).claim()
+    assert running(settings) is None
+    assert not state_path(settings).exists()
+
+
+def test_what_a_killed_run_left_is_ended(
+    settings: Settings, sleeper: subprocess.Popen[bytes]
+) -> None:
+    prepare(settings)
+    write_state(settings, 1, {identity(sleeper)})
+    said: list[str] = []
+    keeper = supervisor(settings, said)
+    keeper.claim()
+    assert said == ["ended 1 processes that an earlier, killed run had left"]
+    sleeper.wait(5)
+    keeper.stop()
+
+
+def test_a_pid_that_belongs_to_somebody_else_now_is_left_alone(
+    settings: Settings, sleeper: subprocess.Popen[bytes]
+) -> None:
+    prepare(settings)
+    pid, created = identity(sleeper)
+    write_state(settings, 1, {(pid, created - 1_000)})
+    assert clear_leftovers(settings) == 0
+    assert sleeper.poll() is None
+    assert not state_path(settings).exists()
+
+
+def test_a_full_disk_keeps_nothing_running(settings: Settings) -> None:
+    def unheard(_: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    keeper = Supervisor(settings, plain_step, unheard)
+    keeper.claim()
+    state_path(settings).with_suffix(".new").mkdir()  # the state cannot be written any more
+    with subprocess.Popen(["sleep", "60"]) as started:
+        keeper.stop()
+        assert started.wait(5) in (-signal.SIGTERM, 0)  # 0: psutil collected its status first
+    assert running(settings) is None
+
+
+def test_what_ignores_sigterm_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert end_processes({identity(process)}, wait_s=0.2) == 1
+        assert process.wait(5) in (-signal.SIGKILL, 0)  # 0: psutil collected its status first
+        assert not psutil.pid_exists(process.pid)
+
+
+def test_a_process_that_nobody_waited_for_is_not_alive() -> None:
+    process = subprocess.Popen(["true"])
+    watched = psutil.Process(process.pid)
+    deadline = time.monotonic() + 5
+    while watched.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert watched.is_running()
+    assert not is_alive(watched)
+    assert end_processes({(process.pid, watched.create_time())}, wait_s=1) == 0
+    process.wait()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"pid": 1}'])
+def test_a_state_file_that_says_nothing_counts_as_none(settings: Settings, text: str) -> None:
+    prepare(settings)
+    state_path(settings).write_text(text)
+    assert read_state(settings) is None
+    assert clear_leftovers(settings) == 0
+
+
+def test_nothing_runs_where_there_is_no_directory(settings: Settings, tmp_path: Path) -> None:
+    settings.state_dir = tmp_path / "nowhere"
+    assert running(settings) is None
+    assert not settings.state_dir.exists()
+
+
+def test_the_directory_and_its_secrets_are_private(settings: Settings, tmp_path: Path) -> None:
+    settings.state_dir = tmp_path / "state"
+    prepare(settings)
+    modes = {
+        path.name: path.stat().st_mode & 0o777
+        for path in (
+            settings.state_dir,
+            settings.run_dir,
+            settings.secret_path,
+            settings.state_dir / "ray.token",
+        )
+    }
+    assert modes == {"state": 0o700, "run": 0o700, "channel.secret": 0o600, "ray.token": 0o600}
+    token = (settings.state_dir / "ray.token").read_text()
+    prepare(settings)
+    assert (settings.state_dir / "ray.token").read_text() == token
+
+
+def test_a_directory_that_cannot_be_made_is_named(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    settings.state_dir = tmp_path / "file" / "state"
+    with pytest.raises(InvalidInput, match="cannot be used: Not a directory"):
+        supervisor(settings).claim()
+
+
+def test_a_path_too_long_for_sockets_is_named(settings: Settings, tmp_path: Path) -> None:
+    settings.state_dir = tmp_path / ("x" * 100)
+    with pytest.raises(InvalidInput, match="too long for Unix sockets"):
+        supervisor(settings).claim()
+
+
+def test_sigterm_before_ray_ends_a_start_like_ctrl_c(settings: Settings) -> None:
+    keeper = supervisor(settings)
+    keeper.claim()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    keeper.stop()
+
+
+def test_an_interrupt_while_waiting_for_variants_is_no_failure(settings: Settings) -> None:
+    keeper = supervisor(settings)
+    keeper._interrupt(signal.SIGINT, None)
+    with pytest.raises(KeyboardInterrupt):
+        keeper.wait_for_variants(3)
+
+
+def test_sockets_of_killed_workers_and_old_logs_are_removed(settings: Settings) -> None:
+    prepare(settings)
+    (settings.run_dir / "w-1.sock").touch()
+    ray = ray_dir(settings)
+    for day in ("2026-01-01", "2026-01-02", "2026-01-03"):
+        (ray / f"session_{day}" / "logs").mkdir(parents=True)
+    keeper = supervisor(settings)
+    keeper.claim()
+    keeper.stop()
+    assert list(settings.run_dir.glob("w-*")) == []
+    assert [path.name for path in ray.iterdir()] == ["session_2026-01-03"]
+    shutil.rmtree(ray)
+
+
+def test_a_live_state_that_does_not_answer_ends_the_start(settings: Settings, port: int) -> None:
+    settings.redis_url = f"redis://127.0.0.1:{port}/0"
+    with pytest.raises(StateUnavailable, match="does not answer: "):
+        supervisor(settings).start("1 worker")
+
+
+def test_what_the_process_had_started_before_is_left_alone(
+    settings: Settings, sleeper: subprocess.Popen[bytes]
+) -> None:
+    keeper = Supervisor(settings, plain_step, lambda _: None)
+    keeper.claim()
+    keeper.stop()
+    assert sleeper.poll() is None

@@ -1,0 +1,77 @@
+"""Where replicas may run, how many there are, and what they are told. Ray is not started."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray._common.constants import HEAD_NODE_RESOURCE_NAME
+
+from controlplane import app
+from controlplane.cluster.sent_settings import SentSettings
+
+TOKEN = "open-sesame"
+
+
+@pytest.fixture(autouse=True)
+def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("MODELLESS_") or name == "REDIS_URL":
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("MODELLESS_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("MODELLESS_API_TOKEN", TOKEN)
+    monkeypatch.setenv("MODELLESS_CORES", "4")
+
+
+@pytest.fixture
+def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELLESS_RAY_ADDRESS", "auto")
+
+
+def deployment(application: Any) -> Any:
+    return application._bound_deployment
+
+
+def resources(application: Any) -> dict[str, float]:
+    return dict(deployment(application).ray_actor_options.get("resources") or {})
+
+
+def test_on_one_machine_there_is_one_gateway_and_no_place_to_choose() -> None:
+    gateway = app.gateway({})
+
+    assert deployment(gateway).num_replicas == 1
+    assert resources(gateway) == resources(app.controller({})) == {}
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_on_a_cluster_gateways_and_control_loop_run_on_the_head() -> None:
+    gateway = app.gateway({})
+
+    assert deployment(gateway).num_replicas == 2
+    assert resources(gateway).keys() == {HEAD_NODE_RESOURCE_NAME}
+    assert 2 * resources(gateway)[HEAD_NODE_RESOURCE_NAME] <= 1
+    assert resources(app.controller({})).keys() == {HEAD_NODE_RESOURCE_NAME}
+    assert resources(app.worker({})) == {}
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_gateways_run_one_each_on_the_nodes_that_were_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MODELLESS_GATEWAY_NODES", "edge")
+
+    assert resources(app.gateway({})) == {"edge": 1.0}
+    assert resources(app.controller({})).keys() == {HEAD_NODE_RESOURCE_NAME}
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_replicas_are_told_the_settings_and_no_secret(tmp_path: Path) -> None:
+    for application in (app.gateway({}), app.controller({})):
+        [sent] = deployment(application).init_args
+        assert isinstance(sent, SentSettings)
+        assert sent.values["state_dir"] == str(tmp_path)
+        assert (sent.values["cores"], sent.values["gateways"]) == (4, 2)
+        assert TOKEN not in repr(sent)
+    [config] = deployment(app.worker({})).init_args
+    assert (config["device_kind"], config["secret_digest"]) == ("cpu-4", sent.secret)
+    assert TOKEN not in repr(config)

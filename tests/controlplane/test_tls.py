@@ -1,0 +1,153 @@
+"""TLS at the gateway: a certificate made here, clients that trust it and clients that do not."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import httpx
+import pytest
+
+from controlplane.cli.gateway_client import Client as CommandClient
+from controlplane.cli.outcome import NotRunning
+from controlplane.client.asking import Client as PythonClient
+from controlplane.tls import check, server_context, trusting
+from tests.controlplane.certificates import Pair, self_signed
+from tests.controlplane.serving import FAST, Client, Served, post, query, serving
+from variants.errors import InvalidInput, ModellessError
+
+TOKEN = "sixteen-letters!"
+AUTHORIZED = [("Authorization", f"Bearer {TOKEN}")]
+
+
+@pytest.fixture
+async def served(live_url: str) -> AsyncIterator[Served]:
+    """A gateway on all addresses, with TLS and a token, called models.example."""
+    with TemporaryDirectory(prefix="ml-", dir="/tmp") as name:
+        folder = Path(name)
+        pair = self_signed(folder)
+        async with serving(
+            folder, live_url, host="0.0.0.0", api_token=TOKEN, allowed_hosts="models.example",
+            tls_cert=pair.certificate, tls_key=pair.key, max_body_mib=0.25,
+        ) as running:  # fmt: skip
+            await running.worker("w1", FAST)
+            yield running
+
+
+async def encrypted(served: Served) -> Client:
+    context = trusting(served.gateway.settings.tls_cert)
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", served.port, ssl=context, server_hostname="models.example"
+    )
+    served.stack.callback(writer.close)
+    return Client(reader, writer)
+
+
+async def test_queries_travel_encrypted(served: Served) -> None:
+    client = await encrypted(served)
+    for number in range(3):
+        answer = await client.ask(query(number), host="models.example", headers=AUTHORIZED)
+        assert answer.json["outputs"][0][0] == number
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("models.example", 200), ("models.example:8000", 200), ("localhost", 200),
+        ("127.0.0.1", 200), ("evil.example", 403), ("0.0.0.0", 403),
+    ],
+)  # fmt: skip
+async def test_the_host_is_checked_on_all_addresses(served: Served, host: str, status: int) -> None:
+    client = await encrypted(served)
+    assert (await client.ask(query(1), host=host, headers=AUTHORIZED)).status == status
+
+
+async def test_the_token_is_asked_for(served: Served) -> None:
+    client = await encrypted(served)
+    assert (await client.ask(query(1))).status == 401
+
+
+async def test_a_refused_body_gets_its_answer(served: Served) -> None:
+    client = await encrypted(served)
+    client.send(post(bytes(8 * 2**20), headers=AUTHORIZED))
+    assert (await client.answer()).error[:2] == (413, "PAYLOAD_TOO_LARGE")
+
+
+async def test_plain_text_is_no_query(served: Served) -> None:
+    client = await served.client()
+    client.send(post(query(1), headers=AUTHORIZED))
+    assert not (await client.ended()).startswith(b"HTTP/")
+
+
+async def test_what_runs_on_the_state_directory_is_trusted_by_its_certificate(
+    served: Served, tmp_path: Path
+) -> None:
+    """The command line calls it by a loopback address, which the certificate does not bear."""
+    url, certificate = f"https://127.0.0.1:{served.port}", served.gateway.settings.tls_cert
+    assert served.gateway.settings.own_url == url
+
+    def live(file: str) -> bool:
+        with CommandClient(url, token=TOKEN, certificate=file) as client:
+            return bool(client.get("/v2/health/live")["live"])
+
+    assert await asyncio.to_thread(live, certificate)
+    for another in ("", self_signed(tmp_path).certificate):
+        with pytest.raises(NotRunning, match=r"is not trusted: .*; SSL_CERT_FILE names"):
+            await asyncio.to_thread(live, another)
+
+
+async def test_the_python_client_takes_a_certificate(served: Served) -> None:
+    certificate = served.gateway.settings.tls_cert
+    url = f"https://localhost:{served.port}"  # not a name of the certificate
+
+    def ask() -> None:
+        with PythonClient(url, token=TOKEN, certificate=certificate) as client:
+            client.query("letters", [[1.0, 0, 0, 0]])
+
+    with pytest.raises(ModellessError, match=r"[Hh]ostname mismatch"):
+        await asyncio.to_thread(ask)
+    async with httpx.AsyncClient(verify=trusting(certificate)) as client:
+        reply = await client.post(
+            f"https://127.0.0.1:{served.port}/v1/query",
+            content=json.dumps(query(4)),
+            headers=dict(AUTHORIZED),
+            extensions={"sni_hostname": "models.example"},
+        )
+    assert reply.json()["outputs"][0][0] == 4
+
+
+# -- certificates -------------------------------------------------------------------------------
+
+
+def test_a_sound_pair_says_when_it_ends(tmp_path: Path) -> None:
+    assert check(*self_signed(tmp_path)).endswith("GMT")
+
+
+def test_an_ended_certificate_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    pair = self_signed(tmp_path, days=-1)
+    with pytest.raises(InvalidInput, match=r"^setting MODELLESS_TLS_CERT: .* has expired$"):
+        check(*pair)
+    server_context(*pair)  # a replica goes on with it
+
+
+def test_a_pair_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
+    ours, other = self_signed(tmp_path / "a"), self_signed(tmp_path / "b")
+    locked = self_signed(tmp_path / "c", password=b"secret")
+    (tmp_path / "text").write_text("no PEM")
+    for pair, sentence in (
+        (Pair("/none.pem", ours.key), "setting MODELLESS_TLS_CERT: /none.pem cannot be read: No"),
+        (Pair(ours.certificate, "/none.pem"), "setting MODELLESS_TLS_KEY: /none.pem cannot be re"),
+        (Pair(ours.certificate, other.key), "settings MODELLESS_TLS_CERT and MODELLESS_TLS_KEY:"),
+        (Pair(str(tmp_path / "text"), ours.key), "settings MODELLESS_TLS_CERT and MODELLESS_TLS_"),
+        (locked, "setting MODELLESS_TLS_KEY: the key is encrypted; give it without a password"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            server_context(*pair)
+        assert refused.value.message.startswith(sentence)
+        assert "\n" not in refused.value.message
+
+
+def test_the_oldest_versions_are_not_spoken(tmp_path: Path) -> None:
+    assert server_context(*self_signed(tmp_path)).minimum_version == ssl.TLSVersion.TLSv1_2

@@ -1,0 +1,172 @@
+"""What is wanted against what is running."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from controlplane.views.fleet_status import (
+    FleetStatus,
+    KindStatus,
+    Level,
+    PlacedState,
+    Source,
+    asked_words,
+    fleet_status,
+    kind_statuses,
+)
+from tests.controlplane.builders import worker
+from variants.types import (
+    DeviceKindName,
+    Placement,
+    Plan,
+    ReplicaState,
+    TaskName,
+    VariantName,
+    WorkerId,
+)
+from workers.types import WorkerStatus
+
+
+def plan(*placed: tuple[str, str], workers: int = 1) -> Plan:
+    """A plan that places variants of ``digits`` on workers ``cpu-4``."""
+    return Plan(
+        version=7,
+        epoch=1,
+        placements=tuple(
+            Placement(
+                worker=WorkerId(id_),
+                task=TaskName("digits"),
+                variant=VariantName(variant),
+                share=0.0,
+            )
+            for id_, variant in placed
+        ),
+        workers={DeviceKindName("cpu-4"): workers} if workers else {},
+    )
+
+
+def now(
+    made: Plan | None, workers: Sequence[WorkerStatus], *, asked: int = 1, elastic: bool = False
+) -> FleetStatus:
+    planned = dict(made.workers) if elastic and made else None
+    kinds = kind_statuses("cpu-4", 1, {"cpu-4": asked}, workers, planned)  # type: ignore[arg-type]
+    return fleet_status(kinds, made, workers)
+
+
+def test_all_as_planned() -> None:
+    found = now(plan(("w1", "a"), ("w1", "b")), [worker("w1", "a", "b")])
+    assert (found.level, found.sentence) == (
+        Level.AS_PLANNED,
+        "As planned: 1 worker is running, 2 of 2 replicas loaded.",
+    )
+
+
+def test_what_was_loaded_for_queries_is_no_difference() -> None:
+    found = now(plan(("w1", "a")), [worker("w1", "a", "b")])
+    assert (found.level, found.sentence) == (
+        Level.AS_PLANNED,
+        "As planned: 1 worker is running, 1 of 1 replica loaded, 1 beside the plan.",
+    )
+
+
+def test_no_worker_left_whatever_the_old_plan_says() -> None:
+    found = now(plan(("w1", "a"), ("w2", "a")), [], asked=2)
+    assert (found.level, found.sentence) == (
+        Level.DOWN,
+        "No worker is running, 2 workers cpu-4 wanted: no query can be answered until one has "
+        "started.",
+    )
+    assert set(found.placements.values()) == {PlacedState.WORKER_GONE}
+
+
+def test_scaled_to_zero() -> None:
+    found = now(plan(workers=0), [], asked=0)
+    assert (found.level, found.sentence) == (
+        Level.DOWN,
+        "No worker is wanted and none is running: no query can be answered; "
+        "`modelless workers scale cpu-4 1` asks for one.",
+    )
+
+
+def test_a_worker_is_missing_and_variants_load() -> None:
+    made = plan(("w1", "a"), ("w1", "b"), ("w1", "c"), ("w2", "a"), workers=2)
+    found = now(made, [worker("w1", "a", loading=["b"])], asked=2)
+    assert (found.level, found.sentence) == (
+        Level.DIFFERS,
+        "1 of 2 workers cpu-4 running, 1 missing; "
+        "1 of 4 planned replicas loaded, 1 loading, 2 missing.",
+    )
+    assert [state.value for state in found.placements.values()] == [
+        "ready", "loading", "missing", "worker_gone",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", ReplicaState)
+def test_every_state_of_a_replica_is_one_of_a_placement(state: ReplicaState) -> None:
+    holding = worker("w1", "a")
+    holding = replace(holding, replicas=(replace(holding.replicas[0], state=state),))
+    assert list(now(plan(("w1", "a")), [holding]).placements.values()) == [state.value]
+
+
+def test_more_workers_than_wanted() -> None:
+    draining = replace(worker("w3"), draining=True)
+    found = now(plan(("w1", "a")), [worker("w1", "a"), worker("w2", "a"), draining])
+    assert (found.level, found.sentence) == (
+        Level.DIFFERS,
+        "2 workers cpu-4 running where 1 is wanted, 1 worker cpu-4 draining.",
+    )
+
+
+def test_a_draining_worker_holds_nothing_of_the_plan() -> None:
+    found = now(plan(("w1", "a")), [replace(worker("w1", "a"), draining=True), worker("w2")])
+    assert found.placements == {("w1", "digits", "a"): PlacedState.WORKER_GONE}
+
+
+def test_nothing_planned_yet() -> None:
+    found = now(None, [worker("w1")])
+    assert (found.level, found.sentence) == (Level.DIFFERS, "Nothing has been planned yet.")
+
+
+def test_where_plans_decide_fewer_are_wanted_than_were_asked_for() -> None:
+    found = now(plan(("w1", "a"), workers=1), [worker("w1", "a")], asked=4, elastic=True)
+    assert found.level is Level.AS_PLANNED
+    assert found.kinds == (
+        KindStatus(
+            device_kind="cpu-4",
+            wanted=1,
+            running=1,
+            draining=0,
+            missing=0,
+            asked=4,
+            source=Source.PLAN,
+            settings=1,
+        ),
+    )
+
+
+def test_kinds_are_told_apart() -> None:
+    workers = [worker("w1", "a"), replace(worker("w2"), device_kind="gpu")]
+    kinds = kind_statuses("cpu-4", 1, {"gpu": 2, "cpu-8": 1}, workers)
+    assert [(k.device_kind, k.wanted, k.running, k.missing, k.source.value) for k in kinds] == [
+        ("cpu-4", 1, 1, 0, "settings"),
+        ("cpu-8", 1, 0, 1, "stored"),
+        ("gpu", 2, 1, 1, "stored"),
+    ]
+    assert fleet_status(kinds, plan(("w1", "a")), workers).sentence == (
+        "0 of 1 worker cpu-8 running, 1 missing; 1 of 2 workers gpu running, 1 missing."
+    )
+
+
+def test_the_number_asked_for_says_where_it_comes_from() -> None:
+    own, other, same, given = (
+        *kind_statuses("cpu-2", 2, {"cpu-2": 1, "gpu": 3}, []),
+        *kind_statuses("cpu-2", 2, {"cpu-2": 2}, []),
+        *kind_statuses("cpu-2", 2, {}, []),
+    )
+    assert asked_words(own) == (
+        "1 worker cpu-2 (stored by `modelless workers scale`; MODELLESS_WORKERS says 2)"
+    )
+    assert asked_words(other) == "3 workers gpu (stored by `modelless workers scale`)"
+    assert asked_words(same) == "2 workers cpu-2"
+    assert asked_words(given) == "2 workers cpu-2"

@@ -1,0 +1,180 @@
+"""``modelless up`` on a Ray cluster that was started before: a head and a node, both on loopback.
+
+The node's environment says nothing of modelless that is right. The tests build on each other: the
+last one kills the cluster's control store.
+"""
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.integration.deployment import CLI, short_directory
+from tests.integration.machines.namespace import Namespace, namespace
+
+pytestmark = pytest.mark.integration
+
+RAY = str(Path(sys.executable).with_name("ray"))
+PORT = 8000
+SETTINGS = {
+    "MODELLESS_RAY_ADDRESS": "auto",
+    "MODELLESS_PORT": str(PORT),
+    "MODELLESS_WORKERS": "1",
+    "MODELLESS_CORES": "2",
+    "MODELLESS_WORKER_MEMORY_MIB": "1024",
+    "MODELLESS_LISTEN_CHANNEL": "tcp:0.0.0.0",
+}
+
+
+class Cluster:
+    """Head at 127.0.0.1, a node with two cores at 127.0.0.2, and a state directory for both."""
+
+    def __init__(self, inside: Namespace, state: Path, scratch: Path) -> None:
+        self.inside = inside
+        self.state = state
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("MODELLESS_", "RAY_")) and name != "REDIS_URL"
+        }
+        (state / "ray.token").write_text("5" * 64)
+        (state / "ray.token").chmod(0o600)
+        ray = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(state / "ray.token")}
+        self._plain = kept
+        # As of a machine on which something else was tried before.
+        wrong = {"MODELLESS_STATE_DIR": str(scratch / "elsewhere"), "MODELLESS_PORT": "9000"}
+        self._ray_environment = kept | ray | wrong
+        self._temporary = str(scratch / "ray")
+
+    def start_ray(self) -> None:
+        common = ["--num-cpus=0", "--disable-usage-stats"]
+        head = ["--head", "--port=6379", "--node-ip-address=127.0.0.1", *common]
+        self._ray(*head, "--dashboard-host=127.0.0.1", f"--temp-dir={self._temporary}")
+        node = ["--address=127.0.0.1:6379", "--node-ip-address=127.0.0.2", "--num-cpus=2"]
+        self._ray(*node, "--disable-usage-stats")
+
+    def _ray(self, *arguments: str) -> None:
+        ran = self.inside.run([RAY, "start", *arguments], self._ray_environment)
+        assert ran.returncode == 0, ran.stdout
+
+    def modelless(self, *arguments: str, **settings: str) -> tuple[int, str]:
+        environment = self._plain | SETTINGS | {"MODELLESS_STATE_DIR": str(self.state)}
+        extra = {f"MODELLESS_{name.upper()}": value for name, value in settings.items()}
+        ran = self.inside.run([*CLI, *arguments], environment | extra)
+        return ran.returncode, ran.stdout
+
+    def shell(self, command: str) -> str:
+        return self.inside.run(["bash", "-c", command], self._plain).stdout
+
+    def query(self, rows: Path) -> Mapping[str, object]:
+        """The answer to a query, asked from the head."""
+        url = f"http://127.0.0.1:{PORT}"
+        arguments = ["query", "digits", f"--input={rows}", "--latency-ms=2000", f"--url={url}"]
+        code, told = self.modelless(*arguments, "-o", "json")
+        assert code == 0, told
+        return dict(json.loads(told[told.index("{") :]))
+
+    @property
+    def log(self) -> str:
+        return (self.state / "run" / "up.log").read_text()
+
+    def until(self, text: str, patience_s: float = 60.0) -> str:
+        """Wait until the log of ``up`` says this, whatever its lines are broken at."""
+        deadline = time.monotonic() + patience_s
+        while text not in (told := " ".join(self.log.split())):
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.5)
+        return told
+
+
+@pytest.fixture(scope="module")
+def cluster(state: Path) -> Iterator[Cluster]:
+    with short_directory() as scratch, namespace() as inside:
+        found = Cluster(inside, state, scratch)
+        found.start_ray()
+        yield found
+
+
+@pytest.fixture(scope="module")
+def rows(family: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rows") / "rows.json"
+    path.write_text(json.dumps(np.load(family / "evaluation.npz")["pixels"][:3].tolist()))
+    return path
+
+
+def test_up_says_which_secret_the_nodes_do_not_see(cluster: Cluster) -> None:
+    secret = "open-sesame-77"
+    code, told = cluster.modelless("up", api_token=secret)
+
+    assert code == 1
+    assert re.search(
+        r"error: .*modelless-gateway does not start: node \S+ \(127\.0\.0\.1\) sees other settings"
+        r" than the application was started with: MODELLESS_API_TOKEN;",
+        told,
+    )
+    assert "no variant was loaded" not in told
+    assert secret not in told
+
+
+def test_replicas_run_with_the_settings_of_up_and_where_the_documents_say(
+    cluster: Cluster, rows: Path
+) -> None:
+    code, told = cluster.modelless("up", "--detach")
+    assert code == 0, told
+
+    answer = cluster.query(rows)
+    assert answer["slo_met"] is True
+    assert str(answer["worker"]).startswith("cpu-2-")
+    assert not (cluster.state.parent / "elsewhere").exists()
+
+    titles = cluster.shell("ps -eo pid,ni,args | grep '[r]ay::ServeReplica'").splitlines()
+    replicas = [line.split(None, 2) for line in titles]
+    kinds = sorted(title.split(":")[3] for _, _, title in replicas)
+    assert kinds == [
+        "modelless-controller", "modelless-gateway", "modelless-gateway", "modelless-worker-cpu-2",
+    ]  # fmt: skip
+    if os.geteuid() == 0:  # the nodes were started without RAY_worker_niceness
+        assert {nice for _, nice, _ in replicas} == {"0"}
+    nodes = {}
+    for pid, _, title in replicas:
+        parent = cluster.shell(f"tr '\\0' ' ' < /proc/$(ps -o ppid= {pid} | tr -d ' ')/cmdline")
+        [node] = re.findall(r"--node_ip_address=(\S+)", parent)
+        nodes[title.split(":")[3]] = node
+    assert nodes == {
+        "modelless-controller": "127.0.0.1",
+        "modelless-gateway": "127.0.0.1",
+        "modelless-worker-cpu-2": "127.0.0.2",
+    }
+
+
+def test_serves_own_ports_listen_on_loopback(cluster: Cluster) -> None:
+    """Ray itself opens one port on all interfaces in each process; it answers to the token."""
+    listening = cluster.shell("ss -ltnpH | grep 'ray::ServeRepli'").splitlines()
+    everywhere: dict[str, int] = {}
+    for line in listening:
+        pid = line.partition("pid=")[2].partition(",")[0]
+        everywhere[pid] = everywhere.get(pid, 0) + line.split()[3].startswith(("*:", "0.0.0.0:"))
+    assert everywhere
+    assert max(everywhere.values()) <= 1
+
+
+def test_queries_go_on_without_the_control_store_and_up_says_what_happens(
+    cluster: Cluster, rows: Path
+) -> None:
+    cluster.shell("kill -9 $(pgrep -f gcs/gcs_server)")
+
+    cluster.until("Ray's control store at 127.0.0.1:6379 does not answer: queries go on")
+    assert cluster.query(rows)["slo_met"] is True
+
+    cluster.shell("kill -9 $(pgrep -f raylet/raylet)")
+    told = cluster.until("error: Ray has died on this machine; its logs are in ")
+    logs = Path(told.rpartition("its logs are in ")[2].partition(" on each node")[0])
+    assert (logs / "raylet.out").exists()
+    assert cluster.shell("pgrep -f valkey-server") == ""
+    assert cluster.modelless("down")[1].strip().endswith(f"is not running on {cluster.state}")

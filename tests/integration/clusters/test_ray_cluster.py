@@ -1,0 +1,59 @@
+"""``deploy/ray-cluster.yaml`` on three machines, by its own commands, and a fourth one later."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.deployment import Load
+from tests.integration.digits import GOOD
+from tests.integration.machines.lab import lab, register
+from tests.integration.machines.ray_up import RayUp, kill_raylet
+
+pytestmark = pytest.mark.integration
+
+TYPED = {"200", "COLD", "NO_WORKERS", "OVERLOADED", "REPLICA_LOST", "DEADLINE_EXCEEDED"}
+
+
+@pytest.fixture(scope="module")
+def cluster(family: Path) -> Iterator[RayUp]:
+    """A head and two workers, and a model that was registered over REST."""
+    with lab() as made:
+        cluster = RayUp(made)
+        cluster.prepare()
+        cluster.start()
+        yield cluster
+
+
+def test_the_first_model_is_registered_and_answers(cluster: RayUp, family: Path) -> None:
+    gateway = cluster.gateway
+    assert gateway.get("/v2/health/ready") == {"ready": True}
+    assert gateway.get("/v1/tasks") == {"tasks": []}
+    operation = register(gateway, family, "mlp-small")
+    assert operation["state"] == "succeeded", operation
+    gateway.until(lambda: gateway.get("/v2/models/digits/ready"), "the task is ready", 120)
+    assert gateway.query([[0.0] * 64], slo={"latency_ms": 5000}).status == 200
+
+
+def test_the_gateway_listens_where_the_documents_say(cluster: RayUp) -> None:
+    assert ("127.0.0.1", 8000) in cluster.head.listening()
+    others = [worker.listening() for worker in cluster.workers]
+    assert [port for found in others for _, port in found if port == 8000] == []
+
+
+def test_a_machine_dies_under_load_and_another_one_takes_its_place(cluster: RayUp) -> None:
+    gateway = cluster.gateway
+    gateway.until(lambda: len(gateway.workers()) == 2, "two workers", 120)
+    gateway.until(lambda: all(gateway.ready(w) for w in gateway.workers()), "both loaded", 120)
+    with Load(gateway, GOOD, clients=4) as load:
+        gateway.until(lambda: load.snapshot()["200"] > 100, "load")
+        kill_raylet(cluster.workers[0])
+        gateway.until(lambda: len(gateway.workers()) == 1, "one worker is left", 120)
+        before = load.snapshot()["200"]
+        gateway.until(lambda: load.snapshot()["200"] > before + 100, "service goes on", 120)
+        cluster.add_worker()
+        gateway.until(lambda: len(gateway.workers()) == 2, "two workers again", 180)
+        before = load.snapshot()["200"]
+        gateway.until(lambda: load.snapshot()["200"] > before + 100, "service", 120)
+    assert load.untyped == []
+    assert load.outcomes.keys() <= TYPED

@@ -1,0 +1,70 @@
+"""``deploy/rayservice.yaml`` as KubeRay runs it: head, two gateways and two workers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.deployment import Load
+from tests.integration.digits import GOOD
+from tests.integration.machines.kuberay import KubeRay, told
+from tests.integration.machines.lab import lab, register
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def service(family: Path) -> Iterator[KubeRay]:
+    """All pods, with the applications handed over."""
+    with lab() as made:
+        running = KubeRay(made)
+        running.start()
+        yield running
+
+
+def test_all_gateways_become_ready_with_an_empty_catalog(service: KubeRay) -> None:
+    gateways = service.of("gateway")
+    assert len(gateways) == 2
+    try:
+        service.dashboard().until(
+            lambda: all(pod.is_ready() for pod in gateways), "the gateways are ready", 240
+        )
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{told(service.applications())}") from error
+    others = [pod for pod in service.pods if pod not in gateways]
+    assert [p for pod in others for _, p in pod.machine.listening() if p == 8000] == []
+
+
+def test_the_node_finds_every_pod_alive(service: KubeRay) -> None:
+    pods = [*service.of("gateway"), *service.of("cpu-4")]
+    service.dashboard().until(lambda: all(pod.is_alive() for pod in pods), "all pods are alive")
+    assert all(pod.is_ready() for pod in service.of("cpu-4"))
+
+
+def test_the_first_model_is_registered_through_the_service_and_answers(
+    service: KubeRay, family: Path
+) -> None:
+    gateway = service.service()
+    assert gateway.request("GET", "/v1/tasks", headers={"Authorization": ""}).status == 401
+    assert gateway.get("/v1/tasks") == {"tasks": []}
+    operation = register(gateway, family, "mlp-small")
+    assert operation["state"] == "succeeded", operation
+    gateway.until(lambda: gateway.get("/v2/models/digits/ready"), "the task is ready", 120)
+    for pod in service.of("gateway"):
+        gateway.at = pod.machine.address
+        assert gateway.query([[0.0] * 64], slo={"latency_ms": 5000}).status == 200
+
+
+def test_a_node_dies_under_load_and_its_pod_is_replaced(service: KubeRay) -> None:
+    gateway = service.service()
+    gateway.until(lambda: len(gateway.workers()) == 2, "two workers", 120)
+    gateway.until(lambda: all(gateway.ready(w) for w in gateway.workers()), "both loaded", 120)
+    with Load(gateway, GOOD, clients=4) as load:
+        gateway.until(lambda: load.snapshot()["200"] > 100, "load")
+        service.lose(service.of("cpu-4")[0])
+        gateway.until(lambda: len(gateway.workers()) == 1, "one worker is left", 120)
+        service.add(service.group("cpu-4"))
+        gateway.until(lambda: len(gateway.workers()) == 2, "two workers again", 180)
+        before = load.snapshot()["200"]
+        gateway.until(lambda: load.snapshot()["200"] > before + 100, "service", 120)
+    assert load.untyped == []

@@ -1,0 +1,224 @@
+"""What KubeRay and a Kubernetes node do with ``deploy/rayservice.yaml``, on machines of a test.
+
+The operator starts Ray in each pod from ``rayStartParams``, hands ``serveConfigV2`` to the head's
+dashboard, and replaces what is lost; the node runs the probes; the Service leads to ready pods.
+"""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from tests.deploy.files import documents, ray_service, readme_commands
+from tests.integration.deployment import Service
+from tests.integration.machines.lab import HOME, Lab, Reached, placed, user_environment
+from tests.integration.machines.network import PATH, Machine, Program
+
+PLACES = {"/state": "/srv/state"}
+"""Where the test has what a pod mounts."""
+AGENT_PORT = 52_365
+START_S = 240.0
+KUBECTL = r"""
+kubectl() { for word in "$@"; do printf '%s\n' "$word"; done; printf '\n'; }
+"""
+"""Says what it was asked for, a word on each line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """A running pod of one of the groups."""
+
+    machine: Machine
+    labels: Mapping[str, str]
+    container: Mapping[str, Any]
+    environment: Mapping[str, str]
+    ray: Program
+
+    def runs(self, command: list[str]) -> bool:
+        """Whether a probe's command succeeds in the container."""
+        return self.machine.start(command, self.environment).wait(30).code == 0
+
+    def passes(self, probe: Mapping[str, Any]) -> bool:
+        """Whether a probe of either kind succeeds."""
+        if "exec" in probe:
+            return self.runs(probe["exec"]["command"])
+        port = int(probe["httpGet"]["port"])
+        if port == AGENT_PORT:
+            port += int(self.machine.address.rpartition(".")[2])
+        try:
+            found = Reached(self.machine, self.machine.address, port).request(
+                "GET", probe["httpGet"]["path"]
+            )
+        except OSError:
+            return False
+        return 200 <= found.status < 400
+
+    def is_ready(self) -> bool:
+        """What its probe says, if it speaks of this pod: all pods of a test share one loopback."""
+        ports = {one["containerPort"] for one in self.container.get("ports", ())}
+        own = {port for _, port in self.machine.listening()}
+        return ports <= own and self.passes(self.container["readinessProbe"])
+
+    def is_alive(self) -> bool:
+        return self.passes(self.container["livenessProbe"])
+
+
+class KubeRay:
+    """The pods of the file, and the operator that looks after them."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._spec = ray_service()
+        self._cluster = self._spec["rayClusterConfig"]
+        self.secrets = made_secrets(lab)
+        self._numbers = iter(range(2, 200))
+        self.head = self._head()
+        self.pods: list[Pod] = [self.head]
+
+    # -- pods -----------------------------------------------------------------------------------
+
+    def _head(self) -> Pod:
+        group = self._cluster["headGroupSpec"]
+        number = next(self._numbers)
+        pod = self._pod(group, "head", number, f"127.0.0.{number}", "--head --port=6379")
+
+        def answers() -> bool:  # workers' pods wait for it, in an init container
+            pod.machine.connect(pod.machine.address, 6379).close()
+            return True
+
+        Service().until(answers, "Ray's control store", START_S)
+        return pod
+
+    def add(self, group: Mapping[str, Any]) -> Pod:
+        """A pod of a group, as the operator makes one when there are too few."""
+        number = next(self._numbers)
+        head = self.head.machine.address
+        pod = self._pod(group, group["groupName"], number, head, f"--address={head}:6379")
+        self.pods.append(pod)
+        return pod
+
+    def group(self, name: str) -> Mapping[str, Any]:
+        [found] = [one for one in self._cluster["workerGroupSpecs"] if one["groupName"] == name]
+        return dict(found)
+
+    def of(self, name: str) -> list[Pod]:
+        """The pods of a group that run."""
+        return [pod for pod in self.pods if pod.machine.name.rpartition("-")[0] == name]
+
+    def lose(self, pod: Pod) -> None:
+        """Its node has died."""
+        self.pods.remove(pod)
+        pod.machine.off()
+
+    def _pod(self, group: Mapping[str, Any], name: str, number: int, head: str, role: str) -> Pod:
+        [container] = group["template"]["spec"]["containers"]
+        machine = self._lab.machine(number, f"{name}-{number}", PLACES["/state"])
+        environment = user_environment() | dict(self._variables(container))
+        environment |= {
+            "PATH": f"{HOME}/modelless-env/bin:{PATH}",  # the image's
+            "RAY_IP": head,
+            "FQ_RAY_IP": head,
+            "RAY_PORT": "6379",
+            "RAY_ADDRESS": f"{head}:6379",
+            "RAY_NODE_TYPE_NAME": name,
+            "RAY_CLUSTER_NAME": "modelless",
+        }
+        given = group["rayStartParams"]
+        parameters = " ".join(f"--{name}={value}" for name, value in given.items())
+        command = placed(f"ray start {role} {parameters} --block", machine)
+        return Pod(
+            machine=machine,
+            labels=group["template"]["metadata"]["labels"],
+            container=container,
+            environment=environment,
+            ray=machine.shell(f"ulimit -n 65536; exec {command}", environment),
+        )
+
+    def _variables(self, container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        for variable in container["env"]:
+            if "value" in variable:
+                value = variable["value"]
+            else:
+                reference = variable["valueFrom"]["secretKeyRef"]
+                value = self.secrets[reference["name"]][reference["key"]]
+            yield variable["name"], PLACES.get(value, value)
+
+    # -- the operator and the Service -----------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the workers' groups, and hand over the applications once the head answers."""
+        groups = [
+            group for group in self._cluster["workerGroupSpecs"] for _ in range(group["replicas"])
+        ]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self.add, groups))
+        config = yaml.safe_load(self._spec["serveConfigV2"])
+        dashboard = self.dashboard()
+
+        def handed_over() -> bool:
+            answer = dashboard.request(
+                "PUT",
+                "/api/serve/applications/",
+                config,
+                {"Content-Type": "application/json"},
+                timeout_s=60,
+            )
+            assert answer.status == 200, answer
+            return True
+
+        dashboard.until(handed_over, "the applications are taken", START_S)
+
+    def dashboard(self) -> Reached:
+        secret = self._cluster["authOptions"]["secretName"]
+        token = self.secrets[secret]["auth_token"]
+        machine = self.head.machine
+        return Reached(machine, machine.address, 8265, token=token)
+
+    def applications(self) -> dict[str, Any]:
+        """What Serve says of its applications, by name."""
+        found: dict[str, Any] = self.dashboard().get("/api/serve/applications/")["applications"]
+        return found
+
+    def service(self) -> Reached:
+        """The gateway's Service, as a pod in its namespace reaches it: some ready pod."""
+        [service] = [one for one in documents("rayservice.yaml") if one["kind"] == "Service"]
+        [port] = service["spec"]["ports"]
+        selector = service["spec"]["selector"].items()
+        endpoints = [pod for pod in self.pods if selector <= pod.labels.items() and pod.is_ready()]
+        assert endpoints, f"{service['metadata']['name']} has no endpoints"
+        return Reached(
+            self.head.machine,
+            f"{service['metadata']['name']}.modelless",
+            port["port"],
+            at=endpoints[0].machine.address,
+            token=self.secrets["modelless"]["api_token"],
+        )
+
+
+def made_secrets(lab: Lab) -> dict[str, dict[str, str]]:
+    """The Secrets that the README's commands make, by name and key."""
+    commands = lab.addressed(readme_commands("Make the namespace and the Secrets"))
+    said = subprocess.run(
+        ["bash", "-ec", KUBECTL + commands], check=True, capture_output=True, text=True
+    ).stdout
+    found: dict[str, dict[str, str]] = {}
+    for words in (call.splitlines() for call in said.split("\n\n") if "secret" in call):
+        name = words[words.index("generic") + 1]
+        literals = [re.fullmatch(r"--from-literal=([^=]+)=(.*)", word) for word in words]
+        found[name] = {one[1]: one[2] for one in literals if one}
+    return found
+
+
+def told(applications: Mapping[str, Any]) -> str:
+    """What Serve says of applications, to show when they do not run."""
+    rows = {
+        name: [app["status"], app["message"]]
+        + [one["message"] for one in app["deployments"].values()]
+        for name, app in applications.items()
+    }
+    return json.dumps(rows, indent=1)

@@ -1,0 +1,79 @@
+"""What ``ray up deploy/ray-cluster.yaml`` does, on machines of a test."""
+
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Lock
+
+import psutil
+import yaml
+
+from tests.deploy.files import ray_cluster, readme_commands
+from tests.integration.machines.lab import Lab, Reached, placed, user_environment
+from tests.integration.machines.network import Machine, Program
+
+PLACE = "/srv/modelless"
+START_S = 150.0
+
+
+class RayUp:
+    """The head and the workers that the file describes, each with its own commands."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._file = ray_cluster()
+        self.head = lab.machine(2, "head", PLACE)
+        self.workers: list[Machine] = []
+        self._adding = Lock()
+        self.gateway = Reached(self.head, "127.0.0.1", 8000)
+
+    def prepare(self) -> None:
+        """What the README has a user do first."""
+        commands = self._lab.addressed(readme_commands("Make Ray's token"))
+        done = self.head.shell(commands, user_environment()).wait(60)
+        assert done.code == 0, done.output
+        # `ray up` leaves the file there; its autoscaler shall not look for machines by SSH.
+        file = self._file | {"max_workers": 0}
+        file["provider"] = self._file["provider"] | {"head_ip": "127.0.0.1", "worker_ips": []}
+        (self.head.folder / "tmp/home/ray_bootstrap_config.yaml").write_text(yaml.safe_dump(file))
+
+    def start(self) -> None:
+        """Run the head's commands, and the workers' as soon as there is a head for them."""
+        *before, up = self._file["head_start_ray_commands"]
+        for command in before:
+            self._run(command, self.head)
+        started = self._shell(up, self.head)
+        with ThreadPoolExecutor() as pool:  # `ray up` starts them side by side, too
+            list(pool.map(lambda _: self.add_worker(), self._file["provider"]["worker_ips"]))
+        ended = started.wait(START_S)
+        assert ended.code == 0, f"{ended.output}\n{self.head.logs()}"
+
+    def add_worker(self) -> Machine:
+        """One more machine, with the commands of every worker."""
+        with self._adding:
+            number = 3 + len(self.workers)
+            worker = self._lab.machine(number, f"worker-{number}", PLACE)
+            self.workers.append(worker)
+        for command in self._file["worker_start_ray_commands"]:
+            self._run(command, worker)
+        return worker
+
+    def _run(self, command: str, machine: Machine) -> None:
+        ended = self._shell(command, machine).wait(START_S)
+        assert ended.code == 0, f"{command}: {ended.output}"
+
+    def _shell(self, command: str, machine: Machine) -> Program:
+        """As Ray's command runner wraps it."""
+        environment = user_environment() | {"RAY_HEAD_IP": self.head.address}
+        wrapped = f"export OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore && ({placed(command, machine)})"
+        return machine.shell(wrapped, environment)
+
+
+def kill_raylet(machine: Machine) -> None:
+    """Kill the process by which Ray has the machine; what it started ends with it."""
+    for process in machine.processes():
+        with suppress(psutil.Error):
+            if process.name() == "raylet":
+                process.send_signal(signal.SIGKILL)
+                return
+    raise AssertionError(f"no raylet runs on {machine.name}")

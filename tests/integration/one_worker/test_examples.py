@@ -1,0 +1,76 @@
+"""The examples, run as a user runs them: each a process that is given a gateway."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.deployment import Deployment, Load, environment
+from tests.integration.digits import GOOD
+
+pytestmark = pytest.mark.integration
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def run(digits: Deployment, name: str, *arguments: str | Path) -> str:
+    """What an example prints."""
+    url = f"http://127.0.0.1:{digits.port}"
+    ran = subprocess.run(
+        [sys.executable, EXAMPLES / name, "--url", url, *arguments],
+        env=environment(digits.state_dir, digits.port),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_every_example_is_run_here() -> None:
+    tested = Path(__file__).read_text()
+    assert all(f'"{path.name}"' in tested for path in EXAMPLES.glob("*.py"))
+
+
+def test_asking_from_a_script_and_from_an_event_loop(digits: Deployment) -> None:
+    first, took, refused, closest, many = run(digits, "ask.py").splitlines()
+    labels, _, used = first.partition(": ")
+    right = [label == str(digit) for digit, label in enumerate(labels.split())]
+    assert len(right) == 5
+    assert sum(right) >= 4
+    assert "measured accuracy 0.9" in used
+    assert took.endswith("in time: True")
+    assert refused.startswith("SLO_INFEASIBLE: ")
+    assert closest.strip().startswith("closest is ")
+    assert many.startswith("20 queries at once: ")
+    assert len(many.split()[4:]) == 20
+
+
+def test_what_other_fleets_would_have_done(digits: Deployment, tmp_path: Path) -> None:
+    with Load(digits, GOOD, clients=1) as load:
+        digits.until(lambda: load.snapshot()["200"] > 10, "load")
+        arguments = ["--seconds", "3", "--workers", "1", "2", "--folder", str(tmp_path)]
+        told = run(digits, "what_if.py", *arguments)
+    asked, header, *rows = told.splitlines()
+    assert asked.startswith("asked within 3 s: {'digits': ")
+    assert header.split()[0] == "workers"
+    assert [row.split()[0] for row in rows] == ["1", "2"]
+    assert all(float(row.split()[2]) > 0.8 for row in rows)
+    trace = (tmp_path / "trace.csv").read_text().splitlines()
+    assert trace[0] == "second,task,requests,latency_slo_ms,min_accuracy"
+    assert {line.split(",")[1] for line in trace[1:]} == {"digits"}
+
+
+def test_two_models_of_a_new_task(digits: Deployment, tmp_path: Path) -> None:
+    told = run(digits, "register_models.py", "--folder", tmp_path)
+    for preference in ("cost", "accuracy"):
+        (line,) = [line for line in told.splitlines() if line.startswith(f"prefer {preference}: ")]
+        labels, _, variant = line.removeprefix(f"prefer {preference}: ").partition(" from ")
+        assert set(labels.split(", ")) <= {"barolo", "grignolino", "barbera"}
+        assert variant.startswith(("wine-linear-v1-", "wine-mlp-v1-"))
+    assert {model["model"] for model in digits.get("/v1/tasks/wine/models")["models"]} == {
+        "wine-linear", "wine-mlp",
+    }  # fmt: skip

@@ -1,0 +1,84 @@
+"""What a deployment is on its machine: addresses, memory, the command line around it."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.deployment import (
+    CLI,
+    Deployment,
+    environment,
+    short_directory,
+)
+
+pytestmark = pytest.mark.integration
+
+
+def test_everything_listens_on_loopback_only(digits: Deployment) -> None:
+    pids = {p.pid for p in digits.processes()} | {digits.process.pid}
+    listening = [
+        next(iter(connection.laddr))
+        for connection in psutil.net_connections("tcp")
+        if connection.pid in pids and connection.status == psutil.CONN_LISTEN
+    ]
+    assert listening
+    assert [ip for ip in listening if ip not in {"127.0.0.1", "::1", "::ffff:127.0.0.1"}] == []
+
+
+def test_a_worker_without_torch_never_imports_it(digits: Deployment) -> None:
+    (worker,) = digits.workers()
+    maps = Path(f"/proc/{worker['pid']}/maps").read_text()
+    assert "onnxruntime" in maps
+    assert "libtorch" not in maps
+
+
+def test_starting_twice_says_so(digits: Deployment) -> None:
+    again = run("up", digits)
+    assert again.returncode == 1
+    assert "already running" in again.stderr
+    assert str(digits.port) in again.stderr
+
+
+def test_a_taken_port_says_so(digits: Deployment, tmp_path: Path) -> None:
+    with short_directory() as home:
+        result = subprocess.run(
+            [*CLI, "up"],
+            env=environment(home, digits.port),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert result.returncode == 1
+    assert f"127.0.0.1:{digits.port} cannot be used" in result.stderr
+
+
+def test_the_command_line_reads_and_asks(digits: Deployment, tmp_path: Path) -> None:
+    for command in ("status", "tasks list", "models list", "workers list", "plan get",
+                    "events list", "variants list digits"):  # fmt: skip
+        result = run(command, digits)
+        assert result.returncode == 0, (command, result.stderr)
+        assert result.stdout.strip()
+    status = json.loads(run("status -o json", digits).stdout)
+    assert status["ready"] is True
+    assert [task["loaded"] == task["variants"] > 0 for task in status["tasks"]] == [True]
+    rows = tmp_path / "rows.json"
+    rows.write_text(json.dumps([[0.0] * 64]))
+    result = run(f"query digits --input {rows} --latency-ms 500 -o json", digits)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["slo_met"] is True
+
+
+def run(command: str, deployment: Deployment) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*CLI, *command.split()],
+        env=environment(deployment.state_dir, deployment.port)
+        | {"MODELLESS_URL": f"http://127.0.0.1:{deployment.port}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

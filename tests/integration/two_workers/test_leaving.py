@@ -1,0 +1,42 @@
+"""Two workers, and one of them leaves under load."""
+
+import pytest
+
+from tests.integration.deployment import Deployment, Load
+from tests.integration.digits import GOOD
+
+pytestmark = pytest.mark.integration
+
+
+def test_two_workers_share_the_work(two: Deployment) -> None:
+    assert len(two.workers()) == 2
+    two.until(lambda: all(two.ready(w) for w in two.workers()), "both loaded")
+    with Load(two, GOOD, clients=8) as load:
+        two.until(lambda: load.snapshot()["200"] > 300, "load")
+    assert load.outcomes.keys() == {"200"}
+    used = {two.query([[0.0] * 64]).body["worker"] for _ in range(60)}
+    assert len(used) == 2
+
+
+def test_shrinking_from_two_workers_to_one_loses_no_query(two: Deployment) -> None:
+    kind = two.workers()[0]["device_kind"]
+    with Load(two, GOOD, clients=8) as load:
+        two.until(lambda: load.snapshot()["200"] > 200, "load")
+        answer = two.request("PUT", f"/v1/inventory/{kind}", {"count": 1})
+        assert answer.status == 200, answer
+        two.until(lambda: len(two.workers()) == 1, "one worker")
+        before = load.snapshot()["200"]
+        two.until(lambda: load.snapshot()["200"] > before + 200, "service")
+    assert load.untyped == []
+    assert load.outcomes.keys() == {"200"}
+
+
+def test_the_one_that_left_was_scaled_down_and_is_not_lost(two: Deployment) -> None:
+    def told() -> list[dict[str, str]]:
+        found: list[dict[str, str]] = two.get("/v1/events?limit=1000")["events"]
+        return [event for event in found if event["kind"] in ("worker_left", "worker_lost")]
+
+    two.until(told, "an event")
+    (left,) = told()
+    assert left["kind"] == "worker_left"
+    assert "scaled down to 1 instead of 2" in left["message"]

@@ -1,0 +1,100 @@
+"""What is to be expected, its envelope, and the tightest SLOs."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.forecasting.demand import SloClass
+from planner.forecasting.demand_estimator import DemandEstimator, Least
+from planner.types import Objective
+from tests.planner.builders import DIGITS
+from variants.types import TaskName
+
+CLASS: tuple[TaskName, SloClass] = (DIGITS, (50.0, None))
+OTHER: tuple[TaskName, SloClass] = (DIGITS, (100.0, None))
+
+
+def estimator(envelope_s: float = 60.0, settled_s: float = 30.0) -> DemandEstimator:
+    """It forecasts by the second."""
+    return DemandEstimator(
+        Objective.COST, step_s=1.0, horizon_s=1.0, envelope_s=envelope_s, settled_s=settled_s
+    )
+
+
+def watch(it: DemandEstimator, begin_s: int, end_s: int, qps: float) -> None:
+    """A steady rate of one class, second by second."""
+    for second in range(begin_s, end_s):
+        it.observe(float(second + 1), {CLASS: qps}, {}, 1.0)
+
+
+def test_nothing_is_expected_before_anything_was_seen() -> None:
+    it = estimator()
+    assert (it.expected, it.envelope, it.settled) == ((), (), False)
+
+
+def test_each_class_is_expected_with_its_tightest_slo() -> None:
+    it = estimator()
+    it.observe(1.0, {CLASS: 10.0, OTHER: 10.0}, {CLASS: 70.0}, 1.0)
+    it.observe(2.0, {CLASS: 10.0, OTHER: 10.0}, {CLASS: 80.0}, 1.0)
+    assert [(d.latency_ms, d.slo_ms) for d in it.expected] == [(50.0, 70.0), (100.0, None)]
+
+
+def test_the_tightest_slo_fades_within_two_minutes() -> None:
+    it = estimator()
+    it.observe(1.0, {CLASS: 10.0}, {CLASS: 51.0}, 1.0)
+    for second in range(2, 122):
+        it.observe(float(second), {CLASS: 10.0}, {CLASS: 90.0}, 1.0)
+        if second == 61:
+            assert [d.slo_ms for d in it.expected] == [51.0]
+    assert [d.slo_ms for d in it.expected] == [51.0]
+    it.observe(123.0, {CLASS: 10.0}, {CLASS: 90.0}, 1.0)
+    assert [d.slo_ms for d in it.expected] == [90.0]
+
+
+def test_the_envelope_remembers_a_crowd_for_its_time_and_no_longer() -> None:
+    it = estimator(envelope_s=60.0)
+    watch(it, 0, 30, qps=1_000.0)
+    watch(it, 30, 80, qps=10.0)
+    [now], [most] = it.expected, it.envelope
+    assert now.qps < 100.0
+    assert most.qps >= 1_000.0
+    watch(it, 80, 240, qps=10.0)
+    [most] = it.envelope
+    assert most.qps < 1_000.0
+
+
+def test_demand_is_settled_once_it_was_watched_for_long_enough() -> None:
+    it = estimator(settled_s=30.0)
+    watch(it, 0, 29, qps=10.0)
+    assert not it.settled
+    watch(it, 29, 30, qps=10.0)
+    assert it.settled
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 50),
+            st.dictionaries(st.sampled_from("abc"), st.integers(1, 100).map(float)),
+        ),
+        max_size=30,
+    )
+)
+def test_the_least_of_a_window_is_never_forgotten_and_nothing_is_made_up(
+    steps: list[tuple[int, dict[str, float]]],
+) -> None:
+    least: Least[str] = Least(100.0)
+    now_s = 0.0
+    seen: list[tuple[float, str, float]] = []
+    for pause_s, values in steps:
+        now_s += pause_s
+        least.saw(now_s, values)
+        seen += [(now_s, key, value) for key, value in values.items()]
+        for key in "abc":
+            of_key = [(at_s, value) for at_s, found, value in seen if found == key]
+            window = [value for at_s, value in of_key if at_s >= now_s - 100.0]
+            answer = least.get(key)
+            if window:
+                assert answer is not None
+                assert answer <= min(window)
+            assert answer is None or answer in {v for at_s, v in of_key if at_s >= now_s - 250.0}
+            assert least.items().get(key) == answer

@@ -1,0 +1,273 @@
+"""Greedy placement: what stays loaded when memory is short."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.reconcile.placement import PlannedWork, place
+from planner.types import Demand, WorkerReport
+from tests.planner.builders import (
+    catalog,
+    demand,
+    key,
+    kind,
+    placement,
+    profile,
+    replica,
+    report,
+    snapshot,
+    task,
+    variant,
+)
+from variants.types import CatalogSnapshot, Placement, ReplicaState, Slo
+
+SIZES = {"small": 100.0, "medium": 300.0, "large": 600.0}
+
+
+def three() -> CatalogSnapshot:
+    """Small, medium and large take 1,000 MiB together."""
+    return catalog(
+        [variant("small", 0.90), variant("medium", 0.95), variant("large", 0.99)],
+        [
+            profile("small", 10, memory_mib=100),
+            profile("medium", 20, memory_mib=300),
+            profile("large", 50, memory_mib=600),
+        ],
+    )
+
+
+def placed(
+    *workers: WorkerReport,
+    demand: tuple[Demand, ...] = (),
+    before: tuple[Placement, ...] = (),
+    registered: CatalogSnapshot | None = None,
+) -> set[tuple[str, str]]:
+    plan = place(snapshot(registered or three()), workers, demand, before)
+    return {(p.worker, p.variant) for p in plan}
+
+
+def test_everything_stays_loaded_while_memory_is_free() -> None:
+    everything = {(w, v) for w in ("w1", "w2") for v in SIZES}
+    assert placed(report("w1"), report("w2")) == everything
+
+
+def test_short_of_memory_the_demand_comes_first() -> None:
+    short = report(memory_mib=700)
+    floor = (demand(1, accuracy=0.99),)
+    assert placed(short, demand=floor) == {("w1", "large"), ("w1", "small")}
+
+
+def test_the_cheapest_variant_that_meets_a_class_is_taken() -> None:
+    short = report(memory_mib=350)
+    assert placed(short, demand=(demand(1, accuracy=0.95),)) == {("w1", "medium")}
+
+
+def test_the_most_wanted_class_is_covered_first() -> None:
+    wanted = (demand(1, accuracy=0.99), demand(9, accuracy=0.95))
+    assert placed(report(memory_mib=600), demand=wanted) == {("w1", "medium"), ("w1", "small")}
+
+
+def test_without_demand_each_task_gets_one_that_meets_its_default() -> None:
+    needs = task("digits", Slo(latency_ms=100, accuracy=0.95))
+    registered = CatalogSnapshot(
+        revision=1,
+        tasks=(needs,),
+        versions=three().versions,
+        variants=three().variants,
+        profiles=three().profiles,
+        device_kinds=three().device_kinds,
+    )
+    assert placed(report(memory_mib=300), registered=registered) == {("w1", "medium")}
+
+
+def test_two_tasks_share_a_worker_that_holds_one_variant_of_each() -> None:
+    registered = catalog(
+        [variant(n, task=t) for t in ("digits", "letters") for n in ("a", "b")],
+        [profile(n, 10, task=t, memory_mib=100) for t in ("digits", "letters") for n in ("a", "b")],
+    )
+    plan = place(snapshot(registered), [report(memory_mib=200)], ())
+    assert plan == (
+        placement("a", share=0.5, task="digits"),
+        placement("a", share=0.5, task="letters"),
+    )
+
+
+def test_nothing_leaves_for_what_no_query_asked_for() -> None:
+    """Neither what was used nor what was only loaded because memory was free."""
+    used = report("w1", replica("medium", memory_mib=300, idle_s=5, asked=True), memory_mib=400)
+    unused = report("w1", replica("medium", memory_mib=300, idle_s=900), memory_mib=300)
+    assert placed(used) == {("w1", "small"), ("w1", "medium")}
+    assert placed(unused) == {("w1", "medium")}
+
+
+def test_demand_displaces_what_no_query_asked_for() -> None:
+    filler = report("w1", replica("medium", memory_mib=300), memory_mib=600)
+    assert placed(filler, demand=(demand(1, accuracy=0.99),)) == {("w1", "large")}
+
+
+def around(
+    worker: WorkerReport, planned: dict[str, PlannedWork], *, unserved: tuple[Demand, ...] = ()
+) -> set[str]:
+    """What a worker holds, given its part of the demand."""
+    work = {key(name): part for name, part in planned.items()}
+    plan = place(snapshot(three()), [worker], (), (), {worker.id: work}, unserved=unserved)
+    return {str(p.variant) for p in plan}
+
+
+def test_what_was_loaded_for_a_query_a_moment_ago_stays_beside_the_plan() -> None:
+    """Its demand has not been counted yet, and the plan is of before."""
+    fresh = replica("medium", memory_mib=300, asked=True, loaded_for_s=1)
+    settled = replica("medium", memory_mib=300, asked=True, loaded_for_s=60, idle_s=50)
+    large = {"large": PlannedWork(0.5, 20.0)}
+    assert around(report("w1", fresh, memory_mib=700), large) == {"medium"}
+    assert around(report("w1", settled, memory_mib=700), large) == {"large", "small"}
+
+
+def test_what_the_plan_has_no_part_for_stays_if_its_absence_costs_more() -> None:
+    asked = replica("medium", memory_mib=300, asked=True, loaded_for_s=60, rate_qps=20)
+    beside = (demand(15, accuracy=0.95),)
+    worker = report("w1", asked, memory_mib=700)
+    assert around(worker, {"large": PlannedWork(0.5, 20.0)}, unserved=beside) == {"medium", "small"}
+    assert around(worker, {"large": PlannedWork(0.5, 90.0)}, unserved=beside) == {"large", "small"}
+
+
+def test_a_pinned_variant_is_covered_whatever_it_costs() -> None:
+    pinned = (demand(1, variant="large"), demand(5))
+    assert placed(report(memory_mib=700), demand=pinned) == {("w1", "large"), ("w1", "small")}
+
+
+def test_the_plan_before_stays_when_nothing_is_gained() -> None:
+    before = (placement("a", "w1"), placement("b", "w2"))
+    registered = catalog(
+        [variant("a"), variant("b")], [profile(n, memory_mib=100) for n in ("a", "b")]
+    )
+    workers = (report("w1", memory_mib=100), report("w2", memory_mib=100))
+    assert placed(*workers, before=before, registered=registered) == {("w1", "a"), ("w2", "b")}
+    swapped = (placement("b", "w1"), placement("a", "w2"))
+    assert placed(*workers, before=swapped, registered=registered) == {("w1", "b"), ("w2", "a")}
+
+
+def test_the_plan_before_gives_way_to_demand_it_cannot_meet() -> None:
+    before = (placement("small"), placement("medium"))
+    wanted = (demand(1, accuracy=0.99),)
+    assert placed(report(memory_mib=600), demand=wanted, before=before) == {("w1", "large")}
+
+
+def test_a_quarantined_pair_is_not_placed_again() -> None:
+    ill = report("w1", replica("small", state=ReplicaState.QUARANTINED, memory_mib=0))
+    assert placed(ill, report("w2")) == {
+        ("w1", "medium"), ("w1", "large"), ("w2", "small"), ("w2", "medium"), ("w2", "large"),
+    }  # fmt: skip
+
+
+def test_nothing_is_placed_without_a_profile_or_on_a_draining_worker() -> None:
+    assert placed(report("w1", draining=True), report("g1", kind="gpu-a")) == set()
+
+
+def test_shares_follow_the_work_that_demand_brings() -> None:
+    registered = catalog(
+        [variant("a", task="digits"), variant("b", task="letters")],
+        [profile("a", 10, task="digits"), profile("b", 10, task="letters")],
+    )
+    wanted = (demand(30, task="digits"), demand(10, task="letters"))
+    plan = place(snapshot(registered), [report()], wanted)
+    shares = [sum(p.share for p in plan if p.task == t) for t in ("digits", "letters")]
+    assert [round(share, 9) for share in shares] == [0.725, 0.275]
+    nearly = (demand(31, task="digits"), demand(10, task="letters"))
+    assert place(snapshot(registered), [report()], nearly, plan) == plan
+
+
+# -- whatever the catalog, the workers and the demand --------------------------------------------
+
+NAMES = ("a", "b", "c", "d")
+TASKS = ("digits", "letters")
+
+
+@st.composite
+def catalogs(draw: st.DrawFn) -> CatalogSnapshot:
+    names = [(t, n) for t in TASKS for n in draw(st.sets(st.sampled_from(NAMES)).map(sorted))]
+    return catalog(
+        [variant(n, draw(st.sampled_from((0.8, 0.9, 0.95))), task=t) for t, n in names],
+        [
+            profile(
+                n,
+                draw(st.sampled_from((1.0, 10.0, 50.0))),
+                kind=on,
+                task=t,
+                memory_mib=draw(st.sampled_from((0.0, 100.0, 300.0, 700.0))),
+            )
+            for t, n in names
+            for on in draw(st.sets(st.sampled_from(("cpu-1", "gpu-a"))).map(sorted))
+        ],
+        kinds=[kind("cpu-1"), kind("gpu-a", 3.6)],
+        tasks=[task(t) for t in TASKS],
+    )
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> tuple[WorkerReport, ...]:
+    def one(index: int) -> WorkerReport:
+        held = [
+            replica(
+                name,
+                task=draw(st.sampled_from(TASKS)),
+                state=draw(st.sampled_from(ReplicaState)),
+                memory_mib=draw(st.sampled_from((0.0, 100.0))),
+                in_flight=draw(st.integers(0, 1)),
+                idle_s=draw(st.sampled_from((1.0, 1_000.0))),
+            )
+            for name in draw(st.sets(st.sampled_from((*NAMES, "foreign"))).map(sorted))
+        ]
+        return report(
+            f"w{index}",
+            *held,
+            kind=draw(st.sampled_from(("cpu-1", "gpu-a"))),
+            memory_mib=draw(st.sampled_from((500.0, 1_000.0))),
+            draining=draw(st.sampled_from((False, False, True))),
+        )
+
+    return tuple(one(index) for index in range(draw(st.integers(0, 3))))
+
+
+wanted_classes = st.lists(
+    st.builds(
+        demand,
+        st.sampled_from((0.5, 1.0, 10.0)),
+        st.sampled_from((5.0, 20.0, 100.0)),
+        st.sampled_from((None, 0.9, 0.99)),
+        st.sampled_from((*TASKS, "unknown")),
+    ),
+    max_size=4,
+    unique_by=lambda d: (d.task, d.latency_ms, d.accuracy),
+).map(tuple)
+
+
+@given(catalogs(), fleets(), wanted_classes)
+@settings(max_examples=150)
+def test_memory_and_time_of_a_worker_are_never_exceeded(
+    registered: CatalogSnapshot, workers: tuple[WorkerReport, ...], wanted: tuple[Demand, ...]
+) -> None:
+    plan = place(snapshot(registered), workers, wanted)
+    sizes = {(p.device_kind, p.task, p.variant): p.memory_mib for p in registered.profiles}
+    cells = [(p.worker, p.task, p.variant) for p in plan]
+    assert len(cells) == len(set(cells))
+    for worker in workers:
+        own = [p for p in plan if p.worker == worker.id]
+        ill = {
+            (r.task, r.variant)
+            for r in worker.replicas
+            if r.state is ReplicaState.QUARANTINED
+        }  # fmt: skip
+        held_mib = sum(sizes[worker.device_kind, p.task, p.variant] for p in own)
+        assert held_mib <= worker.memory_mib
+        assert sum(p.share for p in own) <= 1.0 + 1e-9
+        assert not ill & {(p.task, p.variant) for p in own}
+        assert not (worker.draining and own)
+
+
+@given(catalogs(), fleets(), wanted_classes)
+@settings(max_examples=150)
+def test_a_plan_is_its_own_successor(
+    registered: CatalogSnapshot, workers: tuple[WorkerReport, ...], wanted: tuple[Demand, ...]
+) -> None:
+    plan = place(snapshot(registered), workers, wanted)
+    assert place(snapshot(registered), workers, wanted, plan) == plan

@@ -1,0 +1,233 @@
+"""The tick: whole decisions compared."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from planner.reconcile.tick import tick
+from planner.types import (
+    Decision,
+    Demand,
+    Load,
+    Observation,
+    ReplicaTarget,
+    Scale,
+    Unload,
+    WorkerReport,
+)
+from tests.planner.builders import (
+    catalog,
+    demand,
+    key,
+    observation,
+    placement,
+    profile,
+    replica,
+    report,
+    variant,
+)
+from tests.planner.reconcile.test_placement import catalogs, fleets, wanted_classes
+from variants.types import CatalogSnapshot, DeviceKindName, Plan, ReplicaState, Stage, WorkerId
+
+CPU = DeviceKindName("cpu-1")
+W1 = WorkerId("w1")
+WHOLE = ReplicaTarget(share=1.0, longest_batch_ms=0.0)
+
+
+def two() -> CatalogSnapshot:
+    return catalog([variant("a"), variant("b")], [profile("a"), profile("b")])
+
+
+def test_the_first_tick_loads_everything() -> None:
+    assert tick(observation(two(), report())) == Decision(
+        plan=Plan(
+            version=0,
+            epoch=0,
+            placements=(placement("a"), placement("b")),
+            workers={CPU: 1},
+            explanation=("w1 (cpu-1) holds 2 of 2 variants of digits in 200 of 1000 MiB.",),
+        ),
+        changed=True,
+        actions=(
+            Load(worker=W1, task=key("a")[0], variant=key("a")[1], why="in the plan"),
+            Load(worker=W1, task=key("b")[0], variant=key("b")[1], why="in the plan"),
+        ),
+        targets={(W1, *key("a")): WHOLE, (W1, *key("b")): WHOLE},
+    )
+
+
+def test_when_all_is_there_nothing_changes() -> None:
+    first = tick(observation(two(), report()))
+    plan = first.plan
+    loaded = report("w1", replica("a"), replica("b"))
+    decision = tick(observation(two(), loaded, plan=replace(plan, version=7, epoch=3)))
+    assert decision == Decision(plan=plan, changed=False, actions=(), targets=first.targets)
+
+
+def test_a_lost_worker_leaves_the_plan() -> None:
+    both = tick(observation(two(), report("w1"), report("w2"))).plan
+    decision = tick(observation(two(), report("w2", replica("a"), replica("b")), plan=both))
+    assert decision.changed
+    assert {p.worker for p in decision.plan.placements} == {"w2"}
+
+
+def test_the_inventory_is_what_runs() -> None:
+    decision = tick(observation(two(), inventory={"cpu-1": 2}, running={"cpu-1": 1, "gpu-a": 1}))
+    assert decision.actions == (
+        Scale(device_kind=CPU, count=2, why="2 instead of 1: the inventory"),
+        Scale(device_kind=DeviceKindName("gpu-a"), count=0, why="0 instead of 1: the inventory"),
+    )
+    assert decision.plan.workers == {CPU: 2}
+
+
+def test_a_retired_version_is_unloaded() -> None:
+    retired = catalog(
+        [variant("a"), variant("b")],
+        [profile("a"), profile("b")],
+        stages={"b": Stage.RETIRED},
+    )
+    decision = tick(observation(retired, report("w1", replica("a"), replica("b"))))
+    assert decision.actions == (
+        Unload(
+            worker=W1, task=key("b")[0], variant=key("b")[1], why="not in the plan", seen=(0, False)
+        ),
+    )
+
+
+def test_what_was_loaded_on_demand_enters_the_plan() -> None:
+    registered = catalog(
+        [variant("a"), variant("b")], [profile("a", memory_mib=600), profile("b", memory_mib=300)]
+    )
+    plan = Plan(version=1, epoch=1, placements=(placement("a", share=1.0),), workers={CPU: 1})
+    used = report(
+        "w1", replica("a", memory_mib=600), replica("b", memory_mib=300, idle_s=1), memory_mib=900
+    )
+    decision = tick(observation(registered, used, plan=plan))
+    assert [p.variant for p in decision.plan.placements] == ["a", "b"]
+    assert decision.actions == ()
+
+
+def test_the_explanation_says_what_is_left_out_and_why() -> None:
+    ill = report("w1", replica("a", state=ReplicaState.QUARANTINED, memory_mib=0), memory_mib=100)
+    three = catalog([variant(n) for n in "abc"], [profile(n) for n in "abc"])
+    decision = tick(observation(three, ill, report("w2", draining=True), demand=[demand(1)]))
+    assert decision.plan.explanation == (
+        "The demand of 1 rows per second was divided anew: 100.0 % of it can be served, at a mean "
+        "accuracy of 0.9000.",
+        "w1 (cpu-1) holds 1 of 3 variants of digits in 100 of 100 MiB; quarantined: a; "
+        "no room for 1: what demand and recent use ask for came first.",
+        "w2 drains and gets nothing.",
+    )
+
+
+def test_an_empty_catalog_plans_nothing() -> None:
+    decision = tick(observation(CatalogSnapshot(revision=0), report()))
+    assert decision.plan.placements == ()
+    assert decision.plan.explanation == (
+        "w1 (cpu-1) holds 0 of 0 variants of no task in 0 of 1000 MiB.",
+    )
+
+
+@given(catalogs(), fleets(), wanted_classes)
+@settings(max_examples=100)
+def test_the_same_observation_gives_the_same_decision(
+    registered: CatalogSnapshot, workers: tuple[WorkerReport, ...], wanted: tuple[Demand, ...]
+) -> None:
+    seen = observation(registered, *workers, demand=wanted)
+    again = observation(registered, *reversed(workers), demand=wanted[::-1])
+    assert tick(seen) == tick(seen)
+    assert tick(again) == tick(seen)
+
+
+# -- dividing the demand -------------------------------------------------------------------------
+
+
+def planned(qps: float, **changes: Any) -> Observation:
+    """One worker that holds two variants, with a plan made for 100 rows per second."""
+    holds = report("w1", replica("a"), replica("b"))
+    seen = observation(two(), holds, demand=[demand(100.0)])
+    plan = replace(tick(seen).plan, version=1, epoch=1)
+    return replace(observation(two(), holds, demand=[demand(qps)], plan=plan), **changes)
+
+
+def test_a_plan_stays_while_the_demand_hardly_moves() -> None:
+    decisions = [tick(planned(qps)) for qps in (92.0, 100.0, 108.0)]
+    assert [decision.changed for decision in decisions] == [False, False, False]
+
+
+def test_a_plan_is_made_anew_when_the_demand_moves() -> None:
+    decision = tick(planned(120.0))
+    assert decision.changed
+    assert sum(route.qps for route in decision.plan.routes) == pytest.approx(120.0)
+
+
+@pytest.mark.parametrize(
+    "unanswerable",
+    [demand(1_000.0, latency_ms=1.0), demand(1_000.0, accuracy=0.99), demand(9.0, task="unknown")],
+    ids=["too fast", "too accurate", "no such task"],
+)
+def test_demand_that_no_variant_can_meet_changes_no_plan(unanswerable: Demand) -> None:
+    seen = planned(100.0)
+    crowded = replace(seen, demand=(*seen.demand, unanswerable))
+    assert not tick(crowded).changed
+
+
+def test_a_plan_that_cannot_serve_all_stays_until_another_serves_clearly_more() -> None:
+    """Two tasks of which only one fits: which one is left out is not worth a move by itself."""
+    tasks = catalog(
+        [variant("a", task="x"), variant("a", task="y")],
+        [profile("a", task="x", memory_mib=600), profile("a", task="y", memory_mib=600)],
+    )
+
+    def seen(x_qps: float, y_qps: float, plan: Plan | None) -> Observation:
+        wanted = [demand(x_qps, task="x"), demand(y_qps, task="y")]
+        return observation(tasks, report(), demand=wanted, plan=plan)
+
+    first = tick(seen(50.0, 40.0, None)).plan
+    assert {route.task for route in first.routes} == {"x"}
+    assert not tick(seen(50.0, 52.0, first)).changed
+    moved = tick(seen(40.0, 50.0, first)).plan
+    assert {route.task for route in moved.routes} == {"y"}
+
+
+# -- sizing --------------------------------------------------------------------------------------
+
+
+def elastic(qps: float, running: int, **changes: Any) -> Observation:
+    """One variant that takes 10 ms, on up to four workers, with a plan made before."""
+    one = catalog([variant("a")], [profile("a")])
+    holds = [report(f"w{n}", replica("a")) for n in range(running)]
+    wanted = [demand(qps)] if qps else []
+    seen = observation(
+        one, *holds, demand=wanted, inventory={CPU: 4}, running={CPU: running},
+        plan=Plan(version=1, epoch=1, placements=(), workers={CPU: running}),
+    )  # fmt: skip
+    return replace(seen, elastic=True, **changes)
+
+
+def scaled(seen: Observation) -> list[int]:
+    return [action.count for action in tick(seen).actions if isinstance(action, Scale)]
+
+
+def test_workers_come_at_once_and_go_when_even_the_most_needs_fewer() -> None:
+    assert scaled(elastic(150.0, running=1)) == [3]
+    assert scaled(elastic(20.0, running=3)) == [1]
+    assert scaled(elastic(20.0, running=3, envelope=(demand(150.0),))) == []
+
+
+def test_no_worker_goes_before_the_demand_is_known_for_long_enough() -> None:
+    assert scaled(elastic(20.0, running=3, settled=False)) == []
+    assert scaled(elastic(150.0, running=1, settled=False)) == [3]
+
+
+def test_without_any_demand_one_worker_stays() -> None:
+    assert scaled(elastic(0.0, running=3)) == [1]
+    assert scaled(elastic(0.0, running=1)) == []
+    assert scaled(elastic(0.0, running=3, settled=False)) == []
+
+
+def test_a_controller_without_a_plan_begins_wide() -> None:
+    first = replace(elastic(0.0, running=1), plan=None, settled=False)
+    assert scaled(first) == [4]

@@ -1,0 +1,261 @@
+"""The rule of eligibility: its parts, and that selection and refusals keep to it."""
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from planner.reconcile.problem_builder import build_problem
+from planner.reconcile.tick import tick
+from planner.selection.eligibility import (
+    FEASIBLE,
+    Finding,
+    Obstacle,
+    circumstances,
+    findings,
+    kept_out,
+    meets,
+    profile_obstacle,
+    stage_answers,
+    without_slo,
+)
+from planner.selection.plan_following import follow
+from planner.selection.refusal_reasons import Reasons
+from planner.selection.routes import resolve
+from planner.selection.select import select
+from planner.solver.problem import AvailableKind as SolverKind
+from planner.types import Candidate, Choice, Demand, Query, Refusal, Snapshot
+from tests.planner.builders import (
+    DIGITS,
+    NOW_MS,
+    catalog,
+    demand,
+    key,
+    observation,
+    profile,
+    query,
+    replica,
+    report,
+    snapshot,
+    variant,
+    worker,
+)
+from tests.planner.selection.strategies import EPSILON, NAMES, queries, snapshots
+from variants.types import DeviceKindName, Prefer, ReplicaState, Route, Stage, VariantName, WorkerId
+
+
+def candidate(*, canary: bool = False) -> Candidate:
+    """Accuracy 0.9, 0.001 USD per 1,000, 12 ms for a row, at most 8 rows; on one idle worker."""
+    known = catalog(
+        [variant("small")],
+        [profile("small")],
+        stages={"small": Stage.CANARY if canary else Stage.LIVE},
+    )
+    [found] = snapshot(known, (worker(), [key("small")])).tasks[DIGITS].by_cost
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "obstacle"),
+    [
+        (query(), None),
+        (query(variant="small"), None),
+        (query(variant="other"), Obstacle.CANARY),
+        (query(accuracy=0.9), None),
+        (query(accuracy=0.91), Obstacle.ACCURACY),
+        (query(cost=0.001), None),
+        (query(cost=0.0009), Obstacle.COST),
+        (query(rows=8), None),
+        (query(1_000, rows=9), Obstacle.ROWS),
+        (query(12), None),
+        (query(11), Obstacle.LATENCY),
+        (query(11, accuracy=0.91, cost=0.0009, rows=9), Obstacle.ACCURACY),
+    ],
+)
+def test_what_a_profile_says(asked: Query, obstacle: Obstacle | None) -> None:
+    assert profile_obstacle(candidate(), asked) is obstacle
+
+
+def test_transport_counts_as_latency() -> None:
+    assert meets(candidate(), query(14), transport_ms=2.0)
+    assert not meets(candidate(), query(13), transport_ms=2.0)
+
+
+def test_a_canary_answers_only_queries_that_name_it() -> None:
+    assert profile_obstacle(candidate(canary=True), query()) is Obstacle.CANARY
+    assert profile_obstacle(candidate(canary=True), query(variant="small")) is None
+
+
+def test_a_class_of_demand_is_judged_as_a_query_of_one_row() -> None:
+    assert meets(candidate(), demand(1, 12.0, 0.9), 0.0)
+    assert not meets(candidate(), demand(1, 11.0, 0.9), 0.0)
+    assert not meets(candidate(), demand(1, 12.0, 0.91), 0.0)
+    assert not meets(candidate(canary=True), demand(1, 12.0), 0.0)
+    assert meets(candidate(canary=True), demand(1, 12.0, variant="small"), 0.0)
+
+
+def test_without_an_slo_it_only_has_to_run() -> None:
+    impossible = query(1, rows=8, accuracy=0.99, cost=0.0)
+    assert meets(candidate(), without_slo(impossible), 0.0)
+    assert not meets(candidate(), without_slo(impossible._replace(rows=9)), 0.0)
+
+
+def test_stages_that_answer() -> None:
+    assert [stage for stage in Stage if stage_answers(stage)] == [Stage.CANARY, Stage.LIVE]
+
+
+def test_what_a_worker_must_not_be_given() -> None:
+    states = (ReplicaState.READY, ReplicaState.QUARANTINED, ReplicaState.FAILED)
+    found = report("w1", *(replica(state.value, state=state) for state in states))
+    assert kept_out(found) == {key("quarantined"), key("failed")}
+
+
+@given(snapshots(), queries)
+def test_what_prevents_answering_is_what_the_rule_says(view: Snapshot, asked: Query) -> None:
+    """A choice that meets the SLO has no obstacle but a queue, or loading for a cold one."""
+    answer = select(view, asked, NOW_MS)
+    if isinstance(answer, Choice) and answer.meets_slo:
+        [found] = findings([answer.candidate], circumstances(view, asked, NOW_MS))
+        assert found.obstacle >= FEASIBLE
+        if not answer.cold:
+            assert found.obstacle is Obstacle.QUEUE
+
+
+def fits_now(finding: Finding, asked: Query) -> bool:
+    """Whether the rule and a wait, nothing else, let a ready candidate answer at this moment."""
+    left_ms = asked.received_ms + asked.latency_ms - NOW_MS
+    run_ms = finding.candidate.table.ms[asked.rows] if finding.obstacle >= FEASIBLE else 0.0
+    return finding.obstacle is Obstacle.QUEUE and max(0.0, finding.wait_ms) + run_ms <= left_ms
+
+
+@given(snapshots(), st.lists(queries, min_size=5, max_size=10))
+@settings(max_examples=300)
+def test_the_search_loops_keep_to_the_rule(view: Snapshot, questions: list[Query]) -> None:
+    """They choose a ready variant exactly where the rule finds one that is done in time."""
+    assume(DIGITS in view.tasks)
+    for question in questions:
+        asked = question._replace(best_effort=False)
+        candidates = view.tasks[DIGITS].by_cost
+        answer = select(view, asked, NOW_MS)
+        found = findings(candidates, circumstances(view, asked, NOW_MS))
+        fitting = {id(f.candidate) for f in found if fits_now(f, asked)}
+        if isinstance(answer, Choice) and not answer.cold:
+            assert id(answer.candidate) in fitting
+        else:
+            assert not fitting
+
+
+@given(snapshots(), st.lists(queries, min_size=5, max_size=10), st.sampled_from(Prefer))
+@settings(max_examples=200)
+def test_following_the_plan_keeps_to_the_rule(
+    view: Snapshot, questions: list[Query], prefer: Prefer
+) -> None:
+    """Whatever the plan names, a query goes only to a ready variant without an obstacle."""
+    for asked in questions:
+        routes = [
+            Route(
+                task=DIGITS, latency_ms=asked.latency_ms, accuracy=asked.accuracy,
+                variant=VariantName(name), worker=id_, batch_size=1, qps=1.0,
+            )
+            for name in NAMES for id_ in view.workers
+        ]  # fmt: skip
+        answer = follow(
+            resolve(routes, view, prefer).targets(asked), asked, NOW_MS, view.transport_ms
+        )
+        if answer is not None:
+            unpinned = asked._replace(variant=None, avoid=None)  # following leaves these aside
+            [found] = findings([answer.candidate], circumstances(view, unpinned, NOW_MS))
+            assert fits_now(found, unpinned)
+
+
+moments = st.sampled_from((0.0, 5.0, 40.0, 3_000.0))
+
+
+@given(
+    snapshots(),
+    st.lists(queries, min_size=5, max_size=10),
+    moments,
+    moments,
+    st.sampled_from((None, "w0", "w1")),
+)
+@settings(max_examples=200)
+def test_a_variant_that_was_chosen_is_never_named_infeasible(
+    view: Snapshot, questions: list[Query], later_ms: float, busy_ms: float, avoid: str | None
+) -> None:
+    """Not at any later moment, however long the queues, and whatever has to be avoided."""
+    for asked in questions:
+        answer = select(view, asked, NOW_MS)
+        if not isinstance(answer, Choice) or not answer.meets_slo:
+            continue
+        then = asked._replace(avoid=None if avoid is None else WorkerId(avoid))
+        for each in view.workers.values():
+            each.busy_until_ms += busy_ms
+        after = select(view, then, NOW_MS + later_ms)
+        if isinstance(after, Refusal):
+            [found] = findings([answer.candidate], circumstances(view, then, NOW_MS + later_ms))
+            assert found.obstacle >= FEASIBLE
+            assert after.reasons[answer.candidate.variant] not in infeasible_reasons(view, then)
+        for each in view.workers.values():
+            each.busy_until_ms -= busy_ms
+
+
+def infeasible_reasons(view: Snapshot, asked: Query) -> set[str]:
+    """Sentences about candidates that no idle worker could answer with."""
+    met = circumstances(view, asked, NOW_MS)
+    found = [f for f in findings(view.tasks[asked.task].by_cost, met) if f.obstacle < FEASIBLE]
+    return set(Reasons(found, met).values())
+
+
+@given(snapshots(), queries, moments, st.sampled_from(Prefer))
+@settings(max_examples=300)
+def test_a_variant_that_is_called_infeasible_is_never_chosen(
+    view: Snapshot, asked: Query, later_ms: float, prefer: Prefer
+) -> None:
+    """Not on an idle fleet either, nor by another preference, nor when only it is asked."""
+    assume(asked.task in view.tasks)
+    met = circumstances(view, asked, NOW_MS)
+    found = findings(view.tasks[asked.task].by_cost, met)
+    infeasible = {
+        (f.candidate.variant, f.candidate.device_kind) for f in found if f.obstacle < FEASIBLE
+    }
+    for each in view.workers.values():
+        each.busy_until_ms = NOW_MS
+    # A query that names a canary, or another variant than before, is another question.
+    others = {f.candidate.variant for f in found if f.obstacle is Obstacle.CANARY}
+    for pin in {asked.variant, *view.tasks[asked.task].by_variant} - others:
+        again = asked._replace(best_effort=False, prefer=prefer, avoid=None, variant=pin)
+        answer = select(view, again, again.received_ms + later_ms)
+        if isinstance(answer, Choice):
+            chosen = answer.candidate
+            assert (chosen.variant, chosen.device_kind) not in infeasible
+            assert answer.predicted_ms <= asked.latency_ms + EPSILON
+
+
+def test_a_canary_is_routed_only_for_queries_that_name_it() -> None:
+    """It is the cheaper one, so that only the rule keeps it from the other queries."""
+    known = catalog(
+        [variant("old"), variant("new")],
+        [profile("old", 10.0), profile("new", 5.0)],
+        stages={"new": Stage.CANARY},
+    )
+    asked = [demand(1), demand(1, variant="new")]
+    plan = tick(observation(known, report("w1"), demand=asked)).plan
+    assert {(r.variant, r.pinned) for r in plan.routes} == {("old", False), ("new", True)}
+    view = snapshot(known, (worker(), [key("old"), key("new")]))
+    targets = resolve(plan.routes, view, Prefer.COST).targets(query())
+    assert {c.variant for target in targets for c in target.candidates} == {"old"}
+
+
+def test_a_canary_is_offered_to_the_solver_only_for_classes_that_name_it() -> None:
+    known = catalog(
+        [variant("old"), variant("new")],
+        [profile("old"), profile("new")],
+        stages={"new": Stage.CANARY},
+    )
+    cpu = SolverKind(name=DeviceKindName("cpu-1"), count=1, memory_mib=1_000.0, usd_per_hour=0.36)
+
+    def offered(*classes: Demand) -> set[str]:
+        built = build_problem(snapshot(known), [cpu], classes)
+        return {offer.variant for offer in built.problem.offers}
+
+    assert offered(demand(1)) == {"old"}
+    assert offered(demand(1), demand(1, variant="new")) == {"old", "new"}

@@ -1,0 +1,53 @@
+"""Routing: two random choices, and the exhaustive ones that stand behind it."""
+
+from collections import Counter
+
+from planner.selection.load_balancing import least_busy, roomiest, route
+from tests.planner.builders import NOW_MS, worker
+from variants.types import WorkerId
+
+IDLE = tuple(worker(f"w{index}") for index in range(4))
+
+
+def test_the_less_busy_of_the_two_drawn_is_taken() -> None:
+    workers = (worker("w1", busy_ms=20), worker("w2", busy_ms=10))
+    assert [route(workers, draw, NOW_MS, None) for draw in range(4)] == [workers[1]] * 4
+
+
+def test_idle_workers_are_drawn_evenly() -> None:
+    drawn = Counter(w.id for draw in range(1_200) if (w := route(IDLE, draw, NOW_MS, None)))
+    assert drawn == {"w0": 300, "w1": 300, "w2": 300, "w3": 300}
+
+
+def test_two_different_workers_are_drawn() -> None:
+    one_idle = (worker("w0", busy_ms=9), worker("w1", busy_ms=9), worker("w2"))
+    picked = Counter(w.id for draw in range(600) if (w := route(one_idle, draw, NOW_MS, None)))
+    assert picked[WorkerId("w2")] == 400
+
+
+def test_the_worker_to_avoid_is_not_taken() -> None:
+    avoided = WorkerId("w0")
+    assert {w.id for d in range(60) if (w := route(IDLE, d, NOW_MS, avoided))} == {"w1", "w2", "w3"}
+    assert route(IDLE[:1], 0, NOW_MS, avoided) is None
+    assert least_busy(IDLE[:1], 0, NOW_MS, avoided) is None
+    assert roomiest(IDLE[:1], 0, NOW_MS, avoided) is None
+
+
+def test_without_a_worker_there_is_no_pick() -> None:
+    assert route((), 0, NOW_MS, None) is None
+    assert least_busy((), 0, NOW_MS, None) is None
+    assert roomiest((), 0, NOW_MS, None) is None
+
+
+def test_long_idle_counts_as_idle_not_as_better() -> None:
+    workers = (worker("w1", busy_ms=0), worker("w2", busy_ms=-500))
+    assert least_busy(workers, 0, NOW_MS, None) == workers[0]
+
+
+def test_roomiest_then_free_first() -> None:
+    workers = (
+        worker("w1", free_mib=100),
+        worker("w2", free_mib=200, busy_ms=10),
+        worker("w3", free_mib=200, busy_ms=5),
+    )
+    assert roomiest(workers, 0, NOW_MS, None) == workers[2]

@@ -1,0 +1,138 @@
+"""Refusals while a worker is missing: none is wanted, wanted ones start, or it is unknown."""
+
+from collections.abc import Mapping
+
+from planner.selection.missing_workers import may_change
+from planner.selection.refusal import load_wait_ms
+from planner.selection.select import select
+from planner.selection.snapshot import build_snapshot
+from planner.types import Choice, Query, Refusal, RefusalCode, Snapshot, WorkerView
+from planner.worker_starts import Start, Wanted
+from tests.planner.builders import NOW_MS, catalog, key, kind, profile, query, variant, worker
+from variants.types import DeviceKindName
+
+CPU, GPU = DeviceKindName("cpu-1"), DeviceKindName("gpu")
+
+NONE_WANTED = "No worker is running and none is wanted: every device kind is scaled to 0 workers."
+
+
+def fleet(wanted: Wanted, *workers: WorkerView, loaded: bool = True) -> Snapshot:
+    """One variant, which takes 50 ms on a CPU and 5 on a GPU, on those workers."""
+    known = catalog(
+        [variant("a", 0.9)],
+        [profile("a", 50.0, load_s=2.0), profile("a", 5.0, kind="gpu", load_s=2.0)],
+        kinds=[kind(), kind("gpu")],
+    )
+    holding = [(view, [key("a")] if loaded else []) for view in workers]
+    return build_snapshot(known, holding, transport_ms=0.0, wanted=wanted)
+
+
+def want(counts: Mapping[DeviceKindName, int], *starting: DeviceKindName) -> Wanted:
+    """Of the kinds that are starting, workers have been absent for 2 of the usual 6 seconds."""
+    starts = {kind: Start(since_ms=NOW_MS - 2_000.0, usual_ms=6_000.0) for kind in starting}
+    return Wanted(counts=counts, starting=starts)
+
+
+def refused(snapshot: Snapshot, asked: Query) -> tuple[RefusalCode, str, float | None]:
+    answer = select(snapshot, asked, NOW_MS)
+    assert isinstance(answer, Refusal)
+    return answer.code, answer.message, answer.retry_after_s
+
+
+def test_none_is_wanted_so_there_is_no_time_to_ask_again() -> None:
+    assert refused(fleet(want({CPU: 0})), query()) == (RefusalCode.NO_WORKERS, NONE_WANTED, None)
+    assert refused(fleet(want({})), query()) == (RefusalCode.NO_WORKERS, NONE_WANTED, None)
+
+
+def test_wanted_ones_are_starting() -> None:
+    assert refused(fleet(want({CPU: 2, GPU: 0}, CPU)), query()) == (
+        RefusalCode.NO_WORKERS,
+        "No worker that could answer is running: 2 of cpu-1 are wanted and being started; the "
+        "first is expected in 4.0 s.",
+        4.0,
+    )
+
+
+def test_a_worker_that_leaves_is_none() -> None:
+    leaving = worker("w1", draining=True)
+    assert refused(fleet(want({CPU: 0}), leaving), query())[1] == NONE_WANTED
+
+
+def test_wanted_kinds_that_no_variant_was_measured_on_are_waited_for_as_well() -> None:
+    other = DeviceKindName("cpu-8")
+    code, message, _ = refused(fleet(want({other: 1}, other)), query())
+    assert (code, "1 of cpu-8 is wanted" in message) == (RefusalCode.NO_WORKERS, True)
+
+
+def test_it_is_not_known_where_the_workers_are() -> None:
+    silent = Wanted(counts={CPU: 1}, listed=False)
+    assert refused(fleet(silent), query()) == (
+        RefusalCode.NO_WORKERS,
+        "No worker is known: the live state, which lists them, does not answer.",
+        1.0,
+    )
+    assert refused(fleet(Wanted()), query()) == (
+        RefusalCode.NO_WORKERS,
+        "No worker is running, and it is not known whether one is wanted.",
+        1.0,
+    )
+
+
+def test_what_no_worker_could_help_is_infeasible_all_the_same() -> None:
+    for wanted in (want({CPU: 0}), want({CPU: 1}, CPU), Wanted()):
+        assert refused(fleet(wanted), query(accuracy=0.99))[0] is RefusalCode.SLO_INFEASIBLE
+        assert refused(fleet(wanted), query(rows=100))[0] is RefusalCode.SLO_INFEASIBLE
+
+
+def test_what_only_a_missing_kind_can_meet_waits_for_it_when_it_is_wanted() -> None:
+    tight = query(20.0)
+    assert refused(fleet(want({CPU: 1, GPU: 1}, GPU), worker()), tight) == (
+        RefusalCode.NO_WORKERS,
+        "No worker that could answer is running: 1 of gpu is wanted and being started; the first "
+        "is expected in 4.0 s.",
+        4.0,
+    )
+    for counts in ({CPU: 1}, {CPU: 1, GPU: 0}):
+        assert refused(fleet(want(counts), worker()), tight)[0] is RefusalCode.SLO_INFEASIBLE
+    # Too tight for the missing one as well.
+    infeasible = fleet(want({CPU: 1, GPU: 1}, GPU), worker())
+    assert refused(infeasible, query(2.0))[0] is RefusalCode.SLO_INFEASIBLE
+
+
+def test_a_choice_does_not_wait_for_missing_kinds() -> None:
+    assert isinstance(select(fleet(want({CPU: 1, GPU: 1}, GPU), worker()), query(), NOW_MS), Choice)
+
+
+def test_more_workers_may_change_what_is_cold_crowded_or_without_any() -> None:
+    ready = select(fleet(Wanted(), worker()), query(), NOW_MS)
+    loaded_first = select(fleet(Wanted(), worker(), loaded=False), query(5_000.0), NOW_MS)
+    cold = select(fleet(Wanted(), worker(), loaded=False), query(), NOW_MS)
+    crowded = select(fleet(Wanted(), worker(busy_ms=1_000.0)), query(), NOW_MS)
+    unmet = select(fleet(Wanted()), query(), NOW_MS)
+    infeasible = select(fleet(Wanted(), worker()), query(1.0), NOW_MS)
+    unknown = select(fleet(Wanted(), worker()), query(task="else"), NOW_MS)
+    assert [may_change(f) for f in (loaded_first, cold, crowded, unmet)] == [True] * 4
+    assert [may_change(f) for f in (ready, infeasible, unknown)] == [False] * 3
+
+
+def test_a_load_waits_for_those_in_line_before_it() -> None:
+    host = worker()
+    snapshot = fleet(Wanted(), host, loaded=False)
+    (cpu,) = (c for c in snapshot.tasks[query().task].by_cost if c.device_kind == CPU)
+    assert load_wait_ms(snapshot, cpu, host) == 2_000.0
+    host.loading = (key("a"), key("gone"))
+    # It is in line itself: what comes after it does not count, nor what the catalog lacks.
+    assert load_wait_ms(snapshot, cpu, host) == 2_000.0
+    assert refused(snapshot, query())[2] == 2.0
+
+
+def test_what_another_task_loads_there_counts() -> None:
+    known = catalog(
+        [variant("a"), variant("b", task="other")],
+        [profile("a", load_s=2.0), profile("b", task="other", load_s=3.0)],
+    )
+    host = worker()
+    host.loading = (key("b", "other"),)
+    snapshot = build_snapshot(known, [(host, ())], transport_ms=0.0)
+    code, _, retry_s = refused(snapshot, query())
+    assert (code, retry_s) == (RefusalCode.COLD, 5.0)

@@ -1,0 +1,300 @@
+"""Properties of selection: what holds for whatever catalog, workers and query."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner import sentences as explain
+from planner.selection.load_balancing import least_busy, route
+from planner.selection.select import select
+from planner.types import Candidate, Choice, Query, Refusal, RefusalCode, Snapshot, WorkerView
+from tests.planner.builders import (
+    NOW_MS,
+    catalog,
+    key,
+    kind,
+    profile,
+    query,
+    snapshot,
+    variant,
+    worker,
+)
+from tests.planner.selection.strategies import EPSILON, KINDS, queries, snapshots
+from variants.types import Prefer
+
+
+def meets_floor_and_ceiling(candidate: Candidate, asked: Query) -> bool:
+    return (asked.accuracy is None or candidate.accuracy >= asked.accuracy) and (
+        asked.cost is None or candidate.price_usd_per_1k <= asked.cost
+    )
+
+
+def left_ms(asked: Query) -> float:
+    return asked.received_ms + asked.latency_ms - NOW_MS
+
+
+@given(snapshots(), queries)
+def test_a_choice_that_meets_the_slo_satisfies_floor_ceiling_and_budget(
+    view: Snapshot, asked: Query
+) -> None:
+    answer = select(view, asked, NOW_MS)
+    if isinstance(answer, Choice) and answer.meets_slo:
+        candidate, chosen = answer.candidate, answer.worker
+        run_ms = candidate.table.ms[asked.rows] + (candidate.load_ms if answer.cold else 0.0)
+        assert meets_floor_and_ceiling(candidate, asked)
+        assert answer.predicted_ms <= left_ms(asked) + EPSILON
+        assert answer.predicted_ms >= max(0.0, chosen.busy_until_ms - NOW_MS) + run_ms - EPSILON
+
+
+@given(snapshots(), queries)
+def test_a_choice_runs_where_it_can(view: Snapshot, asked: Query) -> None:
+    answer = select(view, asked, NOW_MS)
+    if isinstance(answer, Choice):
+        where = answer.candidate.hosts if answer.cold else answer.candidate.ready
+        assert answer.worker in where
+        assert not answer.worker.draining
+        assert answer.worker.id != asked.avoid
+        assert asked.variant in (None, answer.candidate.variant)
+        assert asked.variant is not None or not answer.candidate.canary
+
+
+@given(snapshots(), queries)
+def test_the_same_question_has_the_same_answer(view: Snapshot, asked: Query) -> None:
+    assert select(view, asked, NOW_MS) == select(view, asked, NOW_MS)
+
+
+def plain_scan(view: Snapshot, asked: Query) -> tuple[str, str, str] | None:
+    """The best ready candidate that fits, found by looking at all of them: each on the worker that
+    is drawn for it, and if none fits there, each on its least busy worker."""
+    for pick in (route, least_busy):
+        fits = []
+        for candidate in view.tasks[asked.task].by_cost:
+            chosen = pick(candidate.ready, asked.draw, NOW_MS, asked.avoid)
+            if (
+                chosen is not None
+                and meets_floor_and_ceiling(candidate, asked)
+                and asked.rows <= candidate.table.max_batch
+                and not candidate.canary
+            ):
+                done_ms = max(0.0, chosen.busy_until_ms - NOW_MS) + candidate.table.ms[asked.rows]
+                if done_ms <= left_ms(asked):
+                    fits.append((candidate, chosen, done_ms))
+        if fits:
+            best, chosen, _ = min(fits, key=ORDER[asked.prefer])  # of equals the first by cost
+            return best.variant, best.device_kind, chosen.id
+    return None
+
+
+ORDER: dict[Prefer, Callable[[tuple[Candidate, WorkerView, float]], float]] = {
+    Prefer.COST: lambda fit: fit[0].price_usd_per_1k,
+    Prefer.ACCURACY: lambda fit: -fit[0].accuracy,
+    Prefer.LATENCY: lambda fit: fit[2],
+}
+
+
+def assert_is_plain_scan(view: Snapshot, asked: Query) -> None:
+    answer = select(view, asked, NOW_MS)
+    found = None
+    if isinstance(answer, Choice) and not answer.cold:
+        found = answer.candidate.variant, answer.candidate.device_kind, answer.worker.id
+    assert found == plain_scan(view, asked)
+
+
+@given(snapshots(), queries)
+@settings(max_examples=300)
+def test_the_frontier_changes_nothing(view: Snapshot, asked: Query) -> None:
+    if asked.task in view.tasks:
+        assert_is_plain_scan(view, asked._replace(variant=None, best_effort=False))
+
+
+@st.composite
+def large_snapshots(draw: st.DrawFn) -> Snapshot:
+    """Hundreds of variants, so that the frontier has several branches.
+
+    Accuracy follows latency or is independent of it; the variants are on all workers, on a few, or
+    on sets of their own.
+    """
+    rng = draw(st.randoms(use_true_random=False))
+    count = draw(st.sampled_from((130, 300)))
+    follows, apart, copies = draw(st.booleans()), draw(st.booleans()), draw(st.integers(1, 3))
+    names = [f"v{index:03d}" for index in range(count)]
+    holders = [rng.sample(range(6), copies) if apart else range(6) for _ in names]
+    latencies = [rng.choice((1.0, 2.0, 5.0)) + index / 10 for index in range(count)]
+    return snapshot(
+        catalog(
+            [
+                variant(name, 0.5 + (index if follows else rng.randrange(count)) / 1_000)
+                for index, name in enumerate(names)
+            ],
+            [
+                profile(name, ms, kind=rng.choice(KINDS), max_batch=rng.choice((1, 4, 5)))
+                for name, ms in zip(names, latencies, strict=True)
+            ],
+            kinds=[kind(on, price) for on, price in zip(KINDS, (0.36, 1.44, 3.6), strict=True)],
+        ),
+        *(
+            (
+                worker(f"w{index}", kind=KINDS[index % 3], busy_ms=rng.choice((0.0, 3.0, 20.0))),
+                [key(name) for name, held in zip(names, holders, strict=True) if index in held],
+            )
+            for index in range(6)
+        ),
+    )
+
+
+@given(large_snapshots(), st.lists(queries, min_size=5, max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_a_large_frontier_changes_nothing(view: Snapshot, questions: list[Query]) -> None:
+    for asked in questions:
+        floor = asked.accuracy and asked.accuracy - 0.3
+        plain = asked._replace(variant=None, best_effort=False, accuracy=floor)
+        assert_is_plain_scan(view, plain)
+
+
+EMPTY = snapshot(catalog([variant("a")], [])).tasks[query().task]
+NUMBER = r"([0-9.e-]+)"
+
+
+def is_true(text: str, name: str, asked: Query, view: Snapshot) -> bool:
+    """Whether a reason holds for some candidate of a variant, checked from its numbers."""
+    task = view.tasks[asked.task]
+    own = task.by_variant.get(name, ())  # type: ignore[call-overload]
+    runs = {round(c.table.ms[asked.rows], 6) for c in own if asked.rows <= c.table.max_batch}
+    if found := re.fullmatch(f"accuracy {NUMBER} < {NUMBER}", text):
+        ours, floor = map(float, found.groups())
+        below = [c.accuracy for c in own if c.accuracy < (asked.accuracy or 0.0)]
+        return ours < floor == pytest.approx(asked.accuracy, abs=1e-3) and any(
+            ours == pytest.approx(accuracy, abs=1e-3) for accuracy in below
+        )
+    if found := re.fullmatch(f"costs {NUMBER} > {NUMBER} USD per 1,000", text):
+        ours, ceiling = map(float, found.groups())
+        return ours > ceiling and any(c.price_usd_per_1k > (asked.cost or 0) for c in own)
+    if found := re.fullmatch(f"takes at most {NUMBER} rows at once, not {NUMBER}", text):
+        most, rows = map(int, found.groups())
+        return most < rows == asked.rows and any(c.table.max_batch == most for c in own)
+    if found := re.fullmatch(f"p95 {NUMBER} ms > {NUMBER} ms", text):
+        run, limit = map(float, found.groups())
+        return run > limit == asked.latency_ms and run in runs
+    if found := re.fullmatch(f"p95 {NUMBER} ms > {NUMBER} ms left", text):
+        run, limit = map(float, found.groups())
+        return run > limit == max(0.0, left_ms(asked)) and run in runs
+    if found := re.fullmatch(f"waits {NUMBER} ms: done in {NUMBER} ms > {NUMBER} ms left", text):
+        wait, done, limit = map(float, found.groups())
+        waits = {w.busy_until_ms - NOW_MS for c in own for w in c.ready if w.id != asked.avoid}
+        return wait in waits and done > limit == left_ms(asked) and round(done - wait, 6) in runs
+    if found := re.fullmatch(r"not loaded: loading takes ([0-9.]+) s", text):
+        return any(not c.ready and c.hosts for c in own)
+    if found := re.fullmatch(r"there is no worker of kind (.+)", text):
+        kinds = {w.device_kind for w in view.workers.values() if not w.draining}
+        return found[1] not in kinds and any(c.device_kind == found[1] for c in own)
+    if text.startswith("no worker holds it besides"):
+        return any(all(w.id == asked.avoid for w in c.ready) for c in own)
+    if text == explain.is_canary():
+        return asked.variant is None and all(c.canary for c in own)
+    return not own and text == task.excluded[name]  # type: ignore[index]
+
+
+@given(snapshots(), queries)
+@settings(max_examples=300)
+def test_a_refusal_gives_a_true_reason_for_every_variant(view: Snapshot, asked: Query) -> None:
+    if asked.task not in view.tasks:
+        return
+    answer = select(view, asked, NOW_MS)
+    if not isinstance(answer, Refusal) or answer.code is RefusalCode.VARIANT_NOT_FOUND:
+        return
+    task = view.tasks[asked.task]
+    everything = {asked.variant} if asked.variant else {*task.by_variant, *task.excluded}
+    assert answer.reasons.keys() == everything
+    wrong = {n: t for n, t in answer.reasons.items() if not is_true(t, n, asked, view)}
+    assert wrong == {}
+
+
+@given(snapshots(), queries)
+@settings(max_examples=200)
+def test_a_refusal_is_a_sentence_and_its_reasons_are_parts_of_one(
+    view: Snapshot, asked: Query
+) -> None:
+    answer = select(view, asked, NOW_MS)
+    if isinstance(answer, Refusal):
+        assert answer.message[0].isupper()
+        assert answer.message.endswith(".")
+        parts = [*answer.reasons.values(), *(a.reason for a in answer.alternatives)]
+        assert [text for text in parts if not text or text.endswith(".")] == []
+
+
+@given(snapshots(), queries)
+@settings(max_examples=200)
+def test_a_refusal_for_now_means_that_another_moment_would_do(view: Snapshot, asked: Query) -> None:
+    """Overloaded: an idle worker that has it loaded would answer. Too late: it would have."""
+    answer = select(view, asked, NOW_MS)
+    if isinstance(answer, Refusal) and answer.code in (
+        RefusalCode.OVERLOADED,
+        RefusalCode.DEADLINE_EXCEEDED,
+    ):
+        left = asked.latency_ms if answer.code is RefusalCode.DEADLINE_EXCEEDED else left_ms(asked)
+        assert any(
+            meets_floor_and_ceiling(candidate, asked)
+            and asked.rows <= candidate.table.max_batch
+            and candidate.table.ms[asked.rows] <= left
+            for candidate in view.tasks[asked.task].by_cost
+            if (candidate.ready or candidate.hosts) and asked.variant in (None, candidate.variant)
+        )
+
+
+@given(snapshots(), queries)
+def test_reasons_do_not_follow_the_workers_afterwards(view: Snapshot, asked: Query) -> None:
+    """A sentence is made when it is read, of what was true when the query was refused."""
+    answer = select(view, asked, NOW_MS)
+    if isinstance(answer, Refusal):
+        then = dict(answer.reasons)
+        for each in view.workers.values():
+            each.busy_until_ms += 1_000.0
+        assert answer.reasons == then
+        assert len(answer.reasons) == len(then)
+
+
+@given(snapshots(), queries)
+def test_infeasible_means_that_no_idle_loaded_worker_would_do(view: Snapshot, asked: Query) -> None:
+    answer = select(view, asked, NOW_MS)
+    if isinstance(answer, Refusal) and answer.code is RefusalCode.SLO_INFEASIBLE:
+        for candidate in view.tasks[asked.task].by_cost:
+            could = bool(candidate.ready or candidate.hosts) and asked.variant in (
+                None,
+                candidate.variant,
+            )
+            if could and not (candidate.canary and asked.variant is None):
+                assert (
+                    not meets_floor_and_ceiling(candidate, asked)
+                    or asked.rows > candidate.table.max_batch
+                    or candidate.table.ms[asked.rows] > asked.latency_ms
+                )
+
+
+@given(snapshots(), queries)
+def test_best_effort_answers_whenever_a_variant_is_ready(view: Snapshot, asked: Query) -> None:
+    asked = asked._replace(best_effort=True, variant=None, avoid=None)
+    if asked.task in view.tasks and any(
+        c.ready and not c.canary and asked.rows <= c.table.max_batch
+        for c in view.tasks[asked.task].by_cost
+    ):
+        assert isinstance(select(view, asked, NOW_MS), Choice)
+
+
+def test_large_frontiers_are_searched_across_leaves() -> None:
+    names = [f"v{index:03d}" for index in range(100)]
+    view = snapshot(
+        catalog(
+            [variant(name, 0.5 + index / 1_000) for index, name in enumerate(names)],
+            [profile(name, 1.0 + index) for index, name in enumerate(names)],
+        ),
+        (worker(), [key(name) for name in names]),
+    )
+    chosen = {}
+    for prefer in Prefer:
+        answer = select(view, query(97.0, accuracy=0.55, prefer=prefer), NOW_MS)
+        assert isinstance(answer, Choice)
+        chosen[prefer] = answer.candidate.variant
+    assert chosen == {Prefer.COST: "v050", Prefer.ACCURACY: "v079", Prefer.LATENCY: "v050"}

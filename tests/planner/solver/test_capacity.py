@@ -1,0 +1,65 @@
+"""Which batches a device can run: their limit, alone and shared, and those worth running."""
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.latency_curve import Curve, SizedBatch
+from planner.solver.capacity import frontier, limit_ms
+
+LINE = Curve([(1, 2.0), (8, 9.0)])
+"""1 ms and 1 ms per row."""
+
+
+def test_alone_a_batch_takes_half_of_what_the_slo_leaves() -> None:
+    assert limit_ms(14.0) == pytest.approx(6.0)
+
+
+def test_beside_a_longer_batch_it_takes_what_the_wait_leaves() -> None:
+    assert limit_ms(14.0, 8.0) == pytest.approx(4.0)
+
+
+def test_beside_shorter_batches_it_does_not_become_the_longest() -> None:
+    assert limit_ms(100.0, 3.0) == 3.0
+
+
+def test_interference_prolongs_batches_on_a_shared_device() -> None:
+    """Of 12 ms, 6 are for the wait; a batch of 4 ms takes the other 6."""
+    assert limit_ms(14.0, 6.0, interference=0.5) == pytest.approx(4.0)
+
+
+def test_interference_needs_a_neighbour() -> None:
+    assert limit_ms(14.0, interference=0.5) == limit_ms(14.0)
+
+
+def test_no_batch_is_in_time_when_one_row_is_late() -> None:
+    assert LINE.cheapest(limit_ms(5.9)) is None
+    assert LINE.cheapest(limit_ms(100.0, 97.0)) is None
+
+
+def test_the_limit_is_kept_to_the_last_bit() -> None:
+    assert limit_ms(50.0) >= 24.0
+    assert LINE.cheapest(limit_ms(8.0)) == SizedBatch(2, 3.0, 1.5)
+
+
+def test_the_frontier_leaves_out_batches_that_cost_more_per_row() -> None:
+    curve = Curve([(1, 2.0), (2, 3.0), (4, 8.0), (8, 8.0)])
+
+    assert [batch.size for batch in frontier(curve, inf)] == [1, 2, 8]
+
+
+CURVES = st.dictionaries(st.integers(1, 12), st.floats(0.1, 50.0), min_size=1, max_size=5).map(
+    lambda points: Curve(points.items())
+)
+
+
+@given(CURVES, st.floats(1.0, 120.0))
+def test_the_frontier_holds_the_cheapest_batch_of_every_limit(curve: Curve, limit: float) -> None:
+    best = curve.cheapest(limit)
+    within = [batch for batch in frontier(curve, 120.0) if batch.latency_ms <= limit]
+
+    assert (best is None) == (not within)
+    if best is not None:
+        assert abs(min(batch.unit_ms for batch in within) - best.unit_ms) <= 1e-9 * best.unit_ms

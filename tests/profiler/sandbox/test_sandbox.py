@@ -1,0 +1,132 @@
+"""What becomes of a child that misbehaves."""
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from profiler.sandbox.sandbox import Sandbox, SandboxLimits
+from tests import onnx_models as models
+from variants.errors import InvalidArtifact, VariantNotBuilt
+
+pytestmark = pytest.mark.slow
+
+ROGUE = "tests.profiler.sandbox.rogue"
+
+
+def rogue(time_s: float = 30.0) -> Sandbox:
+    return Sandbox(SandboxLimits(memory_mib=500, time_s=time_s), module=ROGUE)
+
+
+@pytest.mark.parametrize(
+    ("method", "sentence"),
+    [
+        ("crash", "m: it crashed its trial process (SIGABRT)"),
+        ("leave", "m: its trial process ended with code 3 and gave no answer"),
+        ("babble", "m: its trial process wrote what is no answer"),
+        ("flood", "m: its trial process wrote what is no answer"),
+        ("list", "m: its trial process gave no result"),
+    ],
+)
+def test_misbehaviour_becomes_a_sentence_and_no_process_stays(method: str, sentence: str) -> None:
+    before = set(psutil.Process().children())
+    with rogue() as sandbox, pytest.raises(InvalidArtifact) as refusal:
+        sandbox.call(method, {}, subject="m")
+    assert refusal.value.message == sentence
+    assert set(psutil.Process().children()) <= before
+
+
+def test_a_child_that_hangs_is_killed_by_its_pid() -> None:
+    with rogue(time_s=0.5) as sandbox:
+        pid = sandbox.pid
+        with pytest.raises(InvalidArtifact, match=r"did not finish within 0\.5 s"):
+            sandbox.call("hang", {}, subject="m")
+        assert not psutil.pid_exists(pid)
+        with pytest.raises(InvalidArtifact, match="has ended"):
+            sandbox.call("work", {}, subject="m")
+
+
+def test_with_a_gpu_what_is_resident_is_watched() -> None:
+    limits = SandboxLimits(memory_mib=100, libraries_mib=100)
+    with Sandbox(limits, gpu=True, module=ROGUE) as sandbox:
+        pid = sandbox.pid
+        with pytest.raises(InvalidArtifact, match="m: needs more than the 100 MiB of a trial"):
+            sandbox.call("swell", {}, subject="m")
+        assert not psutil.pid_exists(pid)
+
+
+def test_what_a_child_has_started_ends_with_it() -> None:
+    """A back end that compiles starts compilers."""
+    with rogue() as sandbox:
+        started = psutil.Process(sandbox.call("spawn", {}, subject="m")["pid"])
+    gone, _ = psutil.wait_procs([started], timeout=10)
+    assert gone or started.status() == psutil.STATUS_ZOMBIE
+
+
+def test_an_exception_outside_ends_the_child() -> None:
+    pids: list[int] = []
+
+    def interrupted() -> None:
+        with rogue() as sandbox:
+            pids.append(sandbox.pid)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not psutil.pid_exists(pids[0])
+
+
+def test_progress_comes_before_the_result() -> None:
+    told: list[str] = []
+    with rogue() as sandbox:
+        result = sandbox.call("work", {}, subject="m", announce=told.append)
+    assert (told, result) == (["half"], {"answer": 42})
+
+
+def test_the_child_sees_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELLESS_API_TOKEN", "secret")
+    with rogue() as sandbox:
+        names = sandbox.call("environment", {}, subject="m")["names"]
+    assert "MODELLESS_API_TOKEN" not in names
+
+
+def test_the_real_child_refuses_without_dying(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.onnx"
+    wrong.write_text("no model")
+    right = models.write(tmp_path / "right.onnx")
+    with Sandbox() as sandbox:
+        with pytest.raises(InvalidArtifact, match="is not an ONNX model"):
+            sandbox.call("check", {"path": str(wrong), "size_mib": 1}, subject="m")
+        info = sandbox.call("check", {"path": str(right), "size_mib": 1}, subject="m")
+    assert (info["opset"], info["parameters"]) == (20, 12)
+
+
+def test_a_builder_that_declines_is_told_apart(tmp_path: Path) -> None:
+    models.write_rows(tmp_path / "rows.npz", labels=None)
+    with Sandbox() as sandbox, pytest.raises(VariantNotBuilt, match="no builder makes 'onnx-fp1'"):
+        sandbox.call(
+            "build",
+            {
+                "kind": "onnx-fp1",
+                "source": "s",
+                "target": str(tmp_path / "t"),
+                "calibration": str(tmp_path / "rows.npz"),
+            },
+            subject="m",
+        )
+
+
+def test_the_real_child_never_imports_what_it_does_not_run() -> None:
+    """Starting it has to stay cheap: it happens for every variant."""
+    import subprocess
+    import sys
+
+    heavy = ["torch", "sklearn", "ray", "sqlalchemy", "fastapi", "onnx"]
+    code = f"import sys, profiler.sandbox.child; print([m for m in {heavy} if m in sys.modules])"
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,146 @@
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.onnx_models import model, node, tensor, write
+from tests.variants.builders.onnx.networks import Array, answers, kernels, layers, residual, weights
+from variants.builders.protocol import Material
+from variants.builders.registry import make_builder
+from variants.errors import VariantNotBuilt
+
+RANDOM = np.random.default_rng(0)
+
+
+def pixels(count: int = 200, *, seed: int = 0) -> dict[str, Array]:
+    return {"pixels": np.random.default_rng(seed).random((count, 4)).astype(np.float32)}
+
+
+def normalised() -> onnx.ModelProto:
+    """A convolution, its normalisation, and a constant computed from constants."""
+    found: onnx.ModelProto = model(
+        nodes=[
+            node("Conv", ("x", "w"), "c", pads=[1, 1, 1, 1]),
+            node("BatchNormalization", ("c", "scale", "bias", "mean", "variance"), "n"),
+            node("Add", ("two", "two"), "four"),
+            node("Mul", ("n", "four"), "m"),
+            node("Identity", ("m",), "y"),
+        ],
+        inputs=[tensor("x", "batch", 2, 4, 4)],
+        outputs=[tensor("y", "batch", 2, 4, 4)],
+        weights={
+            "w": RANDOM.standard_normal((2, 2, 3, 3)).astype(np.float32),
+            **{n: np.array([0.5, 2], np.float32) for n in ("scale", "bias", "mean", "variance")},
+            "two": np.array([2], np.float32),
+        },
+    )
+    return found
+
+
+def test_fp32_merges_what_is_the_same_on_every_machine(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "net.onnx", normalised()), tmp_path / "fp32.onnx"
+
+    built = make_builder("onnx-fp32").build(Material(source=source), target)
+
+    assert built.note == ""
+    graph = onnx.load(target).graph
+    assert [n.op_type for n in graph.node] == ["Conv", "Mul"]
+    assert {n.domain for n in graph.node} <= {"", "ai.onnx"}
+    rows = {"x": RANDOM.standard_normal((3, 2, 4, 4)).astype(np.float32)}
+    np.testing.assert_allclose(answers(target, rows), answers(source, rows), rtol=1e-4, atol=1e-5)
+
+
+def test_fp32_gives_the_same_bytes_again(tmp_path: Path) -> None:
+    source = residual(tmp_path / "net.onnx")
+    for name in ("a", "b"):
+        make_builder("onnx-fp32").build(Material(source=source), tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_fp32_does_not_write_tables_that_a_formula_stands_for(tmp_path: Path) -> None:
+    proto = model(
+        nodes=[
+            node("ConstantOfShape", ("shape",), "zeros"),
+            node("ReduceSum", ("zeros",), "zero", keepdims=0),
+            node("Slice", ("zeros", "from", "to"), "few"),
+            node("Add", ("pixels", "few"), "sum"),
+            node("Gather", ("zeros", "index"), "one"),
+            node("Add", ("sum", "one"), "moved"),
+            node("MatMul", ("moved", "weight"), "scores"),
+        ],
+        inputs=[tensor("pixels", "batch", 4), tensor("index", kind=onnx.TensorProto.INT64)],
+        weights={
+            "shape": np.array([2**21]),
+            "from": np.array([0]),
+            "to": np.array([4]),
+            "weight": np.eye(4, 3, dtype=np.float32),
+        },
+    )
+    source, target = write(tmp_path / "net.onnx", proto), tmp_path / "fp32.onnx"
+
+    built = make_builder("onnx-fp32").build(Material(source=source), target)
+
+    assert built.note == "as handed in: folding its constants takes 8 MiB"
+    assert target.read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["onnx-fp32", "onnx-fp16", "onnx-int8-dynamic"])
+def test_what_is_no_model_is_refused_in_one_sentence(tmp_path: Path, kind: str) -> None:
+    source = tmp_path / "net.onnx"
+    source.write_bytes(b"no model")
+    with pytest.raises(VariantNotBuilt, match="ONNX Runtime refuses the model: ") as caught:
+        make_builder(kind).build(Material(source=source), tmp_path / "out.onnx")
+    assert "\n" not in caught.value.message
+
+
+def test_dynamic_needs_no_rows_and_is_near_fp32(tmp_path: Path) -> None:
+    matrices = {
+        "one": RANDOM.standard_normal((4, 32)) * np.geomspace(0.01, 1, 32),
+        "two": RANDOM.standard_normal((32, 3)),
+    }
+    source, target = layers(tmp_path / "net.onnx", matrices), tmp_path / "int8.onnx"
+
+    make_builder("onnx-int8-dynamic").build(Material(source=source), target)
+
+    error = np.abs(answers(target, pixels()) - answers(source, pixels()))
+    assert 0 < error.max() < 0.05
+    assert kernels(target, tmp_path)["DynamicQuantizeMatMul"] == 2
+    held = weights(target)
+    scales = {name: array.shape for name, array in held.items() if name.endswith("weight_scale")}
+    assert scales == {"one_weight_scale": (32,), "two_weight_scale": (3,)}
+    assert all(
+        np.abs(array).max() <= 64 for name, array in held.items() if name.endswith("_quantized")
+    )
+
+
+def test_dynamic_quantises_recurrent_layers(tmp_path: Path) -> None:
+    size = 8
+    proto = model(
+        nodes=[
+            node("LSTM", ("x", "w", "r"), "all", hidden_size=size),
+            node("Squeeze", ("all", "second"), "states"),
+            node("Transpose", ("states",), "y", perm=[1, 0, 2]),
+        ],
+        inputs=[tensor("x", 5, "batch", 4)],
+        outputs=[tensor("y", "batch", 5, size)],
+        weights={
+            "w": RANDOM.standard_normal((1, 4 * size, 4)).astype(np.float32),
+            "r": RANDOM.standard_normal((1, 4 * size, size)).astype(np.float32),
+            "second": np.array([1]),
+        },
+    )
+    source, target = write(tmp_path / "net.onnx", proto), tmp_path / "int8.onnx"
+
+    make_builder("onnx-int8-dynamic").build(Material(source=source), target)
+
+    rows = {"x": RANDOM.standard_normal((5, 6, 4)).astype(np.float32)}
+    assert kernels(target, tmp_path)["DynamicQuantizeLSTM"] == 1
+    assert np.abs(answers(target, rows) - answers(source, rows)).max() < 0.1
+
+
+def test_dynamic_refuses_convolutions(tmp_path: Path) -> None:
+    source = residual(tmp_path / "net.onnx")
+    with pytest.raises(VariantNotBuilt, match="% of its weights are in matrix products"):
+        make_builder("onnx-int8-dynamic").build(Material(source=source), tmp_path / "int8.onnx")
+    assert not (tmp_path / "int8.onnx").exists()

@@ -1,0 +1,91 @@
+"""The migrations make the tables that the catalog expects, from every state they can meet."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import alembic.command
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import inspect, select, text
+
+from tests.contracts.places import place
+from variants.catalog.database import make_engine, writer
+from variants.catalog.migrations import configuration
+from variants.catalog.sql import migrate
+from variants.catalog.tables import counters, metadata
+from variants.errors import Conflict, StateUnavailable
+
+COUNTERS = {"revision", "inventory", "epoch", "plan", "tick", "event"}
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with place(request.param, request, tmp_path) as made:
+        migrate(made.url)
+        yield made.url
+
+
+def test_migrations_and_tables_agree(url: str) -> None:
+    engine = make_engine(url)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        assert compare_metadata(context, metadata) == []
+        assert set(connection.scalars(select(counters.c.name))) == COUNTERS
+    engine.dispose()
+
+
+def test_foreign_keys_agree(url: str) -> None:
+    """The comparison above does not look at what happens when a referred row is deleted."""
+    engine = make_engine(url)
+    found = {
+        (
+            name,
+            tuple(key["constrained_columns"]),
+            key["referred_table"],
+            key["options"].get("ondelete"),
+        )
+        for name in metadata.tables
+        for key in inspect(engine).get_foreign_keys(name)
+    }
+    engine.dispose()
+    assert found == {
+        (name, tuple(key.column_keys), key.referred_table.name, key.ondelete)
+        for name, table in metadata.tables.items()
+        for key in table.foreign_key_constraints
+    }
+
+
+def test_migrating_again_changes_nothing(url: str) -> None:
+    engine = make_engine(url)
+    with engine.begin() as connection:
+        connection.execute(counters.update().values(value=7))
+    migrate(url)
+    with engine.connect() as connection:
+        assert set(connection.scalars(select(counters.c.value))) == {7}
+    engine.dispose()
+
+
+def test_a_newer_database_is_refused_and_not_touched(url: str) -> None:
+    engine = make_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(Conflict, match=r"newer version of modelless \(its tables are at 9999"):
+        migrate(url)
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT version_num FROM alembic_version")) == "9999"
+    engine.dispose()
+
+
+def test_a_migration_that_fails_leaves_no_table(url: str) -> None:
+    engine = make_engine(url)
+    with writer(engine).begin() as connection:
+        alembic.command.downgrade(configuration(connection), "base")
+    assert inspect(engine).get_table_names() == ["alembic_version"]
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE plans (mine INTEGER)"))
+    with pytest.raises(StateUnavailable, match="plans"):
+        migrate(url)
+    assert sorted(inspect(engine).get_table_names()) == ["alembic_version", "plans"]
+    engine.dispose()

@@ -1,0 +1,443 @@
+"""Archives of PyTorch models: what a sound one says, and that only sound ones are let through."""
+
+import copy
+import json
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests import onnx_models as models
+from tests.corpus import pt2
+from variants.checks import program_words as words
+from variants.checks.archive_check import ArchiveInfo, ArchiveLimits, check_archive, extract_onnx
+from variants.checks.json_shape import Misfit
+from variants.checks.onnx_check import OnnxLimits
+from variants.checks.program_check import ITEM_BYTES, SCHEMA, called, check_program
+from variants.checks.zip_layout import pieces, read_layout
+from variants.errors import InvalidArtifact
+from variants.types import TensorSpec
+
+pytestmark = pytest.mark.slow
+
+PIXELS = TensorSpec(name="pixels", dtype="float32", shape=(4,))
+SCORES = TensorSpec(name="scores", dtype="float32", shape=(3,))
+fuzzed = settings(
+    max_examples=60,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return pt2.sound(tmp_path / "net.pt2")
+
+
+def test_a_sound_archive_says_what_it_is(archive: Path) -> None:
+    assert check_archive(archive) == ArchiveInfo(
+        inputs=(PIXELS,),
+        outputs=(SCORES,),
+        opset=models.OPSET,
+        parameters=12,
+        size_bytes=archive.stat().st_size,
+        torch="2.13.0+cpu",
+    )
+
+
+def test_its_onnx_comes_out_as_it_went_in(archive: Path, tmp_path: Path) -> None:
+    target = tmp_path / "model.onnx"
+    extract_onnx(archive, target)
+    assert target.read_bytes() == models.model().SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        (ArchiveLimits(size_mib=0.001), "net.pt2: has {size} MiB, more than the 0.001 allowed"),
+        (ArchiveLimits(members=5), "net.pt2: has 12 members, more than the 5 allowed"),
+        (ArchiveLimits(depth=4), "net.pt2/models/model.json: is nested too deeply"),
+        (
+            ArchiveLimits(json_mib=0.001),
+            "net.pt2/models/model.json: has {size} MiB, more than the 0.001 allowed",
+        ),
+        (
+            ArchiveLimits(onnx=OnnxLimits(nodes=1)),
+            "net.pt2/models/model.json: has 2 nodes, more than the 1 allowed",
+        ),
+        (
+            ArchiveLimits(onnx=OnnxLimits(size_mib=0.0001)),
+            "net.pt2/modelless/model.onnx: has {size} MiB, more than the 0.0001 allowed",
+        ),
+    ],
+)
+def test_limits_are_kept(archive: Path, limits: ArchiveLimits, sentence: str) -> None:
+    with pytest.raises(InvalidArtifact) as refusal:
+        check_archive(archive, limits=limits)
+    said = re.sub(r"has (0\.0*[1-9]\d*) MiB", "has {size} MiB", refusal.value.message)
+    assert said == sentence
+
+
+def test_members_may_say_their_sizes_in_64_bits(tmp_path: Path) -> None:
+    path = tmp_path / "net.pt2"
+    with zipfile.ZipFile(path, "w") as file:
+        for name, data in pt2.members().items():
+            with file.open(zipfile.ZipInfo(pt2.ROOT + name), "w", force_zip64=True) as member:
+                member.write(data)
+    assert check_archive(path).parameters == 12
+
+
+# -- torch -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the client's helper makes of a network with everything that an archive may hold."""
+    torch = pytest.importorskip("torch")
+    from torch import nn
+
+    from controlplane.client.exporting import export
+
+    class Net(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(1, 4, 3, padding=1)
+            self.normalised = nn.BatchNorm2d(4)
+            self.last = nn.Linear(4 * 16, 3)
+            self.register_buffer("scale", torch.ones(3), persistent=False)
+            self.shift = torch.tensor([1.0, 2.0, 3.0])
+
+        def forward(self, image: Any, factor: Any) -> Any:
+            x = torch.relu(self.normalised(self.convolution(image)))
+            x = nn.functional.max_pool2d(x, 2).flatten(1)
+            return torch.softmax(self.last(x) * self.scale + self.shift, 1) * factor
+
+    path = tmp_path_factory.mktemp("exported") / "net.pt2"
+    torch.manual_seed(0)
+    export(Net(), (torch.rand(4, 1, 8, 8), torch.rand(4, 3)), path)
+    return path
+
+
+def test_what_the_client_exports_is_sound(exported: Path) -> None:
+    info = check_archive(exported)
+    assert info.inputs == (
+        TensorSpec(name="image", dtype="float32", shape=(1, 8, 8)),
+        TensorSpec(name="factor", dtype="float32", shape=(3,)),
+    )
+    assert info.outputs == (SCORES,)
+    # Convolution, normalisation with its counter, linear layer, and two of three numbers.
+    assert info.parameters == (36 + 4) + (4 * 4 + 1) + (64 * 3 + 3) + 3 + 3
+
+
+def test_the_reader_of_zip_files_sees_what_zipfile_sees(exported: Path) -> None:
+    with zipfile.ZipFile(exported) as file:
+        seen = {name: file.read(name) for name in file.namelist()}
+    members = read_layout(exported, max_members=100)
+    assert {n: b"".join(pieces(exported, member)) for n, member in members.items()} == seen
+
+
+def test_torch_reads_the_sound_archive_and_answers_as_its_onnx(archive: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from controlplane.client.tracing import quiet_torch
+
+    rows = models.rows()["pixels"]
+    with quiet_torch():
+        program = torch.export.load(archive).module()
+    with torch.no_grad():
+        (scores,) = program(torch.from_numpy(rows))
+    product = rows @ models.WEIGHT
+    wanted = np.exp(product) / np.exp(product).sum(1, keepdims=True)
+    assert np.allclose(scores.numpy(), wanted, atol=1e-6)
+
+
+def test_the_schema_is_that_of_the_torch_that_is_installed() -> None:
+    torch = pytest.importorskip("torch")
+    from torch._export.serde.schema import SCHEMA_VERSION
+    from torch._export.serde.serialize import _SERIALIZE_TO_TORCH_DTYPE
+
+    assert SCHEMA_VERSION == SCHEMA
+    sizes = {int(kind): dtype.itemsize for kind, dtype in _SERIALIZE_TO_TORCH_DTYPE.items()}
+    assert sizes == {kind: ITEM_BYTES[kind] for kind in sizes}
+    assert set(sizes) <= set(ITEM_BYTES)
+    assert torch.__version__.startswith("2.13")
+
+
+# -- words -------------------------------------------------------------------------------------
+
+
+def taken(kind: Callable[[Any], None], value: Any) -> bool:
+    try:
+        kind(value)
+    except Misfit:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Symbol('s0', positive=True, integer=True)",
+        "Mul(Integer(16), Symbol('s77', positive=True, integer=True))",
+        "Add(FloorDiv(Symbol('s77', integer=True), Integer(2)), Integer(-1))",
+        "Min(Integer(16), Mod(Symbol('u0', integer=True), Integer(3)))",
+        "Pow(Symbol('s0', integer=True), Integer(2))",
+        "Mul(Float('0.5', precision=53), Symbol('zf1'))",
+    ],
+)
+def test_arithmetic_on_sizes_is_taken(text: str) -> None:
+    assert taken(words.symbolic, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('id')",
+        "Symbol('s0').__class__",
+        "Symbol('s0', cls=print)",
+        "Symbol('s0; import os')",
+        "Symbol(Symbol('s0'))",
+        "Symbol('u99999999')",  # torch counts up to it
+        "Pow(Integer(9), Integer(8))",
+        "Pow(Pow(Symbol('s0'), Integer(8)), Integer(8))",
+        "Pow(Symbol('s0'), Integer(9))",
+        "9**9**9",
+        "Integer(99999999999999999999)",
+        "Lambda(Symbol('s0'), Integer(1))",
+        "[Integer(1) for x in Integer(2)]",
+        "Add(*Integer(1))",
+        "(lambda: Integer(1))()",
+        "Integer(1) if Integer(1) else Integer(2)",
+        "Integer(1)#",
+        "Integer(1)\n",
+        "Integer('1')",
+        "Float('nan')",
+        "S(1)",
+        "s0",
+        "",
+        "(" * 500 + ")" * 500,
+        "Add(" * 100 + "Integer(1)" + ")" * 99,
+        7,
+        None,
+    ],
+)
+def test_nothing_but_arithmetic_on_sizes_is_taken(text: Any) -> None:
+    assert not taken(words.symbolic, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "L['image'].size()[0] == L['other'].size()[0]",
+        "2 <= L['x'].size()[0] and L['x'].size()[0] <= 64",
+        "not (L['args'][0].stride()[1] % 8 == 0)",
+    ],
+)
+def test_conditions_on_sizes_are_taken(text: str) -> None:
+    assert taken(words.guard, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "print(L['x'])",
+        "L['x'].size()[0].__class__ == 1",
+        "L['x'].size(1)[0] == 1",
+        "L['x'].data_ptr()[0] == 1",
+        "M['x'].size()[0] == 1",
+        "L[print()].size()[0] == 1",
+        "L['x\"); print(1); (\"'].size()[0] == 1",
+        "L['x'].size()[0] == 1 or __import__('os')",
+        "L['x'].size()[0] == 2 ** 99",
+        "(y := 1) == 1",
+        "1 == 1, print(1)",
+        "True",
+    ],
+)
+def test_nothing_but_conditions_on_sizes_is_taken(text: str) -> None:
+    assert not taken(words.guard, text)
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        ("torch.ops.aten.linear.default", True),
+        ("torch.ops.aten._softmax.default", True),
+        ("_operator.floordiv", True),
+        ("torch.sym_max", True),
+        ("torch.ops.higher_order.cond", True),
+        ("torch.ops.aten._unsafe_index.Tensor", False),
+        ("torch.ops.aten.fbgemm_pack_gemm_matrix_fp16.default", False),
+        ("torch.ops.aten.fill_.Scalar", False),
+        ("torch.ops.aten.empty.memory_format", False),
+        ("torch.ops.aten.rand.default", False),
+        ("torch.ops.aten.linear", False),
+        ("linear.default", False),
+        ("torch.ops.aten.from_file.default", False),
+        ("torch.ops.aten.linear.default.__class__", False),
+        ("torch.ops.aten.__class__.default", False),
+        ("torch.ops.mine.linear.default", False),
+        ("torch.ops.higher_order.triton_kernel_wrapper_mutation", False),
+        ("torch.hub.load", False),
+        ("torch.load", False),
+        ("torch.os.system", False),
+        ("math.__loader__.load_module", False),
+        ("_operator.attrgetter", False),
+        ("#mine:operator", False),
+    ],
+)
+def test_operators_compute_and_do_nothing_else(target: str, wanted: bool) -> None:
+    assert taken(words.target, target) is wanted
+
+
+@pytest.mark.parametrize(
+    ("operator", "why"),
+    [
+        ("relu_.default", ", because it changes a tensor in place"),
+        ("new_empty.default", ", because it gives memory that was never set"),
+        ("fbgemm_pack_gemm_matrix_fp16.default", ""),
+    ],
+)
+def test_a_refused_operator_is_named_with_the_reason_and_what_to_do(
+    operator: str, why: str
+) -> None:
+    with pytest.raises(Misfit) as misfit:
+        words.target(f"torch.ops.aten.{operator}")
+    assert str(misfit.value) == (
+        f"is 'torch.ops.aten.{operator}', which is no operator that models may use here{why}; "
+        "export the model again with modelless.export, which does without it where that is possible"
+    )
+
+
+SWITCHES: list[tuple[str, dict[str, Any], str]] = [
+    ("dropout.default", {"train": {"as_bool": True}}, "is in training mode"),
+    ("gru.input", {"train": {"as_bool": True}}, "is in training mode"),
+    ("batch_norm.default", {"training": {"as_bool": True}}, "is in training mode"),
+    (
+        "scaled_dot_product_attention.default",
+        {"dropout_p": {"as_float": 0.5}},
+        "drops out at random",
+    ),
+    (
+        "instance_norm.default",
+        {
+            "running_mean": {"as_tensor": {"name": "mean"}},
+            "use_input_stats": {"as_bool": True},
+        },
+        "changes its own statistics",
+    ),
+    ("dropout.default", {"train": {"as_bool": False}, "p": {"as_float": 0.5}}, ""),
+    ("scaled_dot_product_attention.default", {"dropout_p": {"as_float": 0.0}}, ""),
+    (
+        "instance_norm.default",
+        {"running_mean": {"as_none": True}, "use_input_stats": {"as_bool": True}},
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(("operator", "given", "why"), SWITCHES)
+def test_operators_neither_learn_nor_draw(operator: str, given: dict[str, Any], why: str) -> None:
+    node = {
+        "target": f"torch.ops.aten.{operator}",
+        "inputs": [{"name": name, "arg": arg} for name, arg in given.items()],
+        "outputs": [],
+        "metadata": {},
+    }
+    if why:
+        with pytest.raises(Misfit, match=why):
+            called(node)
+    else:
+        called(node)
+
+
+@pytest.mark.parametrize("name", ["class", "a-b", "a b", "x=1;y", "", "0x", "é", "a" * 501, "a\n"])
+def test_names_that_would_be_code_are_refused(name: str) -> None:
+    assert not taken(words.name, name)
+
+
+def test_paths_lead_to_parts_of_a_module_only() -> None:
+    assert taken(words.path, "layers.0.self_attn.weight")
+    assert not taken(words.path, "layers.__class__.weight")
+    assert not taken(words.path, "../weight")
+
+
+# -- whatever the bytes are --------------------------------------------------------------------
+
+
+def refusal_of(work: Callable[[], object]) -> str | None:
+    """The sentence of a refusal, ``None`` when there was none; anything else is a failure."""
+    try:
+        work()
+    except InvalidArtifact as refusal:
+        return refusal.message
+    return None
+
+
+@fuzzed
+@given(
+    edits=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4),
+    length=st.one_of(st.just(1.0), st.floats(0.0, 1.0)),
+)
+def test_any_archive_is_sound_or_refused(
+    tmp_path: Path, edits: list[tuple[int, int]], length: float
+) -> None:
+    data = bytearray(pt2.sound(tmp_path / "right.pt2").read_bytes())
+    for position, value in edits:
+        data[position % len(data)] = value
+    path = tmp_path / "fuzzed.pt2"
+    path.write_bytes(data[: max(1, int(len(data) * length))])
+    said = refusal_of(lambda: check_archive(path))
+    if said is not None:
+        assert said.startswith("fuzzed.pt2")
+        assert said.isprintable()
+        return
+    # What is left to change are dates and versions: every reader sees the same members.
+    assert check_archive(path).parameters == 12
+    with zipfile.ZipFile(path) as file:
+        seen = {name.removeprefix(pt2.ROOT): file.read(name) for name in file.namelist()}
+    assert seen == pt2.members()
+
+
+json_values = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=8),
+        st.sampled_from(["torch.os.system", "Symbol('s0')", "as_int", "weight", "../x"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
+    max_leaves=6,
+)  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all values within a document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in items:
+        yield (*path, key)
+        if isinstance(inner, dict | list):
+            yield from places(inner, (*path, key))
+
+
+PROGRAM = pt2.program()
+PLACES = sorted(places(PROGRAM), key=str)
+
+
+@settings(fuzzed, max_examples=150)
+@given(place=st.sampled_from(PLACES), value=json_values)
+def test_any_program_is_sound_or_refused(place: tuple[Any, ...], value: Any) -> None:
+    document = copy.deepcopy(PROGRAM)
+    inside = document
+    for key in place[:-1]:
+        inside = inside[key]
+    inside[place[-1]] = value
+    data = json.dumps(document).encode()
+    said = refusal_of(lambda: check_program(data, where="x", max_depth=64, max_nodes=100))
+    assert said is None or (said.startswith("x: ") and said.isprintable())

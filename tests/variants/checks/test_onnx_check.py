@@ -1,0 +1,109 @@
+"""Whatever the bytes are, a check answers with what they say or with one typed sentence."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from profiler.evaluation.labelled_rows import LabelledRows, read_rows, split_for_calibration
+from tests import onnx_models as models
+from variants.checks.onnx_check import OnnxInfo, check_model
+from variants.errors import InvalidArtifact
+from variants.types import TensorSpec
+
+PIXELS = TensorSpec(name="pixels", dtype="float32", shape=(4,))
+SCORES = TensorSpec(name="scores", dtype="float32", shape=(3,))
+
+changes = st.lists(
+    st.tuples(st.integers(min_value=0, max_value=10_000), st.integers(0, 255)), max_size=8
+)
+fuzzed = settings(
+    max_examples=60,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def changed(data: bytes, edits: list[tuple[int, int]], length: float) -> bytes:
+    mutable = bytearray(data)
+    for position, value in edits:
+        mutable[position % len(mutable)] = value
+    return bytes(mutable[: max(1, int(len(mutable) * length))])
+
+
+def refusal_of(work: Callable[[], object]) -> str | None:
+    """The sentence of a refusal, ``None`` when there was none; anything else is a failure."""
+    try:
+        work()
+    except InvalidArtifact as refusal:
+        return refusal.message
+    return None
+
+
+def test_a_right_model_says_what_it_is(tmp_path: Path) -> None:
+    path = models.write(tmp_path / "tiny.onnx")
+    assert check_model(path) == OnnxInfo(
+        inputs=(PIXELS,),
+        outputs=(SCORES,),
+        opset=20,
+        parameters=12,
+        size_bytes=path.stat().st_size,
+    )
+
+
+@fuzzed
+@given(edits=changes, length=st.floats(0.0, 1.0))
+def test_any_model_file_is_read_or_refused(
+    tmp_path: Path, edits: list[tuple[int, int]], length: float
+) -> None:
+    path = tmp_path / "fuzzed.onnx"
+    path.write_bytes(changed(models.model().SerializeToString(), edits, length))
+    said = refusal_of(lambda: check_model(path))
+    if said is not None:
+        assert said.startswith("fuzzed.onnx: ")
+        assert said.isprintable()
+        return
+    info = check_model(path)
+    assert all(spec.name and min(spec.shape, default=1) > 0 for spec in info.inputs + info.outputs)
+
+
+@fuzzed
+@given(edits=changes, length=st.floats(0.0, 1.0))
+def test_any_file_of_rows_is_read_or_refused(
+    tmp_path: Path, edits: list[tuple[int, int]], length: float
+) -> None:
+    right = models.write_rows(tmp_path / "rows.npz").read_bytes()
+    path = tmp_path / "fuzzed.npz"
+    path.write_bytes(changed(right, edits, length))
+    said = refusal_of(lambda: read_rows(path, (PIXELS,), classes=3))
+    if said is not None:
+        assert said.startswith("fuzzed.npz: ")
+        assert said.isprintable()
+        return
+    rows = read_rows(path, (PIXELS,), classes=3)
+    assert rows.labels is not None
+    assert rows.inputs["pixels"].shape == (len(rows.labels), 4)
+    assert np.isfinite(rows.inputs["pixels"]).all()
+    assert set(rows.labels) <= {0, 1, 2}
+
+
+@given(count=st.integers(10, 3_000))
+@settings(deadline=None)
+def test_a_split_shares_no_row_and_loses_none(count: int) -> None:
+    rows = LabelledRows(inputs={"x": np.arange(count)}, labels=np.zeros(count, np.int64))
+    calibration, evaluation = split_for_calibration(rows, Path("rows.npz"))
+    both = np.concatenate([calibration.inputs["x"], evaluation.inputs["x"]])
+    assert sorted(both) == list(range(count))
+    assert 0 < len(calibration) <= 200
+    assert calibration.labels is not None
+    assert len(calibration.labels) == len(calibration)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, np.float64])
+def test_numbers_of_other_types_become_the_task_s(tmp_path: Path, kind: type) -> None:
+    path = models.write_rows(tmp_path / "rows.npz", pixels=np.ones((30, 4), kind))
+    assert read_rows(path, (PIXELS,), classes=3).inputs["pixels"].dtype == np.float32

@@ -1,0 +1,81 @@
+"""Numbers as sentences write them."""
+
+import math
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from variants.figures import apart, figure, fixed, ms, percent, seconds, usd
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (31.04, 1, "31"), (31.06, 1, "31.1"), (20.0, 1, "20"), (1e6, 1, "1000000"), (0.0, 1, "0"),
+        (0.5, 1, "0.5"), (0.314, 1, "0.31"), (0.01, 1, "0.01"), (0.0065, 1, "0.0065"),
+        (0.00001, 1, "0.00001"), (0.999, 1, "1"), (0.97593, 4, "0.9759"), (0.3, 0, "0.3"),
+        (1e-12, 1, "1e-12"), (-0.04, 1, "-0.04"), (-31.04, 1, "-31"), (math.inf, 1, "inf"),
+    ],
+)  # fmt: skip
+def test_a_number_has_the_digits_that_it_needs(value: float, digits: int, text: str) -> None:
+    assert figure(value, digits) == text
+
+
+def test_zeros_may_be_kept() -> None:
+    assert [fixed(one) for one in (50.0, 50.04, 0.0, 0.04)] == ["50.0", "50.0", "0.0", "0.04"]
+
+
+def test_units() -> None:
+    assert (ms(0.01), ms(20.0), seconds(24.0), seconds(1500.0)) == (
+        "0.01 ms", "20 ms", "0.024 s", "1.5 s",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(1.0, "100.0"), (0.9997, "99.97"), (0.5, "50.0"), (0.0, "0.0"), (0.0001, "0.01")],
+)
+def test_a_share_is_whole_only_when_it_is(ratio: float, text: str) -> None:
+    assert percent(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(9.7333e-6, "0.00000973"), (0.02, "0.02"), (1.25, "1.25"), (0, "0")]
+)
+def test_prices(value: float, text: str) -> None:
+    assert usd(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "texts"),
+    [
+        (0.3, 0.01, ("0.3", "0.01")),
+        (20.04, 20.0, ("20.04", "20")),
+        (1.04, 0.996, ("1.04", "1")),
+        (100.0, 99.97, ("100", "99.97")),
+        (5.0, 5.0, ("5", "5")),
+        (0.1 + 0.2, 0.3, ("0.30000000000000004", "0.3")),
+    ],
+)
+def test_two_sides_read_as_they_are(value: float, limit: float, texts: tuple[str, str]) -> None:
+    assert apart(value, limit) == texts
+
+
+NUMBERS = st.floats(0, 1e9) | st.floats(0, 2) | st.sampled_from([0.0, 0.01, 0.3, 1.0, 0.95, 20.0])
+NEAR = st.floats(-1e-6, 1e-6)
+
+
+@settings(deadline=None)
+@given(value=NUMBERS, near=NEAR, other=NUMBERS, digits=st.integers(1, 4), close=st.booleans())
+@example(value=0.3, near=0.0, other=0.01, digits=1, close=False)
+@example(value=0.9999, near=0.0, other=1.0, digits=1, close=False)
+def test_no_comparison_reads_as_equal_or_the_other_way(
+    value: float, near: float, other: float, digits: int, close: bool
+) -> None:
+    limit = abs(value * (1 + near)) if close else other
+    for write in (figure, fixed, usd):
+        ours, theirs = apart(value, limit, digits, write)
+        read, told = float(ours), float(theirs)
+        assert (read < told, read > told) == (value < limit, value > limit)
+        assert (read == 0, told == 0) == (value == 0, limit == 0)

@@ -1,0 +1,356 @@
+"""Making room for a load, without a socket."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from weakref import ref
+
+import numpy as np
+import pytest
+
+from tests.workers.builders import echo_spec, row, until, vid
+from variants.errors import Internal, Overloaded, VariantNotLoadable
+from variants.registry import Entry
+from variants.types import ReplicaState, VariantName
+from workers.channel.frames import HEADER, Chunk, infer_frame, layout_of, unpack_infer, unpack_reply
+from workers.execution.executor import Executor
+from workers.execution.loader import AGAIN_S, Loading
+from workers.execution.room import Demanded, Room
+from workers.process.quarantine import CrashLedger
+from workers.runtimes.protocol import Tensor
+from workers.types import LoadSpec, ReplyCode
+
+
+class Answers:
+    """Keeps the codes of all replies."""
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+
+    def send(self, frame: bytes) -> None:
+        self.codes.append(unpack_reply(frame)[2])
+
+    def send_large(self, chunks: list[Chunk]) -> None:
+        self.send(b"".join(chunks))
+
+
+@pytest.fixture
+async def loading() -> AsyncIterator[Loading]:
+    """100 MiB in which everything may leave at once."""
+    ledger = CrashLedger("")
+    executor = Executor(ledger)
+    executor.start()
+    made = Loading(
+        executor, ledger, 100.0, 1, room=Room(executor.usage, 100.0, min_residency_s=0.0)
+    )
+    yield made
+    await executor.stop()
+    made.shutdown()
+
+
+def half(name: str, **options: str) -> LoadSpec:
+    return replace(echo_spec(options=options), variant=VariantName(name), memory_mib=50.0)
+
+
+def ask(executor: Executor, spec: LoadSpec) -> Answers:
+    answers = Answers()
+    frame = b"".join(infer_frame(1, vid(spec), 1, 10**6, row(1)))
+    _, _, _, described, request_id, rows, variant, budget_us, _ = unpack_infer(frame)
+    base = HEADER + described
+    executor.submit(
+        variant, rows, budget_us, layout_of(frame[HEADER:base]), frame, base, answers, request_id
+    )
+    return answers
+
+
+def loaded(executor: Executor) -> set[str]:
+    return {str(replica.spec.variant) for replica in executor.replicas.values()}
+
+
+async def test_what_is_idle_leaves_for_an_on_demand_load(loading: Loading) -> None:
+    executor = loading.executor
+    await loading.load(half("idle"))
+    await loading.load(half("busy", latency_ms="50"))
+    answers = ask(executor, half("busy"))
+    await loading.load(half("new"), demanded=Demanded(waiting=True))
+    assert loaded(executor) == {"busy", "new"}
+    assert loading.reserved_mib == 100.0
+    await executor.quiet()
+    assert answers.codes == [ReplyCode.OK]
+
+
+async def test_what_left_and_came_back_is_no_stranger(loading: Loading) -> None:
+    executor = loading.executor
+    await loading.load(half("often"))
+    for _ in range(5):
+        ask(executor, half("often"))
+    await executor.quiet()
+    await loading.unload("task", "often")
+    await loading.load(half("once"))
+    ask(executor, half("once"))
+    await executor.quiet()
+    await loading.load(half("often"))
+    await loading.load(half("new"), demanded=Demanded(waiting=True))
+    assert loaded(executor) == {"often", "new"}
+
+
+async def test_a_planned_load_evicts_nobody(loading: Loading) -> None:
+    await loading.load(half("a"))
+    await loading.load(half("b"))
+    with pytest.raises(Overloaded, match=r"0\.0 MiB are free"):
+        await loading.load(half("c"))
+
+
+async def test_a_planned_load_waits_for_what_leaves_before_it(loading: Loading) -> None:
+    executor = loading.executor
+    await loading.load(half("a"))
+    await loading.load(half("busy", latency_ms="50"))
+    answers = ask(executor, half("busy"))
+    leaves = asyncio.create_task(loading.unload("task", "busy"))
+    comes = asyncio.create_task(loading.load(half("new")))
+    await until(lambda: vid(half("busy")) not in executor.replicas)
+    assert answers.codes == [ReplyCode.OK]
+    await asyncio.gather(leaves, comes)
+    assert loaded(executor) == {"a", "new"}
+
+
+async def test_a_load_that_needs_more_than_what_leaves_is_refused(loading: Loading) -> None:
+    await loading.load(half("a"))
+    await loading.load(half("b"))
+    leaves = asyncio.create_task(loading.unload("task", "a"))
+    await asyncio.sleep(0)  # now it is leaving
+    with pytest.raises(Overloaded, match=r"50\.0 MiB are free"):
+        await loading.load(replace(half("huge"), memory_mib=60.0))
+    await leaves
+
+
+async def test_the_longest_batch_holds_for_the_worker_until_another_is_told(
+    loading: Loading,
+) -> None:
+    """Batches of 8 take 20 ms: long enough for a busy machine to make no difference."""
+    executor = loading.executor
+    wide = echo_spec(options={"latency_ms": "10"}, latency=((1, 10.0), (8, 20.0)))
+    await loading.load(replace(wide, longest_batch_ms=15.0))
+    queue = executor.replicas[vid(wide)].queue
+
+    async def longest() -> int:
+        for _ in range(20):
+            ask(executor, wide)
+        found = queue.limit
+        await executor.quiet()
+        return found
+
+    assert await longest() == 4
+    await loading.load(wide)
+    assert await longest() == 4
+    await loading.load(replace(wide, longest_batch_ms=0.0))
+    assert await longest() == 8
+
+
+async def test_what_is_in_use_never_leaves(loading: Loading) -> None:
+    executor = loading.executor
+    for name in ("a", "b"):
+        await loading.load(half(name, latency_ms="50"))
+    for name in ("a", "b"):
+        ask(executor, half(name))
+    with pytest.raises(Overloaded):
+        await loading.load(half("c"), demanded=Demanded(waiting=True))
+    assert loaded(executor) == {"a", "b"}
+    await executor.quiet()
+
+
+async def test_what_is_in_use_leaves_after_its_answer_if_the_query_has_the_time(
+    loading: Loading,
+) -> None:
+    executor = loading.executor
+    for name in ("a", "b"):
+        await loading.load(half(name, latency_ms="50"))
+    answers = [ask(executor, half(name)) for name in ("a", "b")]
+    await loading.load(half("c"), demanded=Demanded(waiting=True, patience_s=5.0))
+    await executor.quiet()
+    assert [one.codes for one in answers] == [[ReplyCode.OK], [ReplyCode.OK]]
+    assert len(loaded(executor)) == 2
+    assert "c" in loaded(executor)
+
+
+async def test_what_many_ask_for_stays(loading: Loading) -> None:
+    executor = loading.executor
+    big = replace(half("hot"), memory_mib=80.0)
+    await loading.load(big)
+    for _ in range(40):
+        ask(executor, big)
+    await executor.quiet()
+    with pytest.raises(Overloaded, match="in use or asked for more"):
+        await loading.load(half("rare"), demanded=Demanded(waiting=True))
+    assert loaded(executor) == {"hot"}
+
+
+async def test_filler_leaves_although_it_has_just_been_loaded() -> None:
+    """It came because memory was free: there are no queries that it has to serve first."""
+    ledger = CrashLedger("")
+    executor = Executor(ledger)
+    executor.start()
+    loading = Loading(executor, ledger, 100.0, 1, Room(executor.usage, 100.0))
+    for name in ("used", "filler"):
+        await loading.load(replace(half(name), load_s=10.0))
+    ask(executor, half("used"))
+    await executor.quiet()
+    await loading.load(half("new"), demanded=Demanded(waiting=False))
+    assert loaded(executor) == {"used", "new"}
+    await executor.stop()
+    loading.shutdown()
+
+
+async def test_under_gdsf_what_was_used_counts_from_the_last_eviction_on() -> None:
+    """The others need not be told of each use."""
+    executor = Executor(CrashLedger(""))
+    executor.start()
+    room = Room(executor.usage, 100.0, "gdsf")
+    loading = Loading(executor, CrashLedger(""), 100.0, 1, room)
+    for name in ("leaves", "stays"):
+        await loading.load(replace(half(name), load_s=1.0))
+    for _ in range(3):
+        ask(executor, half("stays"))
+    ask(executor, half("leaves"))
+    await executor.quiet()
+    await loading.load(replace(half("new"), load_s=1.0), demanded=Demanded(waiting=True))
+    assert loaded(executor) == {"stays", "new"}
+    stays = executor.replicas[vid(half("stays"))]
+    assert stays.inflation == 0.0
+    ask(executor, half("stays"))
+    await executor.quiet()
+    assert stays.inflation == 1.0 / 50.0  # one use, one second, 50 MiB: the worth of what left
+    await executor.stop()
+    loading.shutdown()
+
+
+async def test_a_load_waits_for_room_that_others_are_about_to_give(loading: Loading) -> None:
+    """Three variants, room for two, all asked for at once: each is loaded in its turn."""
+    waits = Demanded(waiting=True, patience_s=5.0)
+    await asyncio.gather(*(loading.load(half(name), demanded=waits) for name in "abc"))
+    assert len(loaded(loading.executor)) == 2
+
+
+async def test_what_was_loaded_for_a_query_stays_until_the_query_has_come(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also from a load that could wait for the answers of what is here."""
+    monkeypatch.setattr("workers.execution.loader.EXPECTED_S", 60.0)
+    executor = loading.executor
+    whole = [replace(half(name), memory_mib=100.0) for name in ("first", "second")]
+    waits = Demanded(waiting=True, patience_s=60.0)
+    first, second = (asyncio.create_task(loading.load(spec, demanded=waits)) for spec in whole)
+    await first
+    await asyncio.sleep(10 * AGAIN_S)  # the second has looked for room meanwhile
+    answers = ask(executor, whole[0])
+    await second
+    assert answers.codes == [ReplyCode.OK]
+    assert loaded(executor) == {"second"}
+
+
+async def test_a_load_for_queries_to_come_returns_when_it_has_begun(loading: Loading) -> None:
+    status = await loading.load(half("a"), demanded=Demanded(waiting=False), begin=True)
+    assert (status.state, status.asked) == (ReplicaState.LOADING, True)
+    status = await loading.load(half("a"))
+    assert status.state is ReplicaState.READY
+
+
+async def test_what_was_asked_for_or_loaded_anew_since_it_was_seen_is_not_unloaded(
+    loading: Loading,
+) -> None:
+    executor = loading.executor
+    seen = await loading.load(half("a"))
+    assert (seen.load_no, seen.asked) == (1, False)
+    ask(executor, half("a"))
+    await executor.quiet()
+    assert not await loading.unload("task", "a", seen=(1, False))
+    assert await loading.unload("task", "a", seen=(1, True))
+    again = await loading.load(half("a"), demanded=Demanded(waiting=False))
+    assert (again.load_no, again.asked) == (2, True)
+    assert not await loading.unload("task", "a", seen=(1, True))
+    assert loaded(executor) == {"a"}
+
+
+async def test_what_is_larger_than_the_worker_evicts_nobody(loading: Loading) -> None:
+    executor = loading.executor
+    await loading.load(half("a"))
+    with pytest.raises(Overloaded):
+        await loading.load(replace(half("huge"), memory_mib=101.0), demanded=Demanded(waiting=True))
+    assert loaded(executor) == {"a"}
+    assert np.isclose(loading.reserved_mib, 50.0)
+
+
+async def test_what_is_unloaded_while_it_makes_room_leaves_once(loading: Loading) -> None:
+    await loading.load(replace(half("old"), memory_mib=100.0))
+    await asyncio.gather(
+        loading.load(half("new"), demanded=Demanded(waiting=True)), loading.unload("task", "old")
+    )
+    assert loaded(loading.executor) == {"new"}
+
+
+async def test_a_query_that_waited_for_a_load_is_forgotten_once_it_is_answered(
+    loading: Loading,
+) -> None:
+    executor, spec = loading.executor, half("slow", load_s="0.05")
+    load = asyncio.create_task(loading.load(spec))
+    await until(lambda: executor.replicas)
+    answers = ask(executor, spec)
+    await load
+    await executor.quiet()
+    assert answers.codes == [ReplyCode.OK]
+    ask(executor, spec)  # the runtime's thread keeps its last batch
+    await executor.quiet()
+    kept = ref(answers)
+    del answers
+    gc.collect()
+    assert kept() is None
+
+
+def illness(loading: Loading) -> str:
+    try:
+        loading.check()
+    except Internal as error:
+        return error.message
+    return ""
+
+
+async def test_a_load_that_hangs_is_no_good_health() -> None:
+    ledger = CrashLedger("")
+    loading = Loading(Executor(ledger), ledger, 100.0, 1, stuck_s=0.05)
+    slow = replace(half("slow", load_s="0.3"), load_s=0.0)
+    load = asyncio.create_task(loading.load(slow))
+    await until(lambda: illness(loading))
+    assert illness(loading) == "task/slow has been loading for 0 s"
+    await load
+    assert illness(loading) == ""
+    loading.shutdown()
+
+
+class Odd:
+    """A runtime that raises on its first run what no runtime should."""
+
+    open = 0
+
+    def __init__(self, spec: LoadSpec, threads: int) -> None:
+        pass
+
+    def load(self) -> None:
+        Odd.open += 1
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        raise ZeroDivisionError("odd")
+
+    def close(self) -> None:
+        Odd.open -= 1
+
+
+async def test_whatever_a_first_run_raises_the_memory_is_given_back(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "workers.runtimes.registry.RUNTIMES", {"odd": Entry(target=f"{__name__}:Odd")}
+    )
+    with pytest.raises(VariantNotLoadable, match="ZeroDivisionError"):
+        await loading.load(replace(half("odd"), runtime="odd"))
+    assert (Odd.open, loading.reserved_mib) == (0, 0.0)

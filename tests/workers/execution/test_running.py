@@ -1,0 +1,81 @@
+"""Running batches: what is run again when one fails, and what not."""
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.batching.variant_queues import VariantQueue
+from planner.latency_table import LatencyTable
+from tests.workers.builders import echo_spec
+from variants.errors import RuntimeFailed
+from workers.channel.frames import Chunk, layout_of, signature_of
+from workers.execution.replicas import Job, Replica
+from workers.execution.running import Group, run_batch
+from workers.runtimes.protocol import Tensor
+
+POISON = 13.0
+
+
+class Recorder:
+    """A runtime that fails on a batch with the number 13 and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[float]] = []
+
+    def load(self) -> None:
+        """Nothing to load."""
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        self.asked.append([float(value) for value in inputs[0][:, 0]])
+        if POISON in inputs[0]:
+            raise RuntimeFailed("poison")
+        return [inputs[0].copy()]
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class NoAnswer:
+    """Takes answers and forgets them."""
+
+    def send(self, frame: bytes) -> None:
+        """Forget a frame."""
+
+    def send_large(self, chunks: list[Chunk]) -> None:
+        """Forget a frame."""
+
+
+async def ran(values: list[float], *, clock_ms: float = 0.0) -> tuple[Recorder, list[Group]]:
+    """One query for each value, with deadlines at 100 ms."""
+    runtime = Recorder()
+    queue = VariantQueue.detached("task", LatencyTable([(8, 1.0)]))
+    replica = Replica(echo_spec(), queue, runtime, 0.0)
+    jobs = []
+    for number, value in enumerate(values):
+        tensor = np.full((1, 4), value, dtype=np.float32)
+        layout = layout_of(signature_of([tensor]))
+        jobs.append(Job(replica, 100.0, 0.0, layout, tensor.tobytes(), 0, NoAnswer(), number))
+    return runtime, run_batch(replica, jobs, len(jobs), lambda: clock_ms)
+
+
+def test_a_batch_that_succeeds_runs_once() -> None:
+    runtime, groups = asyncio.run(ran([1, 2, 3]))
+    assert runtime.asked == [[1, 2, 3]]
+    assert [(g.rows, g.error) for g in groups] == [(3, "")]
+
+
+def test_a_batch_that_fails_is_halved_until_the_bad_query_is_alone() -> None:
+    runtime, groups = asyncio.run(ran([1, 2, 3, 4, 5, POISON, 7, 8]))
+    assert runtime.asked == [
+        [1, 2, 3, 4, 5, 13, 7, 8], [1, 2, 3, 4], [5, 13, 7, 8], [5, 13], [5], [13], [7, 8],
+    ]  # fmt: skip
+    assert [([j.request_id for j in g.jobs], g.error) for g in groups] == [
+        ([0, 1, 2, 3], ""), ([4], ""), ([5], "poison"), ([6, 7], ""),
+    ]  # fmt: skip
+
+
+def test_what_is_late_is_not_run_again() -> None:
+    runtime, groups = asyncio.run(ran([1, POISON], clock_ms=101.0))
+    assert runtime.asked == [[1, 13]]
+    assert [(len(g.jobs), g.error) for g in groups] == [(2, "poison")]

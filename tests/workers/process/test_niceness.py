@@ -1,0 +1,37 @@
+"""The niceness of a replica: lowered where that is allowed, and else known."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import os, sys, threading
+from workers.process.niceness import lower_niceness
+os.nice(7)
+waits = threading.Event()
+thread = threading.Thread(target=waits.wait)
+thread.start()
+if sys.argv[1:]:
+    os.setuid(int(sys.argv[1]))
+left = lower_niceness()
+of_thread = os.getpriority(os.PRIO_PROCESS, thread.native_id)
+waits.set()
+print(left, of_thread)
+"""
+
+
+def run(*arguments: str) -> str:
+    command = [sys.executable, "-c", SCRIPT, *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may lower a niceness")
+def test_a_privileged_process_runs_all_its_threads_at_zero() -> None:
+    assert run().split() == ["0", "0"]
+
+
+def test_an_unprivileged_process_learns_what_is_left() -> None:
+    arguments = ["65534"] if os.geteuid() == 0 else []
+    assert run(*arguments).split() == ["7", "7"]

@@ -1,0 +1,169 @@
+"""The crash ledger, by itself and through worker processes that really die."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.workers.builders import ask, config, connect, echo_spec, process, row, running
+from variants.errors import Conflict
+from variants.types import ReplicaState
+from workers.process.quarantine import IDLE, CrashLedger, blamed
+from workers.types import LoadSpec, ReplyCode, WorkerConfig
+
+pytestmark = pytest.mark.slow
+
+KEY, OTHER = b"variant1", b"variant2"
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> WorkerConfig:
+    return config(tmp_path, quarantine_dir=str(tmp_path / "q"))
+
+
+def ledger(folder: Path) -> CrashLedger:
+    made = CrashLedger(str(folder))
+    made.open()
+    return made
+
+
+def test_what_a_living_process_does_is_no_evidence(tmp_path: Path) -> None:
+    first = ledger(tmp_path)
+    first.suspect(KEY, "task", "v")
+    first.enter(KEY)
+    second = ledger(tmp_path)
+    assert second.crashes(KEY) == 0
+    first.leave()
+    first.clear(KEY)
+    first.close()
+    second.close()
+    assert [path.suffix for path in tmp_path.iterdir()] == [".name"]
+
+
+def test_without_a_folder_nothing_is_kept() -> None:
+    made = CrashLedger("")
+    made.open()
+    made.suspect(KEY, "task", "v")
+    made.enter(KEY)
+    made.leave()
+    assert (made.crashes(KEY), made.quarantined()) == (0, ())
+    made.close()
+
+
+@pytest.mark.parametrize("name", [".0123.name", f"{KEY.hex()}.name"], ids=["draft", "whole"])
+def test_a_name_that_was_cut_off_keeps_no_worker_from_starting(tmp_path: Path, name: str) -> None:
+    for crash in ("first", "second"):
+        (tmp_path / f"{KEY.hex()}.{crash}.crash").touch()
+    (tmp_path / name).write_bytes(b"{")
+    made = ledger(tmp_path)
+    assert (made.is_quarantined(KEY), made.quarantined()) == (True, ())
+    made.close()
+
+
+def page(running: bytes, *suspects: bytes) -> bytes:
+    return b"".join((running, *suspects)).ljust(4096, b"\0")
+
+
+@pytest.mark.parametrize(
+    ("slot", "trace", "expected"),
+    [
+        (page(KEY), "", set()),
+        (page(KEY), "Fatal Python error: Segmentation fault", {KEY}),
+        (page(KEY), "Fatal Python error: Bus error", set()),
+        (page(IDLE), "Fatal Python error: Aborted", set()),
+        (page(IDLE, IDLE, OTHER), "", {OTHER}),
+        (page(KEY, OTHER), "Fatal Python error: Aborted", {KEY, OTHER}),
+        (b"", "Fatal Python error: Aborted", set()),
+        (KEY[:5], "Fatal Python error: Aborted", set()),
+    ],
+    ids=[
+        "killed from outside", "its own fault", "the disk's fault", "idle", "suspect", "both",
+        "empty slot", "cut off",
+    ],
+)  # fmt: skip
+def test_what_a_dead_process_left_blames(slot: bytes, trace: str, expected: set[bytes]) -> None:
+    assert blamed(slot, trace) == expected
+
+
+def left(folder: Path) -> list[str]:
+    """Files in a folder and below; names in the ledger by their suffix."""
+    files = [path for path in folder.rglob("*") if not path.is_dir()]
+    return sorted(f"*{path.suffix}" if path.suffix else path.name for path in files)
+
+
+async def crash(worker: WorkerConfig, spec: LoadSpec, *, prove: bool) -> None:
+    """Load the variant in a process of its own and make it abort in a batch."""
+    async with process(worker) as (child, address):
+        connection = await connect(address, worker)
+        await connection.load(spec, 10.0)
+        if prove:
+            assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
+        assert (await ask(connection, spec, row(13))).code is ReplyCode.LOST
+        assert await asyncio.wait_for(child.wait(), 5.0) == -signal.SIGABRT
+
+
+@pytest.mark.parametrize("prove", [False, True], ids=["on its first run", "once proven"])
+async def test_a_variant_that_crashes_twice_is_quarantined(
+    worker: WorkerConfig, prove: bool
+) -> None:
+    spec, good = echo_spec(options={"crash_value": "13"}), echo_spec(variant="good")
+    await crash(worker, spec, prove=prove)
+    async with running(worker) as (host, connection):
+        assert host.status().replicas == ()
+        await connection.load(spec, 5.0)
+    await crash(worker, spec, prove=prove)
+    async with running(worker) as (host, connection):
+        (shown,) = connection.status.replicas
+        assert (shown.task, shown.variant, shown.state, shown.message) == (
+            "task", "v", ReplicaState.QUARANTINED, "it crashed a worker 2 times within a day",
+        )  # fmt: skip
+        with pytest.raises(Conflict, match="task/v is in quarantine: it crashed a worker 2 times"):
+            await connection.load(spec, 5.0)
+        assert (await ask(connection, spec, row(1))).code is ReplyCode.QUARANTINED
+        await connection.load(good, 5.0)
+        await connection.load(spec, 5.0, force=True)
+        assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
+    async with running(worker) as (host, _):
+        assert host.status().replicas == ()
+
+
+async def test_a_worker_killed_from_outside_blames_no_proven_variant(worker: WorkerConfig) -> None:
+    spec = echo_spec(options={"latency_ms": "300"}, latency=((1, 300.0),))
+    for _ in range(2):
+        async with process(worker) as (child, address):
+            connection = await connect(address, worker)
+            await connection.load(spec, 10.0)
+            assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
+            asked = asyncio.create_task(ask(connection, spec, row(1)))
+            await asyncio.sleep(0.05)
+            child.kill()
+            assert (await asked).code is ReplyCode.LOST
+            connection.close()
+    async with running(worker) as (host, _):
+        assert host.status().replicas == ()
+
+
+async def test_a_worker_that_dies_while_it_loads_blames_the_variant(worker: WorkerConfig) -> None:
+    spec = echo_spec(options={"load_s": "5"})
+    for _ in range(2):
+        async with process(worker) as (child, address):
+            connection = await connect(address, worker)
+            connection_lost = asyncio.create_task(connection.load(spec, 10.0))
+            await asyncio.sleep(0.1)
+            child.kill()
+            with pytest.raises(Exception, match="is lost"):
+                await connection_lost
+    async with running(worker) as (host, _):
+        assert [r.state for r in host.status().replicas] == [ReplicaState.QUARANTINED]
+
+
+async def test_a_clean_end_leaves_no_evidence(worker: WorkerConfig, tmp_path: Path) -> None:
+    async with process(worker) as (child, address):
+        connection = await connect(address, worker)
+        await connection.load(echo_spec(), 10.0)
+        await ask(connection, echo_spec(), row(1))
+        connection.close()
+        child.terminate()
+        assert await asyncio.wait_for(child.wait(), 5.0) == 0
+    assert left(tmp_path) == ["*.name", "secret"]

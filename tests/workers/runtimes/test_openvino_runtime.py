@@ -1,0 +1,149 @@
+"""OpenVINO behind the runtime protocol: what it is told, and what it would do untold."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, save
+
+from tests.onnx_models import model, node, tensor
+from tests.services import missing
+from tests.workers.builders import double_model, onnx_spec
+from variants.builders.processor import missing_arithmetic
+from variants.errors import RuntimeFailed
+from variants.types import Precision, TensorSpec
+from workers.runtimes.openvino import OpenVinoRuntime
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
+CODES = {
+    "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "int64": TensorProto.INT64,
+    "int32": TensorProto.INT32, "uint8": TensorProto.UINT8, "bool": TensorProto.BOOL,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _installed() -> None:
+    if find_spec("openvino") is None:
+        missing("openvino")
+
+
+def loaded(path: Path, given: int = 1, **options: str) -> OpenVinoRuntime:
+    runtime = OpenVinoRuntime(onnx_spec(path, options=tuple(options.items())), given)
+    runtime.load()
+    return runtime
+
+
+def told(runtime: OpenVinoRuntime, name: str) -> Any:
+    """A property as the compiled model has it."""
+    return runtime._request.get_compiled_model().get_property(name)
+
+
+def test_fp32_is_computed_in_fp32_whatever_the_processor_prefers(tmp_path: Path) -> None:
+    runtime = loaded(double_model(tmp_path / "double.onnx"))
+    assert told(runtime, "INFERENCE_PRECISION_HINT").to_string() == "f32"
+
+
+@pytest.mark.parametrize(("precision", "computes_in"), [("bf16", "bf16"), ("fp16", "f16")])
+def test_sixteen_bits_are_computed_where_the_processor_can_and_refused_where_not(
+    tmp_path: Path, precision: str, computes_in: str
+) -> None:
+    path = double_model(tmp_path / "double.onnx")
+    if missing_arithmetic(Precision(precision)):
+        with pytest.raises(
+            RuntimeFailed, match=f"task/v cannot be loaded: this CPU has no {precision}"
+        ):
+            loaded(path, precision=precision)
+        return
+    runtime = loaded(path, precision=precision)
+    assert told(runtime, "INFERENCE_PRECISION_HINT").to_string() == computes_in
+
+
+def test_it_shares_the_machine(tmp_path: Path) -> None:
+    """One stream, no pinning, one thread where one is asked for."""
+    runtime = loaded(double_model(tmp_path / "double.onnx"), 2, threads="1")
+    has = {
+        name: told(runtime, name)
+        for name in (
+            "NUM_STREAMS", "INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING", "ENABLE_CPU_RESERVATION",
+        )
+    }  # fmt: skip
+    assert has == {
+        "NUM_STREAMS": 1,
+        "INFERENCE_NUM_THREADS": 1,
+        "ENABLE_CPU_PINNING": False,
+        "ENABLE_CPU_RESERVATION": False,
+    }
+
+
+@pytest.mark.parametrize(("name", "value"), [("precision", "fp8"), ("threads", "all")])
+def test_an_option_that_it_does_not_know_is_refused(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(RuntimeFailed, match=f"task/v has {name} '{value}'"):
+        loaded(double_model(tmp_path / "double.onnx"), 1, **{name: value})
+
+
+@pytest.mark.parametrize("dtype", CODES)
+def test_every_type_of_a_task_comes_back_as_it_went_in(tmp_path: Path, dtype: str) -> None:
+    values = np.array([[0, 1, 100]]).astype(dtype)
+    (answer,) = passed_through(tmp_path, dtype).run([values])
+    assert answer.dtype == values.dtype
+    np.testing.assert_array_equal(answer, values)
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**62])
+def test_integers_beyond_32_bits_are_refused_and_not_cut(tmp_path: Path, value: int) -> None:
+    runtime = passed_through(tmp_path, "int64")
+    with pytest.raises(RuntimeFailed, match="computes int64 in 32 bits"):
+        runtime.run([np.array([[0, 1, value]])])
+    kept = np.array([[0, 2**31 - 1, -(2**31)]])
+    np.testing.assert_array_equal(runtime.run([kept])[0], kept)
+
+
+def test_only_onnx_is_read(tmp_path: Path) -> None:
+    """Not what its other readers would take: this is a model in its own format."""
+    other = tmp_path / "model.xml"
+    other.write_text('<?xml version="1.0"?><net name="n" version="11"><layers/><edges/></net>')
+    with pytest.raises(RuntimeFailed, match="task/v cannot be loaded"):
+        loaded(other)
+
+
+def test_nothing_is_sent_home(tmp_path: Path) -> None:
+    """Left alone, importing OpenVINO forks the process and posts to Google Analytics from there."""
+    double_model(tmp_path / "double.onnx")
+    code = """
+import sys
+from pathlib import Path
+from tests.workers.builders import onnx_spec
+from workers.runtimes.openvino import OpenVinoRuntime
+
+seen = []
+ours = ("socket.", "os.fork", "subprocess.", "urllib.")
+sys.addaudithook(lambda event, _: seen.append(event) if event.startswith(ours) else None)
+OpenVinoRuntime(onnx_spec(Path(sys.argv[1])), 1).load()
+print(seen, [name for name in sys.modules if name.startswith("openvino_telemetry.")])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "double.onnx")],
+        capture_output=True, text=True, check=True, cwd=ROOT,
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.stdout.strip() == "[] []"
+    assert [path.name for path in tmp_path.iterdir()] == ["double.onnx"]
+
+
+def passed_through(folder: Path, dtype: str) -> OpenVinoRuntime:
+    """A loaded model that gives its input."""
+    x, y = (tensor(name, "batch", 3, kind=CODES[dtype]) for name in "xy")
+    path = folder / "identity.onnx"
+    save(
+        model(nodes=[node("Identity", ["x"], "y")], inputs=[x], outputs=[y], weights={}), str(path)
+    )
+    specs = [TensorSpec(name=name, dtype=dtype, shape=(3,)) for name in "xy"]
+    runtime = OpenVinoRuntime(onnx_spec(path, inputs=(specs[0],), outputs=(specs[1],)), 1)
+    runtime.load()
+    return runtime
