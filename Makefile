@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: up down test lint check format bench clean help
+.PHONY: up down test quick quick-lint quick-types quick-gateway quick-control quick-others campaign lint check format bench clean help
 
 help:             ## what there is
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -16,10 +16,35 @@ up: $(VENV)/.run  ## install, make the example models on the first run, serve on
 down: $(VENV)/.run  ## stop what `modelless up --detach` started
 	@$(BIN)/modelless down
 
-# Those that start a whole cluster wait most of the time; 5 means that there were none.
+# Three processes for two cores: many tests wait, for other processes or for a deployment to start.
+# 5 means that there were none.
+JOBS ?= 3
 test: $(VENV)/.dev  ## all tests that this machine has the services for
-	@$(BIN)/pytest -n 2 --dist loadfile -m "not integration" $(ARGS) || [ $$? -eq 5 ]
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m integration $(ARGS) $(if $(filter tests%,$(ARGS)),,tests/integration) || [ $$? -eq 5 ]
+	@$(BIN)/pytest -n $(JOBS) $(ARGS) || [ $$? -eq 5 ]
+
+# Types and three parts of the tests beside each other; what each says is shown when it is done.
+quick: $(VENV)/.dev  ## lint, types and the quick tests, in at most 90 s on two idle cores
+	@$(MAKE) --no-print-directory -j 4 -O -k quick-lint quick-types quick-gateway quick-control quick-others
+
+QUICK := MODELLESS_TEST_EXAMPLES=0.25 $(BIN)/pytest -q -r fE -m "not slow and not integration and not gpu"
+quick-lint:
+	@$(BIN)/ruff format --check -q .
+	@$(BIN)/ruff check -q .
+
+quick-types:
+	@$(BIN)/mypy
+
+quick-gateway:
+	@$(QUICK) tests/controlplane/gateway
+
+quick-control:
+	@$(QUICK) tests/controlplane --ignore tests/controlplane/gateway
+
+quick-others:
+	@$(QUICK) tests --ignore tests/controlplane --ignore tests/integration --ignore tests/gpu --ignore tests/corpus
+
+campaign: $(VENV)/.dev  ## properties, with 20 times as many examples
+	@MODELLESS_TEST_EXAMPLES=20 $(BIN)/pytest -n $(JOBS) -m "hypothesis and not integration" $(ARGS)
 
 lint: $(VENV)/.dev  ## format, lint and strict types
 	@$(BIN)/ruff format --check .
