@@ -297,15 +297,16 @@ class Loading:
             await asyncio.wait(leaving, return_when=asyncio.FIRST_COMPLETED)
         if need_mib <= 0:
             return True
-        evicted = self._leaving(spec, need_mib, demanded) if demanded else None
+        # One moment for both questions: what stays by the first may no longer be protected a moment
+        # later, and the second would say that nothing leaves soon.
+        now_s = time.monotonic()
+        evicted = self._leaving(spec, need_mib, demanded, now_s) if demanded else None
         if evicted is None:
-            held = tuple(self._replicas.values())
-            may_change = self._room.may_change(held, time.monotonic())
+            may_change = self._room.may_change(tuple(self._replicas.values()), now_s)
             if demanded and demanded.waiting and not last and may_change:
                 return False
             free_mib = self.memory_mib - self.reserved_mib
             raise Overloaded(self._room.refusal(spec, free_mib, asked=demanded is not None))
-        now_s = time.monotonic()
         rates = self.executor.usage.rates([replica.variant for replica in evicted], now_s)
         for replica, rate in zip(evicted, rates, strict=True):
             name, left = f"{spec.task}/{spec.variant}", replica.spec
@@ -316,14 +317,16 @@ class Loading:
         await asyncio.gather(*map(self._unload, evicted))
         return True
 
-    def _leaving(self, spec: LoadSpec, need_mib: float, demanded: Demanded) -> list[Replica] | None:
+    def _leaving(
+        self, spec: LoadSpec, need_mib: float, demanded: Demanded, now_s: float
+    ) -> list[Replica] | None:
         """What leaves for a load that queries ask for: what is idle, or else, if the query that
         waits has the time, what will be as soon as its own queries are answered."""
         held = [replica for replica in self._replicas.values() if replica.runtime]
         may_drain = demanded.waiting and self.executor.backlog_us() <= 1e6 * demanded.patience_s
         for drain in (False, True) if may_drain else (False,):
             found = self._room.leaving(
-                spec, need_mib, held, time.monotonic(), waiting=demanded.waiting, drain=drain
+                spec, need_mib, held, now_s, waiting=demanded.waiting, drain=drain
             )
             if found is not None:
                 return found

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from weakref import ref
@@ -16,10 +17,14 @@ from variants.types import ReplicaState, VariantName
 from workers.channel.frames import HEADER, Chunk, infer_frame, layout_of, unpack_infer, unpack_reply
 from workers.execution.executor import Executor
 from workers.execution.loader import AGAIN_S, Loading
+from workers.execution.replicas import Replica
 from workers.execution.room import Demanded, Room
 from workers.process.quarantine import CrashLedger
 from workers.runtimes.protocol import Tensor
 from workers.types import LoadSpec, ReplyCode
+
+PROTECTED_S = 0.2
+"""How long ``Pausing`` protects what was loaded, and the least time that it takes to look."""
 
 
 class Answers:
@@ -230,6 +235,42 @@ async def test_a_load_waits_for_room_that_others_are_about_to_give(loading: Load
     waits = Demanded(waiting=True, patience_s=5.0)
     await asyncio.gather(*(loading.load(half(name), demanded=waits) for name in "abc"))
     assert len(loaded(loading.executor)) == 2
+
+
+class Pausing(Room):
+    """Takes a moment to say that nothing leaves, as on a machine that others keep busy."""
+
+    def leaving(
+        self,
+        spec: LoadSpec,
+        need_mib: float,
+        replicas: Sequence[Replica],
+        now_s: float,
+        *,
+        waiting: bool,
+        drain: bool = False,
+    ) -> list[Replica] | None:
+        found = super().leaving(spec, need_mib, replicas, now_s, waiting=waiting, drain=drain)
+        while drain and found is None and time.monotonic() < now_s + 2 * PROTECTED_S:
+            time.sleep(PROTECTED_S)
+        return found
+
+
+async def test_a_load_is_not_refused_when_what_is_loaded_becomes_free_to_leave_meanwhile() -> None:
+    """What is protected when the worker looks for room is not when it has looked."""
+    ledger = CrashLedger("")
+    executor = Executor(ledger)
+    executor.start()
+    room = Pausing(executor.usage, 100.0, min_residency_s=PROTECTED_S)
+    loading = Loading(executor, ledger, 100.0, 1, room)
+    first, second = (replace(half(name), memory_mib=100.0) for name in ("first", "second"))
+    await loading.load(first, demanded=Demanded(waiting=False))
+    ask(executor, first)
+    await executor.quiet()
+    await loading.load(second, demanded=Demanded(waiting=True, patience_s=60.0))
+    assert loaded(executor) == {"second"}
+    await executor.stop()
+    loading.shutdown()
 
 
 async def test_what_was_loaded_for_a_query_stays_until_the_query_has_come(
