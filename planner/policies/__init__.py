@@ -4,10 +4,9 @@ In: a ``Brief`` (the setting of a simulation) and its ``Fleet``. Out: a ``Policy
 variant and a worker for each query, makes the queues of workers, and acts at its ticks.
 
 Read ``planner.simulation.policy`` (the protocol), ``registry`` (the names), ``modelless`` (ours:
-the functions that production calls, with production's defaults); then the published ones:
-``static`` with ``allocation`` (Clipper and fixed choices), ``infaas`` with ``infaas_rules``,
-``infaas_offers`` and ``infaas_workers``, ``proteus`` with ``proteus_plan``. ``offers`` is what they
-share, ``fifo`` and ``earliest`` are their queues.
+the functions that production calls, with production's defaults); then ``static`` with
+``allocation`` (Clipper and fixed choices) and ``published`` (other systems, from their papers).
+``offers`` is what they share, ``fifo`` and ``earliest`` are their queues.
 
 May import all of ``planner`` but ``planner.simulate`` and the simulation's engine, which call them.
 """

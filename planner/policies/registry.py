@@ -7,8 +7,8 @@ from variants.registry import Entry, load
 
 POLICIES: Mapping[str, Entry] = {
     "modelless": Entry(target="planner.policies.modelless:make", about="ours, as in production"),
-    "infaas": Entry(target="planner.policies.infaas:make", about="INFaaS, ATC'21"),
-    "proteus": Entry(target="planner.policies.proteus:make", about="Proteus, ASPLOS'24"),
+    "infaas": Entry(target="planner.policies.published.infaas:make", about="INFaaS, ATC'21"),
+    "proteus": Entry(target="planner.policies.published.proteus:make", about="Proteus, ASPLOS'24"),
     "clipper": Entry(
         target="planner.policies.static:clipper",
         about="Clipper, NSDI'17, on the most accurate variant that is feasible",

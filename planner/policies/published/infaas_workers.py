@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from planner.policies import infaas_rules as rules
-from planner.policies.infaas_offers import Offer
+from planner.policies.published import infaas_rules as rules
+from planner.policies.published.infaas_offers import Offer
 from planner.simulation.fleet import LEAST_BILLED_MS, Fleet, Worker
 from planner.solver.problem import AvailableKind
 from planner.types import Action, Scale

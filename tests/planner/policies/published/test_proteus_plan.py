@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.latency_table import LatencyTable
-from planner.policies.proteus_plan import (
+from planner.policies.published.proteus_plan import (
     RELATIVE_GAP,
     STAY,
     Allocation,
@@ -27,7 +27,7 @@ from planner.solver.problem import AvailableKind
 from planner.types import Candidate
 from variants.types import DeviceKindName, TaskName, VariantName, WorkerId
 
-CASES = sorted((Path(__file__).parents[2] / "cases" / "proteus").glob("*.json"))
+CASES = sorted((Path(__file__).parents[3] / "cases" / "proteus").glob("*.json"))
 GPU = DeviceKindName("gpu")
 DIGITS = TaskName("digits")
 

@@ -1,7 +1,7 @@
 """Proteus (Ahmad et al., ASPLOS'24): accuracy scaling on a fixed fleet.
 
-* *Allocation* (section 4): the program of ``planner.policies.proteus_plan`` says which variant each
-  device holds and which share of each family goes to it.
+* *Allocation* (section 4): the program of ``proteus_plan`` says which variant each device holds and
+  which share of each family goes to it.
 * *Batching* (section 5): ``planner.policies.earliest``, not work-conserving, with early drop.
 
 Where the paper is silent, and what was assumed:
@@ -40,7 +40,14 @@ from planner.policies.offers import (
     roomiest,
     usable_batch,
 )
-from planner.policies.proteus_plan import Allocation, Family, Setup, allocate, assign, setups
+from planner.policies.published.proteus_plan import (
+    Allocation,
+    Family,
+    Setup,
+    allocate,
+    assign,
+    setups,
+)
 from planner.simulation.fleet import Fleet, Replica, Worker
 from planner.simulation.policy import Brief
 from planner.types import Action, Candidate, Choice, Load, Query, Refusal, Scale, Unload

@@ -1,9 +1,8 @@
 """INFaaS (Romero et al., USENIX ATC'21): reactive selection and scaling, without deadlines.
 
-The numbers are in ``planner.policies.infaas_rules``, what is counted in
-``planner.policies.infaas_offers``, and the scaling of workers in
-``planner.policies.infaas_workers``; here is what is decided when. Each second overloaded replicas
-are blacklisted, variants replicated, upgraded or stepped down, and workers added. Selection
+The numbers are in ``infaas_rules``, what is counted in ``infaas_offers``, and the scaling of
+workers in ``infaas_workers``; here is what is decided when. Each second overloaded replicas are
+blacklisted, variants replicated, upgraded or stepped down, and workers added. Selection
 (section 4): the last five picks, then a scan by accuracy from the floor upwards, as far as the
 look-up budget goes; of the running variants the one with the least slack, else the one that starts
 soonest.
@@ -35,10 +34,7 @@ Where the paper is silent, and what was assumed:
 from collections.abc import Iterable, Sequence
 
 from planner.batching.protocol import Queue
-from planner.policies import infaas_rules as rules
 from planner.policies.fifo import FifoQueue
-from planner.policies.infaas_offers import Offer, Seen
-from planner.policies.infaas_workers import WorkerScaling
 from planner.policies.offers import (
     INFEASIBLE,
     NOWHERE,
@@ -49,6 +45,9 @@ from planner.policies.offers import (
     cold,
     permits,
 )
+from planner.policies.published import infaas_rules as rules
+from planner.policies.published.infaas_offers import Offer, Seen
+from planner.policies.published.infaas_workers import WorkerScaling
 from planner.simulation.fleet import Fleet, Replica, Worker
 from planner.simulation.policy import Brief
 from planner.types import Action, Choice, Load, Query, Refusal, Unload

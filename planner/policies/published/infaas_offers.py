@@ -1,12 +1,12 @@
 """What INFaaS knows of each variant on a device kind, and what it counted of each replica.
 
-``planner.policies.infaas`` picks and scales by it, with the numbers of
-``planner.policies.infaas_rules``.
+``planner.policies.published.infaas`` picks and scales by it, with the numbers of
+``planner.policies.published.infaas_rules``.
 """
 
 from math import inf
 
-from planner.policies import infaas_rules as rules
+from planner.policies.published import infaas_rules as rules
 from planner.simulation.fleet import Replica
 from planner.types import Candidate, Query
 from variants.types import VariantKey

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from planner.latency_table import LatencyTable
-from planner.policies import infaas_rules as rules
+from planner.policies.published import infaas_rules as rules
 
-CASES = sorted((Path(__file__).parents[2] / "cases" / "infaas").glob("*.json"))
+CASES = sorted((Path(__file__).parents[3] / "cases" / "infaas").glob("*.json"))
 
 
 def argument(name: str, value: Any) -> Any:
