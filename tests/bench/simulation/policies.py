@@ -3,7 +3,11 @@
 About twenty minutes a catalog, most of it the solver of ``proteus``; ``--quick`` takes about five
 and says little. The measured catalog and the tweet stream are read from the directory that
 MODELLESS_BENCH_DATA names; without it, the synthetic ones stand in. What the workloads are, and how
-large: ``tests.bench.simulation.workloads``.
+large: ``tests.bench.simulation.workloads``. ``--catalog mixed-speed`` and ``--catalog draws``
+(``tests.bench.simulation.mixed_speed``) have slow and fast devices and a catalog for each seed:
+
+    python -m tests.bench.simulation.policies --catalog draws --draws 30 --seed 0,1,2 --jobs 2 \\
+        --objective accuracy --policies modelless,proteus,static-cheapest
 
 Times of decisions and plans are processor time, and so are queries per second, so that they mean
 the same when others compute as well.
@@ -18,11 +22,13 @@ published policy that keeps 1 % as well.
 import argparse
 import gc
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import groupby
+from multiprocessing import get_context
 from pathlib import Path
 
 from planner.policies.registry import POLICIES
@@ -31,8 +37,7 @@ from planner.simulation.results import Report
 from planner.simulation.setting import Setting
 from planner.types import Objective
 from tests.bench.machine import describe
-from tests.bench.planning.catalogs import Ground, synthetic, timm
-from tests.bench.simulation.workloads import Drawn, Workload, draw, workloads
+from tests.bench.simulation.cases import CATALOGS, Case, cases, made
 
 OURS = "modelless"
 AT_LEAST = 0.001
@@ -47,6 +52,7 @@ class Run:
 
     ground: str
     workload: str
+    seed: int
     objective: Objective
     report: Report
     wall_s: float
@@ -71,14 +77,14 @@ HEAD = (
 )
 
 
-def run(
-    ground: Ground, workload: Workload, drawn: Drawn, objective: Objective, policy: str, seed: int
-) -> Run:
+def run(case: Case, objective: Objective, policy: str) -> Run:
+    """A policy on a case. The process may be another one: all of it follows from the arguments."""
+    ground, workload, drawn = made(case)
     setting = Setting(
         catalog=ground.catalog,
         kinds=ground.kinds,
         objective=objective,
-        seed=seed,
+        seed=case.seed,
         failures_every_s=workload.failures_every_s,
     )
     gc.collect()
@@ -91,6 +97,7 @@ def run(
     return Run(
         ground=ground.name,
         workload=workload.name,
+        seed=case.seed,
         objective=objective,
         report=report,
         wall_s=wall_s,
@@ -155,70 +162,99 @@ def _said(reached: bool, text: str) -> str:
     return f"{'ok     ' if reached else 'MISSED '} {text}"
 
 
+def summary(runs: Sequence[Run], objective: Objective) -> str:
+    """A line for each workload with what each policy did, and how many verdicts were reached."""
+    together: dict[tuple[str, str, int], list[Run]] = {}
+    for each in runs:
+        together.setdefault((each.ground, each.workload, each.seed), []).append(each)
+    policies = list(dict.fromkeys(each.report.policy for each in runs))
+    lines = [
+        f"\nObjective {objective}: violated, accuracy, USD\n",
+        f"| workload, seed | {' | '.join(policies)} |",
+        "|---|" + "--:|" * len(policies),
+    ]
+    said: list[list[str]] = []
+    for (_, name, seed), found in together.items():
+        cells = (
+            f"{r.violation_ratio:.2%}, {r.effective_accuracy:.4f}, {r.cost_usd:.3f}"
+            for r in (each.report for each in found)
+        )
+        lines.append(f"| {name}, {seed} | {' | '.join(cells)} |")
+        said.append(verdicts(found, objective))
+    kept = [lines_ for lines_ in said if lines_]
+    for what in zip(*kept, strict=True):
+        reached = sum(1 for line in what if line.startswith("ok"))
+        lines.append(f"{_rule(what[0])}: {reached} of {len(what)}")
+    return "\n".join(lines)
+
+
+def _rule(line: str) -> str:
+    """What a verdict is about, without its numbers."""
+    return line.removeprefix("MISSED").removeprefix("ok").split(maxsplit=1)[0] if line else line
+
+
 # -- the command --------------------------------------------------------------------------------
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
-    named = os.environ.get("MODELLESS_BENCH_DATA")
-    data = None if named is None else Path(named)
     policies = asked.policies.split(",") if asked.policies else list(POLICIES)
     objectives = [Objective(asked.objective)] if asked.objective else list(Objective)[::-1]
+    seeds = [int(seed) for seed in asked.seed.split(",")]
+    try:
+        chosen = cases(asked.catalog, seeds, asked.only, quick=asked.quick, count=asked.draws)
+    except LookupError as error:
+        sys.exit(str(error))
+    print(describe())
     runs: list[Run] = []
     missed = 0
-    print(describe())
-    for ground in _grounds(asked.catalog, data):
-        for workload in workloads(ground, data, quick=asked.quick):
-            if asked.only and workload.name not in asked.only.split(","):
-                continue
-            drawn = draw(workload, ground, asked.seed)
-            print(f"\n## {workload.name}, {ground.name} catalog: {workload.about}\n")
-            print(_size(workload, ground, drawn))
-            for objective in objectives:
-                print(f"\nObjective {objective}\n\n{HEAD}")
-                found = []
-                for policy in policies:
-                    found.append(run(ground, workload, drawn, objective, policy, asked.seed))
-                    print(found[-1].row(), flush=True)
-                said = verdicts(found, objective)
-                print("\n" + "\n".join(said) if said else "", flush=True)
-                missed += sum(1 for line in said if line.startswith("MISSED"))
-                runs += found
+    work = [(c, o, p) for c in chosen for o in objectives for p in policies]
+    for (case, objective), some in groupby(_ran(work, asked.jobs), key=lambda each: each[0]):
+        print(f"\n{case.title()}\n\nObjective {objective}\n\n{HEAD}")
+        found = []
+        for _, each in some:
+            found.append(each)
+            print(each.row(), flush=True)
+        said = verdicts(found, objective)
+        print("\n" + "\n".join(said) if said else "", flush=True)
+        missed += sum(1 for line in said if line.startswith("MISSED"))
+        runs += found
+    for objective in objectives:
+        print(summary([r for r in runs if r.objective is objective], objective))
     print(f"\n{len(runs)} runs in {sum(r.wall_s for r in runs):.0f} s, {missed} verdicts missed")
     if asked.json:
         asked.json.write_text(json.dumps(_plain(runs), indent=1) + "\n")
     return 0
 
 
+def _ran(
+    work: Sequence[tuple[Case, Objective, str]], jobs: int
+) -> Iterable[tuple[tuple[Case, Objective], Run]]:
+    """Each piece of work with its run, in order, in so many processes."""
+    if jobs == 1:
+        for case, objective, policy in work:
+            yield (case, objective), run(case, objective, policy)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        pending = [pool.submit(run, *each) for each in work]
+        for (case, objective, _), done in zip(work, pending, strict=True):
+            yield (case, objective), done.result()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.simulation.policies")
-    parser.add_argument("--quick", action="store_true", help="four minutes of simulated time")
+    parser.add_argument(
+        "--quick", action="store_true", help="about three minutes of simulated time"
+    )
     parser.add_argument("--only", help="names of workloads, by commas")
     parser.add_argument("--policies", help="names of policies, by commas")
     parser.add_argument("--objective", choices=[o.value for o in Objective])
-    parser.add_argument("--catalog", choices=("synthetic", "timm", "both"), default="synthetic")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--catalog", choices=CATALOGS, default="synthetic")
+    parser.add_argument("--seed", default="0", help="one or several, by commas")
+    parser.add_argument("--draws", type=int, default=30, help="how many, of --catalog draws")
+    parser.add_argument("--jobs", type=int, choices=(1, 2), default=1, help="processes")
     parser.add_argument("--json", type=Path, help="where to write all numbers")
     return parser
-
-
-def _grounds(which: str, data: Path | None) -> Iterable[Ground]:
-    if which != "timm":
-        yield synthetic()
-    if which != "synthetic":
-        if data is None:
-            sys.exit("the timm catalog needs MODELLESS_BENCH_DATA, a directory")
-        yield timm(data)
-
-
-def _size(workload: Workload, ground: Ground, drawn: Drawn) -> str:
-    total = len(drawn.trace)
-    devices = ", ".join(f"{k.count} {k.name}" for k in ground.kinds)
-    return (
-        f"{total:,} queries in {workload.duration_s:,} s on {devices}: "
-        f"{total / workload.duration_s:,.0f}/s, at the peak {drawn.peak_qps:,.0f}/s of "
-        f"{drawn.capacity_qps:,.0f}/s that the cheapest variants could serve"
-    )
 
 
 def _plain(runs: Iterable[Run]) -> list[dict[str, object]]:
@@ -226,7 +262,12 @@ def _plain(runs: Iterable[Run]) -> list[dict[str, object]]:
     for each in runs:
         found = asdict(each.report)
         del found["timeline"]
-        where = {"catalog": each.ground, "workload": each.workload, "objective": each.objective}
+        where = {
+            "catalog": each.ground,
+            "workload": each.workload,
+            "seed": each.seed,
+            "objective": each.objective,
+        }
         plain.append({**where, **found, "wall_s": each.wall_s, "processor_s": each.processor_s})
     return plain
 

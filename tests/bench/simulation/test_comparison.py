@@ -107,6 +107,7 @@ def _run(policy: str, violated: float, accuracy: float = 0.8, cost_usd: float = 
     return Run(
         ground="small",
         workload="even",
+        seed=0,
         objective=Objective.ACCURACY,
         report=report,
         wall_s=1.0,

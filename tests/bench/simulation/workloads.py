@@ -17,20 +17,33 @@ from math import ceil, cos, inf, pi
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.simulation.trace import Trace
 from tests.bench.planning.catalogs import Ground
+from tests.bench.simulation.arrivals import Arrivals, arrival_times
 from tests.bench.simulation.capacity import Class, capacity_qps
 
 PEAK = 0.9
 CROWDED = 1.2
 DURATION_S = 600
 QUICK_S = 180
-CALM_S, RISE_S = 30, 60
 CALM = 0.02
 
 Mix = Mapping[Class, float]
 """The weight of each class of queries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """A quiet beginning: ``CALM`` of the rate, then a rise to all of it."""
+
+    calm_s: int = 30
+    rise_s: int = 60
+
+    def factor(self, second: int) -> float:
+        """On the rate in a second."""
+        return min(1.0, CALM + (1 - CALM) * max(0, second - self.calm_s) / self.rise_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +57,11 @@ class Workload:
     mix: Callable[[int], Mix]
     """By second. Few different ones."""
     failures_every_s: float | None = None
+    arrivals: Arrivals = Arrivals.POISSON
+    """Of each class, independently of the others; a mix that changes has to be Poisson."""
+    variation: float = 1.0
+    """Coefficient of variation of gamma gaps."""
+    opening: Opening = Opening()
 
     @property
     def duration_s(self) -> int:
@@ -61,13 +79,15 @@ class Drawn:
 
 
 def draw(workload: Workload, ground: Ground, seed: int) -> Drawn:
-    """Poisson arrivals in each second, uniform within it."""
+    """Poisson arrivals in each second, uniform within it, unless the workload says otherwise."""
+    if workload.arrivals is not Arrivals.POISSON:
+        return _streams(workload, ground, seed)
     random = np.random.default_rng(seed)
     capacities: dict[tuple[tuple[Class, float], ...], float] = {}
     seconds, counts, asked = [], [], []
     numbers: dict[Class, int] = {}
     peak_qps = peak_capacity = 0.0
-    for second, load in enumerate(_opened(workload.load)):
+    for second, load in enumerate(_opened(workload)):
         mix = workload.mix(second)
         key = tuple(mix.items())
         if key not in capacities:
@@ -81,16 +101,49 @@ def draw(workload: Workload, ground: Ground, seed: int) -> Drawn:
         seconds.append(second)
         counts.append(int(found.sum()))
         asked.append(random.permutation(np.repeat(ids, found)))
-    classes = tuple(numbers)
-    tasks = ground.tasks
     whole = np.repeat(seconds, counts)
     # Uniform in each second; sorting all of them at once keeps every second's to itself.
     arrival_s = np.sort(whole + random.random(len(whole)))
-    which = np.concatenate(asked).astype(int)
+    return Drawn(
+        trace=_trace(ground, tuple(numbers), arrival_s, np.concatenate(asked).astype(int)),
+        capacity_qps=peak_capacity,
+        peak_qps=peak_qps,
+    )
+
+
+def _streams(workload: Workload, ground: Ground, seed: int) -> Drawn:
+    """A stream of its own for each class."""
+    random = np.random.default_rng(seed)
+    mix = workload.mix(0)
+    capacity = capacity_qps(ground, mix)
+    load = _opened(workload)
+    total = sum(mix.values())
+    times_s, which = [], []
+    for number, weight in enumerate(mix.values()):
+        rates = [each * capacity * weight / total for each in load]
+        times_s.append(arrival_times(workload.arrivals, workload.variation, rates, random))
+        which.append(np.full(len(times_s[-1]), number))
+    together_s = np.concatenate(times_s)
+    order = np.argsort(together_s, kind="stable")
+    return Drawn(
+        trace=_trace(ground, tuple(mix), together_s[order], np.concatenate(which)[order]),
+        capacity_qps=capacity,
+        peak_qps=max(load) * capacity,
+    )
+
+
+def _trace(
+    ground: Ground,
+    classes: Sequence[Class],
+    arrival_s: NDArray[np.float64],
+    which: NDArray[np.int_],
+) -> Trace:
+    """Queries by arrival, ``which`` being the class of each."""
+    tasks = ground.tasks
     task = np.array([tasks.index(c.task) for c in classes])
     latency_ms = np.array([c.latency_ms for c in classes])
     floor = np.array([-inf if c.floor is None else c.floor for c in classes])
-    trace = Trace(
+    return Trace(
         tasks=tasks,
         arrival_s=array("d", arrival_s.tobytes()),
         task=array("q", task[which].astype("q").tobytes()),
@@ -98,15 +151,12 @@ def draw(workload: Workload, ground: Ground, seed: int) -> Drawn:
         min_accuracy=array("d", floor[which].tobytes()),
         max_cost=array("d", [inf]) * len(which),
     )
-    return Drawn(trace=trace, capacity_qps=peak_capacity, peak_qps=peak_qps)
 
 
-def _opened(load: Sequence[float]) -> list[float]:
-    """The same, with a quiet beginning."""
-    return [
-        each * min(1.0, CALM + (1 - CALM) * max(0, second - CALM_S) / RISE_S)
-        for second, each in enumerate(load)
-    ]
+def _opened(workload: Workload) -> list[float]:
+    """The load of each second, with a quiet beginning."""
+    opening = workload.opening
+    return [each * opening.factor(second) for second, each in enumerate(workload.load)]
 
 
 # -- the workloads ------------------------------------------------------------------------------
