@@ -178,7 +178,7 @@ def _shape(number: int) -> Shape:
     return Shape(
         slow=slow,
         fast=fast,
-        latency_ms=round(LATENCY_MS * float(random.uniform(0.7, 2.5))),
+        latency_ms=float(round(LATENCY_MS * random.uniform(0.7, 2.5))),
         skew=float(random.uniform(0.0, 1.4)),
         highest=0.1 + 1.0 * part,
         swing=float(np.exp(random.uniform(0.0, np.log(10.0)))),

@@ -6,6 +6,7 @@ import pytest
 from tests.bench.simulation.arrivals import Arrivals, arrival_times
 from tests.bench.simulation.cases import Case, cases, made
 from tests.bench.simulation.mixed_speed import FAST, SLOW, drawn_workload, ground, swings
+from tests.bench.simulation.workloads import draw
 from variants.types import TaskName
 
 RATES = [50.0] * 1_000
@@ -90,3 +91,9 @@ def test_cases_are_named_and_repeat() -> None:
     first = made(found[0])[2]
     made.cache_clear()
     assert made(found[0])[2] == first
+
+
+def test_queries_of_a_draw_ask_for_its_latency() -> None:
+    known, workload = drawn_workload(0, 0)
+
+    assert set(draw(workload, known, 0).trace.latency_ms) == set(known.latency_ms.values())

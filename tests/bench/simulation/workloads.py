@@ -141,7 +141,7 @@ def _trace(
     """Queries by arrival, ``which`` being the class of each."""
     tasks = ground.tasks
     task = np.array([tasks.index(c.task) for c in classes])
-    latency_ms = np.array([c.latency_ms for c in classes])
+    latency_ms = np.array([c.latency_ms for c in classes], dtype=float)
     floor = np.array([-inf if c.floor is None else c.floor for c in classes])
     return Trace(
         tasks=tasks,
