@@ -310,6 +310,28 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """A known time of more demand than usual, as an operator declares it.
+
+    Times are Unix time in seconds; in a simulation, seconds from its beginning.
+    """
+
+    start_s: float
+    end_s: float
+    task: TaskName | None = None
+    """None: all tasks."""
+    factor: float | None = None
+    """So many times the demand that is expected when the peak comes; or else ``qps``."""
+    qps: float | None = None
+    """So many rows per second of the task."""
+    every_s: float = 0.0
+    """It comes again after so many seconds, without an end; 0: it comes once."""
+    note: str = ""
+    id: int = 0
+    """Given by the catalog; ascending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TickRecord:
     """One turn of the control loop, kept for reading: the dashboard's "why"."""
 

@@ -4,6 +4,7 @@ from collections import deque
 from dataclasses import replace
 from threading import Lock
 
+from variants.catalog.peak_validation import check_learned, check_peak, check_room
 from variants.catalog.protocol import EVENTS_KEPT, TICKS_KEPT, ordered
 from variants.catalog.validation import (
     check_addition,
@@ -25,6 +26,7 @@ from variants.types import (
     DeviceKindName,
     Event,
     ModelName,
+    Peak,
     Plan,
     Profile,
     ProfilingRequest,
@@ -49,6 +51,9 @@ class MemoryCatalog:
         self._snapshot = CatalogSnapshot(revision=0)
         self._inventory: dict[DeviceKindName, int] = {}
         self._requests: dict[tuple[TaskName, VariantName, DeviceKindName], ProfilingRequest] = {}
+        self._peaks: dict[int, Peak] = {}
+        self._peak_id = 0
+        self._learned: dict[str, tuple[float, bytes]] = {}
         self._epoch = 0
         self._plan: Plan | None = None
         self._ticks: deque[TickRecord] = deque(maxlen=TICKS_KEPT)
@@ -184,6 +189,34 @@ class MemoryCatalog:
         check_inventory(device_kind, count)
         with self._writing:
             self._inventory = dict(sorted({**self._inventory, device_kind: count}.items()))
+
+    def add_peak(self, peak: Peak) -> Peak:
+        check_peak(peak)
+        with self._writing:
+            check_room(len(self._peaks))
+            self._peak_id += 1
+            stored = replace(peak, id=self._peak_id)
+            self._peaks = {**self._peaks, stored.id: stored}
+            return stored
+
+    def peaks(self) -> tuple[Peak, ...]:
+        return tuple(sorted(self._peaks.values(), key=lambda peak: (peak.start_s, peak.id)))
+
+    def remove_peak(self, id: int) -> None:
+        with self._writing:
+            if id not in self._peaks:
+                raise NotFound(f"there is no declared peak {id}")
+            self._peaks = {known: peak for known, peak in self._peaks.items() if known != id}
+
+    def put_learned(self, name: str, at_s: float, body: bytes, *, epoch: int) -> None:
+        check_learned(name, body)
+        with self._writing:
+            if epoch != self._epoch or not self._epoch:
+                raise StaleEpoch(f"what epoch {epoch} learned came; the leader's is {self._epoch}")
+            self._learned = {**self._learned, name: (at_s, body)}
+
+    def learned(self, name: str) -> tuple[float, bytes] | None:
+        return self._learned.get(name)
 
     def acquire_leadership(self, owner: str) -> int:
         with self._writing:

@@ -14,6 +14,7 @@ from variants.types import (
     DeviceKindName,
     Event,
     ModelName,
+    Peak,
     Plan,
     Profile,
     ProfilingRequest,
@@ -27,6 +28,10 @@ from variants.types import (
 PLANS_KEPT = 1_000
 TICKS_KEPT = 1_000
 EVENTS_KEPT = 10_000
+MOST_PEAKS = 1_000
+"""Declared peaks that a catalog holds."""
+MOST_LEARNED_BYTES = 64 * 2**20
+"""Of what is learned under one name."""
 
 
 class Catalog(Protocol):
@@ -118,6 +123,35 @@ class Catalog(Protocol):
         Raises:
             InvalidInput: the count is negative or above 10,000, or the kind cannot be a name.
         """
+
+    def add_peak(self, peak: Peak) -> Peak:
+        """Declare a peak of demand; return it with its new id. Does not advance the revision.
+
+        Raises:
+            InvalidInput: a time, a size or the note of it is not possible.
+            Conflict: there are 1,000 already.
+        """
+
+    def peaks(self) -> tuple[Peak, ...]:
+        """All declared peaks by start, then id, those that are over as well."""
+
+    def remove_peak(self, id: int) -> None:
+        """Take a declared peak back.
+
+        Raises:
+            NotFound: there is none with this id.
+        """
+
+    def put_learned(self, name: str, at_s: float, body: bytes, *, epoch: int) -> None:
+        """Keep what was learned until ``at_s``, in Unix time, in place of what is there.
+
+        Raises:
+            StaleEpoch: ``epoch`` is not the newest one. Nothing was written then.
+            InvalidInput: the name breaks ``NAME``, or there are more than 64 MiB.
+        """
+
+    def learned(self, name: str) -> tuple[float, bytes] | None:
+        """When it was kept, and what; None where nothing is kept under the name."""
 
     def acquire_leadership(self, owner: str) -> int:
         """Become leader: return a new epoch, above every earlier one; the first is 1."""

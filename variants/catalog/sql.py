@@ -5,20 +5,11 @@ Every method is one transaction. Writers of one kind queue up behind the row of 
 Rows never leave this module and ``variants.catalog.rows``.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select, update
 
 from variants.catalog import counters, tables
-from variants.catalog.database import (
-    failures_explained,
-    make_engine,
-    poller,
-    snapshot_reader,
-    writer,
-)
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import EVENTS_KEPT, PLANS_KEPT, TICKS_KEPT, Catalog, ordered
 from variants.catalog.rows import (
@@ -35,6 +26,7 @@ from variants.catalog.rows import (
     task_row,
     variant_row,
 )
+from variants.catalog.sql_planning import SqlPlanningTables, leading_epoch
 from variants.catalog.validation import (
     check_addition,
     check_conflicts,
@@ -98,17 +90,11 @@ def migrate(url: str) -> None:
     upgrade(url)
 
 
-class SqlCatalog:
+class SqlCatalog(SqlPlanningTables):
     """A ``Catalog`` in a database whose tables exist already; see ``open_catalog``.
 
     The constructor connects to nothing.
     """
-
-    def __init__(self, url: str) -> None:
-        self._engine = make_engine(url)
-        self._writer = writer(self._engine)
-        self._reader = snapshot_reader(self._engine)
-        self._poller = poller(self._engine)
 
     def register(self, registration: Registration) -> None:
         task, version = registration.task, registration.version
@@ -280,12 +266,7 @@ class SqlCatalog:
     def put_plan(self, plan: Plan) -> Plan:
         check_plan(plan)
         with self._transaction(self._writer) as connection:
-            # Shared with other plans, but a new leader waits until this one is stored.
-            newest = connection.execute(
-                select(tables.counters.c.value)
-                .where(tables.counters.c.name == "epoch")
-                .with_for_update(read=True)
-            ).scalar_one()
+            newest = leading_epoch(connection)
             if plan.epoch != newest or not newest:
                 raise StaleEpoch(f"a plan of epoch {plan.epoch} came; the leader's is {newest}")
             stored = replace(
@@ -335,14 +316,6 @@ class SqlCatalog:
                 .limit(max(0, limit))
             )
             return tuple(Event(**row._mapping) for row in connection.execute(newest))
-
-    def close(self) -> None:
-        self._engine.dispose()
-
-    @contextmanager
-    def _transaction(self, engine: Engine) -> Iterator[Connection]:
-        with failures_explained(engine.url), engine.begin() as connection:
-            yield connection
 
 
 def _put_device_kind(connection: Connection, kind: DeviceKind) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -141,6 +142,28 @@ inventory = Table(
     Column("device_kind", Text, primary_key=True),
     Column("workers", Integer, nullable=False),
 )
+
+peaks = Table(
+    "peaks",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("task", Text),
+    Column("factor", Double),
+    Column("qps", Double),
+    Column("start_s", Double, nullable=False),
+    Column("end_s", Double, nullable=False),
+    Column("every_s", Double, nullable=False),
+    Column("note", Text, nullable=False),
+)
+
+learned = Table(
+    "learned",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("at_s", Double, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+"""What the control loop has learned, for its successor."""
 
 leaders = Table(
     "leaders",

@@ -16,7 +16,7 @@ from variants.catalog.sql import migrate
 from variants.catalog.tables import counters, metadata
 from variants.errors import Conflict, StateUnavailable
 
-COUNTERS = {"revision", "inventory", "epoch", "plan", "tick", "event"}
+COUNTERS = {"revision", "inventory", "epoch", "plan", "tick", "event", "peak"}
 pytestmark = pytest.mark.slow
 
 

@@ -1,0 +1,89 @@
+"""The tables of a SQL catalog that planning alone reads: declared peaks, and what was learned.
+
+Beside them, how every part of the catalog in a database gets its connections.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+
+from sqlalchemy import Connection, Engine, delete, func, insert, select
+
+from variants.catalog import counters, tables
+from variants.catalog.database import (
+    failures_explained,
+    make_engine,
+    poller,
+    snapshot_reader,
+    writer,
+)
+from variants.catalog.peak_validation import check_learned, check_peak, check_room
+from variants.errors import NotFound, StaleEpoch
+from variants.types import Peak
+
+
+class SqlPlanningTables:
+    """The part of ``variants.catalog.protocol.Catalog`` about peaks and what was learned.
+
+    The constructor connects to nothing.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = make_engine(url)
+        self._writer = writer(self._engine)
+        self._reader = snapshot_reader(self._engine)
+        self._poller = poller(self._engine)
+
+    def add_peak(self, peak: Peak) -> Peak:
+        check_peak(peak)
+        with self._transaction(self._writer) as connection:
+            stored = replace(peak, id=counters.advance(connection, "peak"))
+            count = select(func.count()).select_from(tables.peaks)
+            check_room(connection.execute(count).scalar_one())
+            connection.execute(insert(tables.peaks), asdict(stored))
+            return stored
+
+    def peaks(self) -> tuple[Peak, ...]:
+        ordered = select(tables.peaks).order_by(tables.peaks.c.start_s, tables.peaks.c.id)
+        with self._transaction(self._poller) as connection:
+            return tuple(Peak(**row._mapping) for row in connection.execute(ordered))
+
+    def remove_peak(self, id: int) -> None:
+        with self._transaction(self._writer) as connection:
+            if not connection.execute(delete(tables.peaks).where(tables.peaks.c.id == id)).rowcount:
+                raise NotFound(f"there is no declared peak {id}")
+
+    def put_learned(self, name: str, at_s: float, body: bytes, *, epoch: int) -> None:
+        check_learned(name, body)
+        with self._transaction(self._writer) as connection:
+            newest = leading_epoch(connection)
+            if epoch != newest or not newest:
+                raise StaleEpoch(f"what epoch {epoch} learned came; the leader's is {newest}")
+            connection.execute(delete(tables.learned).where(tables.learned.c.name == name))
+            row = {"name": name, "at_s": at_s, "body": body}
+            connection.execute(insert(tables.learned), row)
+
+    def learned(self, name: str) -> tuple[float, bytes] | None:
+        wanted = select(tables.learned).where(tables.learned.c.name == name)
+        with self._transaction(self._poller) as connection:
+            row = connection.execute(wanted).first()
+            return (row.at_s, bytes(row.body)) if row else None
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _transaction(self, engine: Engine) -> Iterator[Connection]:
+        with failures_explained(engine.url), engine.begin() as connection:
+            yield connection
+
+
+def leading_epoch(connection: Connection) -> int:
+    """The newest epoch; 0: nobody ever led. A new leader waits until this transaction is over."""
+    return int(
+        connection.execute(
+            select(tables.counters.c.value)
+            .where(tables.counters.c.name == "epoch")
+            .with_for_update(read=True)
+        ).scalar_one()
+    )
