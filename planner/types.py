@@ -311,6 +311,8 @@ class Observation:
     fewer. None where it is not known; then it is ``expected``."""
     settled: bool = True
     """Whether demand has been observed for long enough to stop workers."""
+    declared: tuple[str, ...] = ()
+    """A sentence for each declared peak that ``expected`` allows for."""
     elastic: bool = False
     """Whether the plan decides how many workers there are, ``inventory`` being the most."""
     transport_ms: float = TRANSPORT_MS

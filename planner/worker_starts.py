@@ -1,9 +1,10 @@
-"""Worker starts: which device kinds wait for their first worker, and when it may be expected."""
+"""Worker starts: which device kinds wait for their first worker, and when it may be expected; and
+how long before it is needed another worker has to be ordered."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from variants.types import DeviceKindName
+from variants.types import CatalogSnapshot, DeviceKindName, TaskName
 
 START_MS = 6_000.0
 """How long a worker takes to start, where no start was seen: a Ray actor takes about five seconds
@@ -15,6 +16,12 @@ MOST_START_MS = 60_000.0
 to wait for longer than this."""
 OVERDUE_MS = 1_000.0
 """Least time that a start is expected to take from now on."""
+MOST_ORDER_S = 900.0
+"""A worker that took longer from its order waited for something that no other will wait for."""
+CAUTION = 1.5
+"""On what starting and loading took before: the next may take longer."""
+MOST_LEAD_S = 3_600.0
+"""Nothing is ordered longer before it is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,3 +97,61 @@ class Starts:
         if LEAST_START_MS <= took_ms <= MOST_START_MS:
             before_ms = self._usual_ms.get(kind, took_ms)
             self._usual_ms[kind] = (before_ms + took_ms) / 2
+
+
+class OrderTimes:
+    """Learns from what a controller sees how long workers take from their order until they serve.
+
+    Slow starts are remembered: an estimate rises at once and falls by halves.
+    """
+
+    def __init__(self, usual_s: Mapping[DeviceKindName, float] | None = None) -> None:
+        """Go on from what another one learned."""
+        self.usual_s: dict[DeviceKindName, float] = dict(usual_s or {})
+        """By kind; kinds of which no order was seen through are missing."""
+        self._wanted: dict[DeviceKindName, int] = {}
+        self._ordered_s: dict[DeviceKindName, float] = {}
+
+    def see(
+        self,
+        wanted: Mapping[DeviceKindName, int],
+        present: Mapping[DeviceKindName, int],
+        now_s: float,
+    ) -> None:
+        """Take in how many workers of each kind are ordered, and how many are there."""
+        for kind, count in wanted.items():
+            before = self._wanted.get(kind)
+            if before is not None and count > before:
+                self._ordered_s.setdefault(kind, now_s)
+            elif before is not None and count < before:
+                self._ordered_s.pop(kind, None)
+            if present.get(kind, 0) >= count and kind in self._ordered_s:
+                took_s = now_s - self._ordered_s.pop(kind)
+                if took_s <= MOST_ORDER_S:
+                    known_s = self.usual_s.get(kind, took_s)
+                    self.usual_s[kind] = max(took_s, (known_s + took_s) / 2)
+            self._wanted[kind] = count
+
+    def longest_s(self, kinds: Iterable[DeviceKindName]) -> float:
+        """What to allow for an order of any of these kinds; ``START_MS`` where nothing is known."""
+        return max((self.usual_s.get(kind, START_MS / 1_000) for kind in kinds), default=0.0)
+
+
+def lead_s(start_s: float, load_s: float, tick_s: float) -> float:
+    """How long before it is needed a worker has to be ordered.
+
+    Args:
+        start_s: from its order until it can load; 0 where the workers are there already.
+        load_s: what it loads then, one after the other.
+        tick_s: between two decisions. One has to see the need, and the next one the worker.
+    """
+    return min(CAUTION * (start_s + load_s) + 3.0 * tick_s, MOST_LEAD_S)
+
+
+def loading_s(catalog: CatalogSnapshot) -> float:
+    """How long a worker loads that takes one variant of each task, the slowest to load."""
+    slowest: dict[TaskName, float] = {}
+    for profile in catalog.profiles:
+        load_s = max(profile.load_s, profile.cold_load_s or 0.0)
+        slowest[profile.task] = max(load_s, slowest.get(profile.task, 0.0))
+    return sum(slowest.values())

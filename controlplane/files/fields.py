@@ -13,6 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from variants.catalog.peak_validation import MOST_FACTOR, MOST_QPS
+
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+/-]{0,127}")
 """What a name in a file may be: wider than ``variants.types.NAME``, because catalogs of others name
 their variants ``vit_base.augreg@384``; use ``FILE_NAME.fullmatch``."""
@@ -40,12 +42,17 @@ class Field(Protocol):
 class Name:
     """A task, model, variant or device kind."""
 
+    blank: bool = False
+    """Whether it may be left blank."""
+
     def many(self, texts: Sequence[str]) -> Sequence[str]:
         for text in set(texts):
             self.one(text)
         return texts
 
     def one(self, text: str) -> str:
+        if not text and self.blank:
+            return text
         if not text:
             raise Wrong("is blank")
         if not FILE_NAME.fullmatch(text):
@@ -130,6 +137,7 @@ MAX_SECOND = 31_622_400.0
 MAX_QPS = 1e9
 
 NAME = Name()
+NAME_OR_ALL = Name(blank=True)
 SHARE = Number(most=1.0)
 LATENCY_MS = Number(above=True, most=MAX_LATENCY_MS)
 BATCH_SIZE = Number(least=1, most=MAX_BATCH, whole=True)
@@ -143,3 +151,6 @@ FLOOR = Number(most=1.0, blank=-inf)
 CEILING = Number(most=1e9, blank=inf)
 SECOND = Number(most=MAX_SECOND)
 WHOLE_SECOND = Number(most=MAX_SECOND, whole=True)
+FACTOR = Number(least=1, most=MOST_FACTOR, blank=inf)
+DECLARED_RATE = Number(above=True, most=MOST_QPS, blank=inf)
+PERIOD_S = Number(most=MAX_SECOND, blank=0.0)

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 from planner.types import Demand
-from variants.types import TaskName
+from variants.types import CatalogSnapshot, TaskName
 
 SloClass = tuple[float, float | None]
 """Latency in ms and accuracy floor."""
@@ -53,6 +53,22 @@ def demands(counters: Iterable[Counters], elapsed_s: float) -> tuple[Demand, ...
         for key, count in counted.items():
             rows[key] = rows.get(key, 0.0) + count
     return _ordered({key: count / elapsed_s for key, count in rows.items()})
+
+
+def usual_classes(catalog: CatalogSnapshot) -> dict[TaskName, Demand]:
+    """The class of each task's queries that name no SLO, as a class without a rate."""
+    accuracies: dict[TaskName, set[float]] = {}
+    for variant in catalog.variants:
+        accuracies.setdefault(variant.task, set()).add(variant.accuracy)
+    found = {}
+    for task in catalog.tasks:
+        steps = sorted(accuracies.get(task.name, ()))
+        latency_ms, floor = slo_class(task.slo.latency_ms, task.slo.accuracy, steps)
+        found[task.name] = Demand(
+            task=task.name, latency_ms=latency_ms, accuracy=floor, qps=0.0,
+            slo_ms=task.slo.latency_ms,
+        )  # fmt: skip
+    return found
 
 
 def smoothed(before: Iterable[Demand], now: Iterable[Demand], weight: float) -> tuple[Demand, ...]:

@@ -7,8 +7,9 @@ from typing import cast
 
 from planner.batching.protocol import LiveQueue
 from planner.batching.registry import make_queue
-from planner.forecasting.demand import SloClass, demands, slo_class, smoothed
+from planner.forecasting.demand import SloClass, demands, slo_class, smoothed, usual_classes
 from planner.forecasting.estimator_of import DEMAND_WEIGHT, estimator_of
+from planner.forecasting.peaks import DeclaredDemand, most
 from planner.reconcile.tick import tick
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.routes import EMPTY, RouteTable, resolve
@@ -29,6 +30,7 @@ from planner.types import (
     ReplicaTarget,
     Snapshot,
 )
+from planner.worker_starts import lead_s, loading_s
 from variants.types import Plan, ReplicaState, TaskName
 
 PLAN_LIMIT_S = 5.0
@@ -67,6 +69,10 @@ class Modelless:
         horizon_s = setting.tick_s + setting.provision_s
         self.estimator = estimator_of(self._planning, step_s=setting.tick_s, horizon_s=horizon_s)
         self._demand: tuple[Demand, ...] = ()
+        self._declared = DeclaredDemand()
+        start_s = setting.provision_s if setting.fleet_is_elastic else 0.0
+        self._lead_s = lead_s(start_s, loading_s(setting.catalog), setting.tick_s)
+        self._usual = usual_classes(setting.catalog)
         views = build_snapshot(setting.catalog, ()).tasks
         self._steps = {name: view.accuracies for name, view in views.items()}
 
@@ -124,6 +130,9 @@ class Modelless:
             estimator.observe(now_s, counts, tightest, self.tick_s)
             weight = 1.0 - (1.0 - DEMAND_WEIGHT) ** self.tick_s
             self._demand = smoothed(self._demand, demands([counts], self.tick_s), weight)
+        expected = self._declared.raised(
+            estimator.expected, setting.peaks, now_s, self._lead_s, self._usual
+        )
         decision = tick(
             Observation(
                 catalog=setting.catalog,
@@ -135,8 +144,8 @@ class Modelless:
                 now_s=now_s,
                 seed=setting.seed,
                 objective=planning.objective,
-                expected=estimator.expected,
-                envelope=estimator.envelope,
+                expected=expected,
+                envelope=most(estimator.envelope, expected),
                 settled=estimator.settled,
                 elastic=planning.elastic,
                 transport_ms=0.0,

@@ -281,7 +281,7 @@ def _explanation(
     again: bool,
 ) -> tuple[str, ...]:
     """A sentence for each worker, about what it holds and what does not fit."""
-    sentences = []
+    sentences = list(observation.declared)
     if again and assignment.asked_qps > 0:
         served = percent(min(1.0, assignment.served_qps / assignment.asked_qps))
         sentences.append(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from planner.planning_settings import DEFAULTS, PlanningSettings
 from planner.solver.problem import AvailableKind
 from planner.types import Objective
-from variants.types import CatalogSnapshot
+from variants.types import CatalogSnapshot, Peak
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,8 @@ class Setting:
     """From the order of a device to its use; also how long a failed one is away."""
     instant: bool = False
     """Runs and loads take no time, every query is admitted, and nothing is planned."""
+    peaks: tuple[Peak, ...] = ()
+    """That were declared to our own policy; times from the beginning."""
     failures_every_s: float | None = None
     """A worker, drawn at random, fails this often; it comes back empty."""
 

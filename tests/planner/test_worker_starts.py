@@ -2,7 +2,18 @@
 
 import pytest
 
-from planner.worker_starts import MOST_START_MS, START_MS, Start, Starts, Wanted
+from planner.worker_starts import (
+    CAUTION,
+    MOST_LEAD_S,
+    MOST_ORDER_S,
+    MOST_START_MS,
+    START_MS,
+    OrderTimes,
+    Start,
+    Starts,
+    Wanted,
+    lead_s,
+)
 from variants.types import DeviceKindName
 
 CPU, GPU = DeviceKindName("cpu-1"), DeviceKindName("gpu")
@@ -84,3 +95,38 @@ def test_of_several_kinds_the_first_to_come_counts() -> None:
     assert wanted.kinds() == [CPU, GPU]
     assert wanted.first_ms([CPU, GPU], 0.0) == 2_000.0
     assert wanted.first_ms([CPU], 0.0) == START_MS
+
+
+def test_an_order_is_timed_until_all_that_was_ordered_is_there() -> None:
+    times = OrderTimes()
+    assert times.longest_s([CPU]) == START_MS / 1_000
+    times.see({CPU: 1}, {CPU: 1}, 0.0)
+    times.see({CPU: 3}, {CPU: 1}, 10.0)
+    times.see({CPU: 3}, {CPU: 2}, 14.0)
+    assert times.usual_s == {}
+    times.see({CPU: 3}, {CPU: 3}, 18.0)
+    assert times.longest_s([CPU, GPU]) == 8.0
+    # A slow start counts at once, a quick one by half.
+    times.see({CPU: 4}, {CPU: 3}, 20.0)
+    times.see({CPU: 4}, {CPU: 4}, 24.0)
+    assert times.usual_s == {CPU: 6.0}
+    times.see({CPU: 5}, {CPU: 4}, 30.0)
+    times.see({CPU: 5}, {CPU: 5}, 60.0)
+    assert times.usual_s == {CPU: 30.0}
+
+
+def test_what_is_no_start_teaches_nothing() -> None:
+    times = OrderTimes({CPU: 5.0})
+    times.see({CPU: 2}, {CPU: 0}, 0.0)  # when these were ordered is not known
+    times.see({CPU: 2}, {CPU: 2}, 3.0)
+    times.see({CPU: 3}, {CPU: 2}, 4.0)
+    times.see({CPU: 2}, {CPU: 2}, 5.0)  # the order was taken back
+    times.see({CPU: 3}, {CPU: 2}, 10.0)
+    times.see({CPU: 3}, {CPU: 3}, 11.0 + MOST_ORDER_S)
+    assert times.usual_s == {CPU: 5.0}
+
+
+def test_the_lead_allows_for_a_start_and_the_loads_and_has_a_most() -> None:
+    assert lead_s(10.0, 2.0, 1.0) == CAUTION * 12.0 + 3.0
+    assert lead_s(0.0, 0.0, 1.0) == 3.0
+    assert lead_s(1e6, 0.0, 1.0) == MOST_LEAD_S

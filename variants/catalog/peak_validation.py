@@ -25,10 +25,19 @@ def check_peak(peak: Peak) -> None:
     """
     if peak.task is not None and not NAME.fullmatch(peak.task):
         raise InvalidInput(f"{peak.task[:40]!r} cannot be the name of a task")
-    _check_times(peak)
-    _check_size(peak)
+    check_course(peak)
     if len(peak.note) > MOST_NOTE or not peak.note.isprintable():
         raise InvalidInput(f"the note of a peak must be at most {MOST_NOTE} printable characters")
+
+
+def check_course(peak: Peak) -> None:
+    """Refuse a peak whose times or size cannot be, whatever its task is called.
+
+    Raises:
+        InvalidInput: the first thing found wrong, in one sentence.
+    """
+    _check_times(peak)
+    _check_size(peak)
 
 
 def check_room(count: int) -> None:

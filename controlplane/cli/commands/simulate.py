@@ -73,6 +73,10 @@ def simulate(
             help="All devices are there throughout, as an installation runs by default.",
         ),
     ] = False,
+    peaks: Annotated[
+        Path | None,
+        typer.Option("--peaks", metavar="FILE", help="Peaks that were declared to us, as CSV."),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Draw it over time, as .html, .png or .svg."),
@@ -90,6 +94,7 @@ def simulate(
     """
     from controlplane.files.catalog import catalog_snapshot, read_catalog, read_devices
     from controlplane.files.demand import read_trace
+    from controlplane.files.peaks import read_peaks
     from controlplane.plots.plot_file import check_target, write_plot
 
     names = list(POLICIES) if policy == ALL else [_among("policy", policy, [*POLICIES, ALL])]
@@ -102,7 +107,9 @@ def simulate(
         check_target(plot)
     kinds = read_devices(devices)
     offers = read_catalog(catalog, kinds, devices=devices)
-    queries = read_trace(trace, {offer.task for offer in offers}, seed=seed, catalog=catalog)
+    tasks = {offer.task for offer in offers}
+    queries = read_trace(trace, tasks, seed=seed, catalog=catalog)
+    declared = () if peaks is None else read_peaks(peaks, tasks)
     from planner.simulate import simulate as run
     from planner.simulation.setting import Setting
 
@@ -116,6 +123,7 @@ def simulate(
         provision_s=provision_s,
         instant=instant,
         failures_every_s=failures_every_s,
+        peaks=declared,
         elastic=False if fixed_fleet else None,
     )
     reports = []

@@ -30,6 +30,11 @@ second,task,requests,latency_slo_ms,min_accuracy
 0,digits,100,100,
 1,digits,50,100,0.9
 """
+PEAKS = """\
+task,factor,qps,start_s,end_s,every_s
+,3,,60,120,
+digits,,50,600,660,3600
+"""
 GOOD = {"catalog": CATALOG, "devices": DEVICES, "demand": DEMAND, "trace": QUERIES}
 
 
