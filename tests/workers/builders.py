@@ -74,7 +74,7 @@ def digest_of(path: Path) -> Digest:
 def echo_spec(**changes: Any) -> LoadSpec:
     """A spec of an echo variant; ``options`` may be given as a dictionary."""
     options = changes.pop("options", {})
-    return _spec(runtime="echo", options=tuple(sorted(options.items())), **changes)
+    return _spec(**{"runtime": "echo", "options": tuple(sorted(options.items())), **changes})
 
 
 def _spec(**changes: Any) -> LoadSpec:
@@ -138,8 +138,8 @@ async def connect(address: str, worker: WorkerConfig, **changes: Any) -> WorkerC
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Return once it holds; fail after half a minute."""
-    async with asyncio.timeout(30.0):
+    """Return once it holds; fail after a minute."""
+    async with asyncio.timeout(60.0):
         while not condition():  # noqa: ASYNC110 -- not ours to signal
             await asyncio.sleep(0.005)
 
@@ -158,13 +158,13 @@ async def ask(
     tensors: list[Tensor],
     *,
     rows: int | None = None,
-    budget_ms: float = 1_000.0,
+    budget_ms: float = 60_000.0,
 ) -> Reply:
     """One query and its reply."""
     reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
     count = len(tensors[0]) if rows is None else rows
     connection.infer(vid(spec), count, int(budget_ms * 1000), tensors, reply.set_result)
-    return await asyncio.wait_for(reply, 5.0)
+    return await asyncio.wait_for(reply, 90.0)
 
 
 @asynccontextmanager
@@ -182,13 +182,13 @@ async def process(
     )  # fmt: skip
     try:
         assert child.stdout is not None
-        line = await asyncio.wait_for(child.stdout.readline(), 20.0)
+        line = await asyncio.wait_for(child.stdout.readline(), 120.0)
         yield child, line.decode().strip()
     finally:
         if child.returncode is None:
             child.terminate()
         try:
-            await asyncio.wait_for(child.wait(), 5.0)
+            await asyncio.wait_for(child.wait(), 30.0)
         except TimeoutError:
             child.kill()
             await child.wait()

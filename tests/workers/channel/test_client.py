@@ -25,6 +25,7 @@ from tests.workers.builders import (
     until,
     vid,
 )
+from tests.workers.gated import Gates
 from variants.errors import DeadlineExceeded, ReplicaLost, Unauthenticated, VariantNotLoadable
 from variants.types import ReplicaState
 from workers.channel.client import WorkerConnection
@@ -42,7 +43,7 @@ def worker(request: pytest.FixtureRequest, tmp_path: Path) -> WorkerConfig:
 async def test_a_query_is_answered(worker: WorkerConfig, tmp_path: Path) -> None:
     spec = onnx_spec(double_model(tmp_path / "double.onnx"))
     async with running(worker) as (_, connection):
-        status = await connection.load(spec, 5.0)
+        status = await connection.load(spec, 60.0)
         assert (status.state, status.memory_mib) == (ReplicaState.READY, 10.0)
         reply = await ask(connection, spec, row(1, 2, 3))
         assert (reply.code, reply.batch_size, reply.message) == (ReplyCode.OK, 1, "")
@@ -55,7 +56,7 @@ async def test_the_first_status_is_there_when_open_returns(worker: WorkerConfig)
         assert first.status.worker == "w1"
         second = await connect(first.address, worker, on_status=seen.append)
         assert seen[0] == second.status
-        await first.load(echo_spec(), 5.0)
+        await first.load(echo_spec(), 60.0)
         await until(lambda: second.status.replicas)
         assert second.status.replicas[0].variant == "v"
         assert second.status.reserved_mib == 10.0
@@ -67,7 +68,7 @@ async def test_a_large_tensor_arrives_whole(worker: WorkerConfig) -> None:
     wide = 500_000
     spec = replace(echo_spec(), inputs=(tensor("x", wide),), outputs=(tensor("y", wide),))
     async with running(worker) as (_, connection):
-        await connection.load(spec, 5.0)
+        await connection.load(spec, 60.0)
         sent = np.random.default_rng(0).random((2, wide), dtype=np.float32)
         reply = await ask(connection, spec, [sent])
         np.testing.assert_array_equal(reply.outputs[0], sent)
@@ -157,11 +158,11 @@ async def test_a_connection_without_proof_is_turned_away_with_a_reason_and_other
         with caplog.at_level(logging.WARNING, "workers.execution.server"):
             writer.write(data)
             with suppress(ConnectionResetError):
-                assert await asyncio.wait_for(reader.read(), 5.0) == b""
+                assert await asyncio.wait_for(reader.read(), 60.0) == b""
         writer.close()
         assert [r.message for r in caplog.records if reason in r.message]
         host.check()
-        await connection.load(echo_spec(), 5.0)
+        await connection.load(echo_spec(), 60.0)
         assert (await ask(connection, echo_spec(), row(1))).code is ReplyCode.OK
 
 
@@ -170,10 +171,10 @@ async def test_connections_without_proof_are_few(tmp_path: Path) -> None:
 
     async with running(config(tmp_path)) as (_, connection):
         opened = [await raw(connection.address) for _ in range(MAX_UNPROVEN + 1)]
-        answers = [await asyncio.wait_for(r.read(1), 5.0) for r, _ in opened[:-1]]
+        answers = [await asyncio.wait_for(r.read(1), 60.0) for r, _ in opened[:-1]]
         assert all(answers)
         with suppress(ConnectionResetError):
-            assert await asyncio.wait_for(opened[-1][0].read(1), 5.0) == b""
+            assert await asyncio.wait_for(opened[-1][0].read(1), 60.0) == b""
         for _, writer in opened:
             writer.close()
 
@@ -181,12 +182,12 @@ async def test_connections_without_proof_are_few(tmp_path: Path) -> None:
 async def test_a_closed_connection_answers_everything_once(tmp_path: Path) -> None:
     spec = echo_spec(options={"latency_ms": "50"}, latency=((1, 50.0),))
     async with running(config(tmp_path)) as (_, connection):
-        await connection.load(spec, 5.0)
+        await connection.load(spec, 60.0)
         replies: list[Reply] = []
         for _ in range(3):
-            connection.infer(vid(spec), 1, 1_000_000, row(1), replies.append)
+            connection.infer(vid(spec), 1, 60_000_000, row(1), replies.append)
         connection.close()
-        connection.infer(vid(spec), 1, 1_000_000, row(1), replies.append)
+        connection.infer(vid(spec), 1, 60_000_000, row(1), replies.append)
         assert len(replies) == 3
         await asyncio.sleep(0)
         assert [reply.code for reply in replies] == [ReplyCode.LOST] * 4
@@ -200,12 +201,12 @@ async def test_a_killed_worker_is_noticed_at_once(tmp_path: Path) -> None:
     lost: list[str] = []
     async with process(worker) as (child, address):
         connection = await connect(address, worker, on_lost=lost.append)
-        await connection.load(spec, 5.0)
+        await connection.load(spec, 60.0)
         replies: list[Reply] = []
         for _ in range(4):
-            connection.infer(vid(spec), 1, 5_000_000, row(1), replies.append)
+            connection.infer(vid(spec), 1, 60_000_000, row(1), replies.append)
         loading = asyncio.create_task(
-            connection.load(echo_spec(variant="w", options={"load_s": "5"}), 9.0)
+            connection.load(echo_spec(variant="w", options={"load_s": "60"}), 90.0)
         )
         await asyncio.sleep(0.05)
         child.kill()
@@ -217,17 +218,19 @@ async def test_a_killed_worker_is_noticed_at_once(tmp_path: Path) -> None:
             await loading
 
 
-async def test_control_errors_come_back_typed(tmp_path: Path) -> None:
+async def test_control_errors_come_back_typed(tmp_path: Path, gates: Gates) -> None:
     async with running(config(tmp_path)) as (_, connection):
         with pytest.raises(VariantNotLoadable, match="task/v cannot be loaded"):
-            await connection.load(onnx_spec(tmp_path / "none.onnx"), 5.0)
+            await connection.load(onnx_spec(tmp_path / "none.onnx"), 60.0)
+        gates.loads.clear()
         with pytest.raises(DeadlineExceeded, match=r"did not finish LOAD within 0\.01 s"):
-            await connection.load(echo_spec(options={"load_s": "1"}), 0.01)
+            await connection.load(echo_spec(runtime="gated"), 0.01)
         await until(
             lambda: [one.state for one in connection.status.replicas] == [ReplicaState.LOADING]
         )
+        gates.loads.set()
         with pytest.raises(VariantNotLoadable, match="wrong option"):
-            await connection.load(echo_spec(variant="w", options={"latency_ms": "x"}), 5.0)
+            await connection.load(echo_spec(variant="w", options={"latency_ms": "x"}), 60.0)
 
 
 async def test_a_callback_that_raises_harms_nobody(
@@ -235,12 +238,12 @@ async def test_a_callback_that_raises_harms_nobody(
 ) -> None:
     spec = echo_spec()
     async with running(config(tmp_path)) as (_, connection):
-        await connection.load(spec, 5.0)
+        await connection.load(spec, 60.0)
 
         def wrong(_: Reply) -> None:
             raise ZeroDivisionError
 
-        connection.infer(vid(spec), 1, 1_000_000, row(1), wrong)
+        connection.infer(vid(spec), 1, 60_000_000, row(1), wrong)
         assert (await ask(connection, spec, row(2))).code is ReplyCode.OK
         assert [r.exc_info[0] for r in caplog.records if r.exc_info] == [ZeroDivisionError]
 
@@ -249,7 +252,7 @@ async def test_a_handshake_takes_no_longer_than_two_seconds(tmp_path: Path) -> N
     async with running(config(tmp_path)) as (_, connection):
         reader, writer = await raw(connection.address)
         with suppress(ConnectionResetError):
-            assert len(await asyncio.wait_for(reader.read(), 5.0)) < HANDSHAKE_LIMIT
+            assert len(await asyncio.wait_for(reader.read(), 60.0)) < HANDSHAKE_LIMIT
         writer.close()
 
 
@@ -261,7 +264,7 @@ async def test_a_peer_that_does_not_read_is_cut_off(
     spec = replace(echo_spec(), inputs=(tensor("x", 4),), outputs=(tensor("y", wide),))
     worker = config(tmp_path, max_frame_mib=1)
     async with running(worker) as (_, connection):
-        await connection.load(spec, 5.0)
+        await connection.load(spec, 60.0)
         reader, writer = await raw(connection.address)
         hello = await reader.read(HANDSHAKE_LIMIT)
         secret, nonce = secret_of(worker), bytes(32)
@@ -269,7 +272,7 @@ async def test_a_peer_that_does_not_read_is_cut_off(
         proof = prove(secret, b"client", theirs, nonce, name)
         writer.write(small_frame(FrameKind.AUTH, nonce + proof))
         for number in range(12):
-            writer.write(b"".join(infer_frame(number, vid(spec), 1, 10**6, row(1))))
+            writer.write(b"".join(infer_frame(number, vid(spec), 1, 60 * 10**6, row(1))))
         await until(lambda: [r for r in caplog.records if "does not read" in r.message])
         assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
         writer.close()
@@ -278,7 +281,7 @@ async def test_a_peer_that_does_not_read_is_cut_off(
 async def test_two_connections_share_one_worker(worker: WorkerConfig) -> None:
     spec = echo_spec(options={"latency_ms": "10"}, latency=((1, 10.0), (8, 10.0)))
     async with running(worker) as (_, first):
-        await first.load(spec, 5.0)
+        await first.load(spec, 60.0)
         second = await connect(first.address, worker)
         replies = await asyncio.gather(
             *(ask(each, spec, row(n)) for n in range(6) for each in (first, second))

@@ -59,7 +59,7 @@ async def test_a_new_worker_joins_with_its_first_report_and_reports_again(
             ["w1"],
         )
         assert pool.update({W: address}) == {}
-        await pool.connections[W].load(echo_spec(), 5.0)
+        await pool.connections[W].load(echo_spec(), 60.0)
         await until(lambda: listener.statuses[-1].replicas)
         assert listener.statuses[-1] == pool.connections[W].status
         pool.close()
@@ -154,7 +154,7 @@ async def test_a_closed_pool_answers_what_is_in_flight_as_lost(
     spec = echo_spec(options={"latency_ms": "300"})
     async with process(config(tmp_path)) as (_, address):
         await pool.open(W, address)
-        await pool.connections[W].load(spec, 5.0)
+        await pool.connections[W].load(spec, 60.0)
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         pool.connections[W].infer(vid(spec), 1, 10_000_000, row(1), reply.set_result)
         pool.close()

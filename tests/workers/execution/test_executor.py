@@ -21,6 +21,7 @@ from tests.workers.builders import (
     tensor,
     until,
 )
+from tests.workers.gated import Gates
 from variants.errors import Conflict, Overloaded
 from variants.types import ReplicaState, TaskName, VariantName
 from workers.channel.client import WorkerConnection
@@ -34,6 +35,8 @@ def worker(tmp_path: Path) -> WorkerConfig:
     return config(tmp_path)
 
 
+CONTROL_S = 60.0
+"""How long a load, an unload or a drain may take on a machine that others keep busy."""
 SLOW = echo_spec(options={"latency_ms": "30"}, latency=((1, 30.0), (8, 30.0)))
 """Every batch of up to eight rows takes 30 ms."""
 
@@ -43,7 +46,7 @@ def named(spec: LoadSpec, variant: str, **changes: object) -> LoadSpec:
 
 
 async def ask_all(
-    connection: WorkerConnection, spec: LoadSpec, values: list[float], budget_ms: float = 1_000.0
+    connection: WorkerConnection, spec: LoadSpec, values: list[float], budget_ms: float = 60_000.0
 ) -> list[Reply]:
     """One query for each value, sent at once."""
     return await asyncio.gather(
@@ -71,7 +74,7 @@ async def test_queries_that_wait_run_as_one_batch_and_each_gets_its_own_rows(
     ms = 0.001 if inline else 1.0
     spec = onnx_spec(double_model(tmp_path / "m.onnx"), latency=((1, ms), (64, ms)))
     async with running(worker) as (_, connection):
-        await connection.load(spec, 5.0)
+        await connection.load(spec, CONTROL_S)
         await ask(connection, spec, row(0))  # proves it: the first run is always in the thread
         rows = [np.full((n, 4), n, dtype=np.float32) for n in (1, 2, 3, 1)]
         replies = await asyncio.gather(*(ask(connection, spec, [r]) for r in rows))
@@ -87,7 +90,7 @@ async def test_several_inputs_and_outputs_keep_their_order_and_types(worker: Wor
         outputs=(tensor("p", 2, "float32"), tensor("q", 3, "int32")),
     )
     async with running(worker) as (_, connection):
-        await connection.load(spec, 5.0)
+        await connection.load(spec, CONTROL_S)
         queries = [[np.full((1, 3), n), np.ones((1, 1), dtype=bool)] for n in (5, 6, 7)]
         replies = await asyncio.gather(*(ask(connection, spec, q) for q in queries))
         assert [[t.tolist() for t in r.outputs] for r in replies] == [
@@ -98,7 +101,7 @@ async def test_several_inputs_and_outputs_keep_their_order_and_types(worker: Wor
 
 async def test_a_query_that_cannot_be_in_time_is_refused_at_once(worker: WorkerConfig) -> None:
     async with running(worker) as (_, connection):
-        await connection.load(SLOW, 5.0)
+        await connection.load(SLOW, CONTROL_S)
         reply = await ask(connection, SLOW, row(1), budget_ms=20)
         assert (reply.code, reply.message) == (
             ReplyCode.OVERLOADED, "it, or an admitted query, would be late",
@@ -108,18 +111,18 @@ async def test_a_query_that_cannot_be_in_time_is_refused_at_once(worker: WorkerC
 async def test_without_trust_in_profiles_a_query_runs_whatever_its_profile_says(
     worker: WorkerConfig,
 ) -> None:
-    """It takes 1 ms, its profile says a second: by the profile no query would ever be admitted."""
-    spec = echo_spec(options={"latency_ms": "1"}, latency=((1, 1_000.0), (8, 1_000.0)))
+    """It takes 1 ms, its profile says 100 s: by the profile no query would ever be admitted."""
+    spec = echo_spec(options={"latency_ms": "1"}, latency=((1, 100_000.0), (8, 100_000.0)))
     async with running(replace(worker, batching="aimd")) as (_, connection):
-        await connection.load(spec, 5.0)
-        replies = await ask_all(connection, spec, list(range(16)), budget_ms=500)
+        await connection.load(spec, CONTROL_S)
+        replies = await ask_all(connection, spec, list(range(16)))
         assert [reply.outputs[0][0, 0] for reply in replies] == list(range(16))
         assert max(reply.batch_size for reply in replies) > 1
 
 
 async def test_a_reply_says_how_much_work_is_left(worker: WorkerConfig) -> None:
     async with running(worker) as (_, connection):
-        await connection.load(SLOW, 5.0)
+        await connection.load(SLOW, CONTROL_S)
         replies = await ask_all(connection, SLOW, [1] * 17)
         refused = await ask(connection, SLOW, row(1), budget_ms=0)
         assert refused.backlog_us == 0
@@ -142,7 +145,7 @@ WRONG: dict[str, list[Tensor]] = {
 @pytest.mark.parametrize("case", WRONG)
 async def test_tensors_without_the_signature_are_refused(worker: WorkerConfig, case: str) -> None:
     async with running(worker) as (_, connection):
-        await connection.load(echo_spec(), 5.0)
+        await connection.load(echo_spec(), CONTROL_S)
         tensors = WRONG[case]
         rows = len(tensors[0]) if tensors else 1
         assert (await ask(connection, echo_spec(), tensors, rows=rows)).code is ReplyCode.INVALID
@@ -150,14 +153,14 @@ async def test_tensors_without_the_signature_are_refused(worker: WorkerConfig, c
 
 async def test_a_wrong_count_of_rows_is_refused(worker: WorkerConfig) -> None:
     async with running(worker) as (_, connection):
-        await connection.load(echo_spec(), 5.0)
+        await connection.load(echo_spec(), CONTROL_S)
         assert (await ask(connection, echo_spec(), row(1), rows=2)).code is ReplyCode.INVALID
 
 
 async def test_a_byte_that_is_no_truth_value_is_refused(worker: WorkerConfig) -> None:
     spec = replace(echo_spec(), inputs=(tensor("x", 4, "bool"),))
     async with running(worker) as (_, connection):
-        await connection.load(spec, 5.0)
+        await connection.load(spec, CONTROL_S)
         wrong = np.array([[0, 1, 2, 0]], dtype=np.uint8).view(np.bool_)
         assert (await ask(connection, spec, [wrong])).code is ReplyCode.INVALID
 
@@ -165,7 +168,7 @@ async def test_a_byte_that_is_no_truth_value_is_refused(worker: WorkerConfig) ->
 async def test_a_poisonous_query_fails_alone(worker: WorkerConfig) -> None:
     spec = replace(SLOW, options=(("fail_value", "13"), ("latency_ms", "5")))
     async with running(worker) as (host, connection):
-        await connection.load(spec, 5.0)
+        await connection.load(spec, CONTROL_S)
         replies = await ask_all(connection, spec, [1, 2, 13, 4])
         assert [r.code for r in replies] == [
             ReplyCode.OK, ReplyCode.OK, ReplyCode.FAILED, ReplyCode.OK,
@@ -180,7 +183,7 @@ async def test_an_output_that_is_not_finite_fails_its_query_only(
 ) -> None:
     spec = onnx_spec(double_model(tmp_path / "m.onnx"))
     async with running(worker) as (_, connection):
-        await connection.load(spec, 5.0)
+        await connection.load(spec, CONTROL_S)
         replies = await ask_all(connection, spec, [1, float("nan"), 3e38, 1e30])
         assert [r.code for r in replies] == [
             ReplyCode.OK, ReplyCode.FAILED, ReplyCode.FAILED, ReplyCode.OK,
@@ -194,8 +197,8 @@ async def test_two_failed_batches_in_a_row_put_a_variant_into_quarantine(
     spec = echo_spec(options={"fail_value": "13"})
     other = named(spec, "other")
     async with running(worker) as (host, connection):
-        await connection.load(spec, 5.0)
-        await connection.load(other, 5.0)
+        await connection.load(spec, CONTROL_S)
+        await connection.load(other, CONTROL_S)
         codes = [(await ask(connection, spec, row(value))).code for value in (13, 1, 13, 13, 1)]
         assert codes == [
             ReplyCode.FAILED, ReplyCode.OK, ReplyCode.FAILED, ReplyCode.FAILED,
@@ -206,10 +209,10 @@ async def test_two_failed_batches_in_a_row_put_a_variant_into_quarantine(
         assert shown.state is ReplicaState.QUARANTINED
         assert shown.message.startswith("2 batches failed in a row; the last: task/v met 13")
         with pytest.raises(Conflict, match="is in quarantine"):
-            await connection.load(spec, 5.0)
-        await connection.unload("task", "v", 5.0)
+            await connection.load(spec, CONTROL_S)
+        await connection.unload("task", "v", CONTROL_S)
         assert (await ask(connection, other, row(1))).code is ReplyCode.OK
-        await connection.load(spec, 5.0, force=True)
+        await connection.load(spec, CONTROL_S, force=True)
         assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
 
 
@@ -218,24 +221,24 @@ async def test_a_variant_that_fails_while_it_is_unloaded_is_just_unloaded(
 ) -> None:
     failing = replace(SLOW, options=(("fail_value", "13"),), latency=((1, 30.0),))
     async with running(worker) as (host, connection):
-        await connection.load(SLOW, 5.0)
+        await connection.load(SLOW, CONTROL_S)
         other = named(failing, "failing")
-        await connection.load(other, 5.0)
+        await connection.load(other, CONTROL_S)
         busy = asyncio.create_task(ask(connection, SLOW, row(1)))
         asked = asyncio.create_task(ask_all(connection, other, [13] * 3))
-        await asyncio.sleep(0.01)
-        await connection.unload("task", "failing", 5.0)
+        await until(lambda: any(one.queued for one in host.status().replicas))
+        await connection.unload("task", "failing", CONTROL_S)
         assert [reply.code for reply in await asked] == [ReplyCode.FAILED] * 3
         assert (await busy).code is ReplyCode.OK
         assert [status.variant for status in host.status().replicas] == ["v"]
-        await asyncio.sleep(0.01)
+        assert (await ask(connection, SLOW, row(1))).code is ReplyCode.OK
         host.check()
 
 
 async def test_batches_that_fail_teach_nothing_about_latency(worker: WorkerConfig) -> None:
     spec = replace(SLOW, options=(("fail_value", "13"), ("latency_ms", "30")))
     async with running(worker) as (_, connection):
-        await connection.load(spec, 5.0)
+        await connection.load(spec, CONTROL_S)
         for value in (13, 1) * 4:
             await ask(connection, spec, row(value))
         assert (await ask(connection, spec, row(1), budget_ms=29.9)).code is ReplyCode.OVERLOADED
@@ -246,7 +249,7 @@ async def test_a_crash_ledger_that_cannot_be_written_costs_no_answer(
 ) -> None:
     ledger = tmp_path / "ledger"
     async with running(replace(worker, quarantine_dir=str(ledger))) as (host, connection):
-        await connection.load(echo_spec(), 5.0)
+        await connection.load(echo_spec(), CONTROL_S)
         rmtree(ledger)
         assert (await ask(connection, echo_spec(), row(1))).code is ReplyCode.OK
         host.check()
@@ -258,7 +261,7 @@ async def test_a_crash_ledger_that_cannot_be_written_costs_no_load(
     ledger = tmp_path / "ledger"
     async with running(replace(worker, quarantine_dir=str(ledger))) as (host, connection):
         rmtree(ledger)
-        await connection.load(echo_spec(), 5.0)
+        await connection.load(echo_spec(), CONTROL_S)
         assert (await ask(connection, echo_spec(), row(1))).code is ReplyCode.OK
         host.check()
 
@@ -268,7 +271,7 @@ async def test_an_answer_too_large_for_a_frame_breaks_no_connection(tmp_path: Pa
     wide = replace(echo_spec(), outputs=(tensor("y", 100_000),))
     lost: list[str] = []
     async with running(worker) as (_, connection):
-        await connection.load(wide, 5.0)
+        await connection.load(wide, CONTROL_S)
         address = connection.address
         narrow = await connect(address, worker, max_frame_mib=1, on_lost=lost.append)
         queries = [[np.zeros((rows, 4), dtype=np.float32)] for rows in (1, 3, 1)]
@@ -288,85 +291,100 @@ async def test_a_variant_that_is_not_loaded_is_cold(worker: WorkerConfig) -> Non
         assert (await ask(connection, SLOW, row(1))).code is ReplyCode.COLD
 
 
-async def test_a_query_waits_for_a_load_that_ends_in_time_only(worker: WorkerConfig) -> None:
-    spec = echo_spec(options={"load_s": "0.2"}, load_s=0.2)
-    async with running(worker) as (_, connection):
-        loading = asyncio.create_task(connection.load(spec, 5.0))
-        await asyncio.sleep(0.05)
-        short, long = await asyncio.gather(
-            ask(connection, spec, row(1), budget_ms=50),
-            ask(connection, spec, row(2), budget_ms=2_000),
-        )
-        assert (short.code, long.code) == (ReplyCode.COLD, ReplyCode.OK)
+async def test_a_query_waits_for_a_load_that_ends_in_time_only(
+    worker: WorkerConfig, gates: Gates
+) -> None:
+    """The load is expected to take half a minute."""
+    spec = replace(echo_spec(load_s=30.0), runtime="gated")
+    gates.loads.clear()
+    async with running(worker) as (host, connection):
+        loading = asyncio.create_task(connection.load(spec, CONTROL_S))
+        await until(lambda: host.status().replicas)
+        short = await ask(connection, spec, row(1), budget_ms=10_000)
+        assert (short.code, short.message) == (ReplyCode.COLD, "it is still loading")
+        long = asyncio.create_task(ask(connection, spec, row(2)))
+        await until(lambda: host.status().replicas[0].queued == 1)
+        gates.loads.set()
+        assert (await long).code is ReplyCode.OK
         await loading
 
 
 async def test_a_query_that_waits_for_a_load_expires_when_the_load_is_late(
-    worker: WorkerConfig,
+    worker: WorkerConfig, gates: Gates
 ) -> None:
-    spec = echo_spec(options={"load_s": "0.5"}, load_s=0.05)
-    async with running(worker) as (_, connection):
-        loading = asyncio.create_task(connection.load(spec, 5.0))
-        await asyncio.sleep(0.01)
+    spec = replace(echo_spec(load_s=0.05), runtime="gated")
+    gates.loads.clear()
+    async with running(worker) as (host, connection):
+        loading = asyncio.create_task(connection.load(spec, CONTROL_S))
+        await until(lambda: host.status().replicas)
         assert (await ask(connection, spec, row(1), budget_ms=150)).code is ReplyCode.EXPIRED
+        gates.loads.set()
         await loading
 
 
-async def test_others_serve_while_one_loads(worker: WorkerConfig) -> None:
-    slow = named(echo_spec(options={"load_s": "0.3"}), "slow")
-    async with running(worker) as (_, connection):
-        await connection.load(echo_spec(), 5.0)
-        loading = asyncio.create_task(connection.load(slow, 5.0))
-        await asyncio.sleep(0.02)
+async def test_others_serve_while_one_loads(worker: WorkerConfig, gates: Gates) -> None:
+    slow = named(echo_spec(), "slow", runtime="gated")
+    gates.loads.clear()
+    async with running(worker) as (host, connection):
+        await connection.load(echo_spec(), CONTROL_S)
+        loading = asyncio.create_task(connection.load(slow, CONTROL_S))
+        await until(lambda: len(host.status().replicas) == 2)
         assert (await ask(connection, echo_spec(), row(1))).code is ReplyCode.OK
         assert not loading.done()
+        gates.loads.set()
         await loading
 
 
 async def test_loading_twice_takes_over_the_share_and_loads_once(worker: WorkerConfig) -> None:
+    """A profile says 100 s, the next one 1 ms; it takes no time."""
+    spec = echo_spec(latency=((1, 100_000.0), (8, 100_000.0)))
     async with running(worker) as (host, connection):
-        first, second = await asyncio.gather(connection.load(SLOW, 5.0), connection.load(SLOW, 5.0))
+        first, second = await asyncio.gather(*(connection.load(spec, CONTROL_S) for _ in range(2)))
         assert first.state is second.state is ReplicaState.READY
         assert host.status().reserved_mib == 10.0
-        await connection.load(replace(SLOW, latency=((1, 1.0), (2, 1.0)), share=0.5), 5.0)
-        assert (await ask(connection, SLOW, row(1), budget_ms=20)).code is ReplyCode.OK
+        assert (await ask(connection, spec, row(1))).code is ReplyCode.OVERLOADED
+        await connection.load(replace(spec, latency=((1, 1.0), (2, 1.0)), share=0.5), CONTROL_S)
+        assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
         wide = [np.zeros((3, 4), dtype=np.float32)]
-        assert (await ask(connection, SLOW, wide)).code is ReplyCode.INVALID
+        assert (await ask(connection, spec, wide)).code is ReplyCode.INVALID
 
 
-async def test_unloading_waits_for_what_is_in_flight(worker: WorkerConfig) -> None:
+async def test_unloading_waits_for_what_is_in_flight(worker: WorkerConfig, gates: Gates) -> None:
+    spec = replace(SLOW, runtime="gated")
     async with running(worker) as (host, connection):
-        await connection.load(SLOW, 5.0)
-        asked = asyncio.create_task(ask_all(connection, SLOW, [1] * 12))
-        await asyncio.sleep(0.01)
-        unloading = asyncio.create_task(connection.unload("task", "v", 5.0))
-        await asyncio.sleep(0.005)
-        assert (await ask(connection, SLOW, row(1))).code is ReplyCode.COLD
+        await connection.load(spec, CONTROL_S)
+        gates.runs.clear()
+        asked = asyncio.create_task(ask_all(connection, spec, [1] * 12))
+        await until(lambda: host.status().replicas[0].queued == 12)
+        unloading = asyncio.create_task(connection.unload("task", "v", CONTROL_S))
+        await until(lambda: host.status().replicas[0].state is ReplicaState.UNLOADING)
+        assert (await ask(connection, spec, row(1))).code is ReplyCode.COLD
         assert not unloading.done()
+        gates.runs.set()
         assert [reply.code for reply in await asked] == [ReplyCode.OK] * 12
         await unloading
         assert host.status().replicas == ()
-        await connection.unload("task", "v", 5.0)
-        await connection.load(SLOW, 5.0)
+        await connection.unload("task", "v", CONTROL_S)
+        await connection.load(SLOW, CONTROL_S)
         assert (await ask(connection, SLOW, row(1))).code is ReplyCode.OK
 
 
 async def test_a_load_without_room_is_refused(worker: WorkerConfig) -> None:
     async with running(worker) as (_, connection):
-        await connection.load(replace(SLOW, memory_mib=60.0), 5.0)
+        await connection.load(replace(SLOW, memory_mib=60.0), CONTROL_S)
         with pytest.raises(Overloaded, match=r"task/w needs 60\.0 MiB, 40\.0 MiB are free here"):
-            await connection.load(named(SLOW, "w", memory_mib=60.0), 5.0)
+            await connection.load(named(SLOW, "w", memory_mib=60.0), CONTROL_S)
         # No query has asked for what is there: it leaves for what one asks for.
         asked = named(SLOW, "w", memory_mib=60.0)
-        await connection.load(asked, 5.0, make_room=True, waiting=True)
-        assert [one.variant for one in (await connection.load(asked, 5.0),)] == ["w"]
+        await connection.load(asked, CONTROL_S, make_room=True, waiting=True)
+        assert [one.variant for one in (await connection.load(asked, CONTROL_S),)] == ["w"]
 
 
 async def test_memory_is_reserved_from_the_start_of_a_load(worker: WorkerConfig) -> None:
     slow = replace(echo_spec(options={"load_s": "0.2"}), memory_mib=60.0)
     async with running(worker) as (host, connection):
         found = await asyncio.gather(
-            *(connection.load(named(slow, f"v{i}"), 5.0) for i in range(3)),
+            *(connection.load(named(slow, f"v{i}"), CONTROL_S) for i in range(3)),
             return_exceptions=True,
         )
         assert [isinstance(each, Overloaded) for each in found] == [False, True, True]
@@ -379,7 +397,7 @@ async def test_a_failed_load_leaves_its_reason_and_nothing_else(
     async with running(worker) as (host, connection):
         spec = onnx_spec(tmp_path / "none.onnx")
         with pytest.raises(Exception, match="cannot be loaded"):
-            await connection.load(spec, 5.0)
+            await connection.load(spec, CONTROL_S)
         [failed] = host.status().replicas
         assert (failed.state, failed.message) == (
             ReplicaState.DAMAGED,
@@ -394,18 +412,22 @@ async def test_outputs_that_are_not_the_task_s_fail_the_load(
     spec = onnx_spec(double_model(tmp_path / "m.onnx"), outputs=(tensor("y", 3),))
     async with running(worker) as (_, connection):
         with pytest.raises(Exception, match=r"task/v cannot be loaded: it gives .*, the task has"):
-            await connection.load(spec, 5.0)
+            await connection.load(spec, CONTROL_S)
 
 
-async def test_draining_refuses_new_queries_and_answers_the_others(worker: WorkerConfig) -> None:
+async def test_draining_refuses_new_queries_and_answers_the_others(
+    worker: WorkerConfig, gates: Gates
+) -> None:
+    spec = replace(SLOW, runtime="gated")
     async with running(worker) as (host, connection):
-        await connection.load(SLOW, 5.0)
-        asked = asyncio.create_task(ask_all(connection, SLOW, [1] * 12))
-        await asyncio.sleep(0.01)
-        draining = asyncio.create_task(connection.drain(5.0))
-        await asyncio.sleep(0.01)
-        assert connection.status.draining
-        assert (await ask(connection, SLOW, row(1))).code is ReplyCode.DRAINING
+        await connection.load(spec, CONTROL_S)
+        gates.runs.clear()
+        asked = asyncio.create_task(ask_all(connection, spec, [1] * 12))
+        await until(lambda: host.status().replicas[0].queued == 12)
+        draining = asyncio.create_task(connection.drain(CONTROL_S))
+        await until(lambda: connection.status.draining)
+        assert (await ask(connection, spec, row(1))).code is ReplyCode.DRAINING
+        gates.runs.set()
         assert [reply.code for reply in await asked] == [ReplyCode.OK] * 12
         await draining
         assert host.status().draining
@@ -417,10 +439,10 @@ async def test_stopping_answers_what_was_admitted_and_removes_the_socket(
     async with running(worker) as (host, connection):
         lost: list[str] = []
         other = await connect(connection.address, worker, on_lost=lost.append)
-        await connection.load(SLOW, 5.0)
+        await connection.load(SLOW, CONTROL_S)
         asked = asyncio.create_task(ask_all(other, SLOW, [1] * 12))
-        await asyncio.sleep(0.01)
-        await host.drain_and_stop(5.0)
+        await until(lambda: host.status().replicas[0].queued)
+        await host.drain_and_stop(CONTROL_S)
         assert [reply.code for reply in await asked] == [ReplyCode.OK] * 12
         await until(lambda: lost)
         assert sockets(worker) == []
@@ -430,9 +452,9 @@ async def test_the_correction_follows_what_is_observed(worker: WorkerConfig) -> 
     """A variant that takes 30 ms and says 10 is refused a budget of 20 once it has been seen."""
     optimist = replace(SLOW, latency=((1, 10.0),))
     async with running(worker) as (_, connection):
-        await connection.load(optimist, 5.0)
+        await connection.load(optimist, CONTROL_S)
         for _ in range(10):
-            assert (await ask(connection, optimist, row(1), budget_ms=500)).code is ReplyCode.OK
+            assert (await ask(connection, optimist, row(1))).code is ReplyCode.OK
         reply = await ask(connection, optimist, row(1), budget_ms=20)
         assert reply.code is ReplyCode.OVERLOADED
 
@@ -440,12 +462,12 @@ async def test_the_correction_follows_what_is_observed(worker: WorkerConfig) -> 
 async def test_live_latency_is_told_as_a_multiple_of_the_profile(worker: WorkerConfig) -> None:
     pessimist = replace(SLOW, typical=((1, 300.0), (8, 300.0)))
     async with running(worker) as (_, connection):
-        await connection.load(pessimist, 5.0)
+        await connection.load(pessimist, CONTROL_S)
         for _ in range(10):
             await ask(connection, pessimist, row(1))
         await until(lambda: told(connection).batches >= 10)
         assert told(connection).live_ratio < 1.0
-        await connection.load(replace(pessimist, typical=((1, 30.0),)), 5.0)
+        await connection.load(replace(pessimist, typical=((1, 30.0),)), CONTROL_S)
         await until(lambda: told(connection).batches == 0)
         assert told(connection).live_ratio == 1.0
 
@@ -459,20 +481,20 @@ async def test_a_task_above_its_share_leaves_room_once_the_other_was_refused(
     worker: WorkerConfig,
 ) -> None:
     greedy = echo_spec(
-        task=TaskName("greedy"), options={"latency_ms": "10"}, latency=((1, 10.0),), share=0.5
+        task=TaskName("greedy"), options={"latency_ms": "40"}, latency=((1, 40.0),), share=0.5
     )
     modest = echo_spec(
-        task=TaskName("modest"), options={"latency_ms": "30"}, latency=((1, 30.0),), share=0.5
+        task=TaskName("modest"), options={"latency_ms": "120"}, latency=((1, 120.0),), share=0.5
     )
     async with running(worker) as (_, connection):
-        await connection.load(greedy, 5.0)
-        await connection.load(modest, 5.0)
+        await connection.load(greedy, CONTROL_S)
+        await connection.load(modest, CONTROL_S)
 
         async def beside_a_flood() -> tuple[ReplyCode, int]:
             """What becomes of a modest query, and how many greedy ones are answered."""
-            flood = asyncio.create_task(ask_all(connection, greedy, [1] * 60, budget_ms=200))
+            flood = asyncio.create_task(ask_all(connection, greedy, [1] * 60, budget_ms=800))
             await asyncio.sleep(0.02)
-            reply = await ask(connection, modest, row(1), budget_ms=150)
+            reply = await ask(connection, modest, row(1), budget_ms=600)
             return reply.code, sum(each.code is ReplyCode.OK for each in await flood)
 
         code, many = await beside_a_flood()

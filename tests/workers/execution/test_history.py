@@ -65,10 +65,10 @@ async def test_a_load_for_a_query_and_its_victim_are_asked_for_over_the_channel(
     a = replace(echo_spec(), variant=VariantName("a"), memory_mib=60.0)
     b = replace(echo_spec(), variant=VariantName("b"), memory_mib=60.0)
     async with running(config(tmp_path)) as (host, connection):
-        await connection.load(a, 5.0)  # the plan's load is the control loop's to tell
-        assert await connection.history((), 0, 5.0) == []
-        await connection.load(b, 5.0, make_room=True, need="50 ms")
-        found = await connection.history((), 0, 5.0)
+        await connection.load(a, 60.0)  # the plan's load is the control loop's to tell
+        assert await connection.history((), 0, 60.0) == []
+        await connection.load(b, 60.0, make_room=True, need="50 ms")
+        found = await connection.history((), 0, 60.0)
         assert [(one.kind, one.variant) for one in found] == [
             (OccurrenceKind.EVICTED, "a"),
             (OccurrenceKind.LOADED_ON_DEMAND, "b"),
@@ -77,5 +77,5 @@ async def test_a_load_for_a_query_and_its_victim_are_asked_for_over_the_channel(
         assert found[1].why.startswith("for a query (50 ms), in ")
         assert host.status().occurrences == 2
         # Joining or repeating a load is none.
-        await connection.load(b, 5.0, make_room=True)
-        assert await connection.history([1, 2], 0, 5.0) == []
+        await connection.load(b, 60.0, make_room=True)
+        assert await connection.history([1, 2], 0, 60.0) == []
