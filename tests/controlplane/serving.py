@@ -27,6 +27,7 @@ from variants.types import (
     Precision,
     Profile,
     Registration,
+    Slo,
     Stage,
     Task,
     TaskName,
@@ -42,8 +43,14 @@ TASK = Task(
     inputs=(TensorSpec(name="x", dtype="float32", shape=(4,)),),
     outputs=(TensorSpec(name="y", dtype="float32", shape=(4,)),),
     labels=("a", "b", "c", "d"),
+    slo=Slo(latency_ms=60_000.0),
 )
+"""Its queries have a minute: whether they are answered must not depend on what else keeps the
+machine busy. A test of deadlines says its own."""
 KIND = DeviceKind(name=DeviceKindName("cpu-1"), cores=1, memory_mib=100.0, usd_per_hour=3.6)
+
+ANSWER_S = 90.0
+"""How long a client waits for an answer; more than any query may take."""
 
 FAST = "fast-v1-echo-fp32"
 """Echoes at once; 90 % accurate."""
@@ -74,9 +81,11 @@ KNOWN = (
 )
 
 
-def filled(catalog: MemoryCatalog, store: FileArtifactStore, model: Path) -> None:
-    """Register ``KNOWN``, one model each with an artifact of its own."""
-    for known in KNOWN:
+def filled(
+    catalog: MemoryCatalog, store: FileArtifactStore, model: Path, variants: Sequence[Known]
+) -> None:
+    """Register variants, one model each with an artifact of its own."""
+    for known in variants:
         name, _, runtime, _ = known.name.split("-")
         artifact = store.put(model) if runtime == "onnx" else store.put_pieces([name.encode()])
         catalog.register(
@@ -204,12 +213,17 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, live_url: str, *, limits: ClientLimits | None = None, **settings: Any
+    folder: Path,
+    live_url: str,
+    *,
+    limits: ClientLimits | None = None,
+    known: Sequence[Known] = KNOWN,
+    **settings: Any,
 ) -> AsyncIterator[Served]:
     """A gateway over a filled catalog, without workers yet. ``folder`` has a short path."""
     catalog = MemoryCatalog()
     store = FileArtifactStore(folder / "artifacts")
-    filled(catalog, store, workers.double_model(folder / "double.onnx"))
+    filled(catalog, store, workers.double_model(folder / "double.onnx"), known)
     port = free_port()
     live = LiveState(live_url)
     await live.put_workers(1, [])
@@ -278,7 +292,7 @@ class Client:
 
     async def answer(self, *, head: bool = False) -> Answer:
         """The next answer; ``head`` says that it has no body whatever its length says."""
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(ANSWER_S):
             lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
             pairs = [line.split(": ", 1) for line in lines[1:] if line]
             headers = {name.lower(): value for name, value in pairs}
@@ -288,7 +302,7 @@ class Client:
 
     async def ended(self) -> bytes:
         """What still comes until the gateway closes the connection."""
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(ANSWER_S):
             return await self.reader.read()
 
     async def ask(self, body: Any = None, **changes: Any) -> Answer:

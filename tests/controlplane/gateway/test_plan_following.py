@@ -51,10 +51,14 @@ async def served(live_url: str) -> AsyncIterator[Served]:
             yield running
 
 
+LATENCY_MS = 30_000.0
+"""What the queries have: enough on a machine that others keep busy."""
+
+
 def route(variant: str, worker: str = "w1", task: str = TASK.name) -> Route:
-    """All of the class of queries that have half a second."""
+    """All of the class of queries that have ``LATENCY_MS``."""
     return Route(
-        task=TaskName(task), latency_ms=500.0, accuracy=None, variant=VariantName(variant),
+        task=TaskName(task), latency_ms=LATENCY_MS, accuracy=None, variant=VariantName(variant),
         worker=WorkerId(worker), batch_size=1, qps=10.0,
     )  # fmt: skip
 
@@ -82,7 +86,7 @@ async def plan(served: Served, variant: str) -> None:
 
 
 async def answered_by(served: Served, **slo: Any) -> str:
-    answer = await served.ask(query(variant=None, slo={"latency_ms": 500.0, **slo}))
+    answer = await served.ask(query(variant=None, slo={"latency_ms": LATENCY_MS, **slo}))
     return str(answer.json["variant"])
 
 
@@ -115,7 +119,7 @@ async def test_an_answer_says_why_its_variant_was_chosen(served: Served) -> None
     await plan(served, DOUBLE)
     found = []
     for slo in ({"prefer": "accuracy"}, {"prefer": "cost"}, {"prefer": "latency"}):
-        answer = await served.ask(query(variant=None, slo={"latency_ms": 500.0, **slo}))
+        answer = await served.ask(query(variant=None, slo={"latency_ms": LATENCY_MS, **slo}))
         found.append(answer.headers["x-choice-reason"])
     assert found == ["planned", "cheapest_that_fits", "earliest_completion"]
     assert served.gateway.path.counters.task(TASK.name).choices == dict.fromkeys(found, 1)
@@ -178,7 +182,7 @@ class TwoWorkerPath:
         )
 
     def ask(self) -> None:
-        body = {"task": DIGITS, "inputs": [[0.0] * 64], "slo": {"latency_ms": 500.0}}
+        body = {"task": DIGITS, "inputs": [[0.0] * 64], "slo": {"latency_ms": LATENCY_MS}}
         parsed = parse_v1(orjson.dumps(body), self.path.tasks, NOW_MS, 0)
         self.path.start(parsed, lambda status, *_: self.answers.append(status))
 

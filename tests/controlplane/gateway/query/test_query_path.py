@@ -21,6 +21,7 @@ from tests.controlplane.serving import (
     DOUBLE,
     FAST,
     KIND,
+    KNOWN,
     LATE,
     SLOW,
     TASK,
@@ -39,6 +40,19 @@ async def served(live_url: str) -> AsyncIterator[Served]:
     # A socket's path may hold 107 bytes, too few for a test's own folder.
     with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
         async with serving(Path(folder), live_url) as running:
+            yield running
+
+
+TOO_SOON = {"latency_ms": 30_000.0}
+"""A deadline before the end of a load of ``slow_to_load``, and far enough for all else."""
+
+
+@pytest.fixture
+async def slow_to_load(live_url: str) -> AsyncIterator[Served]:
+    """Profiles say that each load takes a minute; it takes a moment."""
+    known = [replace(each, load_s=60.0) for each in KNOWN]
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url, known=known) as running:
             yield running
 
 
@@ -101,7 +115,7 @@ async def test_nothing_is_answered_past_its_deadline(served: Served) -> None:
     assert took_s >= 0.06
     assert served.in_flight == 0
     # Its late reply changes nothing.
-    assert (await served.ask(query(7, variant=LATE, slo={"latency_ms": 2_000}))).status == 200
+    assert (await served.ask(query(7, variant=LATE))).status == 200
 
 
 async def test_a_worker_that_hangs_is_not_waited_for(served: Served) -> None:
@@ -119,14 +133,20 @@ async def test_once_a_worker_hangs_the_next_queries_go_elsewhere(served: Served)
     child = await served.process("w1", FAST)
     await served.worker("w2", FAST)
     os.kill(child.pid, signal.SIGSTOP)
-    crowd = await asyncio.gather(*(served.ask(query(n)) for n in range(20)))
+    asked = (query(n, slo={"latency_ms": 3_000}) for n in range(20))
+    crowd = await asyncio.gather(*map(served.ask, asked))
     assert {answer.status for answer in crowd} == {200, 504}
-    answers = [await served.ask(query(n)) for n in range(10)]
+    # It is expected to take another three seconds.
+    answers = await asyncio.gather(*(served.ask(query(n)) for n in range(10)))
     assert [answer.json["worker"] for answer in answers] == ["w2"] * 10
     os.kill(child.pid, signal.SIGCONT)
 
 
-async def test_best_effort_answers_late_and_says_so(served: Served) -> None:
+async def test_best_effort_answers_late_and_says_so(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However busy the machine is, it is answered within so long a grace."""
+    monkeypatch.setattr("controlplane.gateway.query.in_flight.GRACE_MS", 30_000.0)
     await served.worker("w1", LATE)
     asked = query(7, variant=LATE, slo={"latency_ms": 140}, best_effort=True)
     answer = await served.ask(asked)
@@ -150,7 +170,7 @@ async def test_best_effort_gives_the_nearest_when_nothing_is_accurate_enough(
     served: Served,
 ) -> None:
     await served.worker("w1", FAST, DOUBLE)
-    asked = query(variant=None, slo={"accuracy": 0.999, "latency_ms": 500}, best_effort=True)
+    asked = query(variant=None, slo={"accuracy": 0.999}, best_effort=True)
     body = (await served.ask(asked)).json
     assert (body["variant"], body["slo_met"]) == (DOUBLE, False)
 
@@ -168,45 +188,47 @@ async def test_time_counts_from_the_first_byte(served: Served) -> None:
 
 
 async def test_overload_is_refused_at_once(served: Served) -> None:
-    """Each takes 40 ms and all want an answer within 100: most cannot have one."""
+    """Each is expected to take 80 ms and all want an answer within 200: most cannot have one."""
     await served.worker("w1", SLOW)
-    asked = query(*[0.0] * 4, variant=SLOW, slo={"latency_ms": 100})
+    asked = query(*[0.0] * 4, variant=SLOW, slo={"latency_ms": 200})
     asked["inputs"] = asked["inputs"] * 8
     answers = await asyncio.gather(*(served.ask(asked) for _ in range(20)))
     statuses = sorted(answer.status for answer in answers)
     refused = [answer for answer in answers if answer.status == 503]
     assert statuses.count(200) >= 1
-    assert len(refused) >= 15
+    assert len(refused) >= 10
     assert {answer.error[1] for answer in refused} == {"OVERLOADED"}
     assert served.in_flight == 0
 
 
 async def test_a_cold_variant_is_loaded_when_that_is_in_time(served: Served) -> None:
     await served.worker("w1")
-    answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 5_000}))
+    answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 30_000}))
     assert answer.json["outputs"] == [[8, 0, 0, 0]]
 
 
-async def test_a_cold_variant_says_when_to_come_back(served: Served) -> None:
+async def test_a_cold_variant_says_when_to_come_back(slow_to_load: Served) -> None:
+    served = slow_to_load
     await served.worker("w1")
-    answer = await served.ask(query(4, variant=FAST, slo={"latency_ms": 50}))
+    answer = await served.ask(query(4, variant=FAST, slo=TOO_SOON))
     assert answer.error[:2] == (503, "COLD")
-    assert answer.headers["retry-after"] == "1"
+    assert answer.headers["retry-after"] == "60"
     assert answer.json["retryable"] is True
     assert answer.error[2].endswith("The load has begun.")
     # The load has begun for those who come back.
     connected = served.gateway.known.workers[WorkerId("w1")]
     await until(lambda: connected.ready)
-    assert (await served.ask(query(4, variant=FAST, slo={"latency_ms": 50}))).status == 200
+    assert (await served.ask(query(4, variant=FAST, slo=TOO_SOON))).status == 200
 
 
-async def test_a_load_that_did_not_begin_is_not_said_to_have(served: Served) -> None:
+async def test_a_load_that_did_not_begin_is_not_said_to_have(slow_to_load: Served) -> None:
     """There is room for one variant, and what is there is asked for."""
+    served = slow_to_load
     await served.worker("w1", SLOW, memory_mib=10.0)
     client = await served.client()
     for _ in range(5):
-        assert (await client.ask(query(variant=SLOW, slo={"latency_ms": 900}))).status == 200
-    answer = await served.ask(query(4, variant=FAST, slo={"latency_ms": 50}))
+        assert (await client.ask(query(variant=SLOW))).status == 200
+    answer = await served.ask(query(4, variant=FAST, slo=TOO_SOON))
     assert answer.error[:2] == (503, "COLD")
     assert answer.error[2].endswith(
         "It was not loaded: letters/fast-v1-echo-fp32 needs 10.0 MiB, 0.0 MiB are free here, and "
@@ -224,13 +246,13 @@ async def test_a_variant_that_leaves_while_a_query_is_on_its_way_is_loaded_again
     path = served.gateway.path
     stale = path.snapshot
     answered: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
-    body = json.dumps(query(4, variant=FAST, slo={"latency_ms": 5_000})).encode()
+    body = json.dumps(query(4, variant=FAST, slo={"latency_ms": 30_000})).encode()
     await host._loading.unload("letters", FAST)
     path.update(  # as if the gateway had not heard of it yet
         snapshot=stale, routes=path.routes, tasks=path.tasks, connections=path.connections
     )
     path.handle_v1(body, monotonic_ms(), lambda code, body, _: answered.set_result((code, body)))
-    status, reply = await asyncio.wait_for(answered, 10)
+    status, reply = await asyncio.wait_for(answered, 60)
     assert (status, json.loads(reply)["outputs"]) == (200, [[4, 0, 0, 0]])
     assert path.counters.retries == {"cold": 1}
 
@@ -239,7 +261,7 @@ async def test_three_variants_with_room_for_one_are_all_answered_at_once(served:
     """Each waits for its turn, as long as its deadline leaves the time for it."""
     await served.worker("w1", memory_mib=10.0)
     asked = (
-        served.ask(query(1, variant=name, slo={"latency_ms": 5_000}))
+        served.ask(query(1, variant=name, slo={"latency_ms": 30_000}))
         for name in (FAST, SLOW, DOUBLE)
     )
     answers = await asyncio.gather(*asked)
@@ -250,7 +272,7 @@ async def test_a_pinned_variant_with_a_damaged_artifact_is_a_typed_refusal(serve
     await served.worker("w1")
     whole = served.damage(DOUBLE)
     for _ in range(2):
-        answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 5_000}))
+        answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 30_000}))
         status, code, text = answer.error
         assert (status, code, answer.json["retryable"]) == (503, "ARTIFACT_INVALID", False)
         assert f"{DOUBLE!r} of task 'letters' cannot be loaded: its artifact" in text
@@ -260,7 +282,7 @@ async def test_a_pinned_variant_with_a_damaged_artifact_is_a_typed_refusal(serve
     served.artifact(DOUBLE).write_bytes(whole)
     connected = served.gateway.known.workers[WorkerId("w1")]
     await until(lambda: not connected.unloadable)
-    answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 5_000}))
+    answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 30_000}))
     assert answer.json["outputs"] == [[8, 0, 0, 0]]
 
 
@@ -270,7 +292,7 @@ async def test_a_pinned_variant_with_a_truncated_artifact_is_a_typed_refusal(
     await served.worker("w1")
     served.damage(DOUBLE)
     os.truncate(served.artifact(DOUBLE), 10)
-    answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 5_000}))
+    answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 30_000}))
     assert answer.error[:2] == (503, "ARTIFACT_INVALID")
     assert "the 10 bytes in the store are not those" in answer.error[2]
 
@@ -286,7 +308,7 @@ async def test_a_pinned_variant_that_the_back_end_refuses_is_a_typed_refusal(
     with pytest.raises(VariantNotLoadable, match="runtime 'steam' is unknown"):
         await connected.connection.load(replace(spec, runtime="steam"), 5.0)
     await until(lambda: connected.unloadable)
-    answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 5_000}))
+    answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 30_000}))
     assert answer.error[:2] == (503, "ARTIFACT_INVALID")
     assert "runtime 'steam' is unknown" in answer.error[2]
 
@@ -296,7 +318,7 @@ async def test_the_next_variant_answers_for_a_damaged_one(served: Served) -> Non
     await served.worker("w1")
     served.damage(DOUBLE)
     served.damage(LATE)
-    slo = {"latency_ms": 5_000, "accuracy": 0.95}
+    slo = {"latency_ms": 30_000, "accuracy": 0.95}
     answer = await served.ask(query(4, variant=None, slo=slo))
     assert answer.json["variant"] == SLOW
     assert answer.json["slo_met"] is True
@@ -304,18 +326,19 @@ async def test_the_next_variant_answers_for_a_damaged_one(served: Served) -> Non
     served.damage(SLOW)  # loaded: its file does not matter any more
     answer = await served.ask(query(4, variant=None, slo=slo))
     assert answer.json["variant"] == SLOW
-    answer = await served.ask(query(4, variant=None, slo={"latency_ms": 5_000, "accuracy": 0.999}))
+    answer = await served.ask(query(4, variant=None, slo={"latency_ms": 30_000, "accuracy": 0.999}))
     assert answer.error[:2] == (422, "SLO_INFEASIBLE")
 
 
-async def test_too_little_time_to_load_and_a_damaged_artifact(served: Served) -> None:
+async def test_too_little_time_to_load_and_a_damaged_artifact(slow_to_load: Served) -> None:
     """A load that is begun for queries to come says as well that it cannot be done."""
+    served = slow_to_load
     await served.worker("w1")
     served.damage(LATE)
-    answer = await served.ask(query(4, variant=LATE, slo={"latency_ms": 95}))
+    answer = await served.ask(query(4, variant=LATE, slo=TOO_SOON))
     assert answer.error[:2] == (503, "ARTIFACT_INVALID")
     await served.worker("w2")
-    answer = await served.ask(query(4, variant=None, slo={"latency_ms": 95, "accuracy": 0.95}))
+    answer = await served.ask(query(4, variant=None, slo={**TOO_SOON, "accuracy": 0.95}))
     assert answer.error[:2] == (503, "COLD")
     assert repr(DOUBLE) in answer.error[2]
 
@@ -327,7 +350,7 @@ async def test_only_damaged_variants_left_is_a_typed_refusal_with_all_reasons(
     await served.worker("w2")
     for variant in (DOUBLE, LATE, SLOW):
         served.damage(variant)
-    slo = {"latency_ms": 5_000, "accuracy": 0.95}
+    slo = {"latency_ms": 30_000, "accuracy": 0.95}
     answer = await served.ask(query(4, variant=None, slo=slo))
     assert answer.error[:2] == (503, "ARTIFACT_INVALID")
     reasons = answer.json["reasons"]
@@ -385,20 +408,21 @@ async def test_scaled_to_none_nobody_knows_when_to_come_back(served: Served) -> 
         assert "retry_after_s" not in answer.json
 
 
-async def test_loads_in_line_count_into_when_to_come_back(served: Served) -> None:
+async def test_loads_in_line_count_into_when_to_come_back(slow_to_load: Served) -> None:
+    served = slow_to_load
     await served.worker("w1")
     view = served.gateway.known.workers[WorkerId("w1")].view
     view.loading = 20 * ((TASK.name, VariantName(SLOW)),)
-    answer = await served.ask(query(4, variant=FAST, slo={"latency_ms": 50}))
+    answer = await served.ask(query(4, variant=FAST, slo=TOO_SOON))
     assert answer.error[:2] == (503, "COLD")
-    assert answer.json["retry_after_s"] == pytest.approx(2.1)
-    assert answer.headers["retry-after"] == "3"
+    assert answer.json["retry_after_s"] == pytest.approx(21 * 60.0)
+    assert answer.headers["retry-after"] == "1260"
 
 
 async def test_the_query_of_a_killed_worker_is_answered_by_another(served: Served) -> None:
     child = await served.process("w1", LATE)
     os.kill(child.pid, signal.SIGSTOP)  # it will not answer
-    asked = query(5, variant=LATE, slo={"latency_ms": 5_000})
+    asked = query(5, variant=LATE, slo={"latency_ms": 30_000})
     asking = asyncio.create_task(served.ask(asked))
     await until(lambda: served.in_flight == 1)
     await served.worker("w2", LATE)
@@ -412,7 +436,7 @@ async def test_the_query_of_a_killed_worker_is_answered_by_another(served: Serve
 async def test_the_query_of_a_killed_worker_is_lost_when_there_is_no_other(served: Served) -> None:
     child = await served.process("w1", LATE)
     os.kill(child.pid, signal.SIGSTOP)  # it will not answer
-    asking = asyncio.create_task(served.ask(query(variant=LATE, slo={"latency_ms": 5_000})))
+    asking = asyncio.create_task(served.ask(query(variant=LATE, slo={"latency_ms": 30_000})))
     await until(lambda: served.in_flight == 1)
     os.kill(child.pid, signal.SIGKILL)
     status, code, _ = (await asking).error
