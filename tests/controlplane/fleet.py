@@ -347,7 +347,7 @@ async def fleet(
 
 @asynccontextmanager
 async def gateway(
-    it: Fleet, timeout_s: float = 5
+    it: Fleet, timeout_s: float = 60
 ) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]]:
     """A gateway in front of a fleet, and a client of it that waits so long for an answer."""
     made = Gateway(it.settings, it.catalog, it.store, it.secret)

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from math import log2
 from pathlib import Path
 from time import monotonic
 from typing import cast
@@ -85,15 +86,11 @@ async def test_a_lost_worker_leaves_the_directory_before_the_next_tick(tmp_path:
         first = it.control()
         await it.until_ready(w1=[A])
         await first.stop()
-        it.settings.tick_s = 30.0
+        it.settings.tick_s = 60.0
         it.control()
         await eventually(lambda: it.catalog.ticks(1)[0].body["epoch"] == 2)
         it.cluster.kill("w1")
-        await eventually(lambda: unlisted(it, "w1"), timeout_s=10)
-
-
-async def listed(it: Fleet, worker: str) -> bool:
-    return worker in await it.directory()
+        await eventually(lambda: unlisted(it, "w1"), timeout_s=it.settings.tick_s / 2)
 
 
 async def unlisted(it: Fleet, worker: str) -> bool:
@@ -223,7 +220,7 @@ async def test_of_two_controllers_the_older_gives_up(tmp_path: Path) -> None:
         await it.until_ready(w1=[A])
         newer = it.control()
         with pytest.raises(StaleEpoch):
-            await asyncio.wait_for(older.task, 5)
+            await asyncio.wait_for(older.task, 60)
         assert not newer.task.done()
         directory = await it.live.workers()
         assert directory is not None
@@ -240,7 +237,7 @@ async def test_without_live_state_the_database_fences_the_older_controller(tmp_p
         await eventually(lambda: it.catalog.ticks(1)[0].body["epoch"] == 2)
         it.register("b")
         with pytest.raises(StaleEpoch):
-            await asyncio.wait_for(older.task, 5)
+            await asyncio.wait_for(older.task, 60)
 
 
 async def test_epochs_of_another_catalog_in_the_live_state_fool_nobody(tmp_path: Path) -> None:
@@ -266,9 +263,13 @@ async def test_without_live_state_loading_goes_on(
         caplog.clear()
         it.register("b")
         await eventually(lambda: it.kinds_of_events().count("loaded") == 2)
+
+        def warnings() -> list[str]:
+            return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+
+        await eventually(warnings)
         await asyncio.sleep(5 * it.settings.tick_s)
-        warnings = [r for r in caplog.records if r.levelno >= logging.WARNING]
-        assert len(warnings) == 1, [r.getMessage() for r in warnings]
+        assert len(warnings()) == 1, warnings()
 
         it.valkey.start()
         await it.until_ready(w1=[A, B])
@@ -289,11 +290,16 @@ async def test_without_database_the_stored_plan_is_kept_up_and_no_other_is_made(
         catalog.away = True
         it.cluster.kill("w1")
         # The new worker is published, but a plan that names it cannot be stored.
-        await eventually(lambda: listed(it, "w2"))
+        await it.until_ready(w2=[])
+        assert await it.directory() == ["w2"]
+
+        def gone() -> list[str]:
+            return [r.getMessage() for r in caplog.records if "away" in r.getMessage()]
+
+        await eventually(gone)
         await asyncio.sleep(5 * it.settings.tick_s)
         assert await it.ready() == {"w2": []}
-        gone = [r for r in caplog.records if "away" in r.getMessage()]
-        assert len(gone) == 1
+        assert len(gone()) == 1, gone()
 
         catalog.away = False
         await it.until_ready(w2=[A])
@@ -310,21 +316,24 @@ async def test_without_database_the_stored_plan_is_kept_up_and_no_other_is_made(
 
 
 async def test_a_load_that_fails_is_told_once_and_tried_less_and_less(tmp_path: Path) -> None:
+    began_s = monotonic()
     async with fleet(tmp_path) as it:
         it.register("a")
         it.register("broken", latency_ms="never")
         it.control()
         await it.until_ready(w1=[A])
-        await eventually(lambda: "load_failed" in it.kinds_of_events())
-        await asyncio.sleep(1.5)
-        tries = [
-            action
-            for tick in it.catalog.ticks(1_000)
-            for action in tick.body["actions"]
-            if action["variant"] == "broken-v1-echo-fp32"
-        ]
+
+        def tries() -> int:
+            return sum(
+                action["variant"] == "broken-v1-echo-fp32"
+                for tick in it.catalog.ticks(1_000)
+                for action in tick.body["actions"]
+            )
+
+        await eventually(lambda: tries() >= 2)
+        # After 1, 3, 7, ... seconds at the earliest, where a tick takes a tenth of one.
+        assert tries() <= 1 + log2(1.0 + monotonic() - began_s)
         assert it.kinds_of_events().count("load_failed") == 1
-        assert 1 <= len(tries) <= 3
 
 
 async def test_many_variants_do_not_overrun_a_worker(tmp_path: Path) -> None:
@@ -358,7 +367,7 @@ async def crowd(it: Fleet, condition: Callable[[], object], *, qps: int) -> None
         found = condition()
         return bool(await found if isinstance(found, Awaitable) else found)
 
-    await eventually(reached, timeout_s=20.0)
+    await eventually(reached)
 
 
 async def test_demand_is_divided_for_its_objective_and_workers_are_told(tmp_path: Path) -> None:

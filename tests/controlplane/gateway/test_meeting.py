@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from controlplane.gateway.gateway import Gateway
 from controlplane.gateway.meeting import Meeting
 from controlplane.gateway.query.query_path import QueryPath
 from planner.types import Candidate
-from tests.controlplane import fleet as fleets
-from tests.controlplane.fleet import KIND, Fleet, eventually, fleet
+from tests.controlplane.fleet import KIND, Fleet, eventually, fleet, gateway
 from variants.types import WorkerId
 
 pytestmark = pytest.mark.slow
@@ -25,10 +23,8 @@ pytestmark = pytest.mark.slow
 A, B = "a-v1-echo-fp32", "b-v1-echo-fp32"
 ROW = {"task": "digits", "inputs": [[0.0] * 64]}
 
-gateway = partial(fleets.gateway, timeout_s=20)
 
-
-def ask(client: httpx.AsyncClient, latency_ms: float = 10_000.0) -> asyncio.Task[httpx.Response]:
+def ask(client: httpx.AsyncClient, latency_ms: float = 30_000.0) -> asyncio.Task[httpx.Response]:
     body = {**ROW, "slo": {"latency_ms": latency_ms}}
     return asyncio.create_task(client.post("/v1/query", json=body))
 
@@ -183,7 +179,7 @@ async def test_nothing_is_loaded_while_another_worker_may_hold_it(
         await it.live.put_workers(1, [silent(it, sockets), entry])
         async with gateway(it) as (of, client):
             await eventually(lambda: of.known.workers.keys() == {WorkerId("w1")})
-            body = {**ROW, "variant": B, "slo": {"latency_ms": 10_000.0}}
+            body = {**ROW, "variant": B, "slo": {"latency_ms": 30_000.0}}
             asked = asyncio.create_task(client.post("/v1/query", json=body))
             await eventually(lambda: held(of) == 1)
             assert of.statuses()[0].replicas[0].variant == A

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from controlplane.registry.rebuilds import Rebuilds, outcome
@@ -81,7 +82,14 @@ async def test_what_is_damaged_again_is_repaired_again(tmp_path: Path) -> None:
 
 async def test_closing_ends_the_child(tmp_path: Path) -> None:
     script = tmp_path / "child.py"
-    script.write_text("import time; time.sleep(60)\n")
+    started = tmp_path / "started"
+    script.write_text(
+        "import os, pathlib, time\n"
+        f"new = pathlib.Path({str(started)!r} + '.new')\n"
+        "new.write_text(str(os.getpid()))\n"
+        f"new.rename({str(started)!r})\n"
+        "time.sleep(600)\n"
+    )
     events: list[tuple[str, str, str]] = []
     rebuilds = Rebuilds(
         load_settings(state_dir=tmp_path),
@@ -89,9 +97,10 @@ async def test_closing_ends_the_child(tmp_path: Path) -> None:
         command=(sys.executable, str(script)),
     )
     rebuilds.look({"digits/a": WHY})
-    await asyncio.sleep(0.2)
-    async with asyncio.timeout(20):
+    await eventually(started.exists)
+    async with asyncio.timeout(60):
         await rebuilds.close()
+    assert not psutil.pid_exists(int(started.read_text()))
     assert events == []
 
 
