@@ -76,7 +76,8 @@ async def test_a_worker_that_was_lost_together_with_its_controller_is_told_by_th
             "w1",
             "worker w1 is gone: it was lost while no control loop was running",
         )
-        assert [event.subject for event in told(it, "worker_joined")] == ["w1", "w2"]
+        joined = await until_told(it, "worker_joined", 2)
+        assert [event.subject for event in joined] == ["w1", "w2"]
         assert "which ended without a word" in told(it, "controller_started")[1].message
 
 
