@@ -6,3 +6,8 @@ from datetime import UTC, datetime
 def timestamp() -> str:
     """The time now in UTC, in ISO 8601 with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def timestamp_of(at_s: float) -> str:
+    """Unix time in UTC, in ISO 8601, to the second."""
+    return datetime.fromtimestamp(round(at_s), UTC).isoformat()

@@ -74,6 +74,10 @@ class Client:
         """The JSON that answers a JSON body put at a path."""
         return self._send("PUT", path, body)
 
+    def delete(self, path: str) -> Any:
+        """The JSON that answers when what is at a path is taken away."""
+        return self._request("DELETE", path)
+
     def _send(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
         content = orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
         return self._request(

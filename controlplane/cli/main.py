@@ -62,6 +62,11 @@ COMMANDS = {
             help="Build damaged artifacts again from their sources.",
         ),
         Entry(
+            name="peaks",
+            target="controlplane.cli.commands.peaks:peaks",
+            help="Peaks of demand that are known beforehand.",
+        ),
+        Entry(
             name="promote",
             target="controlplane.cli.commands.stage:promote",
             help="Make a model version live.",

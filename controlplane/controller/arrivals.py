@@ -96,16 +96,6 @@ class Arrivals:
                 )  # fmt: skip
         return tuple(found)
 
-    @property
-    def expected(self) -> tuple[Demand, ...]:
-        """What to plan for: each class as forecast, pinned queries at their present rate."""
-        return (*self.estimator.expected, *self.pinned)
-
-    @property
-    def envelope(self) -> tuple[Demand, ...]:
-        """The most that was expected lately; of pinned queries what there is."""
-        return (*self.estimator.envelope, *self.pinned)
-
 
 def _faded(
     before: Mapping[Pin, float], rows: Mapping[Pin, float], elapsed_s: float

@@ -14,13 +14,14 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
-from time import monotonic
+from time import monotonic, time
 from typing import Protocol
 
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.arrivals import Arrivals
 from controlplane.controller.forecaster_training import demand_estimator_of
 from controlplane.controller.journal import Journal
+from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
 from controlplane.controller.recorder import StatusRecorder
 from controlplane.controller.reprofiling import Reprofiling
@@ -84,6 +85,7 @@ class ControlLoop:
         secret: bytes,
         owner: str,
         clock_s: Callable[[], float] = monotonic,
+        wall_s: Callable[[], float] = time,
         pool_of: Callable[[bytes, Callable[[], None]], WorkerPool] = WorkerPool,
     ) -> None:
         self._settings = settings
@@ -106,6 +108,7 @@ class ControlLoop:
         estimator, self._training = demand_estimator_of(settings)
         self._arrivals = Arrivals(estimator)
         self._journal = Journal(catalog)
+        self._calendar = PeakCalendar(self._journal, wall_s)
         self._roster = Roster(cluster, live, self._journal)
         self._applier = PlanApplier(cluster, self._pool, self._journal, clock_s)
         self._recorder = StatusRecorder(catalog, self._journal, clock_s)
@@ -201,6 +204,13 @@ class ControlLoop:
         if self._arrivals.due(self._clock_s()):
             await self._count()
         estimator, planning = self._arrivals.estimator, self._settings.planning
+        self._calendar.see(self._running, self._workers.values(), self._clock_s())
+        foreseen = self._calendar.foresee(
+            estimator.expected,
+            estimator.envelope,
+            [kind for kind, most in self._inventory.items() if most > 0 and planning.elastic],
+            self._settings.tick_s,
+        )
         return Observation(
             catalog=self._known,
             workers=tuple(_report(status) for status in self._workers.values()),
@@ -210,9 +220,10 @@ class ControlLoop:
             plan=self._plan,
             now_s=self._clock_s(),
             objective=planning.objective,
-            expected=self._arrivals.expected,
-            envelope=self._arrivals.envelope,
+            expected=(*foreseen.expected, *self._arrivals.pinned),
+            envelope=(*foreseen.envelope, *self._arrivals.pinned),
             settled=estimator.settled,
+            declared=foreseen.declared,
             elastic=planning.elastic,
         )
 
@@ -224,6 +235,7 @@ class ControlLoop:
                 self._known = await asyncio.to_thread(self._catalog.snapshot)
                 self._specs = Specs(self._known, self._store)
             wanted = await asyncio.to_thread(self._catalog.inventory)
+            peaks = await asyncio.to_thread(self._catalog.peaks)
         except StateUnavailable as error:
             self._journal.trouble("catalog", error)
             if self._known.revision < 0:
@@ -231,6 +243,7 @@ class ControlLoop:
         else:
             self._journal.over("catalog")
             self._inventory = self._settings.wanted(wanted)
+            self._calendar.know(peaks, self._known)
 
     async def _refresh_targets(self) -> None:
         now_s = self._clock_s()

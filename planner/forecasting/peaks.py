@@ -5,7 +5,7 @@ long before is its caller's to say: as long as it takes until a new worker serve
 the demand that was expected when the peak began: while it lasts, the forecast sees the peak itself.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor
 
@@ -35,6 +35,13 @@ def is_over(peak: Peak, at_s: float) -> bool:
     return not peak.every_s and at_s >= peak.end_s
 
 
+def words(peak: Peak) -> str:
+    """What a peak brings, for people: ``3 times as many queries of all tasks (sale)``."""
+    of = f"task {peak.task}" if peak.task else "all tasks"
+    how = f"{peak.factor:g} times as many queries" if peak.factor else f"{peak.qps:g} queries/s"
+    return f"{how} of {of}" + (f" ({peak.note})" if peak.note else "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
     """An occurrence of a peak that planning has to allow for now."""
@@ -49,15 +56,19 @@ class Due:
         return (self.peak.id, self.begin_s)
 
 
-def due(peaks: Iterable[Peak], at_s: float, lead_s: float) -> tuple[Due, ...]:
+def due(
+    peaks: Iterable[Peak], at_s: float, lead_s: float, known: Collection[Occurrence] = ()
+) -> tuple[Due, ...]:
     """The peaks that are on, or begin within ``lead_s`` seconds; those that begin first come first.
 
-    Times are on the clock of the peaks.
+    Times are on the clock of the peaks. One that is ``known`` to be due stays so until its end:
+    workers that were ordered do not go because it turns out that they start quickly.
     """
     found = []
     for peak in peaks:
         begin_s, end_s = occurrence(peak, at_s)
-        if begin_s - lead_s <= at_s < end_s:
+        soon = begin_s - lead_s <= at_s or (peak.id, begin_s) in known
+        if soon and at_s < end_s:
             found.append(Due(peak=peak, begin_s=begin_s, end_s=end_s, begun=begin_s <= at_s))
     return tuple(sorted(found, key=lambda each: each.key[::-1]))
 
@@ -91,7 +102,7 @@ class DeclaredDemand:
             usual: the class of queries that say nothing, by task: a rate that was declared for a
                 task of which nothing has come goes there.
         """
-        self.due = due(peaks, at_s, lead_s)
+        self.due = due(peaks, at_s, lead_s, self._before)
         forecast = {_key(demand): demand for demand in expected}
         before: dict[Occurrence, dict[Key, Demand]] = {}
         raised = dict(forecast)

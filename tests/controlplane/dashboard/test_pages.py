@@ -26,6 +26,7 @@ from variants.types import (
     DeviceKind,
     DeviceKindName,
     LatencyPoint,
+    Peak,
     Placement,
     Plan,
     Profile,
@@ -149,6 +150,20 @@ def test_without_a_worker_the_old_plan_is_not_told_as_if_it_held(page: Page) -> 
     assert shown["banner"].startswith("No worker is running, 1 worker cpu-4 wanted")
     assert "Not as things are now, but as of version 1, " in shown["plan"]
     assert "cpu-4 1 wanted · 0 running · 1 missing" in shown["workers"]
+
+
+def test_declared_peaks_stand_above_the_plan(page: Page) -> None:
+    page.catalog.add_peak(Peak(start_s=0.0, end_s=100.0, factor=9.0, note="long gone"))
+    page.catalog.add_peak(
+        Peak(start_s=4e9, end_s=4.0001e9, task=DIGITS.name, qps=50.0, every_s=604_800.0)
+    )
+    page.catalog.add_peak(Peak(start_s=4e9, end_s=4.0002e9, factor=3.0, note="sale"))
+
+    shown = page.shown()["plan"]
+
+    assert "50 queries/s of digits, weekly" in shown
+    assert "3 times the demand of all tasks (sale)" in shown
+    assert "long gone" not in shown
 
 
 def test_scaled_to_zero_names_the_command_that_helps(page: Page) -> None:

@@ -61,6 +61,13 @@ def test_a_peak_that_is_declared_late_is_of_what_there_is() -> None:
     assert expected(it, 160.0, SALE, demand(qps=20.0)) == {(A, 50.0): 30.0}
 
 
+def test_a_peak_stays_due_when_the_lead_turns_out_to_be_shorter() -> None:
+    it = DeclaredDemand()
+    assert expected(it, 90.0, SALE, demand(), lead_s=20.0) == {(A, 50.0): 30.0}
+    assert expected(it, 91.0, SALE, demand(), lead_s=1.0) == {(A, 50.0): 30.0}
+    assert expected(DeclaredDemand(), 91.0, SALE, demand(), lead_s=1.0) == {(A, 50.0): 10.0}
+
+
 def test_another_goes_on_from_what_was_remembered() -> None:
     it, successor = DeclaredDemand(), DeclaredDemand()
     expected(it, 90.0, SALE, demand(qps=10.0))
