@@ -316,6 +316,8 @@ class Observation:
     elastic: bool = False
     """Whether the plan decides how many workers there are, ``inventory`` being the most."""
     transport_ms: float = TRANSPORT_MS
+    corrected: bool = False
+    """Whether live latency has changed what profiles say since the plan was made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,12 @@ from planner.batching.registry import make_queue
 from planner.forecasting.demand import SloClass, demands, slo_class, smoothed, usual_classes
 from planner.forecasting.estimator_of import DEMAND_WEIGHT, estimator_of
 from planner.forecasting.peaks import DeclaredDemand, most
+from planner.policies.live_latency import LiveLatency
 from planner.reconcile.tick import tick
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.routes import EMPTY, RouteTable, resolve
 from planner.selection.snapshot import build_snapshot
-from planner.simulation.fleet import Fleet
+from planner.simulation.fleet import Fleet, Replica
 from planner.simulation.policy import Brief
 from planner.solver.problem import Planner, Problem, Solution
 from planner.solver.solve import solve
@@ -73,6 +74,7 @@ class Modelless:
         start_s = setting.provision_s if setting.fleet_is_elastic else 0.0
         self._lead_s = lead_s(start_s, loading_s(setting.catalog), setting.tick_s)
         self._usual = usual_classes(setting.catalog)
+        self._live = LiveLatency(fleet, setting.live_correction)
         views = build_snapshot(setting.catalog, ()).tasks
         self._steps = {name: view.accuracies for name, view in views.items()}
 
@@ -96,12 +98,17 @@ class Modelless:
 
     def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
         self._congestion.refused(now_ms)
+        if query.avoid is not None:
+            self._live.refused(query, now_ms)
         snapshot = self._snapshot or self._refresh()
         return choose(snapshot, self._routes, self._congestion, query, now_ms)
 
+    def ran(self, replica: Replica, rows: int, run_ms: float, now_ms: float) -> None:
+        self._live.ran(replica, rows, run_ms, now_ms)
+
     def _refresh(self) -> Snapshot:
         snapshot = self._snapshot = build_snapshot(
-            self._setting.catalog,
+            self._live.corrections.corrected(self._setting.catalog),
             (
                 (
                     worker.view,
@@ -133,9 +140,12 @@ class Modelless:
         expected = self._declared.raised(
             estimator.expected, setting.peaks, now_s, self._lead_s, self._usual
         )
+        corrected = self._live.look(now_s)
+        if corrected:
+            self._snapshot = None
         decision = tick(
             Observation(
-                catalog=setting.catalog,
+                catalog=self._live.corrections.corrected(setting.catalog),
                 workers=self._fleet.reports(now_s * 1_000),
                 demand=self._demand,
                 inventory={kind.name: kind.count for kind in setting.kinds},
@@ -149,6 +159,7 @@ class Modelless:
                 settled=estimator.settled,
                 elastic=planning.elastic,
                 transport_ms=0.0,
+                corrected=corrected,
             ),
             self._planner,
         )

@@ -191,7 +191,8 @@ def _assignment(
         and shares.keys() == {w.id for w in workers}
         and not _leads_nowhere(routes, workers)
     )
-    if shares is not None and fits and not drifted(routes, known, _work_ms(snapshot)):
+    moved = observation.corrected or drifted(routes, known, _work_ms(snapshot))
+    if shares is not None and fits and not moved:
         return DemandAssignment(routes=routes), shares, False
     prices = {kind.name: kind.usd_per_hour for kind in observation.catalog.device_kinds}
     made = assign_demand(snapshot, workers, known, prices, planner, observation.objective)

@@ -23,7 +23,8 @@ from planner.eviction.popularity import Popularity
 from planner.eviction.victims import MIN_RESIDENCY_S
 from planner.simulation.devices import Devices
 from planner.simulation.fleet import Fleet, Replica, Ticket, Worker, to_evict
-from planner.simulation.policy import Policy
+from planner.simulation.played_latencies import played_latencies
+from planner.simulation.policy import Learning, Policy
 from planner.simulation.queries import queries_of
 from planner.simulation.setting import Setting
 from planner.simulation.tally import Tally
@@ -67,6 +68,7 @@ class Engine:
         """Intervals of the timeline whose end was seen."""
         self.policy = policy(fleet)
         self.devices = Devices(setting, fleet, self.policy, self._at)
+        self._played = played_latencies(setting)
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -208,7 +210,7 @@ class Engine:
         replica.in_flight += 1
         self._outstanding += 1
         self._asked[key] = self._asked.get(key, 0) + 1
-        _use(replica, now_ms)
+        replica.use(now_ms)
         if worker.batch is None and queue.count:
             self._start(worker)
         else:
@@ -231,7 +233,7 @@ class Engine:
         if replica is None:
             self.tally.rejects(now_ms)
             return
-        _use(replica, now_ms)
+        replica.use(now_ms)
         self.tally.answered(now_ms, replica.candidate.accuracy)
 
     # -- batches ----------------------------------------------------------------------------------
@@ -250,8 +252,9 @@ class Engine:
         else:
             ticket = cast(Ticket, batch.items[0])
             run_ms = ticket.replica.candidate.table.ms[batch.rows]
+            if self._played is not None:
+                run_ms = self._played(ticket.replica, run_ms)
             worker.batch = batch.items
-            worker.batch_ends_ms = now_ms + run_ms
             self._at(now_ms + run_ms, self._finish, worker, batch, run_ms)
         worker.view.busy_until_ms = now_ms + queue.backlog_ms(now_ms)
 
@@ -277,6 +280,8 @@ class Engine:
         replica.in_flight -= count
         self._outstanding -= count
         worker.queue.finished(batch.queue, now_ms, run_ms)
+        if self._played is not None and isinstance(self.policy, Learning):
+            self.policy.ran(replica, batch.rows, run_ms, now_ms)
         if replica.state is ReplicaState.UNLOADING and not replica.in_flight:
             self._gone(replica)
         if worker.queue.count:
@@ -388,10 +393,3 @@ class Engine:
         left = ticket.tries < 2 and ticket.deadline_ms > self._now_ms
         if not (left and self._again(query, lost_on, self._now_ms)):
             self.tally.never(ticket.arrived_ms)
-
-
-def _use(replica: Replica, now_ms: float) -> None:
-    """Note a use, for eviction."""
-    replica.arrived += 1
-    replica.last_used_ms = now_ms
-    replica.inflation = replica.worker.inflation

@@ -67,12 +67,18 @@ class Replica:
         self.done_ms = 0.0
         """Time from arrival to completion of those done, added up."""
 
+    def use(self, now_ms: float) -> None:
+        """Note a use, for eviction."""
+        self.arrived += 1
+        self.last_used_ms = now_ms
+        self.inflation = self.worker.inflation
+
 
 class Worker:
     """A device: it runs one batch at a time and holds what its memory allows."""
 
     __slots__ = (
-        "batch", "batch_ends_ms", "busy_ms", "draining", "id", "inflation", "kind", "ordered_ms",
+        "batch", "busy_ms", "draining", "id", "inflation", "kind", "ordered_ms",
         "queue", "released_ms", "replicas", "reserved_mib", "view",
     )  # fmt: skip
 
@@ -88,7 +94,6 @@ class Worker:
         self.busy_ms = 0.0
         self.batch: list[Item] | None = None
         """What runs now."""
-        self.batch_ends_ms = 0.0
         self.draining = False
         self.inflation = 0.0
         """GreedyDual's L: the worth of the last one that was evicted."""

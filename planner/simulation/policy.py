@@ -7,10 +7,10 @@ functions that production calls; the others are the published rules.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from planner.batching.protocol import Queue
-from planner.simulation.fleet import Fleet
+from planner.simulation.fleet import Fleet, Replica
 from planner.simulation.setting import Setting
 from planner.types import Action, Choice, Demand, Query, Refusal
 
@@ -41,6 +41,15 @@ class Policy(Protocol):
 
     def tick(self, now_s: float) -> Iterable[Action]:
         """What to do now."""
+        ...
+
+
+@runtime_checkable
+class Learning(Protocol):
+    """A policy that also learns from how long batches take."""
+
+    def ran(self, replica: Replica, rows: int, run_ms: float, now_ms: float) -> None:
+        """A batch is done. Told only where latencies are uncertain."""
         ...
 
 

@@ -13,7 +13,8 @@ class Setting:
     """A catalog, the devices there may be, and the rules of the game."""
 
     catalog: CatalogSnapshot
-    """Latencies are exact: profiles come with ``ProfileSource.EXACT``."""
+    """Profiles come with ``ProfileSource.EXACT``: without a margin, and right unless
+    ``latency_error`` or ``latency_noise`` says otherwise."""
     kinds: tuple[AvailableKind, ...]
     objective: Objective = DEFAULTS.objective
     """What plans optimise, and what queries prefer."""
@@ -37,6 +38,19 @@ class Setting:
     """That were declared to our own policy; times from the beginning."""
     failures_every_s: float | None = None
     """A worker, drawn at random, fails this often; it comes back empty."""
+    latency_error: tuple[float, float] = (1.0, 1.0)
+    """Devices take so many times as long as the profiles say that policies are told: a factor for
+    each profile, drawn between these two."""
+    latency_noise: float = 0.0
+    """Standard deviation of the logarithm of each batch's latency."""
+
+    live_correction: bool = True
+    """Of our own policy: whether it decides by profiles corrected by live latency."""
+
+    @property
+    def latency_is_uncertain(self) -> bool:
+        """Whether devices play other latencies than the catalog's."""
+        return self.latency_error != (1.0, 1.0) or self.latency_noise > 0.0
 
     @property
     def fleet_is_elastic(self) -> bool:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from planner.simulation.results import Report
 
 ALL = "all"
+MOST_NOISE = 2.0
+"""Beyond it one batch in twenty would take 27 times the median."""
 
 PolicyOption = Annotated[
     str,
@@ -77,6 +79,20 @@ def simulate(
         Path | None,
         typer.Option("--peaks", metavar="FILE", help="Peaks that were declared to us, as CSV."),
     ] = None,
+    latency_error: Annotated[
+        str,
+        typer.Option(
+            "--latency-error",
+            metavar="LOW:HIGH",
+            help="Devices take so many times as long as profiles say, drawn for each variant.",
+        ),
+    ] = "1:1",
+    latency_noise: Annotated[
+        float,
+        typer.Option(
+            "--latency-noise", metavar="SIGMA", help="Deviation of the logarithm of a batch's time."
+        ),
+    ] = 0.0,
     plot: Annotated[
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Draw it over time, as .html, .png or .svg."),
@@ -103,6 +119,9 @@ def simulate(
     _time("--provision-s", provision_s, least=0)
     if failures_every_s is not None:
         _time("--failures-every-s", failures_every_s, least=0.001)
+    error = _factors("--latency-error", latency_error)
+    if not 0 <= latency_noise <= MOST_NOISE:
+        raise InvalidInput(f"--latency-noise {latency_noise:g} is not from 0 to {MOST_NOISE:g}")
     if plot is not None:
         check_target(plot)
     kinds = read_devices(devices)
@@ -125,6 +144,8 @@ def simulate(
         failures_every_s=failures_every_s,
         peaks=declared,
         elastic=False if fixed_fleet else None,
+        latency_error=error,
+        latency_noise=latency_noise,
     )
     reports = []
     for name in names:
@@ -158,6 +179,18 @@ def _among(what: str, name: str, known: Sequence[str]) -> str:
     if name not in known:
         raise InvalidInput(f"there is no {what} {name!r}; there are: {', '.join(known)}")
     return name
+
+
+def _factors(option: str, text: str) -> tuple[float, float]:
+    """Two positive factors, the lower first."""
+    low, _, high = text.partition(":")
+    try:
+        found = (float(low), float(high))
+    except ValueError:
+        raise InvalidInput(f"{option} {text!r} is not of the form LOW:HIGH, as 0.7:1.5") from None
+    if not 0 < found[0] <= found[1] < inf:
+        raise InvalidInput(f"{option} {text} is not possible; two factors above 0, the lower first")
+    return found
 
 
 def _time(option: str, value: float, *, least: float) -> None:

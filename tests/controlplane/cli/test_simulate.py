@@ -92,6 +92,17 @@ def test_a_plot_is_written_beside_the_report(
     assert "trace.csv, objective cost" in (tmp_path / "plot.html").read_text()
 
 
+def test_profiles_can_be_wrong(shell: Shell, paths: dict[str, Path]) -> None:
+    """Twice the time of the same batches of one row: twice the busy time."""
+    options = ("--policy", "static-cheapest", "--objective", "accuracy", "--json")
+    right, wrong = (
+        simulate(shell, paths, *options, *more).json()
+        for more in ((), ("--latency-error", "2:2", "--latency-noise", "0.01"))
+    )
+
+    assert wrong["busy_ratio"] == pytest.approx(2 * right["busy_ratio"], rel=0.05)
+
+
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_instant_is_a_cache_that_admits_all(
     rule: str, shell: Shell, paths: dict[str, Path]
@@ -114,6 +125,10 @@ def test_instant_is_a_cache_that_admits_all(
         (("--provision-s", "-1"), "--provision-s -1 is not possible; at least 0 s is needed"),
         (("--failures-every-s", "-inf"), "--failures-every-s -inf is not possible; at least "
          "0.001 s is needed"),
+        (("--latency-error", "2"), "--latency-error '2' is not of the form LOW:HIGH, as 0.7:1.5"),
+        (("--latency-error", "1.5:0.7"), "--latency-error 1.5:0.7 is not possible; two factors "
+         "above 0, the lower first"),
+        (("--latency-noise", "nan"), "--latency-noise nan is not from 0 to 2"),
         (("--plot", "x.pdf"), "--plot x.pdf: the name must end in .html, .png or .svg"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

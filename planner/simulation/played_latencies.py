@@ -1,0 +1,79 @@
+"""What devices play when profiles are wrong: other latencies than those that policies are told.
+
+Each profile, a variant on a device kind, is off by a factor of its own, drawn once for a
+simulation, and each batch by noise of its own. The noise is log-normal with a mean of 1, so that it
+takes no capacity and gives none.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import exp
+from typing import TYPE_CHECKING
+
+from planner.reconcile.live_corrections import ProfileKey, profile_key, scaled
+from planner.simulation.setting import Setting
+from variants.types import CatalogSnapshot
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from planner.simulation.fleet import Replica
+
+DRAWS = 4_096
+"""Normal deviates are drawn for so many batches at once, which is much quicker."""
+_FACTORS, _NOISE = 1, 2
+"""Streams of random numbers beside the simulation's own, which stays as it is without errors."""
+
+Played = Callable[["Replica", float], float]
+"""How long a batch of a replica takes that should take so many ms by its profile."""
+
+
+def played_latencies(setting: Setting) -> Played | None:
+    """What the devices of a setting play; None when profiles are right."""
+    if not setting.latency_is_uncertain:
+        return None
+    return _Played(setting)
+
+
+def latency_factors(setting: Setting) -> dict[ProfileKey, float]:
+    """The factor of each profile, between the two of ``setting.latency_error``, even in between.
+
+    They depend on the seed and on which profiles there are, but not on their order.
+    """
+    import numpy as np
+
+    low, high = setting.latency_error
+    keys = sorted(profile_key(profile) for profile in setting.catalog.profiles)
+    drawn = np.random.default_rng([setting.seed, _FACTORS]).uniform(low, high, len(keys))
+    return dict(zip(keys, drawn.tolist(), strict=True))
+
+
+def true_catalog(setting: Setting) -> CatalogSnapshot:
+    """The catalog whose profiles say what the devices play, the noise aside: to bound what is
+    possible."""
+    if not setting.latency_is_uncertain:
+        return setting.catalog
+    factors = latency_factors(setting)
+    profiles = [
+        scaled(profile, factors[profile_key(profile)]) for profile in setting.catalog.profiles
+    ]
+    return replace(setting.catalog, profiles=tuple(profiles))
+
+
+class _Played:
+    def __init__(self, setting: Setting) -> None:
+        import numpy as np
+
+        self._factors = latency_factors(setting)
+        self._sigma = setting.latency_noise
+        self._random: Generator = np.random.default_rng([setting.seed, _NOISE])
+        self._noise: list[float] = []
+
+    def __call__(self, replica: "Replica", run_ms: float) -> float:
+        task, variant = replica.key
+        run_ms *= self._factors[task, variant, replica.worker.kind.name]
+        if not self._sigma:
+            return run_ms
+        if not self._noise:
+            self._noise = self._random.standard_normal(DRAWS).tolist()
+        return run_ms * exp(self._sigma * self._noise.pop() - self._sigma**2 / 2)

@@ -1,0 +1,115 @@
+"""Profiles as live latency corrects them: how far, how soon, and when it is forgotten."""
+
+from math import exp
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.reconcile.drift import Live, LiveRatio
+from planner.reconcile.live_corrections import ENOUGH, RELAX_S, LiveCorrections, Seen
+from tests.planner.builders import DIGITS, catalog, profile, variant
+from variants.types import CatalogSnapshot, DeviceKindName, TaskName, VariantName
+
+KEY = (DIGITS, VariantName("small"), DeviceKindName("cpu-1"))
+KNOWN = catalog([variant("small"), variant("large")], [profile("small", 10.0), profile("large")])
+
+
+def seen(ratio: float, batches: int, mark: str = "") -> Seen:
+    return Seen(KEY, mark, Live(ratio=ratio, batches=batches))
+
+
+def row_ms(found: CatalogSnapshot, name: str = "small") -> float:
+    return next(p.points[0].p50_ms for p in found.profiles if p.variant == name)
+
+
+def test_without_news_the_catalog_is_itself() -> None:
+    corrections = LiveCorrections()
+    assert not corrections.look(1.0, [])
+    assert corrections.corrected(KNOWN) is KNOWN
+
+
+def test_enough_batches_are_believed_and_only_for_their_profile() -> None:
+    corrections = LiveCorrections()
+    assert corrections.look(1.0, [seen(1.5, ENOUGH)])
+    found = corrections.corrected(KNOWN)
+    assert row_ms(found) == pytest.approx(1.5 * row_ms(KNOWN))
+    assert [p for p in found.profiles if p.variant == "large"] == [
+        p for p in KNOWN.profiles if p.variant == "large"
+    ]
+    assert corrections.corrected(KNOWN) is found
+
+
+def test_few_batches_are_believed_in_part() -> None:
+    """A fifth of the logarithm; a second fifth of what is left of it."""
+    corrections = LiveCorrections()
+    corrections.look(1.0, [seen(2.0, ENOUGH // 5)])
+    assert corrections.ratios[KEY] == pytest.approx(2.0**0.2)
+    corrections.look(2.0, [seen(2.0, 2 * ENOUGH // 5)])
+    assert corrections.ratios[KEY] == pytest.approx(2.0**0.36)
+
+
+def test_workers_count_by_their_batches_up_to_a_limit() -> None:
+    corrections = LiveCorrections()
+    corrections.look(1.0, [seen(4.0, 200), seen(1.0, 100_000)])
+    assert corrections.ratios[KEY] == pytest.approx(2.0)
+
+
+def test_small_changes_are_not_taken_over() -> None:
+    corrections = LiveCorrections()
+    assert not corrections.look(1.0, [seen(1.09, ENOUGH)])
+    assert corrections.look(2.0, [seen(1.12, 2 * ENOUGH)])
+    assert not corrections.look(3.0, [seen(1.2, 3 * ENOUGH)])
+    assert corrections.ratios[KEY] == pytest.approx(1.12)
+
+
+def test_slowness_is_forgotten_where_nothing_runs_and_speed_is_not() -> None:
+    for ratio, expected in ((2.0, 2.0 ** exp(-1.0)), (0.5, 0.5)):
+        corrections = LiveCorrections()
+        corrections.look(0.0, [seen(ratio, ENOUGH)])
+        corrections.look(RELAX_S, [])
+        assert corrections.ratios[KEY] == pytest.approx(expected)
+
+
+def test_a_profile_that_was_measured_again_begins_anew() -> None:
+    corrections = LiveCorrections()
+    corrections.look(1.0, [seen(2.0, 500, mark="monday")])
+    assert corrections.look(2.0, [seen(1.0, 0, mark="tuesday")])
+    assert corrections.corrected(KNOWN) is KNOWN
+
+
+def test_a_worker_that_leaves_takes_no_evidence_back() -> None:
+    corrections = LiveCorrections()
+    corrections.look(1.0, [seen(2.0, 500), seen(2.0, 500)])
+    corrections.look(1.0, [seen(2.0, 500)])
+    assert corrections.ratios[KEY] == pytest.approx(2.0)
+
+
+def test_a_catalog_that_was_read_anew_is_corrected_anew() -> None:
+    corrections = LiveCorrections()
+    corrections.look(1.0, [seen(2.0, ENOUGH)])
+    corrections.corrected(KNOWN)
+    other = catalog([variant("small")], [profile("small", 30.0)])
+    assert row_ms(corrections.corrected(other)) == pytest.approx(2 * row_ms(other))
+
+
+@given(
+    true=st.floats(0.5, 2.0),
+    noise=st.lists(st.floats(0.8, 1.25), min_size=100, max_size=100),
+    stalls=st.integers(0, 10),
+)
+def test_a_few_stalls_do_not_matter(true: float, noise: list[float], stalls: int) -> None:
+    """A tenth of the batches takes a hundred times as long."""
+    live, corrections = LiveRatio(), LiveCorrections()
+    for number, each in enumerate(noise * 2):
+        live.seen(10.0 * true * each * (100.0 if number % 20 < stalls / 5 else 1.0), 10.0)
+    corrections.look(1.0, [seen(live.ratio, live.batches)])
+    assert 0.7 * true <= corrections.ratios.get(KEY, 1.0) <= 1.45 * true
+
+
+def test_names_of_other_tasks_are_other_profiles() -> None:
+    corrections = LiveCorrections()
+    other = (TaskName("other"), *KEY[1:])
+    corrections.look(1.0, [Seen(other, "", Live(ratio=2.0, batches=ENOUGH))])
+    assert list(corrections.ratios) == [other]
+    assert corrections.corrected(KNOWN).profiles == KNOWN.profiles

@@ -1,0 +1,117 @@
+"""Devices that take other times than profiles say, and what our own policy makes of it."""
+
+from dataclasses import replace
+from math import log
+from statistics import fmean, pstdev
+
+import pytest
+
+from planner.policies.live_latency import LiveLatency
+from planner.policies.registry import make
+from planner.simulate import accuracies, mean_demand, offers_of, simulate
+from planner.simulation.fleet import Fleet, Replica, Worker
+from planner.simulation.played_latencies import latency_factors, played_latencies, true_catalog
+from planner.simulation.policy import Brief, Learning
+from planner.simulation.setting import Setting
+from tests.contracts.test_policy import steady
+from tests.planner.simulation.builders import Asked as Row
+from tests.planner.simulation.builders import Fifo, Model, play, setting
+from variants.types import WorkerId
+
+MODELS = [Model("a", name=f"v{n}", latency_ms=10.0 + n, accuracy=0.5 + n / 100) for n in range(40)]
+
+
+def uncertain(known: Setting, low: float = 1.0, high: float = 1.0, noise: float = 0.0) -> Setting:
+    return replace(known, latency_error=(low, high), latency_noise=noise)
+
+
+def replicas(known: Setting) -> list[Replica]:
+    """One of each variant, all on one device."""
+    fleet = Fleet(offers_of(known.catalog), known.kinds)
+    worker = Worker(WorkerId("gpu-1"), known.kinds[0], Fifo(), 0.0)
+    offers = fleet.offers[worker.kind.name]
+    return [
+        Replica(key, offer, worker, worker.queue.add_variant(offer.task, offer.table))
+        for key, offer in offers.items()
+    ]
+
+
+def test_latencies_are_right_unless_told_otherwise() -> None:
+    assert played_latencies(setting()) is None
+    assert true_catalog(setting()) == setting().catalog
+
+
+def test_a_factor_is_played_throughout() -> None:
+    """20 ms instead of 10: the second of two queries that come together is done after 40."""
+    rows = [Row(2.0, latency_ms=45.0), Row(2.0, latency_ms=45.0), Row(2.0, latency_ms=45.0)]
+    # The first query loads the variant, so that it is ready after 1 s.
+    report = play(uncertain(setting(), 2.0, 2.0), Row(0.0, 5_000.0), *rows, queue=Fifo)
+    assert (report.in_time, report.late) == (3, 1)
+    assert report.busy_ratio * (2.0 + 0.06) == pytest.approx(0.08)
+
+
+def test_factors_differ_by_profile_within_the_limits_and_repeat() -> None:
+    known = uncertain(setting(*MODELS), 0.7, 1.5)
+    factors = latency_factors(known)
+    assert len(set(factors.values())) == len(MODELS)
+    assert all(0.7 <= factor <= 1.5 for factor in factors.values())
+    assert 1.0 < fmean(factors.values()) < 1.2
+    assert latency_factors(known) == factors != latency_factors(replace(known, seed=1))
+
+
+def test_what_is_played_is_what_the_true_catalog_says() -> None:
+    known = uncertain(setting(*MODELS), 0.7, 1.5)
+    played = played_latencies(known)
+    assert played is not None
+    true = offers_of(true_catalog(known))[known.kinds[0].name]
+    for replica in replicas(known):
+        told_ms = replica.candidate.table.ms[4]
+        assert played(replica, told_ms) == pytest.approx(true[replica.key].table.ms[4])
+
+
+def test_noise_is_drawn_for_each_batch_and_takes_no_capacity() -> None:
+    known = uncertain(setting(), noise=0.2)
+    played = played_latencies(known)
+    assert played is not None
+    (replica,) = replicas(known)
+    times = [played(replica, 10.0) for _ in range(20_000)]
+    assert fmean(times) == pytest.approx(10.0, rel=0.01)
+    assert pstdev([log(ms) for ms in times]) == pytest.approx(0.2, rel=0.02)
+
+
+def test_the_policy_comes_to_decide_by_what_devices_play() -> None:
+    """All variants of a task take 1.4 times as long as their profiles say."""
+    known = uncertain(setting(Model(latency_ms=20.0)), 1.4, 1.4, noise=0.1)
+    fleet = Fleet(offers_of(known.catalog), known.kinds)
+    live = LiveLatency(fleet, corrects=True)
+    (replica,) = replicas(known)
+    fleet.workers[replica.worker.id] = replica.worker
+    replica.worker.replicas[replica.key] = replica
+    replica.worker.queue = make("modelless")(
+        Brief(setting=known, average=lambda: (), clock_s=lambda: 0.0), fleet
+    ).queue()
+    replica.queue = replica.worker.queue.add_variant("a", replica.candidate.table)
+    played = played_latencies(known)
+    assert played is not None
+    for number in range(100):
+        live.ran(replica, 1, played(replica, 20.0), float(number))
+    assert live.look(1.0)
+    (ratio,) = live.corrections.ratios.values()
+    assert ratio == pytest.approx(1.4, rel=0.1)
+    assert 1.3 < replica.queue.correction < 1.8
+
+
+def test_ours_learns_and_the_others_need_not() -> None:
+    known = uncertain(setting(*MODELS[:2]), 1.2, 1.2)
+    fleet = Fleet(offers_of(known.catalog), known.kinds)
+    brief = Brief(setting=known, average=lambda: (), clock_s=lambda: 0.0)
+    assert isinstance(make("modelless")(brief, fleet), Learning)
+    assert not isinstance(make("proteus")(brief, fleet), Learning)
+
+
+def test_reports_repeat() -> None:
+    known = uncertain(setting(*MODELS[:3], devices=2), 0.7, 1.5, noise=0.2)
+    rows = steady(20, 20)
+    assert mean_demand(rows, accuracies(known.catalog))
+    first, second = (simulate(known, rows, "modelless", clock=lambda: 0.0) for _ in range(2))
+    assert first == second
