@@ -32,8 +32,8 @@ ORDER = {
     ),
     "controlplane": (
         "timestamps", "demand_counters", "http_errors", "exposure", "tls", "backoff",
-        "load_specs", "live_state", "settings", "machine", "files", "client", "views",
-        "dashboard", "plots", "building", "profiling", "registry", "cluster", "controller",
+        "load_specs", "live_latency", "live_state", "settings", "machine", "files", "client",
+        "views", "dashboard", "plots", "building", "profiling", "registry", "cluster", "controller",
         "api", "gateway", "app", "startup", "cli",
     ),
 }  # fmt: skip

@@ -28,6 +28,7 @@ from controlplane.controller.reprofiling import Reprofiling
 from controlplane.controller.roster import Roster
 from controlplane.controller.status_events import Target, damaged
 from controlplane.controller.worker_pool import WorkerPool
+from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState
 from controlplane.load_specs import Specs
 from controlplane.registry.rebuilds import Rebuilds
@@ -98,6 +99,7 @@ class ControlLoop:
         self._epoch = 0
         self._plan: Plan | None = None
         self._known = CatalogSnapshot(revision=-1)
+        self._live_latency = LiveLatency()
         self._specs = Specs(self._known, store)
         self._inventory: dict[DeviceKindName, int] = {}
         self._running: dict[DeviceKindName, int] = {}
@@ -211,8 +213,9 @@ class ControlLoop:
             [kind for kind, most in self._inventory.items() if most > 0 and planning.elastic],
             self._settings.tick_s,
         )
+        corrected = self._live_latency.look(self._clock_s(), self._known, self._workers.values())
         return Observation(
-            catalog=self._known,
+            catalog=self._live_latency.corrected(self._known),
             workers=tuple(_report(status) for status in self._workers.values()),
             demand=self._arrivals.demand,
             inventory=self._inventory,
@@ -225,6 +228,7 @@ class ControlLoop:
             settled=estimator.settled,
             declared=foreseen.declared,
             elastic=planning.elastic,
+            corrected=corrected,
         )
 
     async def _refresh_catalog(self) -> None:

@@ -11,6 +11,7 @@ from controlplane.demand_counters import accuracies_of
 from controlplane.gateway.connected_workers import ConnectedWorkers
 from controlplane.gateway.meeting import Meeting
 from controlplane.gateway.query.query_context import QueryContext
+from controlplane.live_latency import LiveLatency
 from controlplane.load_specs import Specs
 from controlplane.settings import Settings
 from planner.selection.routes import resolve
@@ -56,6 +57,7 @@ class Knowledge:
         self._path = path
         self._plan_version = 0
         self._routes: tuple[Route, ...] = ()
+        self._live = LiveLatency()
         self._prefer = settings.planning.prefer
 
     # -- from the catalog -----------------------------------------------------------------------
@@ -101,6 +103,11 @@ class Knowledge:
         stored = await asyncio.to_thread(self._source.inventory)
         self.meeting.want(self._settings.wanted(stored))
 
+    def refresh_latencies(self, now_s: float) -> None:
+        """Choose by what workers say of their batches, where profiles say otherwise."""
+        if self._live.look(now_s, self.catalog, self.workers.statuses()):
+            self.rebuild()
+
     def _read_catalog(self) -> CatalogSnapshot:
         """The catalog as it is now, in another thread than queries are answered in."""
         return keeping(self._source.snapshot(), self.catalog)
@@ -111,7 +118,7 @@ class Knowledge:
         """Make the snapshot that the next query is chosen from."""
         workers = self.workers
         snapshot = build_snapshot(
-            self.catalog,
+            self._live.corrected(self.catalog),
             [(worker.view, worker.ready) for worker in workers.values()],
             unloadable={
                 id_: worker.unloadable for id_, worker in workers.items() if worker.unloadable

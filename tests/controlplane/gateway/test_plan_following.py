@@ -18,6 +18,7 @@ from tests.controlplane.serving import (
     DOUBLE,
     FAST,
     KIND,
+    LATE,
     SLOW,
     TASK,
     Served,
@@ -112,6 +113,21 @@ async def test_a_plan_for_cost_is_followed_by_default(live_url: str, elastic: bo
             stored.put_plan(planned(DOUBLE, epoch))
             await served.gateway.known.refresh_plan()
             assert await answered_by(served) == DOUBLE
+
+
+async def test_a_gateway_chooses_by_what_batches_take(served: Served) -> None:
+    """The profile promises 1 ms for a batch that takes 150."""
+    await served.worker("w1", LATE)
+
+    def predicted_ms() -> float:
+        view = served.gateway.path.snapshot.tasks[TASK.name]
+        return next(c.table.ms[1] for c in view.by_cost if c.variant == LATE)
+
+    before_ms = predicted_ms()
+    for _ in range(15):
+        answer = await served.ask(query(variant=LATE, slo={"latency_ms": 5_000.0}))
+        assert answer.status == 200
+    await until(lambda: predicted_ms() > 1.1 * before_ms)
 
 
 async def test_an_answer_says_why_its_variant_was_chosen(served: Served) -> None:

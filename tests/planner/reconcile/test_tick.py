@@ -163,6 +163,12 @@ def test_a_plan_is_made_anew_when_the_demand_moves() -> None:
     assert sum(route.qps for route in decision.plan.routes) == pytest.approx(120.0)
 
 
+def test_a_plan_is_made_anew_when_live_latency_contradicts_profiles() -> None:
+    """108 rows per second instead of 100 alone would not do that."""
+    decision = tick(planned(108.0, corrected=True))
+    assert sum(route.qps for route in decision.plan.routes) == pytest.approx(108.0)
+
+
 @pytest.mark.parametrize(
     "unanswerable",
     [demand(1_000.0, latency_ms=1.0), demand(1_000.0, accuracy=0.99), demand(9.0, task="unknown")],

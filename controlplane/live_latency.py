@@ -1,0 +1,50 @@
+"""Live latency: the catalog that gateways and the control loop decide by.
+
+Workers report for each variant the median of observed over profiled latency. Where it contradicts a
+profile, the profile is corrected (``planner.reconcile.live_corrections``) until it is measured
+again, which the control loop asks for. What people read, and what workers are told, stays as
+measured.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from planner.reconcile.drift import Live
+from planner.reconcile.live_corrections import LiveCorrections, ProfileKey, Seen, profile_key
+from variants.types import CatalogSnapshot, DeviceKindName, Profile, ProfileSource, ReplicaState
+from workers.types import WorkerStatus
+
+
+class LiveLatency:
+    """Of all workers that a process is connected to."""
+
+    def __init__(self) -> None:
+        self._corrections = LiveCorrections()
+        self._profiles: Mapping[ProfileKey, Profile] = {}
+        self._catalog: CatalogSnapshot | None = None
+
+    @property
+    def ratios(self) -> Mapping[ProfileKey, float]:
+        """Live over profiled latency where a profile is corrected."""
+        return self._corrections.ratios
+
+    def look(self, now_s: float, catalog: CatalogSnapshot, workers: Iterable[WorkerStatus]) -> bool:
+        """Take in what workers say now; whether the corrected catalog has changed."""
+        if catalog is not self._catalog:
+            self._profiles = {profile_key(profile): profile for profile in catalog.profiles}
+            self._catalog = catalog
+        return self._corrections.look(now_s, self._seen(workers))
+
+    def corrected(self, catalog: CatalogSnapshot) -> CatalogSnapshot:
+        """The catalog to decide by; itself while nothing contradicts it."""
+        return self._corrections.corrected(catalog)
+
+    def _seen(self, workers: Iterable[WorkerStatus]) -> Iterable[Seen]:
+        for worker in workers:
+            kind = DeviceKindName(worker.device_kind)
+            for replica in worker.replicas:
+                if replica.state is not ReplicaState.READY or not replica.batches:
+                    continue
+                profile = self._profiles.get((replica.task, replica.variant, kind))
+                if profile is not None and profile.source is not ProfileSource.EXACT:
+                    live = Live(ratio=replica.live_ratio, batches=replica.batches)
+                    yield Seen(profile_key(profile), profile.measured_at, live)

@@ -1,0 +1,46 @@
+"""The catalog that gateways and the control loop decide by."""
+
+from dataclasses import replace
+
+import pytest
+
+from controlplane.live_latency import LiveLatency
+from planner.reconcile.live_corrections import ENOUGH
+from tests.controlplane.controller.test_reprofiling import NAME, catalog, worker
+from tests.variants.catalog_builders import profile
+from variants.types import CatalogSnapshot, ProfileSource, ReplicaState
+
+
+def first_ms(found: CatalogSnapshot) -> float:
+    return found.profiles[0].points[0].p95_ms
+
+
+def test_what_workers_report_corrects_the_profile() -> None:
+    live, known = LiveLatency(), catalog()
+    assert live.corrected(known) is known
+    assert live.look(1.0, known, [worker(1.5, ENOUGH)])
+    assert first_ms(live.corrected(known)) == pytest.approx(1.5 * first_ms(known))
+    assert [key[1] for key in live.ratios] == [NAME]
+    assert not live.look(2.0, known, [worker(1.5, 2 * ENOUGH)])
+
+
+def test_workers_are_heard_together() -> None:
+    live, known = LiveLatency(), catalog()
+    live.look(1.0, known, [worker(2.0, ENOUGH), worker(0.5, ENOUGH, name="w-2")])
+    assert live.ratios == {}
+
+
+def test_exact_profiles_and_replicas_out_of_use_are_left_alone() -> None:
+    live, exact = LiveLatency(), catalog(replace(profile(), source=ProfileSource.EXACT))
+    assert not live.look(1.0, exact, [worker(9.0, ENOUGH)])
+    gone = worker(9.0, ENOUGH)
+    broken = replace(gone.replicas[0], state=ReplicaState.QUARANTINED)
+    assert not live.look(1.0, catalog(), [replace(gone, replicas=(broken,))])
+
+
+def test_a_profile_that_was_measured_again_is_believed() -> None:
+    live, known = LiveLatency(), catalog()
+    live.look(1.0, known, [worker(2.0, ENOUGH)])
+    anew = catalog(replace(profile(), measured_at="2027-01-01T00:00:00+00:00"))
+    live.look(2.0, anew, [worker(1.0, 1)])
+    assert live.corrected(anew) is anew
