@@ -1,8 +1,12 @@
-"""Running one simulation: a setting, a trace and the name of a policy in, a report out."""
+"""Running one simulation: a setting, a trace and the name of a policy in, a report out.
+
+``bound`` says what no policy can beat on the same trace.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
+from typing import TYPE_CHECKING
 
 from planner.forecasting.demand import slo_class
 from planner.policies.registry import make
@@ -15,6 +19,9 @@ from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
 from planner.types import Candidate, Demand
 from variants.types import CatalogSnapshot, DeviceKindName, TaskName, VariantKey
+
+if TYPE_CHECKING:
+    from planner.bounds.bound import Bound
 
 Clock = Callable[[], float]
 
@@ -47,6 +54,13 @@ def simulate(
     engine = Engine(setting, trace, fleet, lambda known: factory(brief, known), clock)
     end_ms = engine.run(progress)
     return engine.tally.report(policy, engine.devices.billed, end_ms, least_billed_ms(setting))
+
+
+def bound(setting: Setting, trace: Trace, reports: Iterable[Report] = ()) -> "Bound":
+    """What no policy can beat on a trace; tight for as many queries in time as in these reports."""
+    from planner.bounds.bound import bound_of  # its linear programs take long to import
+
+    return bound_of(setting, trace, offers_of(setting.catalog), [r.in_time for r in reports])
 
 
 def least_billed_ms(setting: Setting) -> float:

@@ -23,7 +23,7 @@ ORDER = {
     "planner": (
         "worker_starts", "latency_curve", "latency_table", "types", "planning_settings",
         "sentences", "forecasting", "selection", "batching", "solver", "eviction", "reconcile",
-        "simulation", "policies", "simulate",
+        "simulation", "bounds", "policies", "simulate",
     ),
     "workers": ("types", "process", "runtimes", "channel", "execution", "host", "deployment"),
     "profiler": (

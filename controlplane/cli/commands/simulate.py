@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ from planner.types import Objective
 from variants.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from planner.bounds.bound import Beside
     from planner.simulation.results import Report
 
 ALL = "all"
@@ -93,6 +94,10 @@ def simulate(
             "--latency-noise", metavar="SIGMA", help="Deviation of the logarithm of a batch's time."
         ),
     ] = 0.0,
+    bound: Annotated[
+        bool,
+        typer.Option("--bound", help="Add what no policy can beat, and by how much it is missed."),
+    ] = False,
     plot: Annotated[
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Draw it over time, as .html, .png or .svg."),
@@ -129,6 +134,7 @@ def simulate(
     tasks = {offer.task for offer in offers}
     queries = read_trace(trace, tasks, seed=seed, catalog=catalog)
     declared = () if peaks is None else read_peaks(peaks, tasks)
+    from planner.simulate import bound as bound_of
     from planner.simulate import simulate as run
     from planner.simulation.setting import Setting
 
@@ -151,11 +157,17 @@ def simulate(
     for name in names:
         with _progress(name) as progress:
             reports.append(run(setting, queries, name, clock=time.perf_counter, progress=progress))
+    beside: list[Beside] = []
+    if bound:
+        known = bound_of(setting, queries, reports)
+        beside = [known.beside(report) for report in reports]
     data = [as_json(report, seed) for report in reports]
+    for one, missed in zip(data, beside, strict=False):
+        one.update(asdict(missed))
     emit(
         data if policy == ALL else data[0],
         Output.JSON if json else output,
-        lambda: _show(reports),
+        lambda: _show(reports, beside),
     )
     # Last: when the plot cannot be written, the numbers are out.
     if plot is not None:
@@ -223,7 +235,7 @@ def _progress(name: str) -> "Iterator[Callable[[float], None] | None]":
 # -- for people ---------------------------------------------------------------------------------
 
 
-def _show(reports: "Sequence[Report]") -> None:
+def _show(reports: "Sequence[Report]", beside: "Sequence[Beside]") -> None:
     rows = [
         ("requests", [f"{one.requests:,}" for one in reports]),
         ("in time", [f"{one.in_time:,}" for one in reports]),
@@ -240,12 +252,27 @@ def _show(reports: "Sequence[Report]") -> None:
         ("decision p99", [f"{one.decision_us_p99:.1f} us" for one in reports]),
         ("plan p50", [f"{ms(one.plan_ms_p50)} ms" for one in reports]),
         ("plan p99", [f"{ms(one.plan_ms_p99)} ms" for one in reports]),
+        *_bound_rows(beside),
     ]
     table(
         ["POLICY", *(f">{one.policy}" for one in reports)],
         ([name, *values] for name, values in rows),
         empty="",
     )
+
+
+def _bound_rows(beside: "Sequence[Beside]") -> list[tuple[str, list[str]]]:
+    """What no policy can beat, for as many queries in time, and the regret."""
+    if not beside:
+        return []
+    return [
+        ("bound: violations", [percent(one.bound_violation_ratio) for one in beside]),
+        ("bound: accuracy", [percent(one.bound_accuracy) for one in beside]),
+        ("bound: cost USD", [_cost(one.bound_cost_usd) for one in beside]),
+        ("regret: violations", [percent(one.regret_violation_ratio) for one in beside]),
+        ("regret: accuracy", [percent(one.regret_accuracy) for one in beside]),
+        ("regret: cost", [percent(one.regret_cost_ratio) for one in beside]),
+    ]
 
 
 def _accuracy(report: "Report") -> float | None:

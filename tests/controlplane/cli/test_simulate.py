@@ -61,6 +61,32 @@ def test_all_policies_stand_side_by_side(shell: Shell, paths: dict[str, Path]) -
     assert len({one["requests"] for one in reports}) == 1
 
 
+BOUND_KEYS = [
+    "bound_violation_ratio", "bound_accuracy", "bound_cost_usd", "regret_violation_ratio",
+    "regret_accuracy", "regret_cost_ratio",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("objective", ["cost", "accuracy"])
+def test_the_bound_stands_beside_every_policy_and_none_beats_it(
+    objective: str, shell: Shell, paths: dict[str, Path]
+) -> None:
+    options = ("--policy", "all", "--bound", "--objective", objective)
+    reports = simulate(shell, paths, *options, "--json").json()
+    said = simulate(shell, paths, *options).out
+
+    for one in reports:
+        assert list(one) == [*KEYS, *BOUND_KEYS]
+        assert one["bound_violation_ratio"] <= one["violation_ratio"]
+        assert one["bound_accuracy"] >= one["effective_accuracy"]
+        assert one["bound_cost_usd"] <= one["cost_usd"]
+    rows = [line.partition("  ")[0] for line in said.splitlines()[-6:]]
+    assert rows == [
+        "bound: violations", "bound: accuracy", "bound: cost USD", "regret: violations",
+        "regret: accuracy", "regret: cost",
+    ]  # fmt: skip
+
+
 def test_one_policy_is_two_columns(shell: Shell, paths: dict[str, Path]) -> None:
     said = simulate(shell, paths, "--policy", "static-cheapest", "--objective", "accuracy").out
 

@@ -1,0 +1,155 @@
+"""Nothing beats the bound: no schedule of a few queries, and no policy in the simulator."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as effort
+
+from planner.bounds.bound import Bound, bound_of
+from planner.policies.registry import POLICIES
+from planner.simulate import offers_of, simulate
+from planner.simulation.setting import Setting
+from planner.simulation.trace import Trace
+from tests.planner.bounds.brute_force import best_accuracies
+from tests.planner.bounds.instances import settings, traces
+from tests.planner.builders import catalog, kind, variant
+from tests.planner.simulation.builders import GPU, Asked, Model, setting, trace
+from variants.types import LatencyPoint, Profile, ProfileSource, TaskName, VariantName
+
+CLOSE = 1e-9
+POINTS = tuple(LatencyPoint(batch_size=b, p50_ms=30.0, p95_ms=30.0, p99_ms=30.0) for b in (1, 8))
+
+
+def bound(given_setting: Setting, asked: Trace, *levels: int) -> Bound:
+    return bound_of(given_setting, asked, offers_of(given_setting.catalog), levels)
+
+
+@pytest.mark.slow
+@given(settings(), traces())
+@effort(max_examples=120, deadline=None)
+def test_no_schedule_beats_it(small: Setting, few: Trace) -> None:
+    best = best_accuracies(small, few)
+    most = max(n for n, accuracy in enumerate(best) if accuracy > -inf)
+
+    found = bound(small, few, *range(1, most + 1))
+
+    assert found.in_time >= most
+    for count in range(1, most + 1):
+        assert found.accuracy(count) >= best[count] / count - CLOSE
+
+
+@pytest.mark.slow
+@given(settings(), traces(queries=12))
+@effort(max_examples=20, deadline=None)
+def test_no_policy_beats_it(small: Setting, few: Trace) -> None:
+    reports = [simulate(small, few, name, clock=lambda: 0.0) for name in POLICIES]
+
+    found = bound(small, few, *(one.in_time for one in reports))
+
+    for one in reports:
+        beside = found.beside(one)
+        assert beside.regret_violation_ratio >= -CLOSE
+        assert one.in_time == 0 or beside.regret_accuracy >= -CLOSE
+        assert beside.regret_cost_ratio >= -CLOSE
+
+
+# -- by hand: a row takes 10 ms in every batch, loads take a second ------------------------------
+
+
+def test_a_device_has_time_for_so_many() -> None:
+    """Ten arrive together and have 50 ms; after the load one device serves five of them."""
+    found = bound(setting(Model()), trace(*[Asked(2.0, 50.0)] * 10))
+
+    assert (found.in_time, found.violation_ratio) == (5, 0.5)
+
+
+def test_what_arrives_earlier_may_be_served_later_and_not_the_other_way_round() -> None:
+    early = bound(setting(Model()), trace(*[Asked(2.0, 50.0)] * 8, *[Asked(2.05, 50.0)] * 2))
+    late = bound(setting(Model()), trace(*[Asked(2.0, 50.0)] * 2, *[Asked(2.05, 50.0)] * 8))
+
+    assert (early.in_time, late.in_time) == (7, 7)
+
+
+def test_nothing_is_served_before_it_is_loaded() -> None:
+    found = bound(setting(Model()), trace(Asked(0.0), Asked(0.9, 100.0), Asked(0.92, 100.0)))
+
+    assert found.in_time == 1
+
+
+def test_who_is_alone_has_no_share_of_a_batch() -> None:
+    """A batch takes 30 ms however many rows it has: six that come together are served at once, two
+    that come 15 ms apart with 40 ms each need a batch each, and there is no time for both."""
+    flat = catalog(
+        [variant("v", task="a")],
+        [Profile(task=TaskName("a"), variant=VariantName("v"), device_kind=GPU, points=POINTS,
+                 memory_mib=0.0, load_s=0.0, source=ProfileSource.EXACT)],
+        kinds=[kind(GPU, 3.6)],
+    )  # fmt: skip
+    known = replace(setting(), catalog=flat)
+
+    assert bound(known, trace(*[Asked(2.0, 40.0)] * 6)).in_time == 6
+    assert bound(known, trace(Asked(2.0, 40.0), Asked(2.015, 40.0))).in_time == 1
+
+
+def test_accuracy_gives_way_to_queries_in_time() -> None:
+    """In 40 ms two of the good variant are served, or four of the quick one."""
+    both = (
+        Model(name="v", accuracy=0.9, latency_ms=20, max_batch=1),
+        Model(name="w", accuracy=0.7, latency_ms=10, max_batch=1),
+    )
+    found = bound(setting(*both), trace(*[Asked(2.0, 40.0)] * 4), 1, 2, 3, 4)
+
+    assert found.in_time == 4
+    assert found.accuracy(4) == pytest.approx(0.7)
+    assert found.accuracy(3) == pytest.approx((2 * 0.7 + 0.9) / 3)
+    assert found.accuracy(2) == pytest.approx(0.9)
+
+
+def test_floors_and_ceilings_that_nobody_meets_are_violations() -> None:
+    asked = trace(Asked(2.0), Asked(2.1, floor=0.95), Asked(2.2, ceiling=1e-9), Asked(2.3, 9.0))
+
+    assert bound(setting(Model()), asked).in_time == 1
+
+
+def test_failures_take_devices_away() -> None:
+    """Of two devices one is away from 10 s to 15 s, when 200 arrive that would fill both."""
+    asked = trace(*[Asked(11.0, 1_000.0)] * 200, Asked(16.0))
+    all_there = bound(setting(Model(), devices=2, provision_s=5.0), asked)
+    failing = bound(setting(Model(), devices=2, provision_s=5.0, failures_every_s=10.0), asked)
+
+    assert (all_there.in_time, failing.in_time) == (201, 101)
+
+
+def test_where_nothing_takes_time_the_best_variant_serves_all() -> None:
+    both = (Model(name="v", accuracy=0.9), Model(name="w", accuracy=0.7))
+    asked = trace(Asked(0.0, 1.0), Asked(0.0, floor=0.95))
+    found = bound(setting(*both, instant=True), asked)
+
+    assert (found.in_time, found.accuracy(1)) == (1, pytest.approx(0.9))
+
+
+def test_a_fixed_fleet_costs_its_time() -> None:
+    """Two devices at 0.001 USD per second for ten seconds."""
+    found = bound(setting(Model(), devices=2), trace(Asked(10.0)))
+
+    assert found.cost_usd(1) == pytest.approx(0.02)
+
+
+def test_without_queries_there_is_nothing_to_bound() -> None:
+    found = bound(setting(Model()), trace())
+
+    assert (found.violation_ratio, found.accuracy(0), found.cost_usd(0)) == (0.0, 0.0, 0.0)
+
+
+def test_regret_is_what_the_bound_is_missed_by() -> None:
+    known = setting(Model())
+    asked = trace(*[Asked(2.0, 50.0)] * 10)
+    report = simulate(known, asked, "static-cheapest", clock=lambda: 0.0)
+    found = bound(known, asked, report.in_time)
+
+    beside = found.beside(report)
+
+    assert beside.bound_violation_ratio == 0.5
+    assert beside.regret_violation_ratio == report.violation_ratio - 0.5
