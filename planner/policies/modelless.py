@@ -32,7 +32,7 @@ from planner.types import (
     Snapshot,
 )
 from planner.worker_starts import lead_s, loading_s
-from variants.types import Plan, ReplicaState, TaskName
+from variants.types import Plan, TaskName
 
 PLAN_LIMIT_S = 5.0
 """A guard: plans take some tens of ms, and where it cuts in they are not repeatable."""
@@ -109,17 +109,7 @@ class Modelless:
     def _refresh(self) -> Snapshot:
         snapshot = self._snapshot = build_snapshot(
             self._live.corrections.corrected(self._setting.catalog),
-            (
-                (
-                    worker.view,
-                    frozenset(
-                        key
-                        for key, replica in worker.replicas.items()
-                        if replica.state is ReplicaState.READY
-                    ),
-                )
-                for worker in self._fleet.workers.values()
-            ),
+            ((worker.view, worker.ready) for worker in self._fleet.workers.values()),
             transport_ms=0.0,
             before=self._before,
         )

@@ -86,7 +86,7 @@ class Devices:
         if any(replica.in_flight for replica in worker.replicas.values()):
             return
         worker.released_ms = now_ms
-        worker.replicas.clear()
+        worker.clear()
         del self._fleet.workers[worker.id]
         self._policy.changed()
 
@@ -106,7 +106,7 @@ class Devices:
             lost += [t for t in worker.queue.take(replica.queue) if isinstance(t, Ticket)]
         lost += [t for t in worker.batch or () if isinstance(t, Ticket)]
         worker.batch = None
-        worker.replicas.clear()
+        worker.clear()
         self._policy.changed()
         if not self._setting.fleet_is_elastic:
             again = Worker(worker.id, worker.kind, self._policy.queue(), worker.ordered_ms)

@@ -341,6 +341,7 @@ class Engine:
         if worker.replicas.get(replica.key) is not replica:
             return  # the device failed meanwhile
         replica.state = ReplicaState.READY
+        worker.holds(replica.key, ready=True)
         replica.loaded_ms = self._now_ms
         self.policy.changed()
         waiting, replica.waiting = replica.waiting, []
@@ -359,6 +360,7 @@ class Engine:
     def _unload(self, replica: Replica) -> None:
         """Take a variant out of routing; it is gone once nothing of it is in flight."""
         replica.state = ReplicaState.UNLOADING
+        replica.worker.holds(replica.key, ready=False)
         self.tally.evicted(self._now_ms)
         self.policy.changed()
         if not replica.in_flight:

@@ -78,8 +78,8 @@ class Worker:
     """A device: it runs one batch at a time and holds what its memory allows."""
 
     __slots__ = (
-        "batch", "busy_ms", "draining", "id", "inflation", "kind", "ordered_ms",
-        "queue", "released_ms", "replicas", "reserved_mib", "view",
+        "batch", "batch_ends_ms", "busy_ms", "draining", "id", "inflation", "kind", "ordered_ms",
+        "queue", "ready", "released_ms", "replicas", "reserved_mib", "view",
     )  # fmt: skip
 
     def __init__(self, id_: WorkerId, kind: AvailableKind, queue: Queue, ordered_ms: float) -> None:
@@ -90,6 +90,8 @@ class Worker:
         self.released_ms: float | None = None
         self.view = WorkerView(id=id_, device_kind=kind.name, free_mib=kind.memory_mib)
         self.replicas: dict[VariantKey, Replica] = {}
+        self.ready: frozenset[VariantKey] = frozenset()
+        """What is ready here: the same object until that changes, so that comparing is quick."""
         self.reserved_mib = 0.0
         self.busy_ms = 0.0
         self.batch: list[Item] | None = None
@@ -101,6 +103,15 @@ class Worker:
     @property
     def free_mib(self) -> float:
         return self.kind.memory_mib - self.reserved_mib
+
+    def holds(self, key: VariantKey, *, ready: bool) -> None:
+        """Note that a variant became ready here, or is not any more."""
+        self.ready = self.ready | {key} if ready else self.ready - {key}
+
+    def clear(self) -> None:
+        """Forget all replicas."""
+        self.replicas.clear()
+        self.ready = frozenset()
 
     def report(self, now_ms: float) -> WorkerReport:
         """What a real worker would say of itself."""

@@ -4,11 +4,11 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf
 
 from planner.simulation.fleet import Ticket, Worker
 from planner.simulation.results import Interval, Report
-from variants.types import ReplicaState
+from variants.types import VariantKey, WorkerId
 
 INTERVALS = 300
 """At most so many, of whole seconds each."""
@@ -40,6 +40,8 @@ class Tally:
         self.loads = [0] * count
         self.evictions = [0] * count
         self.load_s_total = 0.0
+        self._fastest_qps: dict[WorkerId, tuple[frozenset[VariantKey], float]] = {}
+        """Of each device, as long as what is ready there is the same object."""
         self.decisions_s = array("d")
         self.plans_s = array("d")
 
@@ -83,8 +85,14 @@ class Tally:
         """Note what there is at the end of an interval."""
         usable = list(usable)
         self.devices[index] = len(usable)
-        self.capacity_qps[index] = sum(_fastest_qps(worker) for worker in usable)
+        self.capacity_qps[index] = sum(self._fastest(worker) for worker in usable)
         self.usd_per_hour[index] = sum(worker.kind.usd_per_hour for worker in billed)
+
+    def _fastest(self, worker: Worker) -> float:
+        known = self._fastest_qps.get(worker.id)
+        if known is None or known[0] is not worker.ready:
+            known = self._fastest_qps[worker.id] = (worker.ready, _fastest_qps(worker))
+        return known[1]
 
     def report(
         self, policy: str, workers: Sequence[Worker], end_ms: float, least_billed_ms: float
@@ -144,8 +152,8 @@ class Tally:
 
 def _fastest_qps(worker: Worker) -> float:
     """What a device could serve with the fastest variant that it has ready."""
-    ready = (r for r in worker.replicas.values() if r.state is ReplicaState.READY)
-    return max((1_000 / max(r.queue.unit_ms, 1e-6) for r in ready), default=0.0)
+    least_ms = min((worker.replicas[key].queue.unit_ms for key in worker.ready), default=inf)
+    return 1_000 / max(least_ms, 1e-6)
 
 
 def _percentile(values: Sequence[float], fraction: float) -> float:
