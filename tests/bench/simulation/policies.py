@@ -9,6 +9,9 @@ large: ``tests.bench.simulation.workloads``. ``--catalog mixed-speed`` and ``--c
     python -m tests.bench.simulation.policies --catalog draws --draws 30 --seed 0,1,2 --jobs 2 \\
         --objective accuracy --policies modelless,proteus,static-cheapest
 
+Beside every result stands its regret: by how much it misses what no policy can beat on the same
+queries (docs/decisions/0018-bound.md), in accuracy and cost for as many queries in time as it had.
+
 Times of decisions and plans are processor time, and so are queries per second, so that they mean
 the same when others compute as well.
 
@@ -26,13 +29,15 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 
+from planner.bounds.bound import Beside
 from planner.policies.registry import POLICIES
-from planner.simulate import simulate
+from planner.simulate import bound, simulate
 from planner.simulation.results import Report
 from planner.simulation.setting import Setting
 from planner.types import Objective
@@ -57,12 +62,22 @@ class Run:
     report: Report
     wall_s: float
     processor_s: float
+    beside: Beside | None = None
 
     def row(self) -> str:
-        found = self.report
+        found, missed = self.report, self.beside
+        regret = ("", "", "")
+        if missed is not None:
+            regret = (
+                f"{missed.regret_violation_ratio:.3%}",
+                f"{missed.regret_accuracy:.4f}",
+                f"{missed.regret_cost_ratio:.1%}",
+            )
         return (
-            f"| {found.policy:<16} | {found.violation_ratio:8.3%} | {found.late:>6,} "
-            f"| {found.rejected:>7,} | {found.effective_accuracy:.4f} | {found.cost_usd:6.3f} "
+            f"| {found.policy:<16} | {found.violation_ratio:8.3%} | {regret[0]:>7} "
+            f"| {found.late:>6,} | {found.rejected:>7,} "
+            f"| {found.effective_accuracy:.4f} | {regret[1]:>6} "
+            f"| {found.cost_usd:6.3f} | {regret[2]:>6} "
             f"| {found.busy_ratio:5.1%} | {found.loads:>6,} | {found.evictions:>6,} "
             f"| {found.decision_us_p50:5.1f} | {found.decision_us_p99:5.0f} "
             f"| {found.plan_ms_p50:6.1f} | {found.plan_ms_p99:6.0f} "
@@ -71,22 +86,17 @@ class Run:
 
 
 HEAD = (
-    "| policy           | violated |   late | refused | accuracy |   USD  |  busy | "
+    "| policy           | violated | regret |   late | refused | accuracy | regret "
+    "|   USD  | regret |  busy | "
     " loads | unload | µs p50 |   p99 | plan ms |   p99  | queries/s |\n"
-    "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 
 
 def run(case: Case, objective: Objective, policy: str) -> Run:
     """A policy on a case. The process may be another one: all of it follows from the arguments."""
     ground, workload, drawn = made(case)
-    setting = Setting(
-        catalog=ground.catalog,
-        kinds=ground.kinds,
-        objective=objective,
-        seed=case.seed,
-        failures_every_s=workload.failures_every_s,
-    )
+    setting = setting_of(case, objective)
     gc.collect()
     gc.freeze()  # the trace is not looked through again and again
     began_s, used_s = time.perf_counter(), time.thread_time()
@@ -103,6 +113,24 @@ def run(case: Case, objective: Objective, policy: str) -> Run:
         wall_s=wall_s,
         processor_s=used_s,
     )
+
+
+def setting_of(case: Case, objective: Objective) -> Setting:
+    ground, workload, _ = made(case)
+    return Setting(
+        catalog=ground.catalog,
+        kinds=ground.kinds,
+        objective=objective,
+        seed=case.seed,
+        failures_every_s=workload.failures_every_s,
+    )
+
+
+def beside_the_bound(case: Case, objective: Objective, runs: Sequence[Run]) -> list[Run]:
+    """The runs of a case with what no policy can beat."""
+    drawn = made(case)[2]
+    known = bound(setting_of(case, objective), drawn.trace, [each.report for each in runs])
+    return [replace(each, beside=known.beside(each.report)) for each in runs]
 
 
 # -- verdicts -----------------------------------------------------------------------------------
@@ -169,22 +197,55 @@ def summary(runs: Sequence[Run], objective: Objective) -> str:
         together.setdefault((each.ground, each.workload, each.seed), []).append(each)
     policies = list(dict.fromkeys(each.report.policy for each in runs))
     lines = [
-        f"\nObjective {objective}: violated, accuracy, USD\n",
-        f"| workload, seed | {' | '.join(policies)} |",
-        "|---|" + "--:|" * len(policies),
+        f"\nObjective {objective}: violated, accuracy (regret), USD (regret)\n",
+        f"| workload, seed | bound | {' | '.join(policies)} |",
+        "|---|--:|" + "--:|" * len(policies),
     ]
     said: list[list[str]] = []
     for (_, name, seed), found in together.items():
-        cells = (
-            f"{r.violation_ratio:.2%}, {r.effective_accuracy:.4f}, {r.cost_usd:.3f}"
-            for r in (each.report for each in found)
-        )
-        lines.append(f"| {name}, {seed} | {' | '.join(cells)} |")
+        least = next((f"{b.bound_violation_ratio:.2%}" for b in _missed(found)), "")
+        cells = (_cell(each) for each in found)
+        lines.append(f"| {name}, {seed} | {least} | {' | '.join(cells)} |")
         said.append(verdicts(found, objective))
     kept = [lines_ for lines_ in said if lines_]
     for what in zip(*kept, strict=True):
         reached = sum(1 for line in what if line.startswith("ok"))
         lines.append(f"{_rule(what[0])}: {reached} of {len(what)}")
+    return "\n".join(lines)
+
+
+def _missed(runs: Iterable[Run]) -> list[Beside]:
+    return [each.beside for each in runs if each.beside is not None]
+
+
+def _cell(each: Run) -> str:
+    found, missed = each.report, each.beside
+    if missed is None:
+        return f"{found.violation_ratio:.2%}, {found.effective_accuracy:.4f}, {found.cost_usd:.3f}"
+    return (
+        f"{found.violation_ratio:.2%}, {found.effective_accuracy:.4f} "
+        f"({missed.regret_accuracy:.4f}), {found.cost_usd:.3f} ({missed.regret_cost_ratio:.1%})"
+    )
+
+
+def regrets(runs: Sequence[Run]) -> str:
+    """By how much each policy misses the bound: the median and the worst of all workloads."""
+    lines = [
+        "\n| regret, median (worst) | violated | accuracy | USD |",
+        "|---|--:|--:|--:|",
+    ]
+    for policy in dict.fromkeys(each.report.policy for each in runs):
+        missed = _missed(each for each in runs if each.report.policy == policy)
+        if not missed:
+            continue
+        violated = [each.regret_violation_ratio for each in missed]
+        accuracy = [each.regret_accuracy for each in missed]
+        usd = [each.regret_cost_ratio for each in missed]
+        lines.append(
+            f"| {policy} | {median(violated):.2%} ({max(violated):.2%}) "
+            f"| {median(accuracy):.4f} ({max(accuracy):.4f}) "
+            f"| {median(usd):.1%} ({max(usd):.1%}) |"
+        )
     return "\n".join(lines)
 
 
@@ -210,17 +271,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missed = 0
     work = [(c, o, p) for c in chosen for o in objectives for p in policies]
     for (case, objective), some in groupby(_ran(work, asked.jobs), key=lambda each: each[0]):
+        found = beside_the_bound(case, objective, [each for _, each in some])
         print(f"\n{case.title()}\n\nObjective {objective}\n\n{HEAD}")
-        found = []
-        for _, each in some:
-            found.append(each)
-            print(each.row(), flush=True)
+        print("\n".join(each.row() for each in found), flush=True)
         said = verdicts(found, objective)
         print("\n" + "\n".join(said) if said else "", flush=True)
         missed += sum(1 for line in said if line.startswith("MISSED"))
         runs += found
     for objective in objectives:
-        print(summary([r for r in runs if r.objective is objective], objective))
+        mine = [r for r in runs if r.objective is objective]
+        print(summary(mine, objective) + "\n" + regrets(mine))
     print(f"\n{len(runs)} runs in {sum(r.wall_s for r in runs):.0f} s, {missed} verdicts missed")
     if asked.json:
         asked.json.write_text(json.dumps(_plain(runs), indent=1) + "\n")
@@ -268,7 +328,10 @@ def _plain(runs: Iterable[Run]) -> list[dict[str, object]]:
             "seed": each.seed,
             "objective": each.objective,
         }
-        plain.append({**where, **found, "wall_s": each.wall_s, "processor_s": each.processor_s})
+        missed = {} if each.beside is None else asdict(each.beside)
+        plain.append(
+            {**where, **found, **missed, "wall_s": each.wall_s, "processor_s": each.processor_s}
+        )
     return plain
 
 
