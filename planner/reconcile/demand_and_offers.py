@@ -1,7 +1,7 @@
 """What a placement has to choose from: the classes of the demand and the variants of each kind."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.reconcile.worker_memory import WorkerMemory
 from planner.selection.eligibility import answers, profile_rule
@@ -21,6 +21,8 @@ class DemandAndOffers:
     """The default SLO of each task, the most popular first, as a class without a rate."""
     offers: Mapping[DeviceKindName, Mapping[VariantKey, Candidate]]
     """All that a kind could hold, the most popular task first, then by accuracy per MiB."""
+    _ranks: dict[DeviceKindName, dict[VariantKey, int]] = field(default_factory=dict)
+    """The places of offers in that order, where they were asked for."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, demand: Iterable[Demand]) -> "DemandAndOffers":
@@ -46,6 +48,18 @@ class DemandAndOffers:
         """The candidates that meet a class, the cheapest first."""
         obstacle = profile_rule(wanted, self.transport_ms)
         return [c for c in self.views[wanted.task].by_cost if obstacle(c) is None]
+
+    def ranked(self, kind: DeviceKindName, keys: Iterable[VariantKey]) -> list[VariantKey]:
+        """Of some variants, those that a kind could hold, in the order of its offers."""
+        ranks = self._ranks.get(kind)
+        if ranks is None:
+            ranks = {key: rank for rank, key in enumerate(self.offers.get(kind, {}))}
+            self._ranks[kind] = ranks
+        return sorted([key for key in keys if key in ranks], key=ranks.__getitem__)
+
+    def least_mib(self, kind: DeviceKindName) -> float:
+        """What the smallest variant takes on a kind."""
+        return min((c.memory_mib for c in self.offers.get(kind, {}).values()), default=0.0)
 
     def quickest(self, task: TaskName, kind: DeviceKindName) -> list[tuple[VariantKey, Candidate]]:
         """The variants of a task on a kind, the one that takes least per row first."""

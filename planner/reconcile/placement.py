@@ -21,7 +21,8 @@ Without an assignment, the plan before, filled up in the same way, stays unless 
 because a move costs a load and gains nothing by itself.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from planner.eviction.rules import absence_s
@@ -32,6 +33,7 @@ from planner.reconcile.worker_memory import WorkerMemory
 from planner.selection.eligibility import answers, meets
 from planner.types import Candidate, Demand, Snapshot, WorkerReport
 from variants.types import (
+    DeviceKindName,
     Placement,
     VariantKey,
     WorkerId,
@@ -103,6 +105,13 @@ def _around(
     fallback: bool,
 ) -> Iterable[Placement]:
     """What was planned, what else is asked for, and what else the memory has room for."""
+
+    @cache
+    def beside_qps(kind: DeviceKindName, key: VariantKey) -> float:
+        """The rate that no worker was planned for and a variant on a kind could answer."""
+        candidate = given.offers[kind][key]
+        return sum(d.qps for d in unserved if meets(candidate, d, given.transport_ms))
+
     for memory in memories:
         offers = given.offers.get(memory.report.device_kind, {})
         work = planned.get(memory.report.id, {})
@@ -112,7 +121,7 @@ def _around(
         for key in memory.fresh():
             if key in offers:
                 memory.take(key, offers[key])
-        for key in _by_absence_cost(given, memory, work, unserved):
+        for key in _by_absence_cost(given, memory, work, beside_qps):
             memory.take(key, offers[key])
     _fill(given, memories, before, planned, fallback=fallback, unserved=bool(unserved))
     for memory in memories:
@@ -126,7 +135,7 @@ def _by_absence_cost(
     given: DemandAndOffers,
     memory: WorkerMemory,
     work: Mapping[VariantKey, PlannedWork],
-    unserved: Sequence[Demand],
+    beside_qps: Callable[[DeviceKindName, VariantKey], float],
 ) -> list[VariantKey]:
     """What is planned and not there, and what is there and asked for beside the plan.
 
@@ -140,8 +149,7 @@ def _by_absence_cost(
             worth[key] = _absence_s_per_mib(offers[key], part.qps)
     for key, replica in memory.replicas.items():
         if key in offers and key not in work and replica.asked and memory.is_there(key):
-            beside = sum(d.qps for d in unserved if meets(offers[key], d, given.transport_ms))
-            qps = min(replica.rate_qps, beside)
+            qps = min(replica.rate_qps, beside_qps(memory.report.device_kind, key))
             worth[key] = HYSTERESIS * _absence_s_per_mib(offers[key], qps)
     ranked = sorted(worth, key=lambda key: (-worth[key], not memory.is_there(key), key))
     return [key for key in ranked if key in work or worth[key] > 0.0]
@@ -196,7 +204,7 @@ def _fill(
     short = []
     for memory in memories:
         offers = given.offers.get(memory.report.device_kind, {})
-        if sum(memory.size_mib(key, c) for key, c in offers.items()) > memory.report.memory_mib:
+        if memory.is_short_for(offers):
             short.append(memory)
         else:
             for key, candidate in offers.items():
@@ -217,9 +225,10 @@ def _fill(
             for key, candidate in given.quickest(task, kind):
                 if memory.take(key, candidate):
                     break
-        for key, candidate in given.offers.get(kind, {}).items():
+        offers = given.offers.get(kind, {})
+        for key in given.ranked(kind, memory.replicas):
             if memory.is_there(key):
-                memory.take(key, candidate)
+                memory.take(key, offers[key])
     uncontested = []
     for memory in short:
         asked = {key for key, _ in needed[memory.report.device_kind]}
@@ -228,8 +237,13 @@ def _fill(
         if not (missing and memory.fresh(CONTESTED_S)):
             uncontested.append(memory)
     _keep(given, uncontested, before)
+    least = {kind: given.least_mib(kind) for kind in given.offers}
     for memory in uncontested:
-        for key, candidate in given.offers.get(memory.report.device_kind, {}).items():
+        kind = memory.report.device_kind
+        least_mib = least.get(kind, 0.0)
+        for key, candidate in given.offers.get(kind, {}).items():
+            if memory.left_mib < least_mib:
+                break
             memory.take(key, candidate)
 
 

@@ -42,6 +42,15 @@ class WorkerMemory:
         replica = self.replicas.get(key)
         return max(candidate.memory_mib, replica.memory_mib if replica else 0.0)
 
+    def is_short_for(self, offers: Mapping[VariantKey, Candidate]) -> bool:
+        """Whether all of these together are too much for it, empty."""
+        most_mib, total_mib = self.report.memory_mib, 0.0
+        for key, candidate in offers.items():
+            total_mib += self.size_mib(key, candidate)
+            if total_mib > most_mib:
+                return True
+        return False
+
     def take(self, key: VariantKey, candidate: Candidate) -> bool:
         """Hold it, if that is allowed and there is room; True when it is held now."""
         if key in self.held:
