@@ -34,4 +34,5 @@ def test_a_privileged_process_runs_all_its_threads_at_zero() -> None:
 
 def test_an_unprivileged_process_learns_what_is_left() -> None:
     arguments = ["65534"] if os.geteuid() == 0 else []
-    assert run(*arguments).split() == ["7", "7"]
+    left = str(min(os.getpriority(os.PRIO_PROCESS, 0) + 7, 19))  # the tests may run niced
+    assert run(*arguments).split() == [left, left]
