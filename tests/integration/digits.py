@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.integration.deployment import Deployment, Load
+from tests.integration.deployment import PATIENT, Deployment, Load
 
 Rows = list[list[float]]
 
-GOOD: dict[str, Any] = {"task": "digits", "inputs": [[0.0] * 64]}
+GOOD: dict[str, Any] = {"task": "digits", "inputs": [[0.0] * 64], "slo": PATIENT}
 
 
 def live(deployment: Deployment) -> list[dict[str, Any]]:
@@ -40,9 +40,7 @@ def check_five_slos(deployment: Deployment, held_out: tuple[Rows, list[int]]) ->
     for name, floor in five_floors(list(variants.values())).items():
         right = 0
         for start in range(0, len(rows), 20):
-            answer = deployment.query(
-                rows[start : start + 20], slo={"latency_ms": 5000, "accuracy": floor}
-            )
+            answer = deployment.query(rows[start : start + 20], slo={**PATIENT, "accuracy": floor})
             assert answer.status == 200, answer
             reply = answer.body
             assert reply["variant"] == name

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.deployment import Answer, Deployment, deployed
+from tests.integration.deployment import PATIENT, Answer, Deployment, deployed
 from tests.integration.digits import live
 from variants.catalog.sql import open_catalog
 
@@ -35,15 +35,15 @@ def test_a_floor_that_only_a_cold_variant_meets_is_cold_and_then_warm(cold: Depl
     assert not able.keys() & cold.ready(worker)
 
     # Long enough for the answer, not for the load before it.
-    fastest = min(v["p95_ms"] for v in able.values())
-    first = cold.query([[0.0] * 64], slo={"accuracy": floor, "latency_ms": fastest * 1.3 + 2})
+    fastest_ms = min(v["p95_ms"] for v in able.values())
+    loaded_ms = min(v["p95_ms"] + 1_000 * v["load_s"] for v in able.values())
+    latency_ms = max(1.3 * fastest_ms + 2, 0.9 * loaded_ms)
+    first = cold.query([[0.0] * 64], slo={"accuracy": floor, "latency_ms": latency_ms})
     assert (first.status, first.body["code"]) == (503, "COLD")
     assert first.body["retryable"] is True
     assert int(first.headers["retry-after"]) >= 1
 
-    second = cold.until(
-        lambda: answered(cold, slo={"accuracy": floor, "latency_ms": 5000}), "warm", 30
-    )
+    second = cold.until(lambda: answered(cold, slo={**PATIENT, "accuracy": floor}), "warm")
     assert second.status == 200
     assert second.body["variant"] in able
     assert second.body["slo_met"] is True
@@ -56,9 +56,7 @@ def test_a_cold_variant_is_loaded_and_answers_when_the_deadline_allows(cold: Dep
     assert missing
     for name in missing[:3]:
         # What was loaded a moment ago may stay for some seconds: until then the answer is COLD.
-        answer = cold.until(
-            lambda name=name: answered(cold, variant=name, slo={"latency_ms": 10_000}), name, 30
-        )
+        answer = cold.until(lambda name=name: answered(cold, variant=name, slo=PATIENT), name)
         assert answer.body["variant"] == name
         assert answer.body["slo_met"] is True
         (worker,) = cold.workers()

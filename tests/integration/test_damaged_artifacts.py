@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.deployment import CLI, Answer, Deployment, environment
+from tests.integration.deployment import CLI, PATIENT, Answer, Deployment, environment
 
 pytestmark = pytest.mark.integration
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_rebuilt_is_refused_with_the_reason(digits: Deployment, n
 def test_others_answer_with_an_accuracy_that_is_true(digits: Deployment) -> None:
     variants = {v["name"]: v for v in digits.variants()}
     for floor in (None, variants[CHANGED]["accuracy"], variants[CUT]["accuracy"]):
-        slo = {"latency_ms": 5_000} | ({} if floor is None else {"accuracy": floor})
+        slo = PATIENT | ({} if floor is None else {"accuracy": floor})
         answer = digits.until(
             lambda slo=slo: answered(digits.query([[0.0] * 64], slo=slo)), "an answer", PATIENCE_S
         )
@@ -118,7 +118,7 @@ def test_doctor_names_them_and_registering_again_brings_them_back(
 
 
 def pinned(digits: Deployment, name: str) -> Answer:
-    return digits.query([[0.0] * 64], variant=name, slo={"latency_ms": 5_000})
+    return digits.query([[0.0] * 64], variant=name, slo=PATIENT)
 
 
 def answered(answer: Answer) -> Answer | None:

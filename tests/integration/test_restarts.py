@@ -43,14 +43,14 @@ def test_in_the_background_and_down_again(state: Path) -> None:
         port = free_port()
         settings = environment(home, port)
         up = subprocess.run([*CLI, "up", "--detach"], env=settings, capture_output=True, text=True,
-                            timeout=120, check=False)  # fmt: skip
+                            timeout=300, check=False)  # fmt: skip
         try:
             assert up.returncode == 0, up.stderr
             assert f"127.0.0.1:{port}" in up.stderr
         finally:
             down = subprocess.run([*CLI, "down"], env=settings, capture_output=True, text=True,
-                                  timeout=120, check=False)  # fmt: skip
+                                  timeout=300, check=False)  # fmt: skip
         assert down.returncode == 0, down.stderr
         again = subprocess.run([*CLI, "down"], env=settings, capture_output=True, text=True,
-                               timeout=60, check=False)  # fmt: skip
+                               timeout=300, check=False)  # fmt: skip
         assert again.returncode == 3

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.integration.deployment import Deployment
+from tests.integration.deployment import PATIENT, Deployment
 from tests.integration.digits import GOOD, Rows, check_five_slos, check_infeasible, live
 
 pytestmark = pytest.mark.integration
@@ -41,9 +41,9 @@ def test_a_reply_has_exactly_the_documented_fields(
 def test_preferences_pick_the_most_accurate_and_the_fastest(digits: Deployment) -> None:
     variants = live(digits)
     row = [[0.0] * 64]
-    best = digits.query(row, slo={"latency_ms": 5000, "prefer": "accuracy"}).body
+    best = digits.query(row, slo={**PATIENT, "prefer": "accuracy"}).body
     assert best["accuracy"] == max(v["accuracy"] for v in variants)
-    fast = digits.query(row, slo={"latency_ms": 5000, "prefer": "latency"}).body
+    fast = digits.query(row, slo={**PATIENT, "prefer": "latency"}).body
     # What was measured within a tenth of a millisecond of the fastest may change places.
     latency = {v["name"]: v["p95_ms"] for v in variants}
     assert latency[fast["variant"]] <= min(latency.values()) * 2 + 0.1
@@ -63,7 +63,7 @@ def test_the_open_inference_protocol_gives_the_same_scores(
     body = {
         "id": "7",
         "inputs": [{"name": "pixels", "shape": [1, 64], "datatype": "FP32", "data": row}],
-        "parameters": {"latency_slo_ms": 1000},
+        "parameters": {"latency_slo_ms": 10_000},
     }
     v2 = digits.request("POST", f"/v2/models/digits/versions/{name}/infer", body).body
     assert v2["id"] == "7"

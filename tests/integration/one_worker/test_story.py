@@ -109,7 +109,7 @@ def test_what_runs_stands_against_what_is_wanted(settled: Deployment) -> None:
     command = [*CLI, "status"]
     settings = environment(settled.state_dir, settled.port)
     shown = subprocess.run(
-        command, env=settings, capture_output=True, text=True, timeout=60, check=True
+        command, env=settings, capture_output=True, text=True, timeout=300, check=True
     )
     assert standing["sentence"] in shown.stdout
     assert f"{row['device_kind']}: 1 wanted, 1 running" in shown.stdout
