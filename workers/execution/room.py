@@ -115,10 +115,11 @@ class Room:
     def may_change(self, replicas: Iterable[Replica], now_s: float) -> bool:
         """Whether something here may leave soon that stays now.
 
-        That is what is being loaded, or was loaded a moment ago and has to serve its queries first.
+        That is what is being loaded, or closed because it failed, or was loaded a moment ago and
+        has to serve its queries first.
         """
         return any(
-            replica.state is ReplicaState.LOADING
+            replica.state is not ReplicaState.READY
             or now_s < replica.expected_until_s
             or is_protected(replica.resident(0.0, now_s), now_s, self._min_residency_s)
             for replica in replicas

@@ -17,7 +17,7 @@ from variants.errors import Internal, Overloaded, VariantNotLoadable
 from variants.registry import Entry
 from variants.types import ReplicaState, VariantName
 from workers.channel.frames import HEADER, Chunk, infer_frame, layout_of, unpack_infer, unpack_reply
-from workers.execution.executor import Executor
+from workers.execution.executor import FAILURES, Executor
 from workers.execution.loader import AGAIN_S, Loading
 from workers.execution.replicas import Replica
 from workers.execution.room import Demanded, Room
@@ -274,6 +274,26 @@ async def test_a_load_is_not_refused_when_what_is_loaded_becomes_free_to_leave_m
     assert loaded(executor) == {"second"}
     await executor.stop()
     loading.shutdown()
+
+
+async def test_a_load_waits_for_the_room_of_what_has_failed_and_is_being_closed(
+    loading: Loading,
+) -> None:
+    executor = loading.executor
+    failing, new = (replace(half(name), memory_mib=100.0) for name in ("failing", "new"))
+    failing = replace(failing, options=(("fail_value", "1"),))
+    await loading.load(failing)
+    for _ in range(FAILURES):
+        ask(executor, failing)
+        await executor.quiet()
+    assert executor.on_quarantine
+    assert loading.reserved_mib == 100.0
+    waits = Demanded(waiting=True, patience_s=60.0)
+    load = asyncio.create_task(loading.load(new, demanded=waits))
+    await asyncio.sleep(10 * AGAIN_S)  # it has looked for room meanwhile
+    closing = asyncio.create_task(loading.close_quarantined())
+    assert (await load).state is ReplicaState.READY
+    closing.cancel()
 
 
 async def test_what_was_loaded_for_a_query_stays_until_the_query_has_come(
