@@ -31,7 +31,7 @@ def ask(what: str, specs: Sequence[LoadSpec], given: int) -> list[float]:
     lines = [json.dumps({"spec": asdict(spec), "given": given}) for spec in specs]
     done = subprocess.run(
         [sys.executable, "-m", "tests.contracts.alone", what],
-        input="\n".join(lines), capture_output=True, text=True, cwd=_ROOT, timeout=120, check=False,
+        input="\n".join(lines), capture_output=True, text=True, cwd=_ROOT, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return [float(line) for line in done.stdout.split()]

@@ -339,6 +339,6 @@ def run(code: str, root: Path) -> "subprocess.CompletedProcess[str]":
         [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(code)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )

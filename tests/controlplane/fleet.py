@@ -244,7 +244,7 @@ class Controller:
     async def stop(self) -> None:
         """Cancel it, once; it has to end."""
         self.task.cancel()
-        _, alive = await asyncio.wait([self.task], timeout=10)
+        _, alive = await asyncio.wait([self.task], timeout=60)
         assert not alive, self.task.get_stack()
 
 

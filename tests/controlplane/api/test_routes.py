@@ -556,7 +556,7 @@ async def test_a_slow_catalog_does_not_hold_up_others(
 
     class SlowCatalog(MemoryCatalog):
         def revision(self) -> int:
-            release.wait(10)
+            release.wait(60)
             return super().revision()
 
     async with client_of(make_api(tmp_path, settings, SlowCatalog())) as api:

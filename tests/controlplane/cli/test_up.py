@@ -21,7 +21,7 @@ def up(folder: Path, *arguments: str, **settings: str) -> tuple[int, str]:
     environment |= {f"MODELLESS_{name}": value for name, value in settings.items()}
     ran = subprocess.run(
         [sys.executable, "-m", "controlplane.cli.main", "up", *arguments],
-        capture_output=True, text=True, env=environment, timeout=120, check=False,
+        capture_output=True, text=True, env=environment, timeout=300, check=False,
     )  # fmt: skip
     assert ran.stdout == ""
     assert not (folder / "state").exists()

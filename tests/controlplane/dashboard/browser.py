@@ -43,7 +43,7 @@ def show(url: str, folder: Path, *, dark: bool = False) -> Shown:
          "--disable-sync", f"--user-data-dir={folder / 'browser'}", "--window-size=1180,1000",
          "--virtual-time-budget=8000", "--enable-logging=stderr",
          *(["--blink-settings=preferredColorScheme=0"] if dark else []), "--dump-dom", url],
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     found = re.search(r"<body\b[^>]*>(.*?)(?:<script|$)", done.stdout, re.DOTALL)
     assert found is not None, f"{url} has no body: {done.stdout[:200]}"

@@ -130,7 +130,7 @@ def test_an_interrupt_leaves_no_process_no_row_and_no_file(
         time.sleep(0.5)  # anywhere after the first step
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
-        rest = process.communicate(timeout=30)[1]
+        rest = process.communicate(timeout=120)[1]
     finally:
         process.kill()
         process.wait()

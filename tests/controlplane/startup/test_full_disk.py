@@ -47,7 +47,7 @@ def run(settings: Settings, *arguments: str) -> "subprocess.CompletedProcess[str
         env=environment(settings.state_dir, settings.port),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

@@ -62,7 +62,7 @@ def settings(tmp_path: Path, port: int) -> Settings:
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(["sleep", "60"])
+    process = subprocess.Popen(["sleep", "600"])
     yield process
     process.kill()
     process.wait()
@@ -159,7 +159,7 @@ def test_what_a_killed_run_left_is_ended(
     keeper = supervisor(settings, said)
     keeper.claim()
     assert said == ["ended 1 processes that an earlier, killed run had left"]
-    sleeper.wait(5)
+    sleeper.wait(60)
     keeper.stop()
 
 
@@ -181,9 +181,9 @@ def test_a_full_disk_keeps_nothing_running(settings: Settings) -> None:
     keeper = Supervisor(settings, plain_step, unheard)
     keeper.claim()
     state_path(settings).with_suffix(".new").mkdir()  # the state cannot be written any more
-    with subprocess.Popen(["sleep", "60"]) as started:
+    with subprocess.Popen(["sleep", "600"]) as started:
         keeper.stop()
-        assert started.wait(5) in (-signal.SIGTERM, 0)  # 0: psutil collected its status first
+        assert started.wait(60) in (-signal.SIGTERM, 0)  # 0: psutil collected its status first
     assert running(settings) is None
 
 
@@ -192,14 +192,14 @@ def test_what_ignores_sigterm_is_killed() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         assert end_processes({identity(process)}, wait_s=0.2) == 1
-        assert process.wait(5) in (-signal.SIGKILL, 0)  # 0: psutil collected its status first
+        assert process.wait(60) in (-signal.SIGKILL, 0)  # 0: psutil collected its status first
         assert not psutil.pid_exists(process.pid)
 
 
 def test_a_process_that_nobody_waited_for_is_not_alive() -> None:
     process = subprocess.Popen(["true"])
     watched = psutil.Process(process.pid)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while watched.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline
         time.sleep(0.01)

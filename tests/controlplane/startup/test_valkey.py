@@ -58,7 +58,7 @@ def test_after_a_kill_it_starts_again_and_is_empty(valkey: EmbeddedValkey) -> No
         client.set("word", "hello")
     process = process_of(valkey)
     os.kill(process.pid, signal.SIGKILL)
-    process.wait(5)
+    process.wait(60)
     assert not valkey.alive()
     valkey.start()
     with Redis.from_url(valkey.url) as client:

@@ -104,7 +104,7 @@ catalog.close()
 def test_processes_that_start_and_write_at_once_all_succeed(somewhere: Place) -> None:
     names = ("a", "b", "c")
     children = [child(WRITER, somewhere.url, name) for name in names]
-    said = [process.communicate(timeout=120)[0] for process in children]
+    said = [process.communicate(timeout=300)[0] for process in children]
     assert (said, [process.returncode for process in children]) == ([""] * 3, [0] * 3)
     catalog = somewhere.open()
     assert catalog.revision() == 30
@@ -142,7 +142,7 @@ import sys
 from variants.catalog.sql import SqlCatalog
 print(SqlCatalog(sys.argv[1]).revision(), "alembic" in sys.modules)
 """
-    assert child(code, f"sqlite:///{path}").communicate(timeout=60)[0] == "0 False\n"
+    assert child(code, f"sqlite:///{path}").communicate(timeout=300)[0] == "0 False\n"
 
 
 # -- files --------------------------------------------------------------------------------------
