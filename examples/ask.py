@@ -24,7 +24,7 @@ TOKEN = os.environ.get("MODELLESS_API_TOKEN", "")
 def ask(url: str, rows: NDArray[np.float32]) -> None:
     """One query with rows of shape ``(rows, 64)``, and one that is answered with its reason."""
     with modelless.Client(url, token=TOKEN) as client:
-        reply = client.query("digits", rows, latency_ms=500, accuracy=0.97)
+        reply = client.query("digits", rows, latency_ms=2_000, accuracy=0.97)
         print(f"{' '.join(reply.labels)}: {reply.variant}, measured accuracy {reply.accuracy:.3f}")
         print(f"  {reply.run_ms:.2f} ms in a batch of {reply.batch_size}, in time: {reply.slo_met}")
         try:

@@ -260,12 +260,9 @@ async def test_a_variant_that_leaves_while_a_query_is_on_its_way_is_loaded_again
 async def test_three_variants_with_room_for_one_are_all_answered_at_once(served: Served) -> None:
     """Each waits for its turn, as long as its deadline leaves the time for it."""
     await served.worker("w1", memory_mib=10.0)
-    asked = (
-        served.ask(query(1, variant=name, slo={"latency_ms": 30_000}))
-        for name in (FAST, SLOW, DOUBLE)
-    )
+    asked = (served.ask(query(1, variant=name)) for name in (FAST, SLOW, DOUBLE))
     answers = await asyncio.gather(*asked)
-    assert [answer.status for answer in answers] == [200, 200, 200]
+    assert [answer.status for answer in answers] == [200, 200, 200], [one.body for one in answers]
 
 
 async def test_a_pinned_variant_with_a_damaged_artifact_is_a_typed_refusal(served: Served) -> None:
