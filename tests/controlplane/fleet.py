@@ -47,7 +47,7 @@ TICK_S = 0.1
 
 
 async def eventually(
-    condition: Callable[[], object], what: str = "", *, timeout_s: float = 60.0
+    condition: Callable[[], object], what: str = "", *, timeout_s: float = 120.0
 ) -> None:
     """Return once a condition, which may be asynchronous, is true."""
     deadline_s = monotonic() + timeout_s

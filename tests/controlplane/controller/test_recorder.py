@@ -25,7 +25,7 @@ def told(it: Fleet, *kinds: str) -> list[Event]:
 
 
 async def until_told(it: Fleet, kind: str, count: int = 1) -> list[Event]:
-    await eventually(lambda: len(told(it, kind)) >= count, kind, timeout_s=40.0)
+    await eventually(lambda: len(told(it, kind)) >= count, kind)
     found = told(it, kind)
     assert len(found) == count, found
     return found
@@ -140,12 +140,12 @@ async def test_loads_and_evictions_for_queries_are_told_once_across_controllers(
         async def asked() -> bool:
             """A gateway's load: refused while A is protected after its own."""
             try:
-                await connection.load(spec, 5.0, make_room=True, need="50 ms")
+                await connection.load(spec, 60.0, make_room=True, need="50 ms")
             except Exception:
                 return False
             return True
 
-        await eventually(asked, timeout_s=20.0)
+        await eventually(asked)
         [evicted] = await until_told(it, "evicted")
         [loaded] = await until_told(it, "loaded_on_demand")
         assert evicted.subject == f"digits/{A} on w1"
