@@ -23,6 +23,18 @@ POLICIES: Mapping[str, Entry] = {
     "static-cheapest": Entry(
         target="planner.policies.static:cheapest", about="the cheapest, by earliest deadline"
     ),
+    "ray-autoscaling": Entry(
+        target="planner.policies.autoscalers.scaled:ray_autoscaling",
+        about="the best static variant, Ray Serve's autoscaling on ongoing requests",
+    ),
+    "hpa": Entry(
+        target="planner.policies.autoscalers.scaled:hpa",
+        about="the best static variant, Kubernetes' autoscaler on utilisation",
+    ),
+    "dynamo": Entry(
+        target="planner.policies.autoscalers.scaled:dynamo",
+        about="the best static variant, NVIDIA Dynamo's SLA planner",
+    ),
 }
 
 

@@ -72,7 +72,13 @@ def least_cost(pick: Pick) -> tuple[float, ...]:
 
 
 def pick(candidates: Iterable[Candidate], demand: Sequence[Demand], rank: Rank) -> Pick | None:
-    """The variant of a task for its whole demand; None when none meets any of it.
+    """The variant of a task for its whole demand; None when none meets any of it."""
+    able = picks(candidates, demand)
+    return max(able, key=lambda p: (p.met_qps, *rank(p), p.variant), default=None)
+
+
+def picks(candidates: Iterable[Candidate], demand: Sequence[Demand]) -> list[Pick]:
+    """Every variant of a task that meets some of its demand.
 
     A class is met within half of its SLO. Only where no variant does that, one row that alone meets
     the SLO will do.
@@ -85,9 +91,8 @@ def pick(candidates: Iterable[Candidate], demand: Sequence[Demand], rank: Rank) 
         wanted: wanted.latency_ms / (2 if any(_meets(c, wanted, 2) for c in offers) else 1)
         for wanted in demand
     }
-    picks = [_pick(found, limits_ms) for found in by_variant.values()]
-    able = [found for found in picks if found is not None]
-    return max(able, key=lambda p: (p.met_qps, *rank(p), p.variant), default=None)
+    made = [_pick(found, limits_ms) for found in by_variant.values()]
+    return [found for found in made if found is not None]
 
 
 def _meets(candidate: Candidate, wanted: Demand, times: int) -> bool:
