@@ -184,7 +184,7 @@ def test_the_control_loop_expects_what_the_simulated_policy_expects() -> None:
         policy.tick(10.0 * number)
         report = {"demand": {name: asked}, "tightest": {name: 100.0}}
         arrivals.count({"gateway": report}, known.catalog, 10.0 * number)
-    assert arrivals.expected
-    assert policy.estimator.expected == arrivals.expected
-    assert policy.estimator.envelope == arrivals.envelope
+    assert arrivals.estimator.expected
+    assert policy.estimator.expected == arrivals.estimator.expected
+    assert policy.estimator.envelope == arrivals.estimator.envelope
     assert policy.estimator.settled is arrivals.estimator.settled is False

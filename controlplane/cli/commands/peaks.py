@@ -58,7 +58,7 @@ def add_peak(
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Declare a peak: capacity is there before it begins, and goes after it ends.
+    """Declare a peak, so that capacity is there before it begins.
 
     \b
     modelless peaks add --factor 3 --start 2027-11-26T08:00 --for 12h --note sale

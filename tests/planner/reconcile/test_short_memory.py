@@ -135,7 +135,9 @@ class Played:
 
     def turn(self, arrivals: Arrivals, now_s: float) -> None:
         seen = observation(registered(), self.report(now_s), demand=arrivals.demand, plan=self.plan)
-        decision = tick(replace(seen, expected=arrivals.expected, now_s=now_s))
+        decision = tick(
+            replace(seen, expected=(*arrivals.estimator.expected, *arrivals.pinned), now_s=now_s)
+        )
         self.plan = decision.plan
         for action in decision.actions:
             if isinstance(action, Unload):
