@@ -105,7 +105,7 @@ def test_ways_around_are_as_wide_as_what_they_go_around(tmp_path: Path) -> None:
 def test_without_labels_the_model_teaches_itself(tmp_path: Path) -> None:
     source, target = save(convolutional(), tmp_path / "net.onnx"), tmp_path / "pruned.onnx"
 
-    tune = Tuning(epochs=6, learning_rate=2e-3)
+    tune = Tuning(epochs=6, learning_rate=2e-3, clock=lambda: 0.0)
     OnnxPruned(goals=(0.5,), fine_tune=tune).build(material(source, labelled=False), target)
 
     assert right(onnx.load(target)) >= right(convolutional()) - 0.03
@@ -113,7 +113,7 @@ def test_without_labels_the_model_teaches_itself(tmp_path: Path) -> None:
 
 def test_the_same_build_gives_the_same_bytes(tmp_path: Path) -> None:
     source = save(convolutional(), tmp_path / "net.onnx")
-    tune = Tuning(epochs=1)
+    tune = Tuning(epochs=1, clock=lambda: 0.0)
     for name in ("one.onnx", "two.onnx"):
         OnnxPruned(fine_tune=tune).build(material(source, rows=300), tmp_path / name)
 
