@@ -11,9 +11,7 @@ with little history, ``planner.forecasting.forecast.adaptive`` answers.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -21,11 +19,19 @@ import numpy.typing as npt
 
 from planner.forecasting.buckets import Buckets
 from planner.forecasting.forecast import HORIZON_S, STEP_S, Forecaster, adaptive
+from planner.forecasting.memory import Memory, array, listed, part
 from planner.forecasting.point_forecasts import Adaptive, Rows
+from profiler.arrival_features import (
+    CLOCK_FEATURES,
+    LOOK_BACK,
+    Array,
+    Floats,
+    base_of,
+    features_of,
+)
+from profiler.one_thread import one_thread
 
 K = TypeVar("K")
-Array = npt.NDArray[np.float64]
-Floats = npt.NDArray[np.float32]
 Number = TypeVar("Number", bound=np.generic)
 
 LEVELS = (0.5, 0.9, 0.95, 0.99)
@@ -44,13 +50,6 @@ JUDGED_S = 21_600.0
 """Time over which the model's own errors correct it."""
 TREES, LEAVES, LEAF_ROWS = 40, 15, 20
 """Few and coarse trees: a day has about ten jumps, and more trees would overfit each of them."""
-
-_LOOK_BACK = 180
-"""Horizons, minutes as a rule, that features look back."""
-_MEANS = (2, 3, 6, 15, 30, 90, 180)
-"""Buckets that means are taken over."""
-_HOUR_S = 3_600.0
-_CLOCK_FEATURES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +113,8 @@ class LearnedForecaster(Generic[K]):
         self._made = np.zeros(0, np.int64)
         self._shifts = np.zeros((0, len(self._levels)))
         self._ends_s = np.full(self._width, np.nan)
+        self._filled = 0
+        """The slot behind the last one that was written."""
         self._trained_s = float("-inf")
         self._model: Model | None = None
 
@@ -122,12 +123,24 @@ class LearnedForecaster(Generic[K]):
         self._fallback.observe(now_s, elapsed_s, counts)
         self._widen(self._buckets.widen(counts))
         for slot, rates in self._buckets.add(now_s, elapsed_s, counts, self._ahead):
+            self._blank(slot)
+            self._filled = slot + 1
             column = slot % self._width
             self._rates[:, column] = rates
             self._points[:, column] = self._point.advance(slot, rates)
             self._ends_s[column] = self._buckets.end_s(slot)
             self._judge(slot)
+        self._blank(self._buckets.slot)
         self._forget()
+
+    def _blank(self, end: int) -> None:
+        """Nothing is known of the buckets before slot ``end`` that were left out."""
+        last = min(end - self._filled, self._width)
+        if last > 0:
+            columns = self._columns(last, end)
+            self._rates[:, columns] = self._points[:, columns] = np.nan
+            self._ends_s[columns] = [self._buckets.end_s(slot) for slot in range(end - last, end)]
+            self._filled = end
 
     def predict(self, quantiles: Sequence[float]) -> Mapping[K, tuple[float, ...]]:
         """See ``planner.forecasting.forecast.Forecaster``.
@@ -173,19 +186,19 @@ class LearnedForecaster(Generic[K]):
         """``(rows, levels)`` forecasts of the model at the end of a bucket; NaN for keys with less
         history than ``FIRST_TRAINING_S``."""
         found = np.full((len(self._since), len(self._levels)), np.nan)
-        columns = self._columns(_LOOK_BACK * self._ahead, slot + 1)
+        columns = self._columns(LOOK_BACK * self._ahead, slot + 1)
         points = self._points[:, columns[-1]].astype(np.float64)
         old = slot + 1 - self._since >= int(FIRST_TRAINING_S / self._buckets.step_s)
         [rows] = np.nonzero(old & ~np.isnan(points))
         if self._model is None or not len(rows):
             return found
-        base = _base(points[rows], self._horizon_s)
+        base = base_of(points[rows], self._horizon_s)
         ends_s = np.full(len(rows), self._ends_s[columns[-1]])
-        features = _features(
+        features = features_of(
             self._rates[np.ix_(rows, columns)], base, ends_s, self._ahead, self._horizon_s
         )
-        features = features if self._clock else features[:, :-_CLOCK_FEATURES]
-        with _one_thread():
+        features = features if self._clock else features[:, :-CLOCK_FEATURES]
+        with one_thread():
             for index, level in enumerate(self._levels):
                 multiple = self._model.regressors[level].predict(features)
                 found[rows, index] = base * np.maximum(multiple, 0.0)
@@ -227,6 +240,57 @@ class LearnedForecaster(Generic[K]):
         """Predict by this model from now on."""
         self._model = model
 
+    def memory(self) -> Memory:
+        """See ``planner.forecasting.memory.Remembers``: all but the model.
+
+        The model is fitted anew from the history, at the first chance: what a library keeps of it
+        could only be read by running code that comes with it.
+        """
+        held = min(self._buckets.slot, self._width)
+        columns = self._columns(held, self._buckets.slot)
+        made = int(self._made.max()) if len(self._made) else 0
+        return {
+            "levels": list(self._levels),
+            "buckets": self._buckets.memory(),
+            "point": self._point.memory(),
+            "fallback": self._fallback.memory(),
+            "rates": self._rates[:, columns],
+            "points": self._points[:, columns],
+            "ends_s": self._ends_s[columns],
+            "since": self._since.copy(),
+            "errors": self._errors[:, : min(made, self._errors.shape[1])].copy(),
+            "made": self._made.copy(),
+            "shifts": self._shifts.copy(),
+        }
+
+    def recall(self, memory: Memory, shift_s: float) -> None:
+        """See ``planner.forecasting.memory.Remembers``."""
+        if listed(memory, "levels") != list(self._levels):
+            raise ValueError("the quantiles are others")
+        self._buckets.recall(part(memory, "buckets"), shift_s)
+        self._point.recall(part(memory, "point"), shift_s)
+        self._fallback.recall(part(memory, "fallback"), shift_s)
+        rows, levels = len(self._buckets.rows), len(self._levels)
+        held = min(self._buckets.slot, self._width)
+        columns = self._columns(held, self._buckets.slot)
+        self._rates = np.zeros((rows, self._width), np.float32)
+        self._points = np.zeros((rows, self._width), np.float32)
+        self._rates[:, columns] = array(memory, "rates", (rows, held), np.float32)
+        self._points[:, columns] = array(memory, "points", (rows, held), np.float32)
+        self._ends_s[columns] = array(memory, "ends_s", (held,)) + shift_s
+        self._filled = self._buckets.slot
+        self._since = array(memory, "since", (rows,), np.int64)
+        self._made = array(memory, "made", (rows,), np.int64)
+        self._shifts = array(memory, "shifts", (rows, levels))
+        self._forecasts = np.full((rows, levels), np.nan)
+        self._pending = np.full((rows, self._ahead, levels), np.nan)
+        errors = array(memory, "errors", (rows, None, levels), np.float32)
+        width = self._errors.shape[1]
+        if errors.shape[1] < min(int(self._made.max(initial=0)), width) or errors.shape[1] > width:
+            raise ValueError(f"there are {errors.shape[1]} errors of each key, and not {width}")
+        self._errors = np.full((rows, width, levels), np.nan, np.float32)
+        self._errors[:, : errors.shape[1]] = errors
+
     def _columns(self, last: int, end: int) -> Rows:
         """``(last,)`` column numbers of the last buckets before slot ``end``, the oldest first."""
         return np.arange(end - last, end) % self._width
@@ -264,7 +328,7 @@ def learn(data: TrainingData) -> Model | None:
     features, ratios, weights = _examples(data)
     if len(ratios) < FIRST_TRAINING_S / data.horizon_s:
         return None
-    with _one_thread():
+    with one_thread():
         regressors = {
             level: HistGradientBoostingRegressor(
                 loss="quantile",
@@ -296,13 +360,13 @@ def _examples(data: TrainingData) -> tuple[Floats, Array, Array]:
     if len(task) > MOST_ROWS:
         picked = np.linspace(0, len(task) - 1, MOST_ROWS).astype(np.int64)
         task, slot = task[picked], slot[picked]
-    look_back = _LOOK_BACK * data.ahead
+    look_back = LOOK_BACK * data.ahead
     blank = np.full((tasks, look_back - 1), np.nan, np.float32)
     padded = np.concatenate([blank, data.rates], axis=1)
     histories = np.lib.stride_tricks.sliding_window_view(padded, look_back, axis=1)
-    base = _base(data.points[task, slot].astype(np.float64), data.horizon_s)
+    base = base_of(data.points[task, slot].astype(np.float64), data.horizon_s)
     features = [
-        _features(
+        features_of(
             histories[task[part], slot[part]],
             base[part],
             data.ends_s[slot[part]],
@@ -314,75 +378,16 @@ def _examples(data: TrainingData) -> tuple[Floats, Array, Array]:
     seen = np.concatenate(features)
     means = np.array([_mean(row[~np.isnan(row)]) for row in data.rates])
     return (
-        seen if data.clock else seen[:, :-_CLOCK_FEATURES],
+        seen if data.clock else seen[:, :-CLOCK_FEATURES],
         coming[task, slot] / base,
         base / (means[task] + 1.0 / data.horizon_s),
     )
-
-
-def _features(rates: Floats, base: Array, ends_s: Array, ahead: int, horizon_s: float) -> Floats:
-    """``(rows, features)`` from ``rates`` ``(rows, buckets)`` that end now, the oldest first, and
-    from ``base`` and ``ends_s``, each ``(rows,)``."""
-    seen = ~np.isnan(rates)
-    sums = np.cumsum(np.where(seen, rates, 0.0)[:, ::-1], axis=1, dtype=np.float64)
-    counts = np.cumsum(seen[:, ::-1], axis=1)
-    unit = 1.0 / horizon_s
-
-    def mean(newest: int, oldest: int) -> Array:
-        """Over buckets counted back from now, as a share of the base, on a log scale."""
-        total = sums[:, oldest - 1] - (sums[:, newest - 1] if newest else 0.0)
-        count = counts[:, oldest - 1] - (counts[:, newest - 1] if newest else 0)
-        rate = total / np.where(count > 0, count, np.nan)
-        answer: Array = np.log((rate + unit) / base)
-        return answer
-
-    by_minute = (len(rates), -1, ahead)
-    totals = np.where(seen, rates, 0.0)[:, ::-1].reshape(by_minute).sum(axis=2)
-    observed = seen[:, ::-1].reshape(by_minute).sum(axis=2)
-    minute = totals / np.where(observed > 0, observed, np.nan)
-    minutes = np.log((minute + unit) / base[:, None])
-    columns = [
-        mean(0, 1),
-        mean(1, 2),
-        mean(2, 3),
-        *(mean(0, size) for size in _MEANS),
-        mean(ahead, 2 * ahead),
-        np.fmin.reduce(minutes[:, :30], axis=1),
-        np.fmax.reduce(minutes[:, :30], axis=1),
-        np.fmax.reduce(minutes, axis=1),
-        np.log(base * horizon_s),
-        ends_s % _HOUR_S,
-        ends_s % (_HOUR_S / 2),
-    ]
-    return np.column_stack(columns).astype(np.float32)
-
-
-def _one_thread() -> AbstractContextManager[Any]:
-    """Limits OpenMP to one thread: its threads wait by spinning, and the cores are for queries."""
-    limits: AbstractContextManager[Any] = _threads().limit(limits=1, user_api="openmp")
-    return limits
-
-
-@cache
-def _threads() -> Any:
-    """The thread pools of this process; looking for them takes longer than a forecast."""
-    import sklearn.ensemble  # noqa: F401  its thread pool has to be there to be found
-    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
-
-    return ThreadpoolController()
 
 
 def _more(array: npt.NDArray[Number], rows: int) -> npt.NDArray[Number]:
     """The array with so many rows of NaN appended: ``(n, ...)`` to ``(n + rows, ...)``."""
     blank = np.full((rows, *array.shape[1:]), np.nan, array.dtype)
     return np.concatenate([array, blank])
-
-
-def _base(points: Array, horizon_s: float) -> Array:
-    """The rate that others are multiples of, same shape as ``points``: the point forecast plus one
-    arrival in the horizon, so that it is never 0."""
-    base: Array = points + 1.0 / horizon_s
-    return base
 
 
 def _mean(values: Floats) -> float:

@@ -27,8 +27,8 @@ ORDER = {
     ),
     "workers": ("types", "process", "runtimes", "channel", "execution", "host", "deployment"),
     "profiler": (
-        "evaluation", "timing", "learned_forecaster", "hardware_counters", "fingerprint",
-        "sampling", "sandbox",
+        "evaluation", "timing", "one_thread", "arrival_features", "learned_forecaster",
+        "hardware_counters", "fingerprint", "sampling", "sandbox",
     ),
     "controlplane": (
         "timestamps", "demand_counters", "http_errors", "exposure", "tls", "backoff",

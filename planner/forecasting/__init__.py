@@ -6,8 +6,9 @@ expected lately.
 
 Read ``demand`` first (SLO classes, and rates from counts), then ``demand_estimator`` (what the
 control loop asks), ``forecast`` (the protocol of a forecaster, and the split of totals by class),
-and behind it ``buckets`` (counts over equal spans), ``point_forecasts`` and
-``empirical_quantiles``.
+and behind it ``buckets`` (counts over equal spans), ``point_forecasts``, ``empirical_quantiles``
+and ``calibration``. ``memory`` is how all of them are kept over a restart, ``peaks`` what operators
+declare.
 
 May import: the planner's ``types``, ``variants`` and NumPy. No clock: times are arguments.
 """

@@ -6,6 +6,8 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from planner.forecasting.memory import Memory, array, as_key, as_list, listed, number
+
 KeyT = TypeVar("KeyT")
 """What is counted: a task, or a task with an SLO class."""
 
@@ -107,6 +109,34 @@ class Buckets(Generic[KeyT]):
         self.silent_s = np.where(rates > 0.0, 0.0, self.silent_s + now_s - start_s)
         self._until_s = now_s
         return self._fill(start_s, now_s, rates, blank)
+
+    def memory(self) -> Memory:
+        """See ``planner.forecasting.memory.Remembers``."""
+        return {
+            "step_s": self.step_s,
+            "keys": [as_list(key) for key in self.rows],
+            "slot": self.slot,
+            "open_s": self.open_s,
+            "first_s": self._first_s,
+            "until_s": self._until_s,
+            "silent_s": self.silent_s.copy(),
+            "open": self._open.copy(),
+        }
+
+    def recall(self, memory: Memory, shift_s: float) -> None:
+        """See ``planner.forecasting.memory.Remembers``."""
+        if number(memory, "step_s") != self.step_s:
+            raise ValueError("the buckets have another length")
+        keys = [as_key(key) for key in listed(memory, "keys")]
+        self.rows = {key: row for row, key in enumerate(keys)}
+        if len(self.rows) != len(keys):
+            raise ValueError("a key is there twice")
+        self.silent_s = array(memory, "silent_s", (len(keys),))
+        self._open = array(memory, "open", (len(keys),))
+        self.slot, self.open_s = int(number(memory, "slot")), number(memory, "open_s")
+        if memory.get("first_s") is not None:
+            self._first_s = number(memory, "first_s") + shift_s
+            self._until_s = number(memory, "until_s") + shift_s
 
     def _fill(
         self, start_s: float, now_s: float, rates: Array, blank: int

@@ -7,12 +7,13 @@ the number of SLO classes.
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import inf
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from planner.forecasting.demand import Counters, SloClass
 from planner.forecasting.forecast import HORIZON_S, STEP_S, ClassForecast, Forecaster
+from planner.forecasting.memory import Memory, as_key, as_list, listed, number, part
 from planner.types import Demand, Objective
 from variants.types import TaskName
 
@@ -67,6 +68,20 @@ class Least(Generic[KeyT]):
             key: min(self._now.get(key, inf), self._before.get(key, inf))
             for key in {**self._before, **self._now}
         }
+
+    def memory(self) -> Memory:
+        """See ``planner.forecasting.memory.Remembers``."""
+        return {
+            "since_s": self._since_s,
+            "now": [[as_list(key), value] for key, value in self._now.items()],
+            "before": [[as_list(key), value] for key, value in self._before.items()],
+        }
+
+    def recall(self, memory: Memory, shift_s: float) -> None:
+        """See ``planner.forecasting.memory.Remembers``."""
+        self._since_s = number(memory, "since_s") + shift_s
+        self._now = {as_key(key): float(value) for key, value in listed(memory, "now")}
+        self._before = {as_key(key): float(value) for key, value in listed(memory, "before")}
 
 
 class DemandEstimator:
@@ -131,14 +146,67 @@ class DemandEstimator:
     def envelope(self) -> tuple[Demand, ...]:
         """The most that was expected of each class within the last ``envelope_s``."""
         most: dict[tuple[TaskName, SloClass], Demand] = {}
-        for _, part in self._parts:
-            _raise(most, part.values())
+        for _, held in self._parts:
+            _raise(most, held.values())
         return tuple(most.values())
 
     @property
     def settled(self) -> bool:
         """Whether demand has been watched for long enough to let workers go."""
         return self._observed_s >= self._settled_s
+
+    def memory(self) -> Memory:
+        """See ``planner.forecasting.memory.Remembers``."""
+        return {
+            "forecast": self._forecast.memory(),
+            "tightest": self._tightest.memory(),
+            "observed_s": self._observed_s,
+            "parts": [
+                [at_s, [asdict(demand) for demand in held.values()]] for at_s, held in self._parts
+            ],
+        }
+
+    def recall(self, memory: Memory, shift_s: float, now_s: float) -> None:
+        """Go on from what another one remembered; this one has seen nothing yet.
+
+        What was expected longer ago than the envelope goes back is forgotten; and where that is all
+        of it, demand has to be watched anew before workers go.
+
+        Args:
+            shift_s: to add to the times of the memory, for those of this one's clock.
+            now_s: on this one's clock.
+
+        Raises:
+            ValueError: it is no memory of such an estimator. What is known now is not defined.
+        """
+        self._forecast.recall(part(memory, "forecast"), shift_s)
+        self._tightest.recall(part(memory, "tightest"), shift_s)
+        oldest_s = now_s - self._part_s * PARTS
+        for at_s, held in listed(memory, "parts"):
+            if float(at_s) + shift_s >= oldest_s:
+                demands = [recalled_demand(values) for values in held]
+                self._parts.append((float(at_s) + shift_s, {_key(d): d for d in demands}))
+        if self._parts:
+            self._observed_s = number(memory, "observed_s")
+
+
+def recalled_demand(values: Any) -> Demand:
+    """A demand from its fields, as ``asdict`` gives them.
+
+    Raises:
+        ValueError: they are others, or of other types.
+    """
+    try:
+        demand = Demand(**values)
+        floors = (demand.accuracy, demand.slo_ms)
+        fine = all(isinstance(x, int | float) for x in (demand.latency_ms, demand.qps)) and all(
+            x is None or isinstance(x, int | float) for x in floors
+        )
+    except TypeError as error:
+        raise ValueError(f"no demand: {error}") from error
+    if not fine or not isinstance(demand.task, str):
+        raise ValueError("no demand: a field is of another type")
+    return demand
 
 
 def _raise(most: dict[tuple[TaskName, SloClass], Demand], demands: Iterable[Demand]) -> None:

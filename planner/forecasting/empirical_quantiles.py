@@ -19,6 +19,8 @@ from typing import Generic
 import numpy as np
 
 from planner.forecasting.buckets import Array, Buckets, KeyT
+from planner.forecasting.calibration import Calibration
+from planner.forecasting.memory import Memory, Remembers, array, part
 from planner.forecasting.point_forecasts import PointForecast
 
 SHARE = 0.02
@@ -49,9 +51,9 @@ class EmpiricalQuantiles(Generic[KeyT]):
         horizon_s: how far ahead the mean rate is forecast; rounded to whole buckets.
         window_s: how long errors are remembered.
         share: of the rate; how much arrivals vary beyond what chance makes of a steady rate.
-        guarded: if so, no quantile is nearer to the point forecast than chance alone would have it,
-            none rises far above what was seen of late, and a surge counts at once, before its
-            bucket has ended.
+        guarded: if so, quantiles are moved until as many forecasts hold as they say, none is
+            nearer to the point forecast than chance alone would have it, none rises far above what
+            was seen of late, and a surge counts at once, before its bucket has ended.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class EmpiricalQuantiles(Generic[KeyT]):
         """In units of the scale, shape ``(rows, errors)``; NaN where none was made yet."""
         self._made = np.zeros(0, np.int64)
         """Errors made so far, shape ``(rows,)``."""
+        self._calibration = Calibration(self._ahead)
         self._ranked: tuple[tuple[float, ...], int, Array] = ((), 0, np.zeros((0, 0)))
 
     def observe(self, now_s: float, elapsed_s: float, counts: Mapping[KeyT, float]) -> None:
@@ -97,16 +100,24 @@ class EmpiricalQuantiles(Generic[KeyT]):
         levels = tuple(quantiles)
         if not self._buckets.rows:
             return {}
-        point = self._now()
+        if self._guarded:
+            self._calibration.track(levels)
+        answer = self._answer(self._now(), levels)
+        return dict(zip(self._buckets.rows, map(tuple, answer.tolist()), strict=True))
+
+    def _answer(self, point: Array, levels: tuple[float, ...]) -> Array:
+        """Quantiles around a point forecast of shape ``(rows,)``, of shape ``(rows, levels)``."""
         scale = self._scale(point)
-        ranked = self._empirical_quantiles(levels)
-        root = np.sqrt(point)[:, None] + ranked * scale[:, None]
+        errors = self._empirical_quantiles(levels)
+        if self._guarded:
+            errors = errors + self._calibration.moves()
+        root = np.sqrt(point)[:, None] + errors * scale[:, None]
         answer = np.square(np.maximum(root, 0.0))
         if self._guarded:
             answer = np.minimum(answer, self._highest(point)[:, None])
             answer = self._at_least_chance(answer, point, levels)
-        answer = np.maximum.accumulate(answer, axis=1)
-        return dict(zip(self._buckets.rows, map(tuple, answer.tolist()), strict=True))
+        ascending: Array = np.maximum.accumulate(answer, axis=1)
+        return ascending
 
     def _highest(self, point: Array) -> Array:
         """The highest rate that a quantile may reach, shape ``(rows,)``.
@@ -159,9 +170,14 @@ class EmpiricalQuantiles(Generic[KeyT]):
             error = (np.sqrt(actual[rows]) - np.sqrt(due[rows])) / self._scale(due[rows])
             self._errors[rows, self._made[rows] % self._errors.shape[1]] = error
             self._made[rows] += 1
+            if self._guarded:
+                self._calibration.came(column, rows, actual[rows], error)
         self._peak = np.fmax(self._peak * self._fading, rates)
         self._newest = self._point.advance(slot, rates)
         self._forecasts[:, column] = self._newest
+        levels = self._calibration.levels
+        if levels and len(rates):
+            self._calibration.issued(column, self._answer(self._newest, levels))
 
     def _empirical_quantiles(self, levels: tuple[float, ...]) -> Array:
         """Quantiles of each row's remembered errors, shape ``(rows, levels)``.
@@ -201,6 +217,7 @@ class EmpiricalQuantiles(Generic[KeyT]):
         self._newest = np.append(self._newest, np.full(rows, np.nan))
         self._peak = np.append(self._peak, np.zeros(rows))
         self._point.widen(rows)
+        self._calibration.widen(rows)
 
     def _forget(self) -> None:
         idle_s = self._buckets.silent_s
@@ -213,6 +230,47 @@ class EmpiricalQuantiles(Generic[KeyT]):
         self._newest, self._peak = self._newest[rows], self._peak[rows]
         self._ranked = ((), 0, np.zeros((0, 0)))
         self._point.keep(rows)
+        self._calibration.keep(rows)
+
+    def memory(self) -> Memory:
+        """See ``planner.forecasting.memory.Remembers``. Errors are kept in single precision."""
+        if not isinstance(self._point, Remembers):
+            raise TypeError(f"a {type(self._point).__name__} forecast cannot be kept")
+        return {
+            "buckets": self._buckets.memory(),
+            "point": self._point.memory(),
+            "calibration": self._calibration.memory(),
+            "rates": self._rates.copy(),
+            "forecasts": self._forecasts.copy(),
+            "newest": self._newest.copy(),
+            "peak": self._peak.copy(),
+            "errors": self._errors[:, : self._longest()].astype(np.float32),
+            "made": self._made.copy(),
+        }
+
+    def recall(self, memory: Memory, shift_s: float) -> None:
+        """See ``planner.forecasting.memory.Remembers``."""
+        if not isinstance(self._point, Remembers):
+            raise TypeError(f"a {type(self._point).__name__} forecast cannot be recalled")
+        self._buckets.recall(part(memory, "buckets"), shift_s)
+        self._point.recall(part(memory, "point"), shift_s)
+        self._calibration.recall(part(memory, "calibration"), shift_s)
+        rows, width = len(self._buckets.rows), self._errors.shape[1]
+        self._rates = array(memory, "rates", (rows, self._ahead))
+        self._forecasts = array(memory, "forecasts", (rows, self._ahead))
+        self._newest = array(memory, "newest", (rows,))
+        self._peak = array(memory, "peak", (rows,))
+        self._made = array(memory, "made", (rows,), np.int64)
+        held = array(memory, "errors", (rows, None))
+        if held.shape[1] > width or held.shape[1] < self._longest():
+            raise ValueError(f"there are {held.shape[1]} errors of each key, and not {width}")
+        self._errors = np.full((rows, width), np.nan)
+        self._errors[:, : held.shape[1]] = held
+
+    def _longest(self) -> int:
+        """Columns of errors that any row fills."""
+        longest = int(self._made.max()) if len(self._made) else 0
+        return min(max(longest, PRIOR_ERRORS), self._errors.shape[1])
 
 
 def _prior() -> Array:

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from planner.forecasting.demand import Counters, SloClass, demands
 from planner.forecasting.empirical_quantiles import EmpiricalQuantiles
+from planner.forecasting.memory import Memory, part
 from planner.forecasting.point_forecasts import Adaptive
 from planner.types import Demand
 from variants.types import TaskName
@@ -44,6 +45,14 @@ class Forecaster(Protocol[KeyT]):
             By key, one rate for each of ``quantiles``; never negative, and not descending. Keys of
             which nothing came for long are left out.
         """
+        ...
+
+    def memory(self) -> Memory:
+        """See ``planner.forecasting.memory.Remembers``."""
+        ...
+
+    def recall(self, memory: Memory, shift_s: float) -> None:
+        """See ``planner.forecasting.memory.Remembers``."""
         ...
 
 
@@ -103,3 +112,12 @@ class ClassForecast:
             if rate > 0.0 and key[0] in totals
         }
         return demands([rates], 1.0)
+
+    def memory(self) -> Memory:
+        """See ``planner.forecasting.memory.Remembers``."""
+        return {"totals": self._totals.memory(), "parts": self._parts.memory()}
+
+    def recall(self, memory: Memory, shift_s: float) -> None:
+        """See ``planner.forecasting.memory.Remembers``."""
+        self._totals.recall(part(memory, "totals"), shift_s)
+        self._parts.recall(part(memory, "parts"), shift_s)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.forecasting.buckets import Array
+from planner.forecasting.memory import Memory, array
 
 Rows = npt.NDArray[np.int64]
 
@@ -91,6 +92,15 @@ class Adaptive:
 
     def keep(self, rows: Rows) -> None:
         self._levels, self._errors = self._levels[rows], self._errors[rows]
+
+    def memory(self) -> Memory:
+        """See ``planner.forecasting.memory.Remembers``."""
+        return {"levels": self._levels.copy(), "errors": self._errors.copy()}
+
+    def recall(self, memory: Memory, shift_s: float) -> None:
+        """See ``planner.forecasting.memory.Remembers``."""
+        self._levels = array(memory, "levels", (None, len(self._gains)))
+        self._errors = array(memory, "errors", self._levels.shape)
 
 
 def gain(step_s: float, memory_s: float) -> float:

@@ -144,3 +144,40 @@ def test_a_quantile_that_was_not_learned_is_refused() -> None:
     forecaster = fed(1, LearnedForecaster(levels=(0.5, 0.95)))
     with pytest.raises(ValueError, match=r"0\.99"):
         forecaster.predict((0.99,))
+
+
+def test_a_successor_has_the_history_and_learns_from_it_at_once(model: Model) -> None:
+    first = taught(model, 1_200)
+    second: LearnedForecaster[str] = LearnedForecaster(levels=(0.5, 0.95))
+    second.recall(first.memory(), 5_000.0)
+    ours, theirs = second.training_data(), first.training_data()
+    assert ours is not None
+    assert theirs is not None
+    assert np.array_equal(ours.rates, theirs.rates, equal_nan=True)
+    assert np.allclose(ours.ends_s, theirs.ends_s + 5_000.0)
+    # With the same model both say the same from the next bucket on.
+    second.adopt(model)
+    now_s = HOURS * HOUR_S + 1_210.0
+    first.observe(now_s, 10.0, {"a": 500.0, "b": 50.0})
+    second.observe(now_s + 5_000.0, 10.0, {"a": 500.0, "b": 50.0})
+    expected, found = first.predict((0.5, 0.95)), second.predict((0.5, 0.95))
+    # The time within the hour has moved with the clock.
+    assert found.keys() == expected.keys()
+    assert found["a"][0] == pytest.approx(expected["a"][0], rel=0.5)
+
+
+def test_time_that_nobody_watched_is_unknown_and_not_silent() -> None:
+    it = fed(3, LearnedForecaster(levels=(0.5,)))
+    ended_s = 3.0 * HOUR_S
+    it.observe(ended_s + 7_210.0, 10.0, {"a": 500.0})
+    data = data_of(it)
+    gap = data.rates[0, -721:-1]
+    assert np.isnan(gap).all()
+    assert np.isfinite(data.rates[0, -1])
+    assert np.all(np.diff(data.ends_s) > 0)
+
+
+def test_a_memory_of_other_quantiles_is_refused() -> None:
+    it = fed(1, LearnedForecaster(levels=(0.5,)))
+    with pytest.raises(ValueError, match="quantiles are others"):
+        LearnedForecaster[str](levels=(0.9,)).recall(it.memory(), 0.0)

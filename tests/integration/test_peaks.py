@@ -1,0 +1,69 @@
+"""A declared peak: an elastic fleet is there before it begins, though nobody has asked yet."""
+
+import json
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.deployment import CLI, Deployment, deployed, environment
+
+pytestmark = pytest.mark.integration
+
+AHEAD_S = 60.0
+"""From the declaration to the peak: more than the first guess at how long workers take."""
+TRIES = 4
+"""How long workers take on a busy machine is learned from the first of them."""
+
+
+def peaks(running: Deployment, *arguments: str) -> Any:
+    """What ``modelless peaks`` prints."""
+    done = subprocess.run(
+        [*CLI, "peaks", *arguments, "-o", "json"],
+        env=environment(running.state_dir, running.port),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def serving(running: Deployment) -> int:
+    """Workers that have something ready."""
+    return sum(bool(running.ready(worker)) for worker in running.workers())
+
+
+def declared(running: Deployment) -> int:
+    """Declare more than two workers can serve, from a while ahead on; the peak's id."""
+    begin = datetime.now(UTC) + timedelta(seconds=AHEAD_S)
+    added = peaks(
+        running, "add", "--task", "digits", "--qps", "1000000",
+        "--start", begin.isoformat(), "--for", "1h",
+    )  # fmt: skip
+    assert added["state"] == "ahead"
+    return int(added["id"])
+
+
+def test_capacity_is_up_before_a_declared_peak(halves: Path) -> None:
+    with deployed(halves, workers=2, elastic=True, linger_s=4) as running:
+        running.until(lambda: serving(running) == 1, "one worker while no query comes")
+        for _ in range(TRIES):
+            id_ = declared(running)
+            assert len(running.workers()) == 1
+            running.until(
+                lambda: serving(running) == 2, "two workers that serve", timeout_s=AHEAD_S + 120.0
+            )
+            [peak] = running.get("/v1/peaks")["peaks"]
+            told = [e["kind"] for e in running.get("/v1/events")["events"]]
+            assert "peak_due" in told
+            assert running.get("/v1/plan")["explanation"][0].startswith(f"Peak {id_} is planned")
+            peaks(running, "remove", str(id_))
+            running.until(lambda: len(running.workers()) == 1, "one worker again")
+            if peak["state"] == "ahead":
+                break
+        else:
+            raise AssertionError(f"too late each time\n{running.log}")
