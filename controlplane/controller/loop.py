@@ -19,8 +19,9 @@ from typing import Protocol
 
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.arrivals import Arrivals
-from controlplane.controller.forecaster_training import demand_estimator_of
+from controlplane.controller.forecaster_training import ForecasterTraining
 from controlplane.controller.journal import Journal
+from controlplane.controller.learned_state import LearnedState
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
 from controlplane.controller.recorder import StatusRecorder
@@ -107,9 +108,10 @@ class ControlLoop:
         self._wake = asyncio.Event()
         self._pool = pool_of(secret, self._wake.set)
         self._workers: dict[str, WorkerStatus] = {}
-        estimator, self._training = demand_estimator_of(settings)
-        self._arrivals = Arrivals(estimator)
+        self._training: ForecasterTraining | None = None
+        self._arrivals = Arrivals()
         self._journal = Journal(catalog)
+        self._learned = LearnedState(catalog, self._journal, clock_s, wall_s)
         self._calendar = PeakCalendar(self._journal, wall_s)
         self._roster = Roster(cluster, live, self._journal)
         self._applier = PlanApplier(cluster, self._pool, self._journal, clock_s)
@@ -137,6 +139,7 @@ class ControlLoop:
         finally:
             if self._training is not None:
                 self._training.close()
+            await self._learned.close(self._epoch, self._arrivals.estimator, self._calendar)
             await self._rebuilds.close()
             await self._applier.close()
 
@@ -167,6 +170,8 @@ class ControlLoop:
                 self._epoch = await asyncio.to_thread(self._catalog.acquire_leadership, self._owner)
                 self._plan = await asyncio.to_thread(self._catalog.latest_plan)
                 await self._recorder.lead(self._epoch, self._plan)
+                recalled = await self._learned.recall(self._settings, self._calendar)
+                self._arrivals.estimator, self._training = recalled
                 break
             except StateUnavailable as error:
                 self._journal.trouble("catalog", error)
@@ -302,6 +307,7 @@ class ControlLoop:
             self._arrivals.count(reports, self._known, self._clock_s())
             if self._training is not None:
                 self._training.go_on()
+            self._learned.keep_on(self._epoch, self._arrivals.estimator, self._calendar)
 
     # -- apply ----------------------------------------------------------------------------------
 

@@ -5,11 +5,13 @@ Peaks are told by Unix time, while the loop's own clock only measures how long s
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from controlplane.controller.journal import Journal
 from controlplane.timestamps import timestamp_of
 from planner.forecasting.demand import usual_classes
+from planner.forecasting.demand_estimator import recalled_demand
+from planner.forecasting.memory import Memory, listed, number, part
 from planner.forecasting.peaks import DeclaredDemand, Due, Occurrence, most, words
 from planner.types import Demand
 from planner.worker_starts import OrderTimes, lead_s, loading_s
@@ -82,6 +84,30 @@ class PeakCalendar:
             envelope=most(envelope, raised),
             declared=tuple(_sentence(each) for each in self.demand.due),
         )
+
+    def memory(self) -> Memory:
+        """See ``planner.forecasting.memory.Remembers``."""
+        return {
+            "orders_s": {str(kind): took_s for kind, took_s in self.orders.usual_s.items()},
+            "before": [
+                [list(key), [asdict(demand) for demand in base]]
+                for key, base in self.demand.remembered.items()
+            ],
+        }
+
+    def recall(self, memory: Memory) -> None:
+        """Go on from what another one remembered.
+
+        Raises:
+            ValueError: it is no memory of a calendar. What is known now is as it was.
+        """
+        orders = part(memory, "orders_s")
+        usual_s = {DeviceKindName(kind): number(orders, kind) for kind in orders}
+        before = {}
+        for (id_, begin_s), base in listed(memory, "before"):
+            before[int(id_), float(begin_s)] = [recalled_demand(values) for values in base]
+        self.orders = OrderTimes(usual_s)
+        self.demand.remember(before)
 
     def _tell(self, at_s: float) -> None:
         """Tell of peaks that are allowed for, have begun or are over since the last look."""
