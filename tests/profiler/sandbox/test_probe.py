@@ -79,8 +79,9 @@ def test_an_echo_costs_what_it_is_told(tmp_path: Path, data: Path) -> None:
     with probe(echo, data) as one:
         first, fourth = one.curve()
         figures = one.figures
-    assert 2.0 <= first.p50_ms <= first.p95_ms <= first.p99_ms
-    assert 5.0 <= fourth.p50_ms <= fourth.p95_ms <= fourth.p99_ms
+    # By the clock it takes no less; time in which others had the processor is taken off.
+    assert 0.9 * 2.0 <= first.p50_ms <= first.p95_ms <= first.p99_ms
+    assert 0.9 * 5.0 <= fourth.p50_ms <= fourth.p95_ms <= fourth.p99_ms
     assert figures.load_s >= 0.02
     assert figures.cold_load_s >= 0.02
     assert figures.memory_mib >= 1.0  # no less than its file
