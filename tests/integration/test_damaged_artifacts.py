@@ -13,7 +13,7 @@ from tests.integration.deployment import CLI, PATIENT, Answer, Deployment, envir
 
 pytestmark = pytest.mark.integration
 
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 
 FP32 = "cnn-small-v1-onnx-fp32"
 CHANGED = "cnn-small-v1-onnx-int8"
@@ -46,7 +46,9 @@ def damaged(digits: Deployment) -> dict[str, bytes]:
 def test_what_the_source_gives_is_rebuilt_by_itself(
     digits: Deployment, damaged: dict[str, bytes]
 ) -> None:
-    told = digits.until(lambda: events(digits, f"digits/{FP32}", "artifact_rebuilt"), "", 300.0)
+    told = digits.until(
+        lambda: events(digits, f"digits/{FP32}", "artifact_rebuilt"), "", PATIENCE_S
+    )
     assert told == ["rebuilt from its source, the same to the byte"]
     assert stored(digits, FP32).read_bytes() == damaged[FP32]
     assert len(events(digits, f"digits/{FP32}", "artifact_invalid")) == 1
@@ -69,7 +71,7 @@ def test_what_cannot_be_rebuilt_is_refused_with_the_reason(digits: Deployment, n
     assert str(digits.state_dir) not in json.dumps(answer.body)
 
     [told] = digits.until(
-        lambda: events(digits, f"digits/{name}", "rebuild_failed"), "the event", 300.0
+        lambda: events(digits, f"digits/{name}", "rebuild_failed"), "the event", PATIENCE_S
     )
     assert "register the same file again" in told
     assert len(events(digits, f"digits/{name}", "artifact_invalid")) == 1
@@ -91,7 +93,9 @@ def test_others_answer_with_an_accuracy_that_is_true(digits: Deployment) -> None
 def test_doctor_names_them_and_registering_again_brings_them_back(
     digits: Deployment, damaged: dict[str, bytes]
 ) -> None:
-    digits.until(lambda: events(digits, f"digits/{FP32}", "artifact_rebuilt"), "rebuilt", 300.0)
+    digits.until(
+        lambda: events(digits, f"digits/{FP32}", "artifact_rebuilt"), "rebuilt", PATIENCE_S
+    )
     code, findings = run(digits, "doctor", "-o", "json")
     found = {one["message"]: one["remedy"] for one in findings if one["name"] == "artifacts"}
     assert code == 1

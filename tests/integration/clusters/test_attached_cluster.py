@@ -84,7 +84,7 @@ class Cluster:
     def log(self) -> str:
         return (self.state / "run" / "up.log").read_text()
 
-    def until(self, text: str, patience_s: float = 60.0) -> str:
+    def until(self, text: str, patience_s: float = 600.0) -> str:
         """Wait until the log of ``up`` says this, whatever its lines are broken at."""
         deadline = time.monotonic() + patience_s
         while text not in (told := " ".join(self.log.split())):

@@ -22,7 +22,7 @@ from tests.integration.machines.network import PATH, Machine, Program
 PLACES = {"/state": "/srv/state"}
 """Where the test has what a pod mounts."""
 AGENT_PORT = 52_365
-START_S = 240.0
+START_S = 600.0
 KUBECTL = r"""
 kubectl() { for word in "$@"; do printf '%s\n' "$word"; done; printf '\n'; }
 """

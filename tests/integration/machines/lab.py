@@ -141,7 +141,7 @@ def register(gateway: Service, family: Path, model: str) -> dict[str, Any]:
         operation = gateway.get(where)
         return operation if operation["state"] != "running" else None
 
-    operation: dict[str, Any] = gateway.until(over, "the registration", 180)
+    operation: dict[str, Any] = gateway.until(over, "the registration")
     return operation
 
 

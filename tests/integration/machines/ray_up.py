@@ -13,7 +13,7 @@ from tests.integration.machines.lab import Lab, Reached, placed, user_environmen
 from tests.integration.machines.network import Machine, Program
 
 PLACE = "/srv/modelless"
-START_S = 150.0
+START_S = 600.0
 
 
 class RayUp:

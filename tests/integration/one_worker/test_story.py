@@ -12,7 +12,7 @@ from tests.integration.deployment import CLI, Deployment, environment
 
 pytestmark = pytest.mark.integration
 
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 
 
 def events(running: Deployment, kind: str, after: int) -> list[dict[str, Any]]:
