@@ -4,9 +4,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from controlplane.files.fields import (
     BATCH_SIZE,
     COUNT,
+    INTERFERENCE,
     LATENCY_MS,
     LIMIT_MIB,
     LOAD_S,
@@ -55,6 +58,7 @@ DEVICES: Columns = {
     "memory_mib": LIMIT_MIB,
     "usd_per_hour": PRICE,
 }
+DEVICES_OPTIONAL: Columns = {"interference": INTERFERENCE}
 MAX_CATALOG_ROWS = 1_000_000
 MAX_KINDS = 1_000
 
@@ -68,8 +72,10 @@ def read_devices(path: Path) -> tuple[AvailableKind, ...]:
         BadFile: the first thing wrong, with its line and column.
     """
     kinds: dict[str, AvailableKind] = {}
-    for block in Table(path, {"devices": DEVICES}, max_rows=MAX_KINDS).blocks():
+    table = Table(path, {"devices": DEVICES}, max_rows=MAX_KINDS, optional=DEVICES_OPTIONAL)
+    for block in table.blocks():
         numbers = block.numbers
+        interference = numbers.get("interference", np.zeros(len(block)))
         for row, name in enumerate(block.names["device_kind"]):
             if name in kinds:
                 raise block.wrong(row, "device_kind", f"{quoted(name)} stands there twice")
@@ -78,6 +84,7 @@ def read_devices(path: Path) -> tuple[AvailableKind, ...]:
                 count=int(numbers["count"][row]),
                 memory_mib=float(numbers["memory_mib"][row]),
                 usd_per_hour=float(numbers["usd_per_hour"][row]),
+                interference=float(interference[row]),
             )
     return tuple(kinds.values())
 

@@ -65,8 +65,21 @@ class Table:
     comma are accepted.
     """
 
-    def __init__(self, path: Path, kinds: Mapping[str, Columns], *, max_rows: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        kinds: Mapping[str, Columns],
+        *,
+        max_rows: int,
+        optional: Columns | None = None,
+    ) -> None:
         """Take the columns of each kind; the first kind is the one that a wrong header is held to.
+
+        Args:
+            path: the file.
+            kinds: per kind, the columns that it must have.
+            max_rows: more are an error.
+            optional: columns that may be there besides; blocks of a file without them lack them.
 
         Raises:
             BadFile: the file cannot be read, is no CSV text, or its header fits no kind.
@@ -81,8 +94,9 @@ class Table:
             raise BadFile(self.file, None, None, "the file is empty")
         first = self._text[0] + skipped
         self._header = _header(self.file, first, lines[skipped])
-        self.kind = _match(self.file, first, self._header, kinds)
-        self._columns = kinds[self.kind]
+        besides = optional or {}
+        self.kind = _match(self.file, first, self._header, kinds, besides)
+        self._columns = {**kinds[self.kind], **besides}
         self._text = (first + 1, "\n".join(lines[skipped + 1 :]))
 
     def blocks(self) -> Iterator[Block]:
@@ -262,7 +276,13 @@ def _header(file: str, line: int, text: str) -> list[str]:
     return [name.strip() for name in row]
 
 
-def _match(file: str, line: int, header: Sequence[str], kinds: Mapping[str, Columns]) -> str:
+def _match(
+    file: str,
+    line: int,
+    header: Sequence[str],
+    kinds: Mapping[str, Columns],
+    optional: Columns,
+) -> str:
     """The kind of file that has these columns."""
     # The kind with the most columns in common is what was meant.
     kind = max(kinds, key=lambda kind: len(kinds[kind].keys() & set(header)))
@@ -274,7 +294,7 @@ def _match(file: str, line: int, header: Sequence[str], kinds: Mapping[str, Colu
             file, line, None, f"{quoted(','.join(header))} is no header; needed is {heads}"
         )
     for index, name in enumerate(header):
-        if name not in columns:
+        if name not in columns and name not in optional:
             what = f"there is no such column; the header is {needed}"
             raise BadFile(file, line, quoted(name), what)
         if name in header[:index]:

@@ -5,7 +5,8 @@ So on a device whose longest batch takes m, the batches of a class with latency 
 ``min(m, L - overhead - m)``. Alone on a device a class waits for its own batch, and the limit is
 half of ``L - overhead``, as in Nexus (Shen et al., SOSP'19, section 4.1), where a session alone is
 given the largest batch whose latency is under half of its SLO. When classes share a device, their
-batches shrink together, as in the duty cycles of the same paper (section 6.1).
+batches shrink together, as in the duty cycles of the same paper (section 6.1). Where variants that
+share a device slow one another down, all of this is about the prolonged batches.
 """
 
 from collections.abc import Iterable

@@ -58,6 +58,7 @@ def _devices(problem: Problem, solution: Solution) -> Iterator[str]:
 
 
 def _parts(problem: Problem, solution: Solution) -> Iterator[str]:
+    slower = _slower(problem, solution)
     for part in solution.assignments:
         offer, demand = problem.offers[part.offer], problem.demand[part.demand]
         subject = f"{demand.task} on device {part.device} by {offer.variant}"
@@ -72,7 +73,7 @@ def _parts(problem: Problem, solution: Solution) -> Iterator[str]:
             yield f"{subject}: accuracy {ours} is below the floor {floor}"
         if part.qps <= 0:
             yield f"{subject}: serves {figure(part.qps)} queries per second"
-        share = _time(problem, part)
+        share = _time(problem, part) * slower[part.device]
         if abs(share - part.share) > TOLERANCE * max(1.0, share):
             says, takes = apart(part.share, share, 3)
             yield f"{subject}: says a share of {says}, takes {takes}"
@@ -90,8 +91,9 @@ def _sharing(problem: Problem, solution: Solution) -> Iterator[str]:
     for part in solution.assignments:
         on[part.device].append(part)
     kinds = {kind.name: kind for kind in problem.kinds}
+    slower = _slower(problem, solution)
     for device, parts in on.items():
-        busy = fsum(_time(problem, part) for part in parts)
+        busy = fsum(_time(problem, part) for part in parts) * slower[device]
         if _above(busy, problem.load):
             yield f"device {device} is busy for {apart(busy, problem.load, 3)[0]} of its time"
         offers = {part.offer: problem.offers[part.offer] for part in parts}
@@ -100,9 +102,9 @@ def _sharing(problem: Problem, solution: Solution) -> Iterator[str]:
         if _above(fsum(memory.values()), limit):
             holds, has = apart(fsum(memory.values()), limit)
             yield f"device {device} holds {holds} MiB of {has}"
-        longest = max(offers[p.offer].curve.latency_ms(p.batch_size) for p in parts)
-        for part in parts:
-            own = offers[part.offer].curve.latency_ms(part.batch_size)
+        times = {p: offers[p.offer].curve.latency_ms(p.batch_size) * slower[device] for p in parts}
+        longest = max(times.values())
+        for part, own in times.items():
             slo = problem.demand[part.demand].latency_ms
             if _above(longest + own + problem.overhead_ms, slo):
                 needs, has = apart(longest + own + problem.overhead_ms, slo)
@@ -134,6 +136,19 @@ def _totals(problem: Problem, solution: Solution) -> Iterator[str]:
     )
     if solution.feasible != whole:
         yield f"says feasible is {solution.feasible}, it is {whole}"
+
+
+def _slower(problem: Problem, solution: Solution) -> dict[int, float]:
+    """By device, times what profiles say that its batches take: more beside other variants."""
+    variants: dict[int, set[tuple[str, str]]] = defaultdict(set)
+    for part in solution.assignments:
+        offer = problem.offers[part.offer]
+        variants[part.device].add((offer.task, offer.variant))
+    interference = {kind.name: kind.interference for kind in problem.kinds}
+    return {
+        device: 1.0 + interference[solution.devices[device]] if len(found) > 1 else 1.0
+        for device, found in variants.items()
+    }
 
 
 def _time(problem: Problem, part: Assignment) -> float:

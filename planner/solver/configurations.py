@@ -30,8 +30,11 @@ class Configuration:
 
     kind: int
     longest_ms: float
+    """By its profile."""
     batches: Mapping[int, SizedBatch]
     """Per option that is worth using here: its cheapest batch."""
+    slowdown: float = 1.0
+    """Times what profiles say that batches take here."""
 
 
 def configurations(
@@ -47,32 +50,47 @@ def configurations(
         indices = [i for i, option in enumerate(options.all) if option.kind == kind]
         if not indices:
             continue
-        table = _Table(options, indices)
-        if table.longest.size > MOST_LATENCIES:
-            return None
-        table.fill()
-        table.leave_out_dominated(objective)
-        for configuration in _of_kind(options, kind, table, objective, most):
-            size += len(configuration.batches)
-            if size > most:
+        for table in _tables(options, kind, indices):
+            if table.longest.size > MOST_LATENCIES:
                 return None
-            made.append(configuration)
+            table.fill()
+            table.leave_out_dominated(objective)
+            for configuration in _of_kind(options, kind, table, objective, most):
+                size += len(configuration.batches)
+                if size > most:
+                    return None
+                made.append(configuration)
     return tuple(made)
+
+
+def _tables(options: Options, kind: int, indices: Sequence[int]) -> "list[_Table]":
+    """One for all options of a kind; under interference also one for each offer alone."""
+    slowdown = options.slowdown(kind, 2)
+    made = [_Table(options, indices, slowdown)]
+    if slowdown > 1:
+        users: dict[int, list[int]] = defaultdict(list)
+        for index in indices:
+            users[options.all[index].offer].append(index)
+        made += [_Table(options, found, 1.0) for found in users.values()]
+    return made
 
 
 class _Table:
     """Time per query of the options on a kind (rows), by the device's longest batch (columns)."""
 
-    __slots__ = ("frontiers", "indices", "longest", "options", "units")
+    __slots__ = ("frontiers", "indices", "longest", "options", "slowdown", "units")
 
-    def __init__(self, options: Options, indices: Sequence[int]) -> None:
+    def __init__(self, options: Options, indices: Sequence[int], slowdown: float) -> None:
         self.options = options
+        self.slowdown = slowdown
+        """Times what profiles say that batches take on these devices."""
         self.indices = list(indices)
         """The option of each row."""
         within: dict[int, float] = defaultdict(float)
         for index in indices:
             option = options.all[index]
-            within[option.offer] = max(within[option.offer], options.left_ms(option.demand) / 2)
+            half_ms = options.left_ms(option.demand) / slowdown / 2
+            within[option.offer] = max(within[option.offer], half_ms)
         self.frontiers = {
             offer: frontier(options.problem.offers[offer].curve, limit)
             for offer, limit in within.items()
@@ -96,7 +114,8 @@ class _Table:
         batches = self.frontiers[option.offer]
         latencies = np.array([batch.latency_ms for batch in batches])
         units = np.array([inf, *(batch.unit_ms for batch in batches)])
-        limit = np.minimum(self.longest, self.options.left_ms(option.demand) - self.longest)
+        left_ms = self.options.left_ms(option.demand) / self.slowdown
+        limit = np.minimum(self.longest, left_ms - self.longest)
         found: Units = units[np.searchsorted(latencies, limit, side="right")]
         return found
 
@@ -104,7 +123,7 @@ class _Table:
         """The batch that a cell of ``units`` stands for; the cell must be finite."""
         option = self.options.all[self.indices[row]]
         longest = float(self.longest[column])
-        limit = min(longest, self.options.left_ms(option.demand) - longest)
+        limit = min(longest, self.options.left_ms(option.demand) / self.slowdown - longest)
         return max(
             (b for b in self.frontiers[option.offer] if b.latency_ms <= limit),
             key=lambda b: b.latency_ms,
@@ -194,6 +213,7 @@ def _of_kind(
                 kind=kind,
                 longest_ms=float(table.longest[column]),
                 batches={table.indices[row]: table.batch(row, column) for row in worth},
+                slowdown=table.slowdown,
             )
 
 

@@ -12,7 +12,7 @@ from math import fsum, inf
 from planner.solver.configurations import Configuration
 from planner.solver.milp import Answer, Program, solve
 from planner.solver.options import Options
-from planner.solver.partial_solution import PartialSolution, Room
+from planner.solver.partial_solution import ROUNDING, PartialSolution, Room
 from planner.types import Objective
 
 NODES = 20_000
@@ -84,7 +84,8 @@ class ConfigurationProgram:
             batch = self.configurations[configuration].batches[index]
             rate = self.options.rates[self.options.all[index].demand]
             used[configuration].append(first + at)
-            times[configuration].append(rate * batch.unit_ms / 1000)
+            slowdown = self.configurations[configuration].slowdown
+            times[configuration].append(rate * batch.unit_ms * slowdown / 1000)
         for opened, row, time in zip(self.opened, used, times, strict=True):
             self.program.row([*row, opened], [*time, -load], high=0.0)
 
@@ -181,25 +182,39 @@ class ConfigurationProgram:
         for configuration, number, load in zip(self.configurations, numbers, loads, strict=True):
             if not number:
                 continue
-            devices = [partial.open(configuration.kind) for _ in range(number)]
-            queue = iter(devices)
-            device = next(queue)
-            for index, rate in load:
-                batch = configuration.batches[index]
-                rest = rate
-                while rest > 1e-12 * rate:
-                    per_s = device.left * 1000 / batch.unit_ms if batch.unit_ms > 0 else inf
-                    taken = min(rest, max(per_s, 0.0))
-                    if taken > 1e-12 * rate:
-                        partial.serve(device, index, Room(batch, taken), taken)
-                    rest -= taken
-                    if rest > 1e-12 * rate:
-                        following = next(queue, None)
-                        if following is None:
-                            break
-                        device = following
+            _fill(partial, configuration, number, load)
         partial.drop_empty()
         return partial
+
+
+def _fill(
+    partial: PartialSolution,
+    configuration: Configuration,
+    number: int,
+    load: Sequence[tuple[int, float]],
+) -> None:
+    """Open so many devices of a configuration, and fill one after the other.
+
+    A device counts as slow as the configuration says from its first option on: it may be that the
+    others come.
+    """
+    devices = iter([partial.open(configuration.kind) for _ in range(number)])
+    device, left = next(devices), partial.options.problem.load * (1 + ROUNDING)
+    for index, rate in load:
+        batch = configuration.batches[index]
+        unit_ms = batch.unit_ms * configuration.slowdown
+        rest = rate
+        while rest > 1e-12 * rate:
+            taken = min(rest, max(left * 1000 / unit_ms, 0.0) if unit_ms > 0 else inf)
+            if taken > 1e-12 * rate:
+                partial.serve(device, index, Room(batch, taken), taken)
+                left -= taken * unit_ms / 1000
+            rest -= taken
+            if rest > 1e-12 * rate:
+                following = next(devices, None)
+                if following is None:
+                    break
+                device, left = following, partial.options.problem.load * (1 + ROUNDING)
 
 
 def exact(

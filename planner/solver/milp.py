@@ -5,7 +5,7 @@ mixed ones: on an aggregated placement of 500 classes GLOP took 0.1 s, SCIP 0.15
 0.9 s, and CP-SAT had no useful bound after 4 s. Both run on one thread and are repeatable.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -51,6 +51,15 @@ class Program:
         self._rows.append((list(variables), list(coefficients), low, high))
         return len(self._rows) - 1
 
+    def column(self, cost: float, entries: Iterable[tuple[int, float]]) -> int:
+        """Add a variable to rows that are there: (row, coefficient) of each; return its index."""
+        made = self.variable(cost=cost)
+        for row, coefficient in entries:
+            variables, coefficients, _, _ = self._rows[row]
+            variables.append(made)
+            coefficients.append(coefficient)
+        return made
+
     def aim(self, costs: Sequence[float], *, maximise: bool) -> None:
         """Replace the objective; ``costs`` has one entry per variable."""
         self._cost = list(costs)
@@ -90,6 +99,9 @@ class Answer:
     """Whether ``values`` is proven to be the best point, to the gap that was asked for."""
     infeasible: bool
     """Whether it is proven that there is no point."""
+    duals: tuple[float, ...] = ()
+    """Of an optimal continuous program: what one more of each row's limit changes the objective by,
+    in the order of rows."""
 
 
 def solve(
@@ -157,10 +169,13 @@ def _answer(solver: Any, status: int, *, mixed: bool, maximise: bool) -> Answer:
     elif status == solver.OPTIMAL:
         bound = objective
     values = tuple(v.solution_value() for v in solver.variables()) if found else None
+    priced = not mixed and status == solver.OPTIMAL
+    duals = tuple(row.dual_value() for row in solver.constraints()) if priced else ()
     return Answer(
         values=values,
         objective=objective,
         bound=bound,
         optimal=status == solver.OPTIMAL,
         infeasible=status == solver.INFEASIBLE,
+        duals=duals,
     )

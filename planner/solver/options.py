@@ -139,6 +139,10 @@ class Options:
         """Time in ms that the SLO of a class leaves for waiting and running."""
         return self._left_ms[demand]
 
+    def slowdown(self, kind: int, variants: int) -> float:
+        """Times what profiles say that batches take beside so many variants, this one included."""
+        return self.problem.kinds[kind].slowdown(variants)
+
     @property
     def reachable_qps(self) -> float:
         """Rate of all classes that have options, in queries per second."""

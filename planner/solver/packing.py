@@ -163,12 +163,14 @@ def _shared(options: Options, kind: int, order: Rests, choose: Choose) -> list[D
         device = Device(options, kind)
         first, qps = rests.pop(0)
         _take(options, device, first, qps, rests, at=0)
+        device.brace()
         while rests:
             found = choose(options, device, rests)
             if found is None:
                 break
             index, qps = rests.pop(found)
             _take(options, device, index, qps, rests, at=found)
+        device.tighten()
         made.append(device)
     return made
 

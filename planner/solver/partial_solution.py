@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from planner.latency_curve import SizedBatch
 from planner.solver.capacity import SLACK
-from planner.solver.options import Options
+from planner.solver.options import Option, Options
 from planner.solver.problem import Assignment, Solution
 from planner.types import Objective
 
@@ -42,6 +42,7 @@ class Device:
         "memory_mib",
         "offers",
         "parts",
+        "slowdown",
     )
 
     kind: int
@@ -52,9 +53,11 @@ class Device:
     left: float
     """Part of its time that may still be planned for."""
     longest_ms: float
-    """The longest batch on it."""
+    """The longest batch on it, by its profile."""
     allowed_ms: float
-    """The longest batch that every class on it can bear."""
+    """The longest batch that every class on it can bear, by its profile."""
+    slowdown: float
+    """Times what profiles say that batches take here."""
 
     def __init__(self, options: Options, kind: int) -> None:
         self._options = options
@@ -71,19 +74,37 @@ class Device:
         self.allowed_ms = inf
         self.memory_mib = options.problem.kinds[self.kind].memory_mib
         self.offers.clear()
+        self.slowdown = self._slowdown(self.parts)
         for index, (batch, qps) in self.parts.items():
             self._account(index, batch, qps)
 
     def _account(self, index: int, batch: SizedBatch, qps: float) -> None:
         option = self._options.all[index]
-        self.left -= qps * batch.unit_ms / 1000
+        self.left -= qps * batch.unit_ms * self.slowdown / 1000
         self.longest_ms = max(self.longest_ms, batch.latency_ms)
-        self.allowed_ms = min(
-            self.allowed_ms, self._options.left_ms(option.demand) - batch.latency_ms
-        )
+        left_ms = self._options.left_ms(option.demand) / self.slowdown
+        self.allowed_ms = min(self.allowed_ms, left_ms - batch.latency_ms)
         if option.offer not in self.offers:
             self.offers.add(option.offer)
             self.memory_mib -= option.memory_mib
+
+    def _slowdown(self, indices: Iterable[int]) -> float:
+        """Times what profiles say that batches take on this kind beside these options."""
+        offers = {self._options.all[index].offer for index in indices}
+        return self._options.slowdown(self.kind, len(offers))
+
+    def _shared(self, index: int) -> "Device | None":
+        """As slow as with one more option; None when what is there would be late or too much."""
+        slower = self.copy()
+        slower.slowdown = self._slowdown([*self.parts, index])
+        ratio = slower.slowdown / self.slowdown
+        load = self._options.problem.load * (1 + ROUNDING)
+        slower.left = load - (load - self.left) * ratio
+        slower.allowed_ms = min(
+            self._options.left_ms(self._options.all[i].demand) / slower.slowdown - batch.latency_ms
+            for i, (batch, _) in self.parts.items()
+        )
+        return slower if slower.longest_ms <= slower.allowed_ms and slower.left > 0 else None
 
     def room(self, index: int) -> Room | None:
         """The best batch of an option beside what is there, and the rate that still fits."""
@@ -91,12 +112,27 @@ class Device:
             return None
         options = self._options
         option = options.all[index]
+        if self._begins(option.offer):
+            slower = self._shared(index)
+            return slower._room(index) if slower is not None else None
+        return self._room(index)
+
+    def _begins(self, offer: int) -> bool:
+        """Whether batches here become longer when this offer comes."""
+        if len(self.offers) != 1 or offer in self.offers:
+            return False
+        return self._options.problem.kinds[self.kind].interference > 0
+
+    def _room(self, index: int) -> Room | None:
+        """The same, at the slowdown that is set."""
+        options = self._options
+        option = options.all[index]
         if option.offer not in self.offers and option.memory_mib > self.memory_mib * (1 + SLACK):
             return None
         if (part := self.parts.get(index)) is not None:
             batch: SizedBatch | None = part[0]
         else:
-            left_ms = options.left_ms(option.demand)
+            left_ms = options.left_ms(option.demand) / self.slowdown
             # Half of what is left if that makes it the longest; else it bears the longest's wait.
             half = left_ms / 2
             limit = half if half >= self.longest_ms else left_ms - self.longest_ms
@@ -108,13 +144,17 @@ class Device:
             )
         if batch is None:
             return None
-        return Room(batch, self.left * 1000 / batch.unit_ms if batch.unit_ms > 0 else inf)
+        unit_ms = batch.unit_ms * self.slowdown
+        return Room(batch, self.left * 1000 / unit_ms if unit_ms > 0 else inf)
 
     def put(self, index: int, batch: SizedBatch, qps: float) -> None:
         """Add a rate; it must fit (``room``)."""
         before = self.parts.get(index)
         self.parts[index] = (batch, qps + (before[1] if before else 0.0))
-        self._account(index, batch, qps)
+        if self._begins(self._options.all[index].offer):
+            self._measure()
+        else:
+            self._account(index, batch, qps)
 
     def take(self, index: int, qps: float) -> float:
         """Remove up to ``qps`` of an option; return how much was removed."""
@@ -133,10 +173,21 @@ class Device:
         every = self._options.all
         if all(batch == every[index].alone for index, (batch, _) in self.parts.items()):
             return
-        busy = fsum(qps * batch.unit_ms for batch, qps in self.parts.values())
+        busy = fsum(qps * batch.unit_ms for batch, qps in self.parts.values()) * self.slowdown
         found = min(self._arrangements(list(self.parts)), key=lambda one: one[0], default=None)
         if found is not None and found[0] < busy * (1 - 1e-9):
             self._rebatch(found[1])
+
+    def brace(self) -> None:
+        """Choose the only batch on it so that others can come although they slow it down."""
+        slowdown = self._options.slowdown(self.kind, 2)
+        if slowdown == 1 or len(self.parts) != 1:
+            return
+        [(index, (_, qps))] = self.parts.items()
+        half_ms = self._options.left_ms(self._options.all[index].demand) / slowdown / 2
+        batch = self._options.batch(index, half_ms)
+        if batch is not None and qps * batch.unit_ms <= self._options.problem.load * 1000:
+            self._rebatch({index: batch})
 
     def make_room(self, index: int) -> Room | None:
         """The room of an option, smaller batches for those that are there if it needs them."""
@@ -147,8 +198,10 @@ class Device:
         if option.offer not in self.offers and option.memory_mib > self.memory_mib * (1 + SLACK):
             return None
         most, chosen = 0.0, None
+        slowdown = self._slowdown([*self.parts, index])
         for busy_ms, batches in self._arrangements([*self.parts, index]):
-            qps = (self._options.problem.load * 1000 - busy_ms) / max(batches[index].unit_ms, 1e-12)
+            unit_ms = max(batches[index].unit_ms * slowdown, 1e-12)
+            qps = (self._options.problem.load * 1000 - busy_ms) / unit_ms
             if qps > most * (1 + 1e-9):
                 most, chosen = qps, batches
         if chosen is None or most <= NEGLIGIBLE * self._options.rates[option.demand]:
@@ -164,16 +217,22 @@ class Device:
         """
         options = self._options
         found = [options.all[index] for index in indices]
+        slowdown = self._slowdown(indices)
+        bearable_ms = [self._bearable_ms(option, slowdown) for option in found]
         least_ms = max([option.smallest_ms for option in found])
-        most_ms = min([option.bearable_ms for option in found]) * (1 + 1e-9)
+        most_ms = min(bearable_ms) * (1 + 1e-9)
         if least_ms > most_ms:
             return  # an option's smallest batch would not fit, whatever the longest is
         longest = {batch.latency_ms for batch, _ in self.parts.values()}
         longest.update([option.alone.latency_ms for option in found])
         # Rounding must not put the smallest batch just out of reach.
-        longest.update([option.bearable_ms * (1 - 1e-12) for option in found])
+        longest.update([ms * (1 - 1e-12) for ms in bearable_ms])
+        if slowdown > 1:
+            # Half of what interference leaves is the longest batch that is best for one alone.
+            halves = [options.left_ms(option.demand) / slowdown / 2 for option in found]
+            longest.update([ms * (1 - 1e-12) for ms in halves])
         bounds = [
-            (index, option.alone, options.left_ms(option.demand))
+            (index, option.alone, options.left_ms(option.demand) / slowdown)
             for index, option in zip(indices, found, strict=True)
         ]
         for longest_ms in sorted(longest):
@@ -188,7 +247,13 @@ class Device:
                 batches[index] = batch
             else:
                 busy = fsum(qps * batches[i].unit_ms for i, (_, qps) in self.parts.items())
-                yield busy, batches
+                yield busy * slowdown, batches
+
+    def _bearable_ms(self, option: Option, slowdown: float) -> float:
+        """The longest batch of others that an option can bear with its smallest, by profiles."""
+        if slowdown == 1:
+            return option.bearable_ms
+        return self._options.left_ms(option.demand) / slowdown - option.smallest_ms
 
     def _rebatch(self, batches: Mapping[int, SizedBatch]) -> None:
         self.parts = {index: (batches[index], qps) for index, (_, qps) in self.parts.items()}
@@ -203,6 +268,7 @@ class Device:
         made.longest_ms = self.longest_ms
         made.allowed_ms = self.allowed_ms
         made.memory_mib = self.memory_mib
+        made.slowdown = self.slowdown
         return made
 
 
@@ -363,7 +429,7 @@ def _assignments(options: Options, at: int, device: Device) -> Sequence[Assignme
             offer=options.all[index].offer,
             batch_size=batch.size,
             qps=qps,
-            share=qps * batch.latency_ms / (1000 * batch.size),
+            share=qps * batch.latency_ms * device.slowdown / (1000 * batch.size),
         )
         for index, (batch, qps) in device.parts.items()
     ]

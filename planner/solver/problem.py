@@ -8,6 +8,9 @@ l the latency of a batch, every device must keep
 * latency, for each class on it: the largest l of any batch placed there, plus the l of its own
   batch, plus ``OVERHEAD_MS``, at most the class's latency SLO: a query that just missed a batch
   waits for the longest one and then takes its own.
+
+On a device that serves with more than one variant, every l is longer by the ``interference`` of its
+kind: profiles are measured with one variant at a time.
 """
 
 from collections.abc import Mapping
@@ -55,6 +58,12 @@ class AvailableKind:
     memory_mib: float
     """Infinite when it has no limit."""
     usd_per_hour: float
+    interference: float = 0.0
+    """By what part every batch takes longer on a device that serves with more than one variant."""
+
+    def slowdown(self, variants: int) -> float:
+        """Times what profiles say that batches take beside so many variants, this one included."""
+        return 1.0 + self.interference if variants > 1 else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +106,7 @@ class Assignment:
     batch_size: int
     qps: float
     share: float
-    """Of the device's time: ``qps x latency / (1000 x batch_size)``."""
+    """Of the device's time: ``qps x latency / (1000 x batch_size)``, interference included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,21 @@ def test_json_has_the_documented_fields_and_no_other(shell: Shell, paths: dict[s
     assert [list(one) for one in plan["placements"]] == [PLACED] * len(plan["placements"])
 
 
+def test_interference_of_the_devices_file_is_planned_with(
+    shell: Shell, paths: dict[str, Path]
+) -> None:
+    """Beside each other both variants would take 0.87 of a device; the larger alone takes 0.6."""
+    text = (
+        "device_kind,count,memory_mib,usd_per_hour,interference\ncpu-4,4,1000,0.1,1.9\ngpu,0,,1,\n"
+    )
+    paths["devices"].write_text(text)
+
+    plan = solve(shell, paths, "--json").json()
+
+    assert (plan["feasible"], plan["workers"]["cpu-4"]) == (True, 1)
+    assert {one["variant"] for one in plan["placements"]} == {"cnn-fp32"}
+
+
 def test_the_cheapest_plan_is_one_small_device(shell: Shell, paths: dict[str, Path]) -> None:
     """Serving 100/s with mlp-int8 and 20/s with cnn-fp32 fits one cpu-4 at 0.1 USD per hour."""
     plan = solve(shell, paths, "--json").json()

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -94,6 +95,15 @@ def test_what_programs_write_differently_is_the_same_catalog(
     paths["catalog"].write_bytes(change(CATALOG.encode()))
 
     assert offers_as_seen(read_catalog(paths["catalog"], KINDS)) == expected
+
+
+def test_devices_may_say_how_much_variants_slow_one_another_down(tmp_path: Path) -> None:
+    rows = ["cpu-4,0.1,4,1000,0.25", "gpu,0.5,2,,"]
+    text = "\n".join(["device_kind,usd_per_hour,count,memory_mib,interference", *rows])
+
+    found = read_devices(write_all(tmp_path, devices=text)["devices"])
+
+    assert found == (replace(KINDS[0], interference=0.25), KINDS[1])
 
 
 def test_names_of_other_catalogs_are_taken(tmp_path: Path) -> None:

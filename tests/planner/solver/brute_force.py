@@ -94,12 +94,13 @@ def _states(problem: Problem, kind: AvailableKind) -> list[State]:
         for chosen in combinations(offers, count)
         if sum(problem.offers[i].memory_mib for i in chosen) <= kind.memory_mib
     ]
-    largest = [s for s in sets if not any(set(s) < set(other) for other in sets)]
+    # One variant alone is not slowed down, so it is no part of a larger set.
+    largest = [s for s in sets if len(s) == 1 or not any(set(s) < set(o) for o in sets)]
     found = {
         times: State(usd_per_hour=kind.usd_per_hour, times=times)
         for longest_ms in longest
         for chosen in largest
-        if (times := _times(problem, chosen, longest_ms))
+        if (times := _times(problem, chosen, longest_ms, kind.interference))
     }
     return [s for s in found.values() if not any(_covers(o, s) for o in found.values())]
 
@@ -113,8 +114,9 @@ def _covers(one: State, other: State) -> bool:
 
 
 def _times(
-    problem: Problem, offers: tuple[int, ...], longest_ms: float
+    problem: Problem, offers: tuple[int, ...], longest_ms: float, interference: float
 ) -> tuple[tuple[int, int, float], ...]:
+    slower = 1 + interference if len(offers) > 1 else 1.0
     made = []
     for number, demand in enumerate(problem.demand):
         for index in offers:
@@ -122,10 +124,10 @@ def _times(
             if offer.task != demand.task or offer.accuracy < (demand.accuracy or 0.0):
                 continue
             in_time = [
-                offer.curve.latency_ms(size) / size / 1000
+                offer.curve.latency_ms(size) * slower / size / 1000
                 for size in range(1, offer.curve.max_batch + 1)
                 if (ms := offer.curve.latency_ms(size)) <= longest_ms
-                and longest_ms + ms + problem.overhead_ms <= demand.latency_ms
+                and (longest_ms + ms) * slower + problem.overhead_ms <= demand.latency_ms
             ]
             if in_time:
                 made.append((number, index, min(in_time)))

@@ -1,5 +1,6 @@
 """Random planning problems, small enough to be solved by trying everything."""
 
+from dataclasses import replace
 from math import inf
 from random import Random
 
@@ -40,6 +41,16 @@ def small(seed: int) -> Problem:
         demand=tuple(demand),
         pools=_pools(draw, kinds),
     )
+
+
+def interfering(seed: int) -> Problem:
+    """A small problem on whose devices variants slow one another down, by 5 to 150 %."""
+    draw = Random(seed)
+    problem = small(seed)
+    kinds = tuple(
+        replace(kind, interference=draw.choice([0.05, 0.2, 0.5, 1.5])) for kind in problem.kinds
+    )
+    return replace(problem, kinds=kinds)
 
 
 def _kinds(draw: Random) -> tuple[AvailableKind, ...]:

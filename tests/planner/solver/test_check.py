@@ -49,6 +49,27 @@ def test_two_variants_share_a_device() -> None:
     assert violations(PROBLEM, plan) == ()
 
 
+def slow(latency_ms: float, interference: float = 0.5) -> Problem:
+    kind = replace(GPU, interference=interference)
+    return replace(PROBLEM, kinds=(kind,), demand=(replace(ASKED, latency_ms=latency_ms),))
+
+
+def test_variants_that_share_a_device_slow_one_another_down() -> None:
+    """Batches of 16 ms take 24, so a query needs 2 x 24 + 2 ms, and each half 0.3 of the time."""
+    halves = tuple(replace(PART, offer=offer, qps=50.0, share=0.3) for offer in (0, 1))
+    plan = replace(PLAN, assignments=halves, accuracy=0.925)
+
+    assert violations(slow(50.0), plan) == ()
+    assert "waits 24 ms, runs 24 ms" in violations(slow(49.9), plan)[0]
+    assert "busy for 0.6" in violations(replace(slow(50.0), load=0.59), plan)[0]
+    forgotten = tuple(replace(part, share=0.2) for part in halves)
+    assert "says a share of 0.2" in violations(slow(50.0), replace(plan, assignments=forgotten))[0]
+
+
+def test_a_variant_alone_is_not_slowed_down() -> None:
+    assert violations(slow(34.0), PLAN) == ()
+
+
 def broken(problem: Problem = PROBLEM, **changes: object) -> str:
     [sentence] = violations(problem, replace(PLAN, **changes))  # type: ignore[arg-type]
     return sentence

@@ -16,7 +16,7 @@ from planner.solver.problem import AvailableKind, Offer, Pool, Problem, Solution
 from planner.solver.solve import solve
 from planner.types import Demand, Objective
 from tests.planner.solver.brute_force import Best, brute_force
-from tests.planner.solver.instances import small
+from tests.planner.solver.instances import interfering, small
 from variants.types import DeviceKindName, ModelName, TaskName, VariantName
 
 DIGITS = TaskName("digits")
@@ -141,6 +141,28 @@ def test_a_tight_slo_does_not_share_with_a_long_batch() -> None:
     assert solved(Problem(offers=offers, kinds=kinds, demand=together)).objective == 1.0
 
 
+def test_interference_is_paid_where_variants_share_a_device() -> None:
+    """Together they take 2 x 40 x 10 ms x 1.5 = 1.2 s of a second; apart 0.4 s each."""
+    other = TaskName("faces")
+    offers = (offer("a", 10.0), offer("b", 10.0, task=other))
+    demand = (asked(40.0), asked(40.0, task=other))
+    calm = Problem(offers=offers, kinds=(kind(),), demand=demand)
+    noisy = replace(calm, kinds=(replace(kind(), interference=0.5),))
+
+    assert (solved(calm).objective, solved(noisy).objective) == (1.0, 2.0)
+
+
+def test_interference_makes_a_shared_device_too_slow_for_a_tight_slo() -> None:
+    other = TaskName("faces")
+    offers = (offer("a", 10.0), offer("b", 10.0, task=other))
+    noisy = (replace(kind(), interference=0.5),)
+    in_time = (asked(1.0, 32.0), asked(1.0, 32.0, task=other))
+    late = (asked(1.0, 31.9), asked(1.0, 31.9, task=other))
+
+    assert solved(Problem(offers=offers, kinds=noisy, demand=in_time)).objective == 1.0
+    assert solved(Problem(offers=offers, kinds=noisy, demand=late)).objective == 2.0
+
+
 def test_accuracy_is_bought_with_time_that_is_left() -> None:
     """40 of 80 by the accurate one take 0.8 - 0.2 of the device: all of what is left."""
     problem = Problem(
@@ -180,10 +202,13 @@ def test_a_limit_of_nothing_still_answers(objective: Objective) -> None:
 
 
 @pytest.mark.parametrize("objective", Objective)
-def test_exact_equals_trying_everything(objective: Objective) -> None:
+@pytest.mark.parametrize("make", [small, interfering])
+def test_exact_equals_trying_everything(
+    make: Callable[[int], Problem], objective: Objective
+) -> None:
     different = {}
     for seed in range(40):
-        problem = small(seed)
+        problem = make(seed)
         want, found = brute_force(problem, objective), solved(problem, objective)
         got = Best(
             served_qps=found.served_qps,
@@ -230,9 +255,11 @@ SEEDS = st.integers(10_000, 20_000)
 
 
 @settings(max_examples=40, deadline=None)
-@given(SEEDS, st.sampled_from(Objective), st.booleans())
-def test_no_plan_breaks_a_constraint(seed: int, objective: Objective, exact: bool) -> None:
-    problem = small(seed)
+@given(SEEDS, st.sampled_from(Objective), st.booleans(), st.sampled_from([small, interfering]))
+def test_no_plan_breaks_a_constraint(
+    seed: int, objective: Objective, exact: bool, make: Callable[[int], Problem]
+) -> None:
+    problem = make(seed)
     found = solve(problem, objective, clock=never, time_limit_s=600.0, exact=exact)
 
     assert violations(problem, found) == ()
