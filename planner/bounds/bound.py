@@ -4,19 +4,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import floor, inf
 
-import numpy as np
-
-from planner.bounds.ceilings import Line, accuracy_line, gains, most_earned
+from planner.bounds.ceilings import accuracy_line, gains, most_earned
 from planner.bounds.classes import Classes, classes_of
 from planner.bounds.devices import DeviceTime, Offers, device_time
+from planner.bounds.lines import Line, tight_lines
 from planner.bounds.program import ServingProgram
+from planner.bounds.rent import Rent
 from planner.simulation.results import Report
 from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
 
 CLOSE = 1e-4
-"""Of the mean accuracy: where lines known so far leave less than that open, no program is solved.
-The accuracies of a bench are compared with a tolerance ten times as large."""
+"""Part of the mean accuracy: where the lines known so far leave no more than that open, no program
+is solved. Benches compare accuracies with a tolerance ten times as large."""
+CLOSE_COST = 1e-3
+"""The same of the cost."""
 ROUNDING = 1e-9
 """Relative. A bound is given away so much, so that rounding never makes a policy beat it."""
 
@@ -50,7 +52,9 @@ class Bound:
     accuracy_lines: tuple[Line, ...]
     """Each is above the sum of accuracies of any number of queries in time."""
     cost_lines: tuple[Line, ...]
-    """Each is below the cost in USD of any number of queries in time."""
+    """Each is below the cost in USD of any number of queries in time, from one."""
+    standing: bool = True
+    """Whether the fleet is there, and billed, even if no query is in time."""
 
     @property
     def violation_ratio(self) -> float:
@@ -66,7 +70,9 @@ class Bound:
         return min(1.0, most * (1 + ROUNDING))
 
     def cost_usd(self, in_time: float) -> float:
-        """The least cost of so many queries in time."""
+        """The least cost of so many queries in time; 0 for none."""
+        if in_time <= 0 and not self.standing:
+            return 0.0
         most = max((line.at(in_time) for line in self.cost_lines), default=0.0)
         return max(0.0, most * (1 - ROUNDING))
 
@@ -106,7 +112,8 @@ def bound_of(setting: Setting, trace: Trace, offers: Offers, levels: Iterable[in
         in_time=in_time,
         highest_accuracy=float(classes.accuracy.max(initial=0.0)),
         accuracy_lines=tuple(_accuracy_lines(classes, time, program, wanted)),
-        cost_lines=tuple(_cost_lines(setting, end_ms)),
+        cost_lines=tuple(_cost_lines(setting, classes, time, end_ms, wanted)),
+        standing=not _comes_and_goes(setting),
     )
 
 
@@ -118,7 +125,8 @@ def _without_time(setting: Setting, classes: Classes, end_ms: float) -> Bound:
         in_time=round(classes.servable),
         highest_accuracy=float(classes.accuracy.max(initial=0.0)),
         accuracy_lines=(Line(highest, 0.0),),
-        cost_lines=tuple(_cost_lines(setting, end_ms)),
+        cost_lines=() if _comes_and_goes(setting) else (_standing_fleet(setting, end_ms),),
+        standing=not _comes_and_goes(setting),
     )
 
 
@@ -132,44 +140,44 @@ def _most_in_time(classes: Classes, time: DeviceTime, program: ServingProgram) -
 def _accuracy_lines(
     classes: Classes, time: DeviceTime, program: ServingProgram, wanted: Sequence[int]
 ) -> list[Line]:
-    """Lines that are tight where it is wanted; ``wanted`` ascends.
+    """Above the sum of accuracies of any number in time; ``wanted`` ascends."""
 
-    The best sum of accuracies is concave in the number in time: between two points where it is
-    known it is above their chord, and below the lines of both. Where that leaves little open,
-    no program is solved.
-    """
-    lines: list[Line] = []
-    known: list[tuple[float, float]] = [(0.0, 0.0)]
-    for level in _outside_first(wanted):
-        upper = min((line.at(level) for line in lines), default=inf)
-        if upper - _chord(known, level) <= CLOSE * level:
-            continue
+    def at(level: int) -> tuple[Line, float]:
         prices = program.most_accurate(level * (1 - ROUNDING))
-        lines.append(accuracy_line(classes, time, prices.per_ms, prices.query))
-        known.append((float(level), min(prices.value, lines[-1].at(level))))
-    return lines
+        return accuracy_line(classes, time, prices.per_ms, prices.query), prices.value
+
+    return tight_lines(wanted, at, CLOSE)
 
 
-def _outside_first(wanted: Sequence[int]) -> list[int]:
-    """The largest, the smallest, then halves in between."""
-    found: list[int] = []
-    left = list(wanted)
-    while left:
-        found += dict.fromkeys((left[-1], left[0], left[len(left) // 2]))
-        left = [level for level in left if level not in found]
-    return found
+def _cost_lines(
+    setting: Setting,
+    classes: Classes,
+    time: DeviceTime,
+    end_ms: float,
+    wanted: Sequence[int],
+) -> list[Line]:
+    """Below the cost of any number in time; ``wanted`` ascends."""
+    if not _comes_and_goes(setting):
+        return [_standing_fleet(setting, end_ms)]
+    rent = Rent(setting, classes, time)
+
+    def at(level: int) -> tuple[Line, float] | None:
+        prices = rent.prices(level * (1 - ROUNDING))
+        if prices is None:
+            return None
+        line = rent.line(prices)
+        return Line(-line.start, -line.slope), -prices.value
+
+    lines = tight_lines(wanted, at, CLOSE_COST)
+    return [rent.least_life(), *(Line(-line.start, -line.slope) for line in lines)]
 
 
-def _chord(known: Sequence[tuple[float, float]], level: float) -> float:
-    """Below any concave curve through the known points; minus infinity beyond them."""
-    points = sorted(known)
-    if level > points[-1][0]:
-        return -inf
-    return float(np.interp(level, [x for x, _ in points], [y for _, y in points]))
+def _comes_and_goes(setting: Setting) -> bool:
+    """Whether devices are released: without ticks nobody does that."""
+    return setting.fleet_is_elastic and not setting.instant
 
 
-def _cost_lines(setting: Setting, end_ms: float) -> Iterable[Line]:
+def _standing_fleet(setting: Setting, end_ms: float) -> Line:
     """A fleet that is there throughout is billed to the last arrival at least."""
-    if not setting.fleet_is_elastic or setting.instant:
-        usd_per_hour = sum(kind.count * kind.usd_per_hour for kind in setting.kinds)
-        yield Line(usd_per_hour * end_ms / 3_600_000, 0.0)
+    usd_per_hour = sum(kind.count * kind.usd_per_hour for kind in setting.kinds)
+    return Line(usd_per_hour * end_ms / 3_600_000, 0.0)

@@ -8,24 +8,12 @@ price of all device time there is: true for any prices that are not negative. Th
 from a linear program; errors of its solver only make the bound less tight.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from planner.bounds.classes import Classes
 from planner.bounds.devices import DeviceTime
-from planner.bounds.windows import Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A bound that is linear in the number of queries in time."""
-
-    start: float
-    slope: float
-
-    def at(self, in_time: float) -> float:
-        return self.start + self.slope * in_time
+from planner.bounds.lines import Line
+from planner.bounds.windows import Floats, range_least
 
 
 def dues(classes: Classes, prices: Floats) -> Floats:
@@ -34,7 +22,7 @@ def dues(classes: Classes, prices: Floats) -> Floats:
     for kind in range(classes.kinds):
         at = np.nonzero(classes.kind == kind)[0]
         of = classes.of[at]
-        least = classes.windows.least(prices[kind], classes.first, classes.last)
+        least = range_least(prices[kind], classes.first, classes.last)
         found[at] = classes.row_ms[at] * least[of]
     return found
 

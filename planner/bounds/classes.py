@@ -11,7 +11,7 @@ from math import inf
 
 import numpy as np
 
-from planner.bounds.devices import Offers, holdable, usable_from_ms
+from planner.bounds.devices import Offers, holdable, ready_from_ms, usable_from_ms
 from planner.bounds.row_times import least_row_ms
 from planner.bounds.windows import Floats, Ints, Windows, windows_of
 from planner.simulation.setting import Setting
@@ -76,7 +76,7 @@ def classes_of(setting: Setting, trace: Trace, offers: Offers) -> Classes:
     floor = np.asarray(trace.min_accuracy, dtype=float)
     ceiling = np.asarray(trace.max_cost, dtype=float)
     task = np.asarray(trace.task, dtype=np.int64)
-    windows = windows_of(arrival_ms, deadline_ms - GIVEN_MS)
+    windows = windows_of(arrival_ms, deadline_ms - GIVEN_MS, ready_from_ms(setting, offers))
     held = holdable(setting, offers)
     parts = []
     for number, name in enumerate(trace.tasks):

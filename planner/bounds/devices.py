@@ -62,14 +62,22 @@ def holdable(setting: Setting, offers: Offers) -> list[list[Candidate]]:
     ]
 
 
+def ready_from_ms(setting: Setting, offers: Offers) -> list[float]:
+    """Per kind: when the first device can have loaded something; infinite where there is nothing
+    to load."""
+    usable_ms = usable_from_ms(setting)
+    return [
+        usable_ms + min((each.load_ms for each in held), default=inf)
+        for held in holdable(setting, offers)
+    ]
+
+
 def device_time(setting: Setting, offers: Offers, windows: Windows, end_ms: float) -> DeviceTime:
     """Of all devices that there may be; arrivals, and with them failures, end at ``end_ms``."""
-    usable_ms = usable_from_ms(setting)
     there_ms = np.zeros((len(setting.kinds), windows.count))
-    held = holdable(setting, offers)
+    ready_ms = ready_from_ms(setting, offers)
     for number, kind in enumerate(setting.kinds):
-        load_ms = min((c.load_ms for c in held[number]), default=inf)
-        there_ms[number] = kind.count * _overlap_ms(windows, usable_ms + load_ms, inf)
+        there_ms[number] = kind.count * _overlap_ms(windows, ready_ms[number], inf)
     failing = bool(setting.failures_every_s) and not setting.fleet_is_elastic
     if failing:
         all_ms = there_ms.sum(axis=0) - _away_ms(setting, windows, end_ms)

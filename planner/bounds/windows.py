@@ -4,6 +4,7 @@ Any cut gives a valid bound. Where events are few, every arrival and every deadl
 nothing is lost; else windows are a part of the latency SLOs long.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,8 @@ Ints = npt.NDArray[np.int64]
 
 EXACT_EVENTS = 300
 """With at most so many different arrivals and deadlines, each is an edge."""
+AFTER_MS = 1_000.0 * np.arange(1, 61)
+"""A device that is billed for a minute at least is so beyond the end, too."""
 SAME_MS = 5e-6
 """Events that differ by less are the same but for rounding."""
 PARTS = 2
@@ -49,33 +52,44 @@ class Windows:
         found = np.searchsorted(self.edges_ms, end_ms, side="left") - 1
         return np.clip(found, 0, self.count - 1)
 
-    def least(self, prices: Floats, first: Ints, last: Ints) -> Floats:
-        """The least of ``prices`` (one per window) within each range of windows, ends included.
 
-        A sparse table: ``table[k][w]`` is the least of ``2**k`` windows from ``w`` on.
-        """
-        table = [prices]
-        for k in range(int((last - first).max(initial=0) + 1).bit_length() - 1):
-            half = table[-1]
-            table.append(np.minimum(half[: -(1 << k)], half[1 << k :]))
-        level = np.frexp((last - first + 1).astype(float))[1] - 1
-        found = np.empty(len(first))
-        for k, row in enumerate(table):
-            at = level == k
-            found[at] = np.minimum(row[first[at]], row[last[at] - (1 << k) + 1])
-        return found
+def range_least(values: Floats, first: Ints, last: Ints) -> Floats:
+    """The least of ``values`` within each range of indices, ends included.
+
+    A sparse table: ``table[k][i]`` is the least of ``2**k`` values from ``i`` on.
+    """
+    table = [values]
+    for k in range(int((last - first).max(initial=0) + 1).bit_length() - 1):
+        half = table[-1]
+        table.append(np.minimum(half[: -(1 << k)], half[1 << k :]))
+    level = np.frexp((last - first + 1).astype(float))[1] - 1
+    found = np.empty(len(first))
+    for k, row in enumerate(table):
+        at = level == k
+        found[at] = np.minimum(row[first[at]], row[last[at] - (1 << k) + 1])
+    return found
 
 
-def windows_of(arrival_ms: Floats, deadline_ms: Floats) -> Windows:
-    """Windows that suit these queries; there is at least one query."""
-    events = np.unique(np.concatenate(([0.0], arrival_ms, deadline_ms)))
-    events = events[np.concatenate(([True], np.diff(events) > SAME_MS))]
+def windows_of(arrival_ms: Floats, deadline_ms: Floats, more_ms: Sequence[float] = ()) -> Windows:
+    """Windows that suit these queries, of which there is at least one.
+
+    ``more_ms`` are edges, too. The windows of ``AFTER_MS`` are after the last deadline.
+    """
+    last_ms = float(deadline_ms.max())
+    more = np.array([each for each in more_ms if each < last_ms])
+    events = _apart(np.concatenate(([0.0], arrival_ms, deadline_ms, more)))
     if len(events) <= EXACT_EVENTS:
-        return Windows(np.append(events, events[-1] + 1.0))
+        return Windows(np.concatenate((events, events[-1] + AFTER_MS)))
     latency_ms = deadline_ms - arrival_ms
     usual_ms = float(np.quantile(latency_ms, 0.1))
     end_ms = float(arrival_ms[-1]) + float(np.quantile(latency_ms, 0.9))
     width_ms = max(usual_ms / PARTS, end_ms / MOST_WINDOWS)
     edges_ms = np.arange(int(end_ms / width_ms) + 2, dtype=np.float64) * width_ms
-    last_ms = float(deadline_ms.max())
-    return Windows(edges_ms if last_ms <= edges_ms[-1] else np.append(edges_ms, last_ms))
+    end_ms = max(last_ms, float(edges_ms[-1]))
+    return Windows(_apart(np.concatenate((edges_ms, more, [end_ms], end_ms + AFTER_MS))))
+
+
+def _apart(times_ms: Floats) -> Floats:
+    """The times in their order, without those that differ from the one before by rounding."""
+    found = np.sort(times_ms)
+    return found[np.concatenate(([True], np.diff(found) > SAME_MS))]

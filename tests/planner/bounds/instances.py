@@ -47,7 +47,9 @@ def profiles(draw: st.DrawFn, task: TaskName, name: str, on: DeviceKindName) -> 
 
 
 @st.composite
-def settings(draw: st.DrawFn, *, devices: int = 2) -> Setting:
+def settings(
+    draw: st.DrawFn, *, devices: int = 2, objective: Objective = Objective.ACCURACY
+) -> Setting:
     """One or two tasks with one to three variants each, on one or two kinds of devices."""
     kinds = KINDS[: draw(st.integers(1, 2))]
     variants, made = [], []
@@ -62,21 +64,33 @@ def settings(draw: st.DrawFn, *, devices: int = 2) -> Setting:
         kinds=tuple(
             AvailableKind(
                 name=name,
-                count=draw(st.integers(1, devices if len(kinds) == 1 else 1)),
+                count=_count(draw, devices, len(kinds), objective),
                 memory_mib=inf,
-                usd_per_hour=3.6,
+                usd_per_hour=draw(st.sampled_from((1.8, 3.6))),
             )
             for name in kinds
         ),
-        objective=Objective.ACCURACY,
+        objective=objective,
+        provision_s=draw(st.sampled_from((5.0, 30.0))),
     )
 
 
+def _count(draw: st.DrawFn, devices: int, kinds: int, objective: Objective) -> int:
+    """Few, so that schedules can be counted; where they come and go, as many as can be of use."""
+    if objective is Objective.COST:
+        return devices
+    return draw(st.integers(1, devices if kinds == 1 else 1))
+
+
 @st.composite
-def traces(draw: st.DrawFn, *, queries: int = 5, within_ms: int = 60) -> Trace:
-    """A few queries that have to share devices."""
+def traces(draw: st.DrawFn, *, queries: int = 5, within_ms: int = 60, spells_s: int = 0) -> Trace:
+    """A few queries that have to share devices, within one moment or, if ``spells_s`` is not 0,
+    within several, ten seconds or more apart."""
     count = draw(st.integers(1, queries))
-    arrivals = sorted(10 * draw(st.integers(0, within_ms // 10)) for _ in range(count))
+    arrivals = sorted(
+        10 * draw(st.integers(0, within_ms // 10)) + 10_000 * draw(st.integers(0, spells_s // 10))
+        for _ in range(count)
+    )
     return Trace(
         tasks=TASKS,
         arrival_s=array("d", [ms / 1_000 for ms in arrivals]),

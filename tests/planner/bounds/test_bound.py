@@ -6,13 +6,15 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import settings as effort
+from hypothesis import strategies as st
 
 from planner.bounds.bound import Bound, bound_of
 from planner.policies.registry import POLICIES
 from planner.simulate import offers_of, simulate
 from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
-from tests.planner.bounds.brute_force import best_accuracies
+from planner.types import Objective
+from tests.planner.bounds.brute_force import best_accuracies, least_costs
 from tests.planner.bounds.instances import settings, traces
 from tests.planner.builders import catalog, kind, variant
 from tests.planner.simulation.builders import GPU, Asked, Model, setting, trace
@@ -41,7 +43,24 @@ def test_no_schedule_beats_it(small: Setting, few: Trace) -> None:
 
 
 @pytest.mark.slow
-@given(settings(), traces(queries=12))
+@given(settings(devices=4, objective=Objective.COST), traces(queries=4, spells_s=150))
+@effort(max_examples=120, deadline=None)
+def test_no_fleet_is_cheaper(small: Setting, few: Trace) -> None:
+    best = least_costs(small, few)
+    most = max(n for n, cost in enumerate(best) if cost < inf)
+
+    found = bound(small, few, *range(1, most + 1))
+
+    assert found.in_time >= most
+    for count in range(1, most + 1):
+        assert found.cost_usd(count) <= best[count] * (1 + CLOSE)
+
+
+@pytest.mark.slow
+@given(
+    st.sampled_from(Objective).flatmap(lambda objective: settings(objective=objective)),
+    traces(queries=12, spells_s=60),
+)
 @effort(max_examples=20, deadline=None)
 def test_no_policy_beats_it(small: Setting, few: Trace) -> None:
     reports = [simulate(small, few, name, clock=lambda: 0.0) for name in POLICIES]
@@ -136,6 +155,30 @@ def test_a_fixed_fleet_costs_its_time() -> None:
     found = bound(setting(Model(), devices=2), trace(Asked(10.0)))
 
     assert found.cost_usd(1) == pytest.approx(0.02)
+
+
+def test_a_device_that_comes_and_goes_costs_a_minute_at_least() -> None:
+    """At 0.001 USD per second; usable 5 s after its order."""
+    known = setting(Model(), devices=2, objective=Objective.COST, provision_s=5.0)
+
+    assert bound(known, trace(Asked(10.0))).cost_usd(1) == pytest.approx(0.06)
+    assert bound(known, trace(Asked(10.0), Asked(60.0))).cost_usd(2) == pytest.approx(0.06)
+
+
+def test_a_device_that_comes_and_goes_costs_from_its_order_to_its_last_answer() -> None:
+    """Usable 5 s after its order and just as the first query comes; the last one is 100 s later,
+    and to stay is cheaper than to come again. That it has to load first is not counted."""
+    known = setting(Model(max_batch=1), objective=Objective.COST, provision_s=5.0)
+    found = bound(known, trace(*[Asked(10.0 + 10 * n, 10.0) for n in range(11)]))
+
+    assert found.cost_usd(11) == pytest.approx(0.10501, rel=1e-3)
+
+
+def test_nothing_is_in_time_before_the_first_device_is_usable() -> None:
+    known = setting(Model(), objective=Objective.COST, provision_s=30.0)
+
+    assert bound(known, trace(Asked(29.0, 1_999.0), Asked(31.0, 9.0))).in_time == 0
+    assert bound(known, trace(Asked(29.0, 2_010.0))).in_time == 1
 
 
 def test_without_queries_there_is_nothing_to_bound() -> None:

@@ -1,0 +1,88 @@
+"""Lives of devices that are ordered and released, and what they may earn.
+
+A device that is usable from s to e costs ``price x max(least, provision + e - s)``. Its time earns
+the price of device time, less that of a place in the fleet. If no life earns more than it costs, a
+fleet costs at least what the work on it earns, less all places there are.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.bounds.windows import Floats, range_least
+
+HOUR_MS = 3_600_000.0
+ROUNDS = 50
+"""The best ratio is found in a few rounds; each raises it, and what is left after that many is
+rounding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a device of a kind costs."""
+
+    usd_per_hour: float
+    provision_ms: float
+    least_ms: float
+    """It is billed for so long at least."""
+
+    @property
+    def usd_per_ms(self) -> float:
+        return self.usd_per_hour / HOUR_MS
+
+    @property
+    def paid_ms(self) -> float:
+        """For so long a device may be usable without costing more than the least."""
+        return max(0.0, self.least_ms - self.provision_ms)
+
+
+def earning_ratio(terms: Terms, edges_ms: Floats, earned: Floats) -> float:
+    """The most that any life earns, as a multiple of what it costs.
+
+    What is earned is constant within a window, so that a best life begins or ends at an edge, and
+    does both unless it is as long as what is paid anyway. A shorter one costs as much as that. The
+    ratio is found by Dinkelbach's method (Management Science 13, 1967): the life whose earnings
+    exceed its cost times a ratio most gives the next ratio.
+
+    Args:
+        terms: of the kind.
+        edges_ms: of the windows; no device is usable before the first one.
+        earned: USD per ms in each window.
+    """
+    if terms.usd_per_ms <= 0:
+        return np.inf if (earned > 0).any() else 0.0
+    paid_ms = terms.paid_ms
+    sums = np.concatenate(([0.0], np.cumsum(np.diff(edges_ms) * earned)))
+    ratio = 0.0
+    if terms.least_ms > terms.provision_ms:
+        # Those that are short enough to cost the least begin and end at edges.
+        earliest = np.searchsorted(edges_ms, edges_ms - paid_ms * (1 + 1e-12), side="left")
+        short = sums - range_least(sums, earliest, np.arange(len(sums)))
+        ratio = float(short.max()) / (terms.usd_per_ms * terms.least_ms)
+    points = np.unique(np.concatenate((edges_ms, edges_ms + paid_ms, edges_ms - paid_ms)))
+    points = points[(points >= edges_ms[0]) & (points <= edges_ms[-1])]
+    at = np.interp(points, edges_ms, sums)
+    for _ in range(ROUNDS):
+        better = _better(terms, points, at, ratio)
+        if better <= ratio * (1 + 1e-12):
+            break
+        ratio = better
+    return ratio
+
+
+def _better(terms: Terms, points: Floats, at: Floats, ratio: float) -> float:
+    """The ratio of the life of at least ``paid_ms`` that gains most at a given ratio.
+
+    ``at`` is what has been earned up to each point.
+    """
+    left = at - ratio * terms.usd_per_ms * points
+    latest = np.searchsorted(points, points - terms.paid_ms * (1 - 1e-12), side="right") - 1
+    able = np.nonzero(latest >= 0)[0]
+    if not len(able):
+        return 0.0
+    lowest = np.minimum.accumulate(left)
+    end = able[np.argmax(left[able] - lowest[latest[able]])]
+    begin = int(np.argmin(left[: latest[end] + 1]))
+    length_ms = max(points[end] - points[begin], terms.paid_ms)
+    cost = terms.usd_per_ms * (terms.provision_ms + length_ms)
+    return float(at[end] - at[begin]) / cost if cost > 0 else 0.0
