@@ -10,6 +10,7 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
+from planner.eviction.displacement import Ladder, Rung
 from planner.latency_table import LatencyTable
 from planner.worker_starts import Wanted
 from variants.errors import Alternative
@@ -41,6 +42,8 @@ class WorkerView:
     draining: bool = False
     loading: tuple[tuple[TaskName, VariantName], ...] = ()
     """What it loads, and then what it will load after that."""
+    evictable: Ladder = ()
+    """What may leave it for a load, in the order in which it would, and what that would cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +259,8 @@ class WorkerReport:
     """What loaded and loading variants have reserved."""
     draining: bool = False
     replicas: tuple[ReplicaReport, ...] = ()
+    evictable: tuple[Rung, ...] = ()
+    """What may leave it for a load, in the order in which it would, and what that would cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

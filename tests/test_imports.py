@@ -21,9 +21,9 @@ ORDER = {
         "artifacts", "catalog", "checks", "zoo", "builders",
     ),
     "planner": (
-        "worker_starts", "latency_curve", "latency_table", "types", "planning_settings",
-        "sentences", "forecasting", "selection", "batching", "solver", "eviction", "reconcile",
-        "simulation", "bounds", "policies", "simulate",
+        "worker_starts", "latency_curve", "latency_table", "eviction", "types",
+        "planning_settings", "sentences", "forecasting", "selection", "batching", "solver",
+        "reconcile", "simulation", "bounds", "policies", "simulate",
     ),
     "workers": ("types", "process", "runtimes", "channel", "execution", "host", "deployment"),
     "profiler": (

@@ -109,6 +109,7 @@ class WorkerHost:
             ),
             pid=os.getpid(),
             occurrences=self._loading.history.newest,
+            evictable=self._loading.evictable(now_s),
             warnings=(self._ledger.problem,) if self._ledger.problem else (),
         )
 

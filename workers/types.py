@@ -87,6 +87,9 @@ class WorkerStatus:
     occurrences: int = 0
     """So many loads and evictions for queries since it started; the last of them are kept until
     they are told (``workers.execution.history``)."""
+    evictable: tuple[tuple[float, float], ...] = ()
+    """What may leave for a load, in the order in which it would: the MiB that come free, and what
+    its absence would cost in seconds of loading per second (``planner.eviction.displacement``)."""
     warnings: tuple[str, ...] = ()
     """What is wrong with it although it serves, one sentence each."""
 

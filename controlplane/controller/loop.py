@@ -380,6 +380,7 @@ def _report(status: WorkerStatus) -> WorkerReport:
         memory_mib=status.memory_mib,
         reserved_mib=status.reserved_mib,
         draining=status.draining,
+        evictable=status.evictable,
         replicas=tuple(
             ReplicaReport(
                 task=replica.task,

@@ -46,6 +46,7 @@ class ConnectedWorker:
         self.unloadable = unloadable
         self.view.draining = status.draining
         self.view.free_mib = status.memory_mib - status.reserved_mib
+        self.view.evictable = status.evictable
         self.view.loading = tuple(
             (replica.task, replica.variant)
             for replica in status.replicas

@@ -5,8 +5,9 @@ last use) and the memory that is needed; out come the keys of those that leave, 
 may. Workers, the plan's placement and the simulator ask here.
 
 Read ``rules`` first (what a variant is worth keeping), then ``registry`` (the rules by name: adding
-one is one function and one line), then ``victims`` (which variants leave). ``popularity`` learns
-from queries what the rule ``modelless`` needs to know, the queries per second to expect.
+one is one function and one line), then ``victims`` (which variants leave) and ``displacement``
+(what a worker would lose by that, told to those who look for a host). ``popularity`` learns from
+queries what the rule ``modelless`` needs to know, the queries per second to expect.
 
 May import: ``variants``. No clock: times are arguments, in seconds.
 """

@@ -116,6 +116,16 @@ def room_for(
     return None
 
 
+def ranked(residents: Iterable[Resident[KeyT]], rule: str) -> list[Resident[KeyT]]:
+    """The residents that are not in use, in the order in which they would leave."""
+    value = rule_named(rule)
+    order = sorted(
+        ((value(r), r.last_used_s, index, r) for index, r in enumerate(residents) if not r.in_use),
+        key=lambda entry: entry[:3],
+    )
+    return [entry[3] for entry in order]
+
+
 def _least_worth(
     residents: Iterable[Resident[KeyT]], need_mib: float, rule: str
 ) -> list[Resident[KeyT]] | None:
@@ -123,19 +133,13 @@ def _least_worth(
 
     None if those that are not in use do not suffice.
     """
-    value = rule_named(rule)
-    ranked = sorted(
-        ((value(r), r.last_used_s, index, r) for index, r in enumerate(residents)),
-        key=lambda entry: entry[:3],
-    )
     chosen: list[Resident[KeyT]] = []
     freed_mib = 0.0
-    for _, _, _, resident in ranked:
+    for resident in ranked(residents, rule):
         if freed_mib >= need_mib:
             break
-        if not resident.in_use:
-            chosen.append(resident)
-            freed_mib += resident.memory_mib
+        chosen.append(resident)
+        freed_mib += resident.memory_mib
     if freed_mib < need_mib:
         return None
     for resident in reversed(chosen.copy()):

@@ -8,7 +8,7 @@ something changes), ``eligibility.py`` (the one rule of what may answer), ``sele
 ``load_balancing.py`` (the choice), ``routes.py`` and ``plan_following.py`` (the choice where there
 is a plan), then ``refusal.py``, ``refusal_reasons.py`` and ``missing_workers.py``.
 
-It may import ``planner.types``, ``planner.sentences``, ``planner.worker_starts``, the SLO classes
-of ``planner.forecasting.demand``, and ``variants``. ``solver``, ``reconcile`` and ``policies``
-build on it.
+It may import ``planner.types``, ``planner.eviction``, ``planner.sentences``,
+``planner.worker_starts``, the SLO classes of ``planner.forecasting.demand``, and ``variants``.
+``solver``, ``reconcile`` and ``policies`` build on it.
 """

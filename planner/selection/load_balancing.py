@@ -1,10 +1,13 @@
 """Load balancing: which of the workers that hold a variant answers, or which host loads it.
 
-All functions take the same arguments, so that selection can use any of them: the workers, random
-bits, the time now in ms, and a worker to avoid.
+``route`` and ``least_busy`` take the same arguments, so that selection can use either: the workers,
+random bits, the time now in ms, and a worker to avoid.
 """
 
-from planner.types import WorkerView
+from math import inf
+
+from planner.eviction.displacement import displaced_s
+from planner.types import Candidate, WorkerView
 from variants.types import WorkerId
 
 
@@ -51,19 +54,34 @@ def least_busy(
     return best
 
 
-def roomiest(
-    workers: tuple[WorkerView, ...], draw: int, now_ms: float, avoid: WorkerId | None
+def host_for(
+    candidate: Candidate, now_ms: float, avoid: WorkerId | None, most_wait_ms: float = inf
 ) -> WorkerView | None:
-    """The worker with the most free memory, to load on; ties go to the one that is free first.
+    """The host on which loading a candidate costs least.
 
-    ``draw`` is not used: gateways that choose the same host cause one load instead of several.
+    One that loads it already comes first: its queries wait for one load together. Otherwise it is
+    the one where the absence of what leaves costs least, by what the workers say. Of hosts where
+    nothing has to leave, the one whose room is least takes it, so that what is large finds room
+    elsewhere; further ties go to the one that is free first. Where no host says that it can make
+    room, the roomiest is asked. Gateways that know the same choose the same host, so that they
+    cause one load.
 
-    Returns None when there is no worker besides ``avoid``.
+    Args:
+        most_wait_ms: hosts that are busy for longer are left out.
+
+    Returns None when there is no host besides ``avoid``.
     """
+    key = (candidate.task, candidate.variant)
     best: WorkerView | None = None
-    best_rank = (0.0, 0.0)
-    for worker in workers:
-        rank = (-worker.free_mib, max(0.0, worker.busy_until_ms - now_ms))
-        if worker.id != avoid and (best is None or rank < best_rank):
-            best, best_rank = worker, rank
+    best_rank = (inf, 0.0, 0.0)
+    for host in candidate.hosts:
+        wait_ms = max(0.0, host.busy_until_ms - now_ms)
+        if host.id == avoid or wait_ms > most_wait_ms:
+            continue
+        cost_s = -1.0
+        if key not in host.loading:
+            cost_s = displaced_s(host.evictable, candidate.memory_mib - host.free_mib)
+        rank = (cost_s, host.free_mib if cost_s < inf else -host.free_mib, wait_ms)
+        if best is None or rank < best_rank:
+            best, best_rank = host, rank
     return best

@@ -19,7 +19,7 @@ from planner.selection.eligibility import (
     profile_rule,
     without_slo,
 )
-from planner.selection.load_balancing import roomiest
+from planner.selection.load_balancing import host_for, least_busy
 from planner.selection.missing_workers import no_workers
 from planner.selection.refusal_reasons import Reasons, in_words
 from planner.types import Candidate, Query, Refusal, RefusalCode, Snapshot, TaskView, WorkerView
@@ -171,23 +171,25 @@ def load_wait_ms(snapshot: Snapshot, candidate: Candidate, host: WorkerView) -> 
 def _load(
     feasible: Sequence[Finding], met: Circumstances, *, idle_only: bool
 ) -> tuple[Candidate, WorkerView] | None:
-    """What to load, and where: the first that has a host.
+    """What to load, and where: the first that has a host, where loading it costs least.
 
     With ``idle_only`` a host counts only if it could answer such a query in time once it has the
     variant: while replicas have queues, one more on a busy worker does not help.
     """
     query, now_ms = met.query, met.now_ms
-    hosts: dict[int, WorkerView | None] = {}
+    soonest: dict[int, WorkerView | None] = {}
     for candidate, _, _ in feasible:
         key = id(candidate.hosts)
-        if key not in hosts:
-            hosts[key] = roomiest(candidate.hosts, 0, now_ms, query.avoid)
-        host = hosts[key]
-        if host is None:
+        if key not in soonest:
+            soonest[key] = least_busy(candidate.hosts, 0, now_ms, query.avoid)
+        idle = soonest[key]
+        most_wait_ms = inf
+        if idle_only:
+            most_wait_ms = query.latency_ms - candidate.table.ms[query.rows] - met.transport_ms
+        if idle is None or max(0.0, idle.busy_until_ms - now_ms) > most_wait_ms:
             continue
-        wait_ms = max(0.0, host.busy_until_ms - now_ms)
-        run_ms = candidate.table.ms[query.rows] + met.transport_ms
-        if not idle_only or wait_ms + run_ms <= query.latency_ms:
+        host = host_for(candidate, now_ms, query.avoid, most_wait_ms)
+        if host is not None:
             return candidate, host
     return None
 

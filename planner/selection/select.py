@@ -27,7 +27,7 @@ from planner.selection.eligibility import (
     profile_rule,
     without_slo,
 )
-from planner.selection.load_balancing import least_busy, roomiest, route
+from planner.selection.load_balancing import host_for, least_busy, route
 from planner.selection.refusal import refuse, task_not_found, variant_not_found
 from planner.types import (
     Candidate,
@@ -243,28 +243,29 @@ def _once(pick: Pick) -> Pick:
 
 
 def _cold(found: Iterable[Finding], met: Circumstances) -> Choice | None:
-    """The first candidate that can be loaded and still answer in time, on its roomiest host.
+    """The first candidate that can be loaded and still answer in time, on the host it costs least.
 
     A host may have to unload something first. That is decided there, and the host refuses at once
     when nothing may go. Under ``prefer: latency`` the earliest completion is taken.
     """
     query, now_ms, left_ms, transport_ms, _ = met
     left_ms -= transport_ms
-    pick = _once(roomiest)
+    soonest = _once(least_busy)
     best: Choice | None = None
     for finding in found:
         candidate = finding.candidate
         if candidate.load_ms > left_ms or not candidate.hosts or finding.obstacle < FEASIBLE:
             continue
         cold_ms = candidate.load_ms + candidate.table.ms[query.rows]
-        if cold_ms > left_ms:
+        if cold_ms > left_ms or (best is not None and cold_ms + transport_ms >= best.predicted_ms):
             continue
-        host = pick(candidate.hosts, query.draw, now_ms, query.avoid)
+        idle = soonest(candidate.hosts, query.draw, now_ms, query.avoid)
+        if idle is None or cold_ms + idle.busy_until_ms - now_ms > left_ms:
+            continue
+        host = host_for(candidate, now_ms, query.avoid, left_ms - cold_ms)
         if host is None:
             continue
         cold_ms += max(0.0, host.busy_until_ms - now_ms)
-        if cold_ms > left_ms:
-            continue
         choice = Choice(
             candidate, host, cold_ms + transport_ms, True, Reason.LOADED_ON_DEMAND, True
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from planner.eviction.displacement import Ladder
 from planner.selection.snapshot import build_snapshot
 from planner.types import (
     Demand,
@@ -147,6 +148,8 @@ def worker(
     busy_ms: float = 0.0,
     free_mib: float = 0.0,
     draining: bool = False,
+    evictable: Ladder = (),
+    loading: tuple[VariantKey, ...] = (),
 ) -> WorkerView:
     """A worker that is busy for another ``busy_ms``."""
     return WorkerView(
@@ -155,6 +158,8 @@ def worker(
         busy_until_ms=NOW_MS + busy_ms,
         free_mib=free_mib,
         draining=draining,
+        evictable=evictable,
+        loading=loading,
     )
 
 

@@ -11,13 +11,21 @@ from planner.batching.variant_queues import Item
 from planner.eviction.rules import Resident
 from planner.eviction.victims import victims
 from planner.latency_table import LatencyTable
-from planner.selection.load_balancing import least_busy, roomiest, route
-from tests.planner.builders import NOW_MS, worker
+from planner.selection.load_balancing import host_for, least_busy, route
+from planner.types import Candidate, WorkerView
+from tests.planner.builders import DIGITS, NOW_MS, catalog, profile, snapshot, variant, worker
 from variants.types import WorkerId
 
 CASES = Path(__file__).parent.parent / "cases"
 NOW_S = 1_000.0
-PICKS = {"route": route, "least_busy": least_busy, "roomiest": roomiest}
+PICKS = {"route": route, "least_busy": least_busy}
+
+
+def candidate(memory_mib: float, hosts: tuple[WorkerView, ...]) -> Candidate:
+    """Of the task and variant ``digits/new``, held nowhere."""
+    known = catalog([variant("new")], [profile("new", 5, memory_mib=memory_mib)])
+    (found,) = snapshot(known, *((host, ()) for host in hosts)).tasks[DIGITS].by_cost
+    return found
 
 
 def cases(folder: str) -> pytest.MarkDecorator:
@@ -30,9 +38,14 @@ def cases(folder: str) -> pytest.MarkDecorator:
 def test_route(path: Path) -> None:
     """Workers with how long they are busy; which of them is picked, by its id."""
     case = json.loads(path.read_text())
+    for one in case["workers"]:
+        one["loading"] = tuple(map(tuple, one.get("loading", ())))
     workers = tuple(worker(w.pop("id"), **w) for w in case["workers"])
     avoid = WorkerId(case["avoid"]) if "avoid" in case else None
-    picked = PICKS[case["rule"]](workers, case.get("draw", 0), NOW_MS, avoid)
+    if case["rule"] == "host_for":
+        picked = host_for(candidate(case["memory_mib"], workers), NOW_MS, avoid)
+    else:
+        picked = PICKS[case["rule"]](workers, case.get("draw", 0), NOW_MS, avoid)
     assert (picked and picked.id) == case["expect"], case["why"]
 
 

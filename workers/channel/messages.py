@@ -125,7 +125,9 @@ def decode_status(data: bytes) -> WorkerStatus:
         kept = {name: item for name, item in value.items() if name in known}
         replicas = tuple(decode_replica(item) for item in value["replicas"])
         warnings = tuple(str(item) for item in value.get("warnings", ()))
-        return WorkerStatus(**{**kept, "replicas": replicas, "warnings": warnings})
+        evictable = tuple((float(mib), float(cost)) for mib, cost in value.get("evictable", ()))
+        decoded = {"replicas": replicas, "warnings": warnings, "evictable": evictable}
+        return WorkerStatus(**{**kept, **decoded})
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"a status message is wrong: {error!r}") from error
 

@@ -83,6 +83,10 @@ class Loading:
         """Memory of all that is loaded, loading or leaving."""
         return sum(r.spec.memory_mib for r in self._replicas.values() if r.runtime is not None)
 
+    def evictable(self, now_s: float) -> tuple[tuple[float, float], ...]:
+        """What may leave for a load that queries ask for, and what that would cost."""
+        return self._room.ladder([r for r in self._replicas.values() if r.runtime], now_s)
+
     async def load(
         self,
         spec: LoadSpec,

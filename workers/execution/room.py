@@ -7,6 +7,7 @@ clock that the rule ``gdsf`` needs.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from planner.eviction.displacement import Rung, ladder
 from planner.eviction.rules import Resident
 from planner.eviction.victims import MIN_RESIDENCY_S, is_protected, room_for, victims, worth
 from variants.figures import apart, fixed
@@ -103,6 +104,20 @@ class Room:
             self._inflation = max(self._inflation, *gone, 0.0)
         by_variant = {replica.variant: replica for replica in replicas}
         return [by_variant[key] for key in found]
+
+    def ladder(self, replicas: Sequence[Replica], now_s: float) -> tuple[Rung, ...]:
+        """What may leave, in the order in which it would, and what that would cost."""
+        rates = None
+        if self._rule != "modelless":
+            held = [replica.variant for replica in replicas]
+            rates = dict(zip(held, self._usage.rates(held, now_s), strict=True))
+        return ladder(
+            self._residents(replicas, now_s),
+            now_s,
+            self._rule,
+            rates=rates,
+            min_residency_s=self._min_residency_s if self._rule == "modelless" else 0.0,
+        )
 
     def refusal(self, spec: LoadSpec, free_mib: float, *, asked: bool) -> str:
         """Why there is no room for a load, of which ``asked`` says whether queries ask for it."""

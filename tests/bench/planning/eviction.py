@@ -1,33 +1,44 @@
 """Seconds spent on reloading under each eviction rule, as pure caches: loads take no time.
 
 Run with ``python -m tests.bench.planning.eviction`` from the repository's root; ``--quick`` takes
-one seed. A memory holds a share of all variants' memory, a query needs its variant loaded, and what
-has to be loaded is paid for with its load time. Nothing depends on the machine.
+one seed. Memory is a share of what all variants need, divided among one, two, four or eight
+devices that can each hold the largest variant. A query needs its variant loaded on any of them, and
+what has to be loaded is paid for with its load time. With several devices,
+``tests.bench.planning.hosts`` says which of them loads. Nothing depends on the machine.
+``--production`` plays ``tests.bench.planning.production_trace`` instead.
 
 * LRU: total load time in seconds; the other rules in percent of it.
 * offline: knows the next use, and evicts the least load / memory / distance.
 * known rates: ``modelless`` if it knew the true rate of every variant at every moment: what
   perfect learning would give. Not what is best: it does not know how rates will change.
-* half way: (GDSF - modelless) / (GDSF - offline). The goal is 0.5; beside it the same of known
-  rates.
+* half way: (GDSF - modelless) / (GDSF - offline), on the same devices with the same host choice.
+  The goal is 0.5; beside it the same of known rates.
 """
 
 import argparse
-from collections.abc import Iterable, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import product
 from math import inf
+from pathlib import Path
 from statistics import median
 
 from planner.eviction.popularity import Book, Popularity
 from tests.bench.planning.cache_workloads import COSTS, KINDS, STEPS, Workload, workload
+from tests.bench.planning.hosts import HOSTS, chooser
+from tests.bench.planning.production_trace import production
 from tests.bench.planning.residency import Residency
 
 SHARES = (0.10, 0.25, 0.50)
 """Memory, of what all variants need together."""
 PUBLISHED = ("lru", "lfu", "gdsf")
 COLUMNS = (*PUBLISHED, "modelless", "known rates", "offline")
+DEVICES = (1, 2, 4, 8)
+PER_DEVICE = 0.1
+"""Memory of a device in the production-like trace, of what all variants need together."""
 
 
 class NextUse:
@@ -64,36 +75,78 @@ class TrueRates:
         return [now[key] for key in keys]
 
 
-def reloading_s(load: Workload, share: float, rule: str, book: Book[int]) -> float:
-    """Total load time of a workload on one device. The largest variant always fits."""
-    memory_mib = max(share * sum(load.memory_mib), *load.memory_mib)
-    cache = Residency(memory_mib, book, rule, min_residency_s=0.0)
+def reloading_s(
+    load: Workload,
+    memory_mib: float,
+    rule: str,
+    book: Book[int],
+    devices: int = 1,
+    hosts: str = HOSTS[0],
+) -> float:
+    """Total load time of a workload. The largest variant always fits on a device.
+
+    Args:
+        memory_mib: of all devices together, unless each needs more for the largest variant.
+    """
+    # A hair more: what is freed adds up with rounding.
+    each_mib = max(memory_mib / devices, *load.memory_mib) * (1.0 + 1e-9)
+    known = [Residency(each_mib, book, rule, min_residency_s=0.0) for _ in range(devices)]
+    choose = chooser(hosts)
+    where: dict[int, Residency[int]] = {}
     total_s = 0.0
     for now_s, variant in zip(load.arrival_s, load.variant, strict=True):
         book.seen(variant, now_s)
-        if variant in cache:
-            cache.used(variant, now_s)
+        if (held := where.get(variant)) is not None:
+            held.used(variant, now_s)
             continue
-        for victim in cache.make_room(load.memory_mib[variant], now_s) or ():
-            cache.evict(victim)
-        cache.load(variant, load.memory_mib[variant], load.load_s[variant], now_s)
+        host = choose(known, load.memory_mib[variant], now_s) if devices > 1 else known[0]
+        for victim in host.make_room(load.memory_mib[variant], now_s) or ():
+            host.evict(victim)
+            del where[victim]
+        host.load(variant, load.memory_mib[variant], load.load_s[variant], now_s)
+        where[variant] = host
         total_s += load.load_s[variant]
     return total_s
 
 
 def row(
-    case: tuple[str, str, float, int], *, variants: int, queries: int, per_s: float
+    load: Workload, memory_mib: float, devices: int, hosts: str, columns: Sequence[str]
 ) -> dict[str, float]:
     """Total load time by column."""
-    kind, how, share, seed = case
+    books: dict[str, Callable[[], Book[int]]] = {
+        "modelless": Popularity,
+        "known rates": lambda: TrueRates(load),
+        "offline": lambda: NextUse(load),
+    }
+    # What GDSF and others evict they count by themselves; the worth of it is what the book says.
+    needs_book = devices > 1 and hosts == "least worth"
+    return {
+        column: reloading_s(
+            load,
+            memory_mib,
+            column if column in PUBLISHED else "modelless",
+            books.get(column, Popularity if needs_book else _Deaf)(),
+            devices,
+            hosts,
+        )
+        for column in columns
+        if column != "known rates" or load.rates is not None
+    }
+
+
+def case(
+    line: tuple[str, str, float, int, str],
+    seed: int,
+    *,
+    columns: Sequence[str],
+    variants: int,
+    queries: int,
+    per_s: float,
+) -> dict[str, float]:
+    """One seed of one line: the workload, its costs, the memory, the devices, the host choice."""
+    kind, how, share, devices, hosts = line
     load = workload(kind, how, seed, variants=variants, queries=queries, per_s=per_s)
-    run = partial(reloading_s, load, share)
-    found = {rule: run(rule, _Deaf()) for rule in PUBLISHED}
-    found["modelless"] = run("modelless", Popularity())
-    if load.rates is not None:
-        found["known rates"] = run("modelless", TrueRates(load))
-    found["offline"] = run("modelless", NextUse(load))
-    return found
+    return row(load, share * sum(load.memory_mib), devices, hosts, columns)
 
 
 class _Deaf:
@@ -111,64 +164,122 @@ def way(found: dict[str, float], column: str = "modelless") -> float:
     return (found["gdsf"] - found[column]) / (found["gdsf"] - found["offline"])
 
 
-def line(kind: str, how: str, share: float, rows: Sequence[dict[str, float]]) -> str:
-    """Medians over the seeds, as a row of a Markdown table."""
-    cells = [kind, how, f"{share:.0%}", f"{median(r['lru'] for r in rows):,.0f}"]
-    for column in COLUMNS[1:]:
-        known = [r[column] / r["lru"] for r in rows if column in r]
+Line = tuple[str, str, float, int, str]
+
+
+def described(line: Line, rows: Sequence[dict[str, float]], columns: Sequence[str]) -> str:
+    """Medians over the seeds, as a row of a Markdown table; the first column in seconds."""
+    kind, how, share, devices, hosts = line
+    first = columns[0]
+    cells = [kind, how, f"{share:.0%}", str(devices), hosts if devices > 1 else ""]
+    cells.append(f"{median(r[first] for r in rows):,.0f}")
+    for column in columns[1:]:
+        known = [r[column] / r[first] for r in rows if column in r]
         cells.append(f"{median(known):.1%}" if known else "")
     cells.append(f"{median(way(r) for r in rows):.2f}")
-    known = [way(r, "known rates") for r in rows if "known rates" in r]
-    cells.append(f"{median(known):.2f}" if known else "")
+    if "known rates" in columns:
+        known = [way(r, "known rates") for r in rows if "known rates" in r]
+        cells.append(f"{median(known):.2f}" if known else "")
     return "| " + " | ".join(cells) + " |"
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one seed instead of three")
     parser.add_argument("--kind", action="append", choices=KINDS, help="only these workloads")
     parser.add_argument("--costs", action="append", choices=COSTS, help="only these costs")
+    parser.add_argument("--devices", action="append", type=int, help="only so many")
+    parser.add_argument("--hosts", action="append", choices=HOSTS, help="only these choices")
+    parser.add_argument("--rule", action="append", choices=COLUMNS, help="only these columns")
     parser.add_argument("--variants", type=int, default=100)
     parser.add_argument("--queries", type=int, default=20_000)
     parser.add_argument("--per-s", type=float, default=2.0)
-    asked = parser.parse_args()
+    parser.add_argument("--processes", type=int, default=None)
+    parser.add_argument("--production", action="store_true", help="the production-like trace")
+    return parser.parse_args()
+
+
+def main() -> None:
+    asked = arguments()
     seeds = range(1 if asked.quick else 3)
-    lines = list(product(asked.kind or KINDS, asked.costs or COSTS, SHARES))
-    cases = [(*each, seed) for each in lines for seed in seeds]
-    work = partial(row, variants=asked.variants, queries=asked.queries, per_s=asked.per_s)
-    head = ["workload", "costs", "memory", "LRU, s", *COLUMNS[1:], "half way", "known rates"]
-    print("| " + " | ".join(head) + " |\n" + "|---|---|--:|" + "--:|" * (len(head) - 3))
-    found = []
-    with ProcessPoolExecutor() as pool:
-        results = pool.map(work, cases)
-        for each in lines:
+    columns = [c for c in COLUMNS if not asked.rule or c in asked.rule]
+    if asked.production:
+        print_production(seeds, columns, asked)
+        return
+    lines = [
+        (*each, devices, hosts)
+        for devices in asked.devices or DEVICES
+        for hosts in (asked.hosts or HOSTS if devices > 1 else HOSTS[:1])
+        for each in product(asked.kind or KINDS, asked.costs or COSTS, SHARES)
+    ]
+    work = partial(
+        case, columns=columns, variants=asked.variants, queries=asked.queries, per_s=asked.per_s
+    )
+    head = ["workload", "costs", "memory", "devices", "hosts", f"{columns[0]}, s", *columns[1:]]
+    head += ["half way", *(["known rates"] if "known rates" in columns else [])]
+    print("| " + " | ".join(head) + " |\n" + "|---|---|--:|--:|---|" + "--:|" * (len(head) - 5))
+    found: dict[tuple[int, str], list[list[dict[str, float]]]] = {}
+    with ProcessPoolExecutor(asked.processes) as pool:
+        cases = [(line, seed) for line in lines for seed in seeds]
+        results = pool.map(work, *zip(*cases, strict=True))
+        for line in lines:
             rows = [next(results) for _ in seeds]
-            found.append(rows)
-            print(line(*each, rows), flush=True)
-    print("\n" + verdict(found))
+            found.setdefault(line[3:], []).append(rows)
+            print(described(line, rows, columns), flush=True)
+    for (devices, hosts), them in found.items():
+        print(f"\n{devices} device(s)" + (f", {hosts}" if devices > 1 else ""))
+        print(verdict(them))
+
+
+def print_production(
+    seeds: Sequence[int], columns: Sequence[str], asked: argparse.Namespace
+) -> None:
+    """Seconds of loading with two and four devices, and with one that has their memory."""
+    folder = os.environ.get("MODELLESS_BENCH_DATA")
+    if not folder:
+        sys.exit("MODELLESS_BENCH_DATA names no directory: nothing to measure")
+    columns = [column for column in columns if column != "known rates"]
+    loads = [
+        production(Path(folder), seed, variants=2 * asked.variants, queries=asked.queries)
+        for seed in seeds
+    ]
+    print("| devices | hosts | " + " | ".join(columns) + " |\n|--:|---|" + "--:|" * len(columns))
+    for devices in (2, 4):
+        for count, hosts in ((1, "one memory of that size"), *((devices, each) for each in HOSTS)):
+            found = [
+                row(load, PER_DEVICE * devices * sum(load.memory_mib), count, hosts, columns)
+                for load in loads
+            ]
+            cells = [f"{median(r[column] for r in found):,.0f}" for column in columns]
+            print(f"| {devices} | {hosts} | " + " | ".join(cells) + " |", flush=True)
 
 
 def verdict(found: Sequence[Sequence[dict[str, float]]]) -> str:
     """How many lines reach the goals, each by its median."""
-    to_lru = [median(r["modelless"] / r["lru"] for r in rows) for rows in found]
-    least = [median(r["offline"] / r["lru"] for r in rows) for rows in found]
     to_gdsf = [median(r["modelless"] / r["gdsf"] for r in rows) for rows in found]
     ways = [median(map(way, rows)) for rows in found]
+    told = [f"{len(found)} lines, median over {len(found[0])} seeds each:"]
+    if "lru" in found[0][0]:
+        to_lru = [median(r["modelless"] / r["lru"] for r in rows) for rows in found]
+        least = [median(r["offline"] / r["lru"] for r in rows) for rows in found]
+        told.append(
+            f"- at least 20 % below LRU: {sum(x <= 0.8 for x in to_lru)}"
+            f" (offline: {sum(x <= 0.8 for x in least)})"
+        )
+    told += [
+        f"- not above GDSF: {sum(x <= 1.0 for x in to_gdsf)};"
+        f" at worst {max(to_gdsf):.3f} of it, median {median(to_gdsf):.3f}",
+        f"- half of the way: {sum(x >= 0.5 for x in ways)}, median {median(ways):.2f}",
+    ]
     known = [
         median(way(r, "known rates") for r in rows) for rows in found if "known rates" in rows[0]
     ]
-    return "\n".join(
-        [
-            f"{len(found)} lines, median over {len(found[0])} seeds each:",
-            f"- at least 20 % below LRU: {sum(x <= 0.8 for x in to_lru)}"
-            f" (offline: {sum(x <= 0.8 for x in least)})",
-            f"- not above GDSF: {sum(x <= 1.0 for x in to_gdsf)};"
-            f" at worst {max(to_gdsf):.3f} of it",
-            f"- half of the way: {sum(x >= 0.5 for x in ways)}, median {median(ways):.2f}",
-            f"- known rates, half of the way: {sum(x >= 0.5 for x in known)} of {len(known)}"
-            + (f", median {median(known):.2f}" if known else ""),
-        ]
-    )
+    if known:
+        told.append(
+            f"- known rates, half of the way: {sum(x >= 0.5 for x in known)} of {len(known)},"
+            f" median {median(known):.2f}"
+        )
+    return "\n".join(told)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from collections.abc import Container, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from planner.eviction.displacement import Rung, ladder
 from planner.eviction.popularity import Book
 from planner.eviction.registry import rule_named
 from planner.eviction.rules import Resident
@@ -35,7 +36,8 @@ class Residency(Generic[Key]):
 
     Args:
         memory_mib: of the device; infinite for no limit.
-        book: needed by the rule ``modelless`` only; the caller counts the queries in it.
+        book: needed by the rule ``modelless``, and by ``ladder`` under every rule; the caller
+            counts the queries in it.
         min_residency_s: binds the rule ``modelless``. It keeps loading from being done in vain, so
             it is 0 where loads take no time.
     """
@@ -95,6 +97,16 @@ class Residency(Generic[Key]):
             now_s,
             self.rule,
             min_residency_s=self._min_residency_s,
+        )
+
+    def ladder(self, now_s: float) -> tuple[Rung, ...]:
+        """What a load would cost here by what leaves for it."""
+        residents = self.residents(now_s)
+        rates = None
+        if self.rule != "modelless":
+            rates = dict(zip(self._places, self._book.rates(self._places, now_s), strict=True))
+        return ladder(
+            residents, now_s, self.rule, rates=rates, min_residency_s=self._min_residency_s
         )
 
     def load(self, key: Key, memory_mib: float, load_s: float, now_s: float) -> None:

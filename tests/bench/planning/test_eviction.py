@@ -18,16 +18,36 @@ TURNS = Workload(
 
 
 def test_lru_loads_every_time_where_two_of_three_in_turns_fit() -> None:
-    assert reloading_s(TURNS, 2 / 3, "lru", Popularity()) == 9.0
+    assert reloading_s(TURNS, 20.0, "lru", Popularity()) == 9.0
 
 
 def test_offline_keeps_what_comes_next() -> None:
     """0 1 2 are loaded, then 1 0 2: every other query finds what it needs."""
-    assert reloading_s(TURNS, 2 / 3, "modelless", NextUse(TURNS)) == 6.0
+    assert reloading_s(TURNS, 20.0, "modelless", NextUse(TURNS)) == 6.0
 
 
 def test_everything_is_loaded_once_where_everything_fits() -> None:
-    assert reloading_s(TURNS, 1.0, "gdsf", Popularity()) == 3.0
+    assert reloading_s(TURNS, 30.0, "gdsf", Popularity()) == 3.0
+
+
+def test_two_devices_are_filled_before_anything_leaves() -> None:
+    for hosts in ("roomiest", "least worth"):
+        assert reloading_s(TURNS, 40.0, "gdsf", Popularity(), 2, hosts) == 3.0
+
+
+def test_the_host_whose_victim_is_worth_least_loads() -> None:
+    """The first device holds what is asked for all the time, the second what nobody comes back
+    for: by the roomiest, which is the first where both are full, the two would trade places."""
+    load = Workload(
+        arrival_s=[float(second) for second in range(8)],
+        variant=[0, 1, 0, 2, 0, 2, 0, 2],
+        load_s=[1.0, 1.0, 1.0],
+        memory_mib=[10.0, 10.0, 10.0],
+        rates=None,
+        step_s=1.0,
+    )
+    assert reloading_s(load, 20.0, "modelless", Popularity(), 2, "least worth") == 3.0
+    assert reloading_s(load, 20.0, "modelless", Popularity(), 2, "roomiest") == 7.0
 
 
 def test_the_way_is_measured_from_gdsf_to_offline() -> None:

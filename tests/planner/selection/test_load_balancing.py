@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from planner.selection.load_balancing import least_busy, roomiest, route
-from tests.planner.builders import NOW_MS, worker
+from planner.selection.load_balancing import host_for, least_busy, route
+from tests.planner.builders import DIGITS, NOW_MS, catalog, profile, snapshot, variant, worker
 from variants.types import WorkerId
 
 IDLE = tuple(worker(f"w{index}") for index in range(4))
@@ -30,13 +30,11 @@ def test_the_worker_to_avoid_is_not_taken() -> None:
     assert {w.id for d in range(60) if (w := route(IDLE, d, NOW_MS, avoided))} == {"w1", "w2", "w3"}
     assert route(IDLE[:1], 0, NOW_MS, avoided) is None
     assert least_busy(IDLE[:1], 0, NOW_MS, avoided) is None
-    assert roomiest(IDLE[:1], 0, NOW_MS, avoided) is None
 
 
 def test_without_a_worker_there_is_no_pick() -> None:
     assert route((), 0, NOW_MS, None) is None
     assert least_busy((), 0, NOW_MS, None) is None
-    assert roomiest((), 0, NOW_MS, None) is None
 
 
 def test_long_idle_counts_as_idle_not_as_better() -> None:
@@ -44,10 +42,10 @@ def test_long_idle_counts_as_idle_not_as_better() -> None:
     assert least_busy(workers, 0, NOW_MS, None) == workers[0]
 
 
-def test_roomiest_then_free_first() -> None:
-    workers = (
-        worker("w1", free_mib=100),
-        worker("w2", free_mib=200, busy_ms=10),
-        worker("w3", free_mib=200, busy_ms=5),
-    )
-    assert roomiest(workers, 0, NOW_MS, None) == workers[2]
+def test_a_host_to_load_on_is_not_the_one_to_avoid_nor_one_that_is_busy_for_long() -> None:
+    known = catalog([variant("new")], [profile("new", 5)])
+    hosts = (worker("w1", free_mib=500), worker("w2", free_mib=900, busy_ms=30))
+    (new,) = snapshot(known, *((host, ()) for host in hosts)).tasks[DIGITS].by_cost
+    assert host_for(new, NOW_MS, None) == hosts[0]
+    assert host_for(new, NOW_MS, WorkerId("w1")) == hosts[1]
+    assert host_for(new, NOW_MS, WorkerId("w1"), 20.0) is None

@@ -420,3 +420,15 @@ async def test_whatever_a_first_run_raises_the_memory_is_given_back(
     with pytest.raises(VariantNotLoadable, match="ZeroDivisionError"):
         await loading.load(replace(half("odd"), runtime="odd"))
     assert (Odd.open, loading.reserved_mib) == (0, 0.0)
+
+
+async def test_a_worker_tells_what_a_load_would_cost_by_what_leaves(loading: Loading) -> None:
+    executor = loading.executor
+    await loading.load(half("asked"))
+    await loading.load(half("filler"))
+    for _ in range(5):
+        ask(executor, half("asked"))
+    await executor.quiet()
+    (first_mib, first_s), (second_mib, second_s) = loading.evictable(time.monotonic())
+    assert (first_mib, second_mib) == (50.0, 50.0)
+    assert first_s == 0.0 < second_s, "what no query asked for costs nothing"
