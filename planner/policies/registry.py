@@ -9,6 +9,14 @@ POLICIES: Mapping[str, Entry] = {
     "modelless": Entry(target="planner.policies.modelless:make", about="ours, as in production"),
     "infaas": Entry(target="planner.policies.published.infaas:make", about="INFaaS, ATC'21"),
     "proteus": Entry(target="planner.policies.published.proteus:make", about="Proteus, ASPLOS'24"),
+    "loki": Entry(target="planner.policies.published.loki:make", about="Loki, HPDC'24"),
+    "superserve": Entry(
+        target="planner.policies.published.superserve:make", about="SuperServe, NSDI'25"
+    ),
+    "hadis": Entry(
+        target="planner.policies.published.hadis:make",
+        about="HADIS, 2025: light and heavy variants, routed",
+    ),
     "clipper": Entry(
         target="planner.policies.static:clipper",
         about="Clipper, NSDI'17, on the most accurate variant that is feasible",

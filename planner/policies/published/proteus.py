@@ -18,7 +18,7 @@ Where the paper is silent, and what was assumed:
 * It has no notion of cost: under the objective ``cost`` the whole fleet is ordered at 0 and kept.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from planner.batching.protocol import Queue
@@ -81,8 +81,8 @@ class Proteus:
             task: tuple(sorted({c.accuracy for c in offers}))
             for task, offers in self._candidates.items()
         }
-        self._classes: dict[tuple[TaskName, float, float | None], _Class] = {}
-        self._by_key: dict[ClassKey, _Class] = {}
+        self._classes: dict[tuple[TaskName, float, float | None], SloClass] = {}
+        self._by_key: dict[ClassKey, SloClass] = {}
         for wanted in brief.average():
             self._class(wanted.task, wanted.latency_ms, wanted.accuracy).qps = wanted.qps
         self._planned: dict[ClassKey, float] = {}
@@ -107,7 +107,7 @@ class Proteus:
 
     # -- queries ----------------------------------------------------------------------------------
 
-    def _class(self, task: TaskName, latency_ms: float, accuracy: float | None) -> "_Class":
+    def _class(self, task: TaskName, latency_ms: float, accuracy: float | None) -> "SloClass":
         asked = (task, latency_ms, accuracy)
         found = self._classes.get(asked)
         if found is None:
@@ -115,7 +115,7 @@ class Proteus:
             key = (task, step_ms, -inf if floor is None else floor)
             found = self._by_key.get(key)
             if found is None:
-                found = self._by_key[key] = _Class(*key)
+                found = self._by_key[key] = SloClass(*key)
             found.tightest_ms = min(found.tightest_ms, latency_ms)
             self._classes[asked] = found
         return found
@@ -129,7 +129,7 @@ class Proteus:
         found = self._class(query.task, query.latency_ms, query.accuracy)
         return self._routed(found, query, now_ms)
 
-    def _routed(self, found: "_Class", query: Query, now_ms: float) -> Choice | Refusal:
+    def _routed(self, found: "SloClass", query: Query, now_ms: float) -> Choice | Refusal:
         if found.stale:
             self._find_routes(found)
         replica = found.next(query)
@@ -141,7 +141,7 @@ class Proteus:
             return self._instantly(query)
         return self._waiting(query, now_ms)
 
-    def _find_routes(self, found: "_Class") -> None:
+    def _find_routes(self, found: "SloClass") -> None:
         """The ready devices of a class with its shares, and what else could serve it."""
         found.stale = False
         found.shares, found.others = [], []
@@ -165,7 +165,7 @@ class Proteus:
                 else:
                     flow = 0.0
                 if flow:
-                    found.shares.append(_Share(replica, flow))
+                    found.shares.append(Share(replica, flow))
                 else:
                     found.others.append(replica)
 
@@ -258,20 +258,29 @@ class Proteus:
         for task in dict.fromkeys(family.task for family in families):
             latencies_ms = [f.latency_ms for f in families if f.task == task]
             options += setups(self._candidates.get(task, ()), latencies_ms)
+        self._plan = allocate(families, options, self._setting.kinds, self._held_now())
+
+    def _held_now(self) -> dict[tuple[DeviceKindName, TaskName, VariantName], int]:
+        """Devices by what they are set up for."""
         held: dict[tuple[DeviceKindName, TaskName, VariantName], int] = {}
         for id_, setup in self._setups.items():
             if id_ in self._fleet.workers:
                 key = (setup.kind, setup.task, setup.variant)
                 held[key] = held.get(key, 0) + 1
-        self._plan = allocate(families, options, self._setting.kinds, held)
+        return held
+
+    def _wanted(self) -> Mapping[Setup, int] | None:
+        """Devices by setup, as planned."""
+        return None if self._plan is None else self._plan.counts
 
     def _assign(self) -> None:
         """Give devices that are there their setups; those on order or away count as well."""
-        if self._plan is None:
+        wanted = self._wanted()
+        if wanted is None:
             return
         workers = self._fleet.workers
         self._setups = assign(
-            self._plan.counts,
+            wanted,
             {
                 id_: (worker.kind.name, frozenset(worker.replicas))
                 for id_, worker in workers.items()
@@ -315,7 +324,7 @@ def _peak_qps(candidate: Candidate, latency_ms: float) -> float:
     return batch * 1_000 / candidate.table.ms[batch] if batch else 0.0
 
 
-class _Share:
+class Share:
     """A replica with its share of a class, for smooth weighted round robin."""
 
     __slots__ = ("credit", "flow", "replica")
@@ -326,7 +335,7 @@ class _Share:
         self.credit = 0.0
 
 
-class _Class:
+class SloClass:
     """An SLO class of a task: what arrives and where it is routed."""
 
     __slots__ = (
@@ -351,7 +360,7 @@ class _Class:
         self.qps = 0.0
         self.count = 0
         self.stale = True
-        self.shares: list[_Share] = []
+        self.shares: list[Share] = []
         self.others: list[Replica] = []
 
     @property
@@ -360,7 +369,7 @@ class _Class:
 
     def next(self, query: Query) -> Replica | None:
         """Whose turn it is, of those that the query permits."""
-        best: _Share | None = None
+        best: Share | None = None
         total = 0.0
         most = -inf
         for share in self.shares:
