@@ -12,6 +12,9 @@ large: ``tests.bench.simulation.workloads``. ``--catalog mixed-speed`` and ``--c
 Beside every result stands its regret: by how much it misses what no policy can beat on the same
 queries (docs/decisions/0018-bound.md), in accuracy and cost for as many queries in time as it had.
 
+With ``--latency-error 0.7:1.5 --latency-noise 0.2`` devices take other times than the profiles say
+that policies are told; ``--uncorrected`` shows what live correction contributes to ours.
+
 Times of decisions and plans are processor time, and so are queries per second, so that they mean
 the same when others compute as well.
 
@@ -93,10 +96,22 @@ HEAD = (
 )
 
 
-def run(case: Case, objective: Objective, policy: str) -> Run:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrong:
+    """How far devices are from the profiles: not at all, unless told otherwise."""
+
+    latency_error: tuple[float, float] = (1.0, 1.0)
+    latency_noise: float = 0.0
+    live_correction: bool = True
+
+
+RIGHT = Wrong()
+
+
+def run(case: Case, objective: Objective, policy: str, wrong: Wrong = RIGHT) -> Run:
     """A policy on a case. The process may be another one: all of it follows from the arguments."""
     ground, workload, drawn = made(case)
-    setting = setting_of(case, objective)
+    setting = setting_of(case, objective, wrong)
     gc.collect()
     gc.freeze()  # the trace is not looked through again and again
     began_s, used_s = time.perf_counter(), time.thread_time()
@@ -115,7 +130,7 @@ def run(case: Case, objective: Objective, policy: str) -> Run:
     )
 
 
-def setting_of(case: Case, objective: Objective) -> Setting:
+def setting_of(case: Case, objective: Objective, wrong: Wrong = RIGHT) -> Setting:
     ground, workload, _ = made(case)
     return Setting(
         catalog=ground.catalog,
@@ -123,13 +138,18 @@ def setting_of(case: Case, objective: Objective) -> Setting:
         objective=objective,
         seed=case.seed,
         failures_every_s=workload.failures_every_s,
+        latency_error=wrong.latency_error,
+        latency_noise=wrong.latency_noise,
+        live_correction=wrong.live_correction,
     )
 
 
-def beside_the_bound(case: Case, objective: Objective, runs: Sequence[Run]) -> list[Run]:
+def beside_the_bound(
+    case: Case, objective: Objective, runs: Sequence[Run], wrong: Wrong = RIGHT
+) -> list[Run]:
     """The runs of a case with what no policy can beat."""
     drawn = made(case)[2]
-    known = bound(setting_of(case, objective), drawn.trace, [each.report for each in runs])
+    known = bound(setting_of(case, objective, wrong), drawn.trace, [each.report for each in runs])
     return [replace(each, beside=known.beside(each.report)) for each in runs]
 
 
@@ -266,12 +286,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = cases(asked.catalog, seeds, asked.only, quick=asked.quick, count=asked.draws)
     except LookupError as error:
         sys.exit(str(error))
+    low, _, high = asked.latency_error.partition(":")
+    wrong = Wrong(
+        latency_error=(float(low), float(high)),
+        latency_noise=asked.latency_noise,
+        live_correction=not asked.uncorrected,
+    )
     print(describe())
     runs: list[Run] = []
     missed = 0
     work = [(c, o, p) for c in chosen for o in objectives for p in policies]
-    for (case, objective), some in groupby(_ran(work, asked.jobs), key=lambda each: each[0]):
-        found = beside_the_bound(case, objective, [each for _, each in some])
+    for (case, objective), some in groupby(_ran(work, asked.jobs, wrong), key=lambda each: each[0]):
+        found = beside_the_bound(case, objective, [each for _, each in some], wrong)
         print(f"\n{case.title()}\n\nObjective {objective}\n\n{HEAD}")
         print("\n".join(each.row() for each in found), flush=True)
         said = verdicts(found, objective)
@@ -288,15 +314,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _ran(
-    work: Sequence[tuple[Case, Objective, str]], jobs: int
+    work: Sequence[tuple[Case, Objective, str]], jobs: int, wrong: Wrong
 ) -> Iterable[tuple[tuple[Case, Objective], Run]]:
     """Each piece of work with its run, in order, in so many processes."""
     if jobs == 1:
         for case, objective, policy in work:
-            yield (case, objective), run(case, objective, policy)
+            yield (case, objective), run(case, objective, policy, wrong)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        pending = [pool.submit(run, *each) for each in work]
+        pending = [pool.submit(run, *each, wrong) for each in work]
         for (case, objective, _), done in zip(work, pending, strict=True):
             yield (case, objective), done.result()
 
@@ -313,6 +339,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", default="0", help="one or several, by commas")
     parser.add_argument("--draws", type=int, default=30, help="how many, of --catalog draws")
     parser.add_argument("--jobs", type=int, choices=(1, 2), default=1, help="processes")
+    parser.add_argument("--latency-error", default="1:1", help="LOW:HIGH, as 0.7:1.5")
+    parser.add_argument("--latency-noise", type=float, default=0.0, help="SIGMA, as 0.2")
+    parser.add_argument("--uncorrected", action="store_true", help="ours without live correction")
     parser.add_argument("--json", type=Path, help="where to write all numbers")
     return parser
 
