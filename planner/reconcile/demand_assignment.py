@@ -5,15 +5,15 @@ solution leaves without work becomes a copy of the busiest device of its kind: i
 anyway, and so it adds headroom.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 from math import inf
 
 from planner.reconcile.matching import match
-from planner.reconcile.problem_builder import TAIL, BuiltProblem, build_problem
+from planner.reconcile.problem_builder import MOST_LOAD, TAIL, BuiltProblem, build_problem
 from planner.selection.eligibility import answers, kept_out
-from planner.solver.problem import Assignment, AvailableKind, Planner
+from planner.solver.problem import Assignment, AvailableKind, Planner, Solution
 from planner.types import Candidate, Demand, Objective, Snapshot, WorkerReport
 from variants.types import (
     DeviceKindName,
@@ -30,6 +30,10 @@ SCALES = 5
 """How often a demand is made smaller until it fits."""
 SMALLER = 0.97
 """Factor on what was served at last, for the next attempt."""
+EVEN_LOADS = (0.85, 0.75, 0.65, 0.55, 0.45, 0.35, 0.25, 0.15)
+"""Loads to plan for when all is served, to find the lowest."""
+EVEN_LOSS = 0.04
+"""Mean accuracy that a plan may lose by lower loads."""
 DRIFT = 0.1
 """Demand may change by this part of its work before it is assigned anew."""
 SERVED = 1.0 - 1e-6
@@ -69,12 +73,16 @@ def assign_demand(
     """
     kinds = _kinds(workers, prices)
     forbidden = _kept_out_everywhere(workers)
+
+    def built(part: Sequence[Demand], tail: float, load: float = MOST_LOAD) -> BuiltProblem:
+        return build_problem(snapshot, kinds, part, tail=tail, load=load, forbidden=forbidden)
+
     scale = 1.0
     tails = iter(TAILS)
     tail = next(tails)
     for _ in range(len(TAILS) + SCALES):
         part = demand if scale == 1.0 else [replace(d, qps=d.qps * scale) for d in demand]
-        made = build_problem(snapshot, kinds, part, tail=tail, forbidden=forbidden)
+        made = built(part, tail)
         if not made.problem.demand:
             return NOTHING
         found = planner(made.problem, objective)
@@ -87,6 +95,8 @@ def assign_demand(
             scale *= SMALLER * found.served_qps / asked_qps
         else:
             tail = following
+    if found.feasible and scale == 1.0 and objective is Objective.ACCURACY:
+        made, found = _evened(lambda load: built(demand, tail, load), made, found, planner)
     served = [0.0] * len(made.asked)
     for assignment in found.assignments:
         served[assignment.demand] += assignment.qps / made.factors[assignment.demand]
@@ -97,6 +107,28 @@ def assign_demand(
         accuracy=found.accuracy,
         tail=tail,
     )
+
+
+def _evened(
+    built: Callable[[float], BuiltProblem], made: BuiltProblem, found: Solution, planner: Planner
+) -> tuple[BuiltProblem, Solution]:
+    """The plan with the lowest load on every device that is about as accurate as a given one.
+
+    To a solver, all loads up to the limit are equal, so it fills some devices and leaves others
+    idle. But the fuller a device is, the more often a query finds no room there and takes a less
+    accurate variant. Loads are searched by bisection; a problem is built for each.
+    """
+    least = found.accuracy - EVEN_LOSS
+    low, high = 0, len(EVEN_LOADS)
+    while low < high:
+        middle = (low + high) // 2
+        tried = built(EVEN_LOADS[middle])
+        answer = planner(tried.problem, Objective.ACCURACY)
+        if answer.feasible and answer.accuracy >= least:
+            made, found, low = tried, answer, middle + 1
+        else:
+            high = middle
+    return made, found
 
 
 def drifted(

@@ -5,8 +5,9 @@ The catalog and what the workers hold come in and become a ``Snapshot``. With it
 
 Read ``snapshot.py`` with ``worker_index.py`` and ``frontier_index.py`` (what is prepared when
 something changes), ``eligibility.py`` (the one rule of what may answer), ``select.py`` with
-``load_balancing.py`` (the choice), ``routes.py`` and ``plan_following.py`` (the choice where there
-is a plan), then ``refusal.py``, ``refusal_reasons.py`` and ``missing_workers.py``.
+``load_balancing.py`` (the choice), ``route_targets.py``, ``routes.py`` and ``plan_following.py``
+(the choice where there is a plan), then ``refusal.py``, ``refusal_reasons.py`` and
+``missing_workers.py``.
 
 It may import ``planner.types``, ``planner.eviction``, ``planner.sentences``,
 ``planner.worker_starts``, the SLO classes of ``planner.forecasting.demand``, and ``variants``.

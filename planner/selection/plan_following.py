@@ -8,25 +8,25 @@ predicted to complete first.
 from bisect import bisect_right
 
 from planner.selection.refusal import crowded
-from planner.selection.routes import RouteTable, RouteTargets
+from planner.selection.route_targets import RouteTargets
+from planner.selection.routes import RouteTable
 from planner.selection.select import select
 from planner.types import Choice, Query, Reason, Refusal, Snapshot
 from variants.types import Prefer
 
-WINDOW = 0.5
-"""Part of the deadline that a query may be predicted to take on any target but the last, as long
-as no queries are refused."""
+WINDOW = 1.0
+"""Part of its room that a target has as long as no queries are refused."""
 OVERFLOW = 0.3
 """Least part of its slack that a query may wait for workers of other classes."""
 CROWDED_S = 20.0
 """How long that part takes to shrink to ``OVERFLOW`` while queries are refused: about two plans.
 Until then the plan may be wrong and other workers idle; after that the demand is too much."""
-LEAST_WINDOW = 0.02
-"""Part of the deadline below which the window does not shrink."""
-WINDOW_LOST = 0.1
+LEAST_WINDOW = 0.04
+"""Below this the window does not shrink."""
+WINDOW_LOST = 0.05
 """Part of the window that a refusal takes away."""
-WINDOW_REGAINED_PER_S = 0.05
-"""Part of the deadline by which the window grows in each second without a refusal."""
+WINDOW_REGAINED_PER_S = 0.1
+"""By this the window grows in each second without a refusal."""
 
 
 class CongestionWindow:
@@ -45,7 +45,7 @@ class CongestionWindow:
         self._since_ms = 0.0
 
     def at(self, now_ms: float) -> float:
-        """Part of the deadline that a query may be predicted to take now, at most ``WINDOW``."""
+        """Part of a target's room that a query may find taken now, at most ``WINDOW``."""
         value = self._value
         if value < WINDOW:
             value += WINDOW_REGAINED_PER_S * max(0.0, now_ms - self._at_ms) / 1_000
@@ -78,16 +78,16 @@ def choose(
     A query that finds no room on its targets, or was refused there, goes wherever it completes
     first. That spreads a peak over all workers, on the variants that take least time. Once queries
     are refused, it may not wait long on workers of other classes: their batches would become
-    smaller, and fewer queries would be served in all. A class without routes takes the cheapest
-    variant that fits, as long as no queries are refused. Pinned queries, and those that prefer
-    something else than the plan optimised, do not follow the plan.
+    smaller, and fewer queries would be served in all. A class without routes takes what it prefers
+    of the variants that fit, as long as no queries are refused. Pinned queries, and those that
+    prefer something else than the plan optimised, do not follow the plan.
     """
     if query.variant is not None or not routes.used or query.prefer is not routes.prefer:
         return select(snapshot, query, now_ms)
     targets = routes.targets(query)
     window = congestion.at(now_ms)
     if not targets and window >= WINDOW:
-        return select(snapshot, query._replace(prefer=Prefer.COST), now_ms)
+        return select(snapshot, query, now_ms)
     if query.avoid is None:
         own = follow(targets, query, now_ms, snapshot.transport_ms, window)
         if own is not None:
@@ -113,15 +113,15 @@ def follow(
     """The choice of the first target with room for a query; None when no target has room.
 
     Of two workers of a target, drawn in proportion to their rates, the one that is done first is
-    taken. A target has room while the query is predicted to take at most the part ``window`` of its
-    deadline there; on the target of the quickest variants it may take all of its deadline.
+    taken. A target has room while the wait is at most a part of the worker's own room; that part is
+    ``window`` for what is planned, and more for what is quicker. The quickest variants may be
+    waited for until the deadline. How long the query itself runs plays no part in patience.
     """
     _, rows, received_ms, budget_ms, floor, ceiling, *_ = query
     left_ms = received_ms + budget_ms - now_ms - transport_ms
-    window_ms = left_ms - (1.0 - window) * budget_ms
     draw = query.draw
-    for candidates, workers, bounds, quickest in targets:
-        candidate, worker = candidates[0], workers[0]
+    for candidates, workers, bounds, rooms_ms, patience, step in targets:
+        candidate, worker, room_ms = candidates[0], workers[0], rooms_ms[0]
         table = candidate.table
         if len(workers) > 1:
             total = bounds[-1]
@@ -129,7 +129,7 @@ def follow(
             second = bisect_right(bounds, (draw >> 28 & 0xFFFFFFF) / 0x10000000 * total)
             if second == first:
                 second = (first + 1) % len(workers)
-            candidate, worker = candidates[first], workers[first]
+            candidate, worker, room_ms = candidates[first], workers[first], rooms_ms[first]
             table = candidate.table
             one_ms = max(worker.busy_until_ms, now_ms) + table.ms[min(rows, table.max_batch)]
             other, other_worker = candidates[second], workers[second]
@@ -140,6 +140,7 @@ def follow(
             )
             if two_ms < one_ms:
                 candidate, worker, table = other, other_worker, other_table
+                room_ms = rooms_ms[second]
         # A copy of ``planner.selection.eligibility`` for speed; the targets hold no canary.
         if rows > table.max_batch or worker.draining:
             continue
@@ -148,8 +149,11 @@ def follow(
         if floor is not None and candidate.accuracy < floor:
             continue
         busy_ms = worker.busy_until_ms
-        predicted_ms = table.ms[rows] + (busy_ms - now_ms if busy_ms > now_ms else 0.0)
-        if predicted_ms <= (left_ms if quickest else window_ms):
+        wait_ms = busy_ms - now_ms if busy_ms > now_ms else 0.0
+        predicted_ms = table.ms[rows] + wait_ms
+        if predicted_ms <= left_ms and (
+            step == 1.0 or wait_ms <= room_ms * (patience * window + step)
+        ):
             return Choice(
                 candidate, worker, predicted_ms + transport_ms, False, Reason.PLANNED, True
             )

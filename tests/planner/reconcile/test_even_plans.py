@@ -1,0 +1,133 @@
+"""Plans for accuracy leave no device idle that could raise it, and fill none needlessly."""
+
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.reconcile.demand_assignment import EVEN_LOSS, DemandAssignment, assign_demand
+from planner.selection.eligibility import answers
+from planner.solver.problem import Problem, Solution
+from planner.solver.solve import solve
+from planner.types import Candidate, Demand, Objective, Snapshot, WorkerReport
+from tests.planner.builders import catalog, demand, kind, profile, report, snapshot, variant
+from variants.types import CatalogSnapshot
+
+KINDS = ("cpu-1", "gpu-a")
+PRICES = {kind(name).name: 1.0 for name in KINDS}
+
+
+def planner(problem: Problem, objective: Objective) -> Solution:
+    return solve(problem, objective, clock=lambda: 0.0, time_limit_s=60.0, exact=False)
+
+
+def assigned(
+    known: CatalogSnapshot, workers: Sequence[WorkerReport], *wanted: Demand
+) -> DemandAssignment:
+    return assign_demand(snapshot(known), workers, wanted, PRICES, planner, Objective.ACCURACY)
+
+
+def loads(view: Snapshot, made: DemandAssignment, workers: Sequence[WorkerReport]) -> list[float]:
+    """The part of its time that each worker is given."""
+    kinds = {worker.id: worker.device_kind for worker in workers}
+    found = dict.fromkeys(kinds, 0.0)
+    for route in made.routes:
+        [held] = [
+            c
+            for c in view.tasks[route.task].by_variant[route.variant]
+            if c.device_kind == kinds[route.worker]
+        ]
+        batch_ms = held.table.ms[route.batch_size]
+        found[route.worker] += route.qps * batch_ms / (1_000 * route.batch_size)
+    return list(found.values())
+
+
+def mixed() -> CatalogSnapshot:
+    """``best`` takes 10 ms on a GPU and 20 ms on a CPU, ``poor`` half of that."""
+    times = {("best", "gpu-a"): 10.0, ("best", "cpu-1"): 20.0,
+             ("poor", "gpu-a"): 5.0, ("poor", "cpu-1"): 10.0}  # fmt: skip
+    return catalog(
+        [variant("best", 0.9), variant("poor", 0.5)],
+        [profile(name, ms, kind=on, max_batch=1) for (name, on), ms in times.items()],
+        kinds=[kind(name) for name in KINDS],
+    )
+
+
+def test_work_is_spread_over_slow_and_fast_devices() -> None:
+    """One fast device could carry all of it, at 0.69 of its time."""
+    workers = [report("w1", kind="gpu-a"), report("w2", kind="cpu-1"), report("w3", kind="cpu-1")]
+    made = assigned(mixed(), workers, demand(60.0))
+
+    assert made.accuracy == 0.9
+    assert 0.0 < max(loads(snapshot(mixed()), made, workers)) <= 0.45
+
+
+def test_what_only_full_devices_can_serve_well_keeps_its_accuracy() -> None:
+    workers = [report("w1", kind="gpu-a")]
+    made = assigned(mixed(), workers, demand(60.0))
+
+    assert made.accuracy >= 0.9 - EVEN_LOSS
+
+
+@st.composite
+def instances(draw: st.DrawFn) -> tuple[CatalogSnapshot, list[WorkerReport], list[Demand]]:
+    tasks = ("digits", "words")[: draw(st.integers(1, 2))]
+    names = ("best", "good", "poor")
+    steps = {"best": (0.95, 1.0), "good": (0.85, 0.6), "poor": (0.6, 0.3)}
+    heavy = {task: draw(st.sampled_from((8.0, 20.0, 45.0))) for task in tasks}
+    slow = draw(st.sampled_from((1.0, 2.0, 6.0)))
+    known = catalog(
+        [variant(name, steps[name][0], task) for task in tasks for name in names],
+        [
+            profile(
+                name,
+                heavy[task] * steps[name][1] * (slow if on == "cpu-1" else 1.0),
+                kind=on,
+                task=task,
+                max_batch=draw(st.sampled_from((1, 4))),
+            )
+            for task in tasks
+            for name in names
+            for on in KINDS
+        ],
+        kinds=[kind(name) for name in KINDS],
+    )
+    workers = [
+        report(f"w{number}", kind=draw(st.sampled_from(KINDS)), memory_mib=1_000.0)
+        for number in range(draw(st.integers(1, 4)))
+    ]
+    wanted = [
+        demand(draw(st.sampled_from((1.0, 10.0, 40.0, 90.0))), 100.0, task=task) for task in tasks
+    ]
+    return known, workers, wanted
+
+
+@given(instances())
+@settings(max_examples=100, deadline=None)
+def test_no_device_is_left_idle_that_could_raise_the_accuracy(
+    instance: tuple[CatalogSnapshot, list[WorkerReport], list[Demand]],
+) -> None:
+    """For no class a worker without routes could run a variant, twice within the SLO, that is more
+    accurate than one that its queries are routed to, by more than a plan may lose for evenness."""
+    known, workers, wanted = instance
+    made = assigned(known, workers, *wanted)
+    view = snapshot(known)
+    used = {route.worker for route in made.routes}
+    accuracy = {(c.task, c.variant): c.accuracy for c in _candidates(view)}
+    total = sum(route.qps for route in made.routes)
+    for worker in workers:
+        if worker.id in used or not made.routes:
+            continue
+        for route in made.routes:
+            for better in view.tasks[route.task].by_cost:
+                if better.device_kind != worker.device_kind or not answers(better, None):
+                    continue
+                if 2 * better.table.ms[1] > route.latency_ms:
+                    continue
+                gain = better.accuracy - accuracy[route.task, route.variant]
+                moved = min(route.qps, 950.0 / better.table.ms[1])
+                assert gain * moved / total <= EVEN_LOSS + 1e-9
+
+
+def _candidates(view: Snapshot) -> list[Candidate]:
+    return [c for each in view.tasks.values() for c in each.by_cost]

@@ -1,0 +1,189 @@
+"""Route targets: which replicas a query tries, in which order, and how long it may wait there."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.selection.plan_following import CongestionWindow, choose, follow
+from planner.selection.route_targets import RouteTargets
+from planner.selection.routes import resolve
+from planner.types import Choice, Query, Snapshot
+from tests.planner.builders import (
+    DIGITS,
+    NOW_MS,
+    catalog,
+    key,
+    kind,
+    profile,
+    query,
+    snapshot,
+    variant,
+    worker,
+)
+from variants.types import CatalogSnapshot, Prefer, Route, VariantName, WorkerId
+
+
+def family() -> CatalogSnapshot:
+    """``best`` takes 40 ms, ``good`` 32 ms, ``fair`` 20 ms, ``poor`` 10 ms, on both kinds."""
+    speeds = {"best": (0.99, 40.0), "good": (0.95, 32.0), "fair": (0.9, 20.0), "poor": (0.8, 10.0)}
+    return catalog(
+        [variant(name, accuracy) for name, (accuracy, _) in speeds.items()],
+        [
+            profile(name, ms, kind=on)
+            for name, (_, ms) in speeds.items()
+            for on in ("cpu-1", "gpu-a")
+        ],
+        kinds=[kind("cpu-1"), kind("gpu-a", 3.6)],
+    )
+
+
+ALL = ("best", "good", "fair", "poor")
+
+
+def fleet(busy_ms: dict[str, float] | None = None) -> Snapshot:
+    """``w1`` and ``w2`` of one kind, ``w3`` of another; all hold everything."""
+    busy = busy_ms or {}
+    kinds = {"w1": "cpu-1", "w2": "cpu-1", "w3": "gpu-a"}
+    return snapshot(
+        family(),
+        *(
+            (worker(name, kind=on, busy_ms=busy.get(name, 0.0)), [key(each) for each in ALL])
+            for name, on in kinds.items()
+        ),
+    )
+
+
+def route(name: str, on: str = "w1", qps: float = 20.0) -> Route:
+    """At 20 queries per second, ``best`` takes 0.8 of a worker's time."""
+    return Route(
+        task=DIGITS,
+        latency_ms=100.0,
+        accuracy=None,
+        variant=VariantName(name),
+        worker=WorkerId(on),
+        batch_size=1,
+        qps=qps,
+    )
+
+
+def targets(*routes: Route, prefer: Prefer = Prefer.ACCURACY) -> RouteTargets:
+    return resolve(routes, fleet(), prefer).targets(query())
+
+
+def named(found: RouteTargets) -> list[tuple[str, list[str]]]:
+    """The first variant of each target, with its workers."""
+    return [(t.candidates[0].variant, [w.id for w in t.workers]) for t in found]
+
+
+def test_planned_before_spare_before_the_ladder_by_accuracy() -> None:
+    found = targets(route("best"), route("best", "w2"))
+
+    assert named(found) == [
+        ("best", ["w1", "w2"]),
+        ("best", ["w3"]),
+        ("good", ["w3"]),
+        ("fair", ["w3"]),
+        ("fair", ["w1", "w2"]),
+        ("poor", ["w3"]),
+        ("poor", ["w1", "w2"]),
+    ]
+    assert [t.step for t in found] == [0.0, 0.0, 0.0, 0.0, 0.5, 0.0, 1.0]
+
+
+def test_a_worker_with_more_than_half_of_its_time_planned_is_not_spare() -> None:
+    busy = [route("best", name) for name in ("w1", "w2", "w3")]
+
+    assert {w.id for t in targets(*busy) if not t.step for w in t.workers} == {"w1", "w2", "w3"}
+    assert named(targets(*busy))[1:] == [("fair", ["w1", "w2", "w3"]), ("poor", ["w1", "w2", "w3"])]
+    spare = targets(*busy[:2], route("poor", "w3", qps=50.0))
+    assert ("best", ["w3"]) in named(spare)
+
+
+def test_a_plan_for_cost_has_what_is_planned_and_the_quickest() -> None:
+    found = targets(route("best"), prefer=Prefer.COST)
+
+    assert named(found) == [("best", ["w1"]), ("poor", ["w1"])]
+
+
+def test_steps_of_the_ladder_are_worth_it() -> None:
+    """``good`` takes 0.8 of the time of ``best``, and a batch of its own costs more than that."""
+    ladder = [t.candidates[0].variant for t in targets(route("best")) if 0 < t.step < 1]
+
+    assert ladder == ["fair"]
+
+
+def asked() -> Query:
+    return query(prefer=Prefer.ACCURACY)
+
+
+def chosen(busy_ms: dict[str, float], *routes: Route, window: float = 1.0) -> tuple[str, str]:
+    view = fleet(busy_ms)
+    table = resolve(routes, view, Prefer.ACCURACY)
+    found = follow(table.targets(asked()), asked(), NOW_MS, 0.0, window)
+    assert found is not None
+    return found.candidate.variant, found.worker.id
+
+
+BUSY = [route("best", name) for name in ("w1", "w2", "w3")]
+
+
+def test_patience_limits_the_wait_and_not_the_time_to_run() -> None:
+    slow = catalog([variant("slow", 0.99), variant("quick", 0.5)],
+                   [profile("slow", 80.0), profile("quick", 10.0)])  # fmt: skip
+    view = snapshot(slow, (worker("w1"), [key("slow"), key("quick")]))
+    table = resolve([route("slow", qps=1.0)], view, Prefer.ACCURACY)
+    found = follow(table.targets(asked()), asked(), NOW_MS, 0.0, window=0.1)
+
+    assert found is not None
+    assert found.candidate.variant == "slow"
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "variant"), [(0.0, "best"), (45.0, "best"), (75.0, "fair"), (85.0, "poor")]
+)
+def test_the_longer_the_wait_the_less_accurate(wait_ms: float, variant: str) -> None:
+    everywhere = dict.fromkeys(("w1", "w2", "w3"), wait_ms)
+
+    assert chosen(everywhere, *BUSY)[0] == variant
+
+
+def test_refusals_shorten_the_wait() -> None:
+    waits = dict.fromkeys(("w1", "w2", "w3"), 30.0)
+
+    assert chosen(waits, *BUSY)[0] == "best"
+    assert chosen(waits, *BUSY, window=0.1)[0] == "fair"
+
+
+def test_half_idle_workers_of_any_kind_answer_before_accuracy_gives_way() -> None:
+    busy = {"w1": 90.0, "w2": 90.0}
+
+    assert chosen(busy, route("best"), route("best", "w2")) == ("best", "w3")
+
+
+def test_an_idle_worker_takes_a_better_variant_than_planned() -> None:
+    plan = [route("fair", name, qps=40.0) for name in ("w1", "w2", "w3")]
+
+    assert chosen({}, *plan)[0] == "best"
+    assert chosen(dict.fromkeys(("w1", "w2", "w3"), 20.0), *plan)[0] == "fair"
+
+
+def test_a_class_without_routes_takes_what_it_prefers_while_none_is_refused() -> None:
+    view = fleet()
+    table = resolve([replace(route("best"), latency_ms=10_000.0)], view, Prefer.ACCURACY)
+    window = CongestionWindow()
+    found = choose(view, table, window, asked(), NOW_MS)
+
+    assert isinstance(found, Choice)
+    assert found.candidate.variant == "best"
+
+
+def test_targets_are_taken_over_where_nothing_changed() -> None:
+    view, plan = fleet(), (route("best"), route("fair", "w2"))
+    first = resolve(plan, view, Prefer.ACCURACY)
+    again = resolve(plan, view, Prefer.ACCURACY, first)
+
+    assert again.targets(query())
+    assert all(
+        one is other
+        for one, other in zip(first.targets(query()), again.targets(query()), strict=True)
+    )
