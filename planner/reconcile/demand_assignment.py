@@ -30,10 +30,11 @@ SCALES = 5
 """How often a demand is made smaller until it fits."""
 SMALLER = 0.97
 """Factor on what was served at last, for the next attempt."""
-EVEN_LOADS = (0.85, 0.75, 0.65, 0.55, 0.45, 0.35, 0.25, 0.15)
-"""Loads to plan for when all is served, to find the lowest."""
-EVEN_LOSS = 0.04
-"""Mean accuracy that a plan may lose by lower loads."""
+EVEN_LOADS = (0.8, 0.65, 0.5, 0.35, 0.2)
+"""Loads to plan for when all is served, to find the best."""
+FULL_COST = 0.25
+"""Mean accuracy that full devices cost: a load of x costs ``x^3`` of it, because queries that find
+no room take less accurate variants, and the fuller devices are, the more of them do."""
 DRIFT = 0.1
 """Demand may change by this part of its work before it is assigned anew."""
 SERVED = 1.0 - 1e-6
@@ -112,22 +113,20 @@ def assign_demand(
 def _evened(
     built: Callable[[float], BuiltProblem], made: BuiltProblem, found: Solution, planner: Planner
 ) -> tuple[BuiltProblem, Solution]:
-    """The plan with the lowest load on every device that is about as accurate as a given one.
+    """A plan like a given one with the load on every device at which most accuracy is left.
 
     To a solver, all loads up to the limit are equal, so it fills some devices and leaves others
     idle. But the fuller a device is, the more often a query finds no room there and takes a less
-    accurate variant. Loads are searched by bisection; a problem is built for each.
+    accurate variant. The load goes down in steps for as long as that is worth what it costs.
     """
-    least = found.accuracy - EVEN_LOSS
-    low, high = 0, len(EVEN_LOADS)
-    while low < high:
-        middle = (low + high) // 2
-        tried = built(EVEN_LOADS[middle])
+    best = found.accuracy - FULL_COST * MOST_LOAD**3
+    for load in EVEN_LOADS:
+        tried = built(load)
         answer = planner(tried.problem, Objective.ACCURACY)
-        if answer.feasible and answer.accuracy >= least:
-            made, found, low = tried, answer, middle + 1
-        else:
-            high = middle
+        worth = answer.accuracy - FULL_COST * load**3
+        if not answer.feasible or worth <= best:
+            break
+        made, found, best = tried, answer, worth
     return made, found
 
 

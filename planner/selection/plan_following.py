@@ -120,7 +120,7 @@ def follow(
     _, rows, received_ms, budget_ms, floor, ceiling, *_ = query
     left_ms = received_ms + budget_ms - now_ms - transport_ms
     draw = query.draw
-    for candidates, workers, bounds, rooms_ms, patience, step in targets:
+    for candidates, workers, bounds, rooms_ms, step in targets:
         candidate, worker, room_ms = candidates[0], workers[0], rooms_ms[0]
         table = candidate.table
         if len(workers) > 1:
@@ -151,9 +151,7 @@ def follow(
         busy_ms = worker.busy_until_ms
         wait_ms = busy_ms - now_ms if busy_ms > now_ms else 0.0
         predicted_ms = table.ms[rows] + wait_ms
-        if predicted_ms <= left_ms and (
-            step == 1.0 or wait_ms <= room_ms * (patience * window + step)
-        ):
+        if predicted_ms <= left_ms and (step == 1.0 or wait_ms <= room_ms * (window + step)):
             return Choice(
                 candidate, worker, predicted_ms + transport_ms, False, Reason.PLANNED, True
             )

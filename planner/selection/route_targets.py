@@ -3,11 +3,9 @@
 The plan splits each class over replicas so that the fleet serves most, at the best accuracy or the
 least cost. A query tries the targets of its class in order and takes the first one whose queue is
 short enough. The queries that a target has no room for overflow to the next, and so the split of
-the plan comes about. There are four sorts of targets:
+the plan comes about. There are three sorts of targets:
 
 * *planned*: the replicas that the plan names, one target for each variant;
-* *above*, where accuracy counts: a more accurate variant than planned on the workers of the class,
-  if it can begin nearly at once. Plans are made for more than what comes on average;
 * *spare*, where accuracy counts: a variant on workers to which the plan gives at most half of their
   time, whatever it gives them to do. Work is lumpy, and half-idle workers are the place for the
   lumps, before accuracy gives way;
@@ -38,8 +36,6 @@ SPARE_LOAD = 0.5
 """Most of its time that a plan may give a worker on which others find room."""
 ROOM = 1.2
 """Backlog that a worker may have, in halves of its tightest SLO or in its longest batches."""
-UPGRADE = 0.1
-"""Part of the room that a query may wait for a variant above the planned one."""
 RUNG = 0.7
 """Most time per row that a step of the ladder takes, of what the one above takes: a variant that is
 hardly quicker costs more than it saves, because it takes a batch of its own."""
@@ -55,10 +51,9 @@ class RouteTarget(NamedTuple):
     """Cumulative rates that the workers are given; the last is the sum."""
     rooms_ms: tuple[float, ...]
     """How long a backlog each worker may have."""
-    patience: float
-    """Part of the room that a query may wait, while none is refused."""
     step: float
-    """What is added to that part, refusals or not: how far down the ladder, in [0, 1]."""
+    """How far down the ladder, in [0, 1]: by this part of its room a query may wait longer than
+    for what is planned."""
 
 
 RouteTargets = tuple[RouteTarget, ...]
@@ -142,7 +137,6 @@ def route_targets(
     """The targets of a class in the order to try them; ``parts`` are its routes."""
     least = -inf if slo[1] is None else slo[1]
     planned: dict[VariantName, list[WeightedReplica]] = {}
-    above: dict[VariantName, list[WeightedReplica]] = {}
     ladder: dict[VariantName, list[WeightedReplica]] = {}
     quickest: list[WeightedReplica] = []
     for route in parts:
@@ -158,20 +152,14 @@ def route_targets(
             continue
         # As much time as the route takes, spent on another variant.
         time_ms = route.qps * (candidate or able[0]).table.ms[1]
-        if prefer is Prefer.ACCURACY:
-            for each, chosen in (
-                (above, _above(able, candidate)),
-                (ladder, _steps(able, candidate)),
-            ):
-                for c in chosen:
-                    rate = time_ms / max(c.table.ms[1], 1e-6)
-                    each.setdefault(c.variant, []).append((c, worker, rate))
+        for c in _steps(able, candidate) if prefer is Prefer.ACCURACY else ():
+            rate = time_ms / max(c.table.ms[1], 1e-6)
+            ladder.setdefault(c.variant, []).append((c, worker, rate))
         quickest.append((able[0], worker, time_ms / max(able[0].table.ms[1], 1e-6)))
     rooms = spare.room_ms
     targets = [_target(replicas, rooms) for replicas in planned.values()]
     targets.sort(key=_by_accuracy if prefer is Prefer.ACCURACY else _by_price)
     if prefer is Prefer.ACCURACY:
-        targets += [_target(r, rooms)._replace(patience=UPGRADE) for r in above.values()]
         targets += _spare_targets(ready.view(task), spare, least, slo[0] / 2)
         steps = [_target(replicas, rooms) for replicas in ladder.values()]
         steps.sort(key=_by_accuracy)
@@ -184,11 +172,6 @@ def route_targets(
         targets = [target for target in targets if target.candidates != last.candidates]
         targets.append(last)
     return tuple(targets)
-
-
-def _above(able: Sequence[Candidate], planned: Candidate | None) -> list[Candidate]:
-    """The variants that are more accurate than the planned one."""
-    return [] if planned is None else [c for c in able if c.accuracy > planned.accuracy]
 
 
 def _steps(able: Sequence[Candidate], planned: Candidate | None) -> list[Candidate]:
@@ -226,7 +209,7 @@ def _spare_targets(
             count = len(workers)
             bounds = tuple(map(float, range(1, count + 1)))
             rooms = tuple([min(room_ms, spare.room_ms.get(w.id, inf)) for w in workers])
-            found.append(RouteTarget((candidate,) * count, workers, bounds, rooms, 1.0, 0.0))
+            found.append(RouteTarget((candidate,) * count, workers, bounds, rooms, 0.0))
     return found
 
 
@@ -247,7 +230,6 @@ def _target(replicas: Iterable[WeightedReplica], room_ms: Mapping[WorkerId, floa
         tuple(worker for _, worker, _ in ordered),
         tuple(bounds),
         tuple(room_ms[worker.id] for _, worker, _ in ordered),
-        1.0,
         0.0,
     )
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.reconcile.demand_assignment import EVEN_LOSS, DemandAssignment, assign_demand
+from planner.reconcile.demand_assignment import FULL_COST, DemandAssignment, assign_demand
 from planner.selection.eligibility import answers
 from planner.solver.problem import Problem, Solution
 from planner.solver.solve import solve
@@ -58,15 +59,15 @@ def test_work_is_spread_over_slow_and_fast_devices() -> None:
     workers = [report("w1", kind="gpu-a"), report("w2", kind="cpu-1"), report("w3", kind="cpu-1")]
     made = assigned(mixed(), workers, demand(60.0))
 
-    assert made.accuracy == 0.9
-    assert 0.0 < max(loads(snapshot(mixed()), made, workers)) <= 0.45
+    assert made.accuracy == pytest.approx(0.9)
+    assert 0.0 < max(loads(snapshot(mixed()), made, workers)) <= 0.51
 
 
 def test_what_only_full_devices_can_serve_well_keeps_its_accuracy() -> None:
     workers = [report("w1", kind="gpu-a")]
     made = assigned(mixed(), workers, demand(60.0))
 
-    assert made.accuracy >= 0.9 - EVEN_LOSS
+    assert made.accuracy >= 0.9 - FULL_COST
 
 
 @st.composite
@@ -108,7 +109,7 @@ def test_no_device_is_left_idle_that_could_raise_the_accuracy(
     instance: tuple[CatalogSnapshot, list[WorkerReport], list[Demand]],
 ) -> None:
     """For no class a worker without routes could run a variant, twice within the SLO, that is more
-    accurate than one that its queries are routed to, by more than a plan may lose for evenness."""
+    accurate than one that its queries are routed to, by more than lower loads may cost."""
     known, workers, wanted = instance
     made = assigned(known, workers, *wanted)
     view = snapshot(known)
@@ -126,7 +127,7 @@ def test_no_device_is_left_idle_that_could_raise_the_accuracy(
                     continue
                 gain = better.accuracy - accuracy[route.task, route.variant]
                 moved = min(route.qps, 950.0 / better.table.ms[1])
-                assert gain * moved / total <= EVEN_LOSS + 1e-9
+                assert gain * moved / total <= FULL_COST + 1e-9
 
 
 def _candidates(view: Snapshot) -> list[Candidate]:
