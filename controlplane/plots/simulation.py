@@ -6,6 +6,7 @@ Several reports of the same trace are drawn over each other, one colour each.
 from collections.abc import Sequence
 from itertools import groupby
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from controlplane.plots.drawing import (
     Axis,
@@ -23,6 +24,9 @@ from controlplane.plots.drawing import (
 )
 from planner.simulation.results import Interval, Report
 
+if TYPE_CHECKING:
+    from planner.bounds.bound import Beside
+
 POINTS = 300
 """A longer timeline is drawn with its intervals put together."""
 
@@ -33,10 +37,17 @@ HEAD = (
     "Policy", "Queries", "Violations", "Late", "Rejected", "Accuracy", "USD", "Busy", "Loads",
     "Evictions",
 )  # fmt: skip
+REGRETS = ("Regret: violations", "Accuracy", "USD")
+"""By how much the bound is missed, where it is known."""
 
 
-def simulation_drawing(reports: Sequence[Report], title: str) -> Drawing:
-    """The diagrams of at least one report; the intervals of all timelines are equally long."""
+def simulation_drawing(
+    reports: Sequence[Report], title: str, beside: "Sequence[Beside]" = ()
+) -> Drawing:
+    """The diagrams of at least one report; the intervals of all timelines are equally long.
+
+    ``beside`` is the bound beside each report; empty where it is not known.
+    """
     longest = max(len(report.timeline) for report in reports)
     size = max(1, -(-longest // POINTS))
     timelines = [merge(report.timeline, size) for report in reports]
@@ -60,9 +71,13 @@ def simulation_drawing(reports: Sequence[Report], title: str) -> Drawing:
                     ),
                 ),
                 table=Table(
-                    head=HEAD,
+                    head=(*HEAD, *(REGRETS if beside else ())),
                     rows=tuple(
-                        Row(name=one.policy, tone=tone(index), cells=_totals(one))
+                        Row(
+                            name=one.policy,
+                            tone=tone(index),
+                            cells=(*_totals(one), *_regrets(beside[index : index + 1])),
+                        )
                         for index, one in enumerate(reports)
                     ),
                 ),
@@ -113,6 +128,15 @@ def _totals(report: Report) -> tuple[str, ...]:
         f"{100 * report.busy_ratio:.1f} %",
         f"{report.loads:,}",
         f"{report.evictions:,}",
+    )
+
+
+def _regrets(missed: "Sequence[Beside]") -> tuple[str, ...]:
+    """The cells below ``REGRETS``; none where the bound is not known."""
+    return tuple(
+        f"{100 * value:.2f} %"
+        for one in missed
+        for value in (one.regret_violation_ratio, one.regret_accuracy, one.regret_cost_ratio)
     )
 
 

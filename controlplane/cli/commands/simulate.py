@@ -174,7 +174,7 @@ def simulate(
         from controlplane.plots.simulation import simulation_drawing
 
         title = f"{trace.name}, objective {objective.value}"
-        write_plot(plot, simulation_drawing(reports, title))
+        write_plot(plot, simulation_drawing(reports, title, beside))
 
 
 def as_json(report: "Report", seed: int) -> dict[str, Any]:

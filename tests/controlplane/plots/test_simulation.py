@@ -6,6 +6,7 @@ import pytest
 
 from controlplane.plots.drawing import TONES, Key
 from controlplane.plots.simulation import POINTS, merge, simulation_drawing, time_ticks
+from planner.bounds.bound import Beside
 from planner.simulation.results import Report
 from tests.controlplane.plots.builders import TWO, diagram, interval, report, values
 
@@ -53,6 +54,22 @@ def test_the_table_has_the_totals_of_each_report() -> None:
 
     assert (row.name, row.tone) == ("modelless", "c0")
     assert row.cells == ("100", "10.00 %", "4", "6", "80.00 %", "1.5", "50.0 %", "1", "0")
+
+
+def test_the_table_has_the_regret_of_each_report_where_the_bound_is_known() -> None:
+    missed = Beside(
+        bound_violation_ratio=0.0,
+        bound_accuracy=0.9,
+        bound_cost_usd=1.0,
+        regret_violation_ratio=0.1,
+        regret_accuracy=0.1,
+        regret_cost_ratio=0.5,
+    )
+    table = simulation_drawing([report("modelless", *TWO)], "t", [missed]).sections[0].table
+
+    assert table.head[-3:] == ("Regret: violations", "Accuracy", "USD")
+    assert table.rows[0].cells[-3:] == ("10.00 %", "10.00 %", "50.00 %")
+    assert len(table.head) == len(table.rows[0].cells) + 1
 
 
 def test_an_infinite_capacity_is_not_drawn() -> None:
