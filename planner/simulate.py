@@ -13,6 +13,7 @@ from planner.policies.registry import make
 from planner.selection.snapshot import build_snapshot
 from planner.simulation.engine import Engine
 from planner.simulation.fleet import LEAST_BILLED_MS, Fleet
+from planner.simulation.played_latencies import true_catalog
 from planner.simulation.policy import Brief
 from planner.simulation.results import Report
 from planner.simulation.setting import Setting
@@ -57,10 +58,14 @@ def simulate(
 
 
 def bound(setting: Setting, trace: Trace, reports: Iterable[Report] = ()) -> "Bound":
-    """What no policy can beat on a trace; tight for as many queries in time as in these reports."""
+    """What no policy can beat on a trace; tight for as many queries in time as in these reports.
+
+    Devices take what they truly take, where that is not what profiles say; a noise is left out.
+    """
     from planner.bounds.bound import bound_of  # its linear programs take long to import
 
-    return bound_of(setting, trace, offers_of(setting.catalog), [r.in_time for r in reports])
+    offers = offers_of(true_catalog(setting))
+    return bound_of(setting, trace, offers, [r.in_time for r in reports])
 
 
 def least_billed_ms(setting: Setting) -> float:

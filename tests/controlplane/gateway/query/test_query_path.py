@@ -207,6 +207,33 @@ async def test_a_cold_variant_is_loaded_when_that_is_in_time(served: Served) -> 
     assert answer.json["outputs"] == [[8, 0, 0, 0]]
 
 
+async def test_a_cold_variant_goes_where_what_leaves_is_worth_least(served: Served) -> None:
+    """``w1`` has more free memory and would lose what queries ask for, ``w2`` only a filler."""
+    asked_for = await served.worker("w1", FAST, memory_mib=15)
+    await served.worker("w2", LATE, memory_mib=10)
+    for _ in range(3):
+        assert (await served.ask(query(variant=FAST))).json["worker"] == "w1"
+    known = served.gateway.known.workers
+    await until(lambda: any(loss_s > 0.0 for _, loss_s in known[WorkerId("w1")].view.evictable))
+    for _ in range(2):
+        answer = await served.ask(query(4, variant=DOUBLE))
+        assert (answer.json["outputs"], answer.json["worker"]) == ([[8, 0, 0, 0]], "w2")
+    assert [one.variant for one in asked_for.status().replicas] == [FAST]
+    assert (await served.ask(query(variant=FAST))).json["worker"] == "w1"
+
+
+async def test_a_load_for_queries_to_come_goes_there_as_well(slow_to_load: Served) -> None:
+    served = slow_to_load
+    await served.worker("w1", FAST, memory_mib=15)
+    filled = await served.worker("w2", LATE, memory_mib=10)
+    await served.ask(query(variant=FAST))
+    known = served.gateway.known.workers
+    await until(lambda: any(loss_s > 0.0 for _, loss_s in known[WorkerId("w1")].view.evictable))
+    answer = await served.ask(query(4, variant=DOUBLE, slo=TOO_SOON))
+    assert answer.error[:2] == (503, "COLD")
+    await until(lambda: DOUBLE in [one.variant for one in filled.status().replicas])
+
+
 async def test_a_cold_variant_says_when_to_come_back(slow_to_load: Served) -> None:
     served = slow_to_load
     await served.worker("w1")
