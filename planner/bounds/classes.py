@@ -76,7 +76,12 @@ def classes_of(setting: Setting, trace: Trace, offers: Offers) -> Classes:
     floor = np.asarray(trace.min_accuracy, dtype=float)
     ceiling = np.asarray(trace.max_cost, dtype=float)
     task = np.asarray(trace.task, dtype=np.int64)
-    windows = windows_of(arrival_ms, deadline_ms - GIVEN_MS, ready_from_ms(setting, offers))
+    windows = windows_of(
+        arrival_ms,
+        deadline_ms - GIVEN_MS,
+        ready_from_ms(setting, offers),
+        tasks=len(trace.tasks),
+    )
     held = holdable(setting, offers)
     parts = []
     for number, name in enumerate(trace.tasks):
