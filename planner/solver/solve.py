@@ -1,7 +1,8 @@
 """Solving a planning problem: an answer at once, then a better one, with what is proven.
 
 Best fit answers first and always. Small problems are then solved exactly over configurations, large
-ones by the aggregated relaxation and packing. The relaxation bounds what is not solved exactly.
+ones by the aggregated relaxation and packing, and by column generation where that leaves a gap. The
+relaxations bound what is not solved exactly.
 """
 
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from math import fsum, inf
 
 from planner.solver.aggregate import ENOUGH, NEAR, NODES, aggregated
 from planner.solver.bound import Relaxation
+from planner.solver.columns.dive import generated
 from planner.solver.configurations import configurations
 from planner.solver.exact import exact as exactly
 from planner.solver.greedy import greedy, plan
@@ -25,6 +27,9 @@ TINY = 600
 """The same, up to which the search goes on to its end."""
 NODES_TINY = 20_000
 NODES_SMALL = 50
+WIDE = 0.01
+"""A gap above which columns are generated where sharing a device is limited by more than time. What
+is asked for; packing is mostly below it."""
 LAST_S = 0.05
 """What a bound may still take when time is up."""
 
@@ -150,9 +155,23 @@ class _Search:
             self.learn(found.bound, found.served_qps)
             if found.proven or self.out_of_time:
                 return
+        if self._shares_devices and self.gap > WIDE:
+            partial, bound = generated(self.options, self.best, left=self.left)
+            self.offer(partial, "dived from generated columns")
+            self.learn(bound, self.options.reachable_qps)
         if self.gap > ENOUGH:
             found_by_hand = plan(self.options, self.objective, lambda: self.out_of_time)
             self.offer(found_by_hand, "best fit, improved")
+
+    @property
+    def _shares_devices(self) -> bool:
+        """Whether all that can be is served, at a cost that sharing devices has a part in."""
+        served = self.best.served_qps >= self.options.reachable_qps * (1 - 1e-9)
+        kinds = range(len(self.options.counts))
+        binds = any(
+            self.options.binds(kind) or self.options.slowdown(kind, 2) > 1 for kind in kinds
+        )
+        return self.objective is Objective.COST and served and binds and not self.out_of_time
 
     def bound(self) -> float:
         """What no plan that serves as much as the best one can beat: USD per hour, or accuracy."""

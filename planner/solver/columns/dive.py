@@ -1,0 +1,105 @@
+"""Whole devices from the relaxation over columns.
+
+Columns that the relaxation takes at least once are opened as often as it takes them whole; then
+those it takes most of. What remains is relaxed again, with columns cut down to it: a class of which
+little remains no longer fills a device, so the new prices say what sharing costs.
+"""
+
+from math import floor
+
+from planner.solver.columns.column import Column
+from planner.solver.columns.master import Left, Master
+from planner.solver.columns.menus import Menus
+from planner.solver.greedy import finish_up
+from planner.solver.milp import Answer
+from planner.solver.options import Options
+from planner.solver.partial_solution import Device, PartialSolution
+from planner.types import Objective
+
+ROUNDS = 6
+"""Of new columns for what remains. With 12, plans were no cheaper and took twice the time."""
+PART = 6
+"""One in so many of the columns is opened in a step that opens no whole ones; with 12, plans were
+no cheaper."""
+WORTHY = 0.8
+"""Part of its cost that a column must be worth to be kept for what remains."""
+DUST = 1e-11
+"""Relative: rates below this part of a class are none."""
+
+
+def generated(
+    options: Options, known: PartialSolution, *, left: Left
+) -> tuple[PartialSolution, float]:
+    """A plan by column generation, and what no plan that serves as much is cheaper than.
+
+    Args:
+        options: of the problem.
+        known: a plan that serves all that can be served, to begin with.
+        left: answers how many seconds are left.
+
+    Returns:
+        The plan may serve less than the known one when time ran out; the bound, in USD per hour,
+        may be 0.
+    """
+    master = Master(Menus(options), PartialSolution(options))
+    master.seed(known)
+    answer = master.generate(left)
+    bound = master.bound(answer, left)
+    partial = _dive(master, answer, left)
+    return finish_up(partial, Objective.COST, lambda: left() <= 0), bound
+
+
+def _dive(master: Master, answer: Answer, left: Left) -> PartialSolution:
+    partial = PartialSolution(master.options)
+    while answer.values is not None and answer.duals and left() > 0:
+        if not _open(partial, master, answer):
+            break
+        prices = master.prices(answer)
+        columns = [
+            column
+            for column in master.columns
+            if master.worth(column, prices) >= WORTHY * prices.kinds[column.kind]
+        ]
+        master = Master(master.menus, partial)
+        if not master.missing.any():
+            break
+        master.again(columns)
+        answer = master.generate(left, ROUNDS)
+    return partial
+
+
+def _open(partial: PartialSolution, master: Master, answer: Answer) -> int:
+    """Open what an answer takes whole, or else what it takes most of; return how many."""
+    values = answer.values or ()
+    opened = 0
+    for column, value in zip(master.columns, values, strict=True):
+        if value >= 1 - 1e-6:
+            opened += _put(partial, column, floor(value + 1e-6))
+    if opened:
+        return opened
+    ranked = sorted((-value, at) for at, value in enumerate(values) if value > 1e-6)
+    touched: set[int] = set()
+    for _, at in ranked[: max(1, len(ranked) // PART)]:
+        classes = set(master.columns[at].classes(master.options))
+        if not touched & classes:
+            touched |= classes
+            opened += _put(partial, master.columns[at], 1)
+    return opened
+
+
+def _put(partial: PartialSolution, column: Column, count: int) -> int:
+    """Open a column so many times; return how many devices that are."""
+    options = partial.options
+    count = min(count, partial.openable(column.kind))
+    if count <= 0:
+        return 0
+    device = Device(options, column.kind)
+    for index, (batch, part) in column.parts.items():
+        demand = options.all[index].demand
+        qps = min(part * options.rates[demand], partial.missing[demand] / count)
+        if qps > DUST * options.rates[demand]:
+            device.put(index, batch, qps)
+    if not device.parts:
+        return 0
+    partial.take_in(device, count)
+    return count
