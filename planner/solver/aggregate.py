@@ -19,8 +19,9 @@ from planner.types import Objective
 
 ROUNDS = 5
 """So often a problem is planned anew, with less time per device by what packing lost."""
-ENOUGH = 0.004
-"""A gap at which planning anew is not worth its time: less than half of what is asked for."""
+ENOUGH = 0.006
+"""A gap at which planning anew is not worth its time; 1 % is asked for. At 0.004, three classes for
+each of 100 tasks took up to 1.3 s of processor time and won 0.02 %."""
 NEAR = 0.001
 """A gap that is as good as none: a tenth of what is asked for."""
 NODES = 500

@@ -7,9 +7,10 @@ beside it whatever fits, best first (greedy set cover; Chvatal, Math. Oper. Res.
 from collections.abc import Sequence
 from math import inf
 
+from planner.solver.device import Device
 from planner.solver.options import Options
 from planner.solver.packing import pack
-from planner.solver.partial_solution import Device, PartialSolution
+from planner.solver.partial_solution import PartialSolution
 
 SEEDS = 12
 """Classes that are tried as the first of a new device."""

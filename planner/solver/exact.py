@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from math import fsum, inf
 
 from planner.solver.configurations import Configuration
+from planner.solver.device import ROUNDING, Room
 from planner.solver.milp import Answer, Program, solve
 from planner.solver.options import Options
-from planner.solver.partial_solution import ROUNDING, PartialSolution, Room
+from planner.solver.partial_solution import PartialSolution
 from planner.types import Objective
 
 NODES = 20_000

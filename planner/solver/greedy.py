@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 from planner.solver.best_fit import Ranking, build, extend, fill_open, is_large, next_device
+from planner.solver.device import Device
 from planner.solver.options import Options
-from planner.solver.partial_solution import Device, PartialSolution, better, finish
+from planner.solver.partial_solution import PartialSolution, better, finish
 from planner.solver.problem import Problem, Solution
 from planner.types import Objective
 

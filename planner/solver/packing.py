@@ -9,8 +9,9 @@ used. There, small options are put beside a large one, which then fills the time
 from collections.abc import Callable, Mapping, Sequence
 from math import floor, inf
 
+from planner.solver.device import Device
 from planner.solver.options import Options
-from planner.solver.partial_solution import Device, PartialSolution
+from planner.solver.partial_solution import PartialSolution
 
 Rests = Sequence[tuple[int, float]]
 """Options and the rates of them that have no place yet."""

@@ -10,10 +10,11 @@ from math import floor
 from planner.solver.columns.column import Column
 from planner.solver.columns.master import Left, Master
 from planner.solver.columns.menus import Menus
+from planner.solver.device import Device
 from planner.solver.greedy import finish_up
 from planner.solver.milp import Answer
 from planner.solver.options import Options
-from planner.solver.partial_solution import Device, PartialSolution
+from planner.solver.partial_solution import PartialSolution
 from planner.types import Objective
 
 ROUNDS = 6

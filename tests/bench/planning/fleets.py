@@ -42,6 +42,8 @@ class Fleet:
     """``series`` (1-2-5 from 20 ms), ``tight`` (12 to 60 ms) or ``any`` (30 to 500 ms)."""
     spread: float = 2.0
     """Orders of magnitude between the smallest and the largest rate."""
+    interference: float = 0.0
+    """By what part sharing a device prolongs every batch."""
     whales: int = 0
     """Classes that ask for a hundred times as much as the others."""
 
@@ -56,6 +58,7 @@ def fleet(seed: int, shape: Fleet) -> Problem:
             count=each + (n < more),
             memory_mib=shape.memory_mib[n % 3],
             usd_per_hour=prices[n % 3] * (1 + n // 3),
+            interference=shape.interference,
         )
         for n in range(shape.kinds)
     )

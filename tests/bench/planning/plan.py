@@ -2,7 +2,8 @@
 
 Sections: fleets, timm, large, tick, brute; all without arguments (about six minutes). The timm
 catalogue is read from the directory that ``MODELLESS_BENCH_DATA`` names, and left out without it.
-Building the problem is not measured.
+Building the problem is not measured. Times are of the processor, not of the wall, so that they mean
+the same on a machine that others share.
 """
 
 import os
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
 from statistics import mean
-from time import perf_counter
+from time import process_time
 
 from planner.solver.check import violations
 from planner.solver.greedy import greedy
@@ -39,6 +40,9 @@ SHAPES = {
         memory_mib=MEMORY["one to three fit"], slos="any", spread=3.0
     ),
     "one or two fit": Fleet(memory_mib=(1_500.0, 1_500.0, 1_500.0), spread=1.0),
+    "one or two fit, any SLOs": Fleet(memory_mib=(1_500.0,) * 3, spread=1.0, slos="any"),
+    "one or two fit, interference": Fleet(memory_mib=(1_500.0,) * 3, spread=1.0, interference=0.2),
+    "memory free, interference": Fleet(interference=0.2),
     "tight SLOs": Fleet(slos="tight"),
     "any SLOs, memory": Fleet(slos="any", memory_mib=MEMORY["some variants fit"]),
     "three classes per task": Fleet(classes=3, memory_mib=MEMORY["some variants fit"]),
@@ -48,11 +52,14 @@ SHAPES = {
     "twice what there is": Fleet(needed=2.0, memory_mib=MEMORY["some variants fit"]),
 }
 
+CROWDED = {name for name in SHAPES if "one or two" in name or "interference" in name}
+"""Where sharing a device is limited by more than time: 2 s and 2 % are asked for."""
+
 
 def timed(problem: Problem, objective: Objective) -> tuple[float, Solution]:
-    start = perf_counter()
-    found = solve(problem, objective, clock=perf_counter, time_limit_s=LIMIT_S)
-    taken = perf_counter() - start
+    start = process_time()
+    found = solve(problem, objective, clock=process_time, time_limit_s=LIMIT_S)
+    taken = process_time() - start
     broken = violations(problem, found)
     if broken:
         raise AssertionError(broken)
@@ -89,7 +96,8 @@ def fleets() -> list[Figure]:
     found = []
     for name, shape in SHAPES.items():
         problems = [fleet(seed, shape) for seed in range(REPEATS)]
-        found += _shown(figures(name, problems, seconds=1.0, gap=1.0))
+        seconds, gap = (2.0, 2.0) if name in CROWDED else (1.0, 1.0)
+        found += _shown(figures(name, problems, seconds=seconds, gap=gap))
     return found
 
 
@@ -123,11 +131,11 @@ def tick() -> list[Figure]:
         for name, exact in (("exact", True), ("best fit", False)):
             runs, gaps = [], []
             for problem in problems:
-                start = perf_counter()
+                start = process_time()
                 plan = solve(
-                    problem, objective, clock=perf_counter, time_limit_s=LIMIT_S, exact=exact
+                    problem, objective, clock=process_time, time_limit_s=LIMIT_S, exact=exact
                 )
-                runs.append((perf_counter() - start) * 1_000)
+                runs.append((process_time() - start) * 1_000)
                 gaps.append(plan.gap)
             note = f"mean gap {mean(gaps):.2%}"
             found.append(middle(f"tick, {objective.value}, {name}", runs, "ms", note=note))

@@ -1,0 +1,263 @@
+"""A device while a plan is made: what runs on it, and the room that is left.
+
+It is mutable and lives inside one call of a planner. Every step keeps every constraint of a device.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import fsum, inf
+from typing import NamedTuple
+
+from planner.latency_curve import SizedBatch
+from planner.solver.capacity import SLACK
+from planner.solver.options import Option, Options
+
+NEGLIGIBLE = 1e-12
+"""Relative: a rate or a time below this part of its whole is none."""
+ROUNDING = 4e-10
+"""Relative: what solvers and sums may miss of a demand, and use more of a device's time."""
+
+
+class Room(NamedTuple):
+    """What a device has left for an option."""
+
+    batch: SizedBatch
+    """In which the option would run there."""
+    qps: float
+    """The rate that still fits, in queries per second."""
+
+
+class Device:
+    """An opened device, or many that are alike: their kind and what runs on each."""
+
+    __slots__ = (
+        "_noisy",
+        "_options",
+        "allowed_ms",
+        "count",
+        "kind",
+        "left",
+        "longest_ms",
+        "memory_mib",
+        "offers",
+        "parts",
+        "slowdown",
+    )
+
+    kind: int
+    count: int
+    """How many devices this stands for. What is full is kept once; nothing is added to many."""
+    parts: dict[int, tuple[SizedBatch, float]]
+    """Per option: the batch it runs in and its rate."""
+    left: float
+    """Part of its time that may still be planned for."""
+    longest_ms: float
+    """The longest batch on it, by its profile."""
+    allowed_ms: float
+    """The longest batch that every class on it can bear, by its profile."""
+    slowdown: float
+    """Times what profiles say that batches take here."""
+
+    def __init__(self, options: Options, kind: int) -> None:
+        self._options = options
+        self._noisy = options.problem.kinds[kind].interference > 0
+        self.kind = kind
+        self.count = 1
+        self.parts = {}
+        self.offers: set[int] = set()
+        self._measure()
+
+    def _measure(self) -> None:
+        options = self._options
+        self.left = options.problem.load * (1 + ROUNDING)
+        self.longest_ms = 0.0
+        self.allowed_ms = inf
+        self.memory_mib = options.problem.kinds[self.kind].memory_mib
+        self.offers.clear()
+        self.slowdown = self._slowdown(self.parts) if self._noisy else 1.0
+        for index, (batch, qps) in self.parts.items():
+            self._account(index, batch, qps)
+
+    def _account(self, index: int, batch: SizedBatch, qps: float) -> None:
+        option = self._options.all[index]
+        self.left -= qps * batch.unit_ms * self.slowdown / 1000
+        self.longest_ms = max(self.longest_ms, batch.latency_ms)
+        left_ms = self._options.left_ms(option.demand) / self.slowdown
+        self.allowed_ms = min(self.allowed_ms, left_ms - batch.latency_ms)
+        if option.offer not in self.offers:
+            self.offers.add(option.offer)
+            self.memory_mib -= option.memory_mib
+
+    def _slowdown(self, indices: Iterable[int]) -> float:
+        """Times what profiles say that batches take on this kind beside these options."""
+        offers = {self._options.all[index].offer for index in indices}
+        return self._options.slowdown(self.kind, len(offers))
+
+    def _begins(self, offer: int) -> bool:
+        """Whether batches here become longer when this offer comes."""
+        return self.slowdown == 1 and len(self.offers) == 1 and offer not in self.offers
+
+    def _shared(self, index: int) -> "Device | None":
+        """As slow as with one more option; None when what is there would be late or too much."""
+        slower = self.copy()
+        slower.slowdown = self._slowdown([*self.parts, index])
+        ratio = slower.slowdown / self.slowdown
+        load = self._options.problem.load * (1 + ROUNDING)
+        slower.left = load - (load - self.left) * ratio
+        slower.allowed_ms = min(
+            self._options.left_ms(self._options.all[i].demand) / slower.slowdown - batch.latency_ms
+            for i, (batch, _) in self.parts.items()
+        )
+        return slower if slower.longest_ms <= slower.allowed_ms and slower.left > 0 else None
+
+    def room(self, index: int) -> Room | None:
+        """The best batch of an option beside what is there, and the rate that still fits."""
+        if self.left <= NEGLIGIBLE:
+            return None
+        options = self._options
+        option = options.all[index]
+        if self._noisy and self._begins(option.offer):
+            slower = self._shared(index)
+            return slower.room(index) if slower is not None else None
+        if option.offer not in self.offers and option.memory_mib > self.memory_mib * (1 + SLACK):
+            return None
+        if (part := self.parts.get(index)) is not None:
+            batch: SizedBatch | None = part[0]
+        else:
+            left_ms = options.left_ms(option.demand) / self.slowdown
+            # Half of what is left if that makes it the longest; else it bears the longest's wait.
+            half = left_ms / 2
+            limit = half if half >= self.longest_ms else left_ms - self.longest_ms
+            limit = min(limit, self.allowed_ms)
+            if limit <= 0 or limit < option.smallest_ms:
+                return None
+            batch = (
+                option.alone if limit >= option.alone.latency_ms else options.batch(index, limit)
+            )
+        if batch is None:
+            return None
+        unit_ms = batch.unit_ms * self.slowdown
+        return Room(batch, self.left * 1000 / unit_ms if unit_ms > 0 else inf)
+
+    def put(self, index: int, batch: SizedBatch, qps: float) -> None:
+        """Add a rate; it must fit (``room``)."""
+        before = self.parts.get(index)
+        self.parts[index] = (batch, qps + (before[1] if before else 0.0))
+        if self._noisy and self._begins(self._options.all[index].offer):
+            self._measure()
+        else:
+            self._account(index, batch, qps)
+
+    def take(self, index: int, qps: float) -> float:
+        """Remove up to ``qps`` of an option; return how much was removed."""
+        batch, there = self.parts[index]
+        if qps >= there * (1 - NEGLIGIBLE):
+            del self.parts[index]
+            taken = there
+        else:
+            self.parts[index] = (batch, there - qps)
+            taken = qps
+        self._measure()
+        return taken
+
+    def tighten(self) -> None:
+        """Choose all batches on it anew, so that they take the least time."""
+        every = self._options.all
+        if all(batch == every[index].alone for index, (batch, _) in self.parts.items()):
+            return
+        busy = fsum(qps * batch.unit_ms for batch, qps in self.parts.values()) * self.slowdown
+        found = min(self._arrangements(list(self.parts)), key=lambda one: one[0], default=None)
+        if found is not None and found[0] < busy * (1 - 1e-9):
+            self._rebatch(found[1])
+
+    def brace(self) -> None:
+        """Choose the only batch on it so that others can come although they slow it down."""
+        slowdown = self._options.slowdown(self.kind, 2)
+        if slowdown == 1 or len(self.parts) != 1:
+            return
+        [(index, (_, qps))] = self.parts.items()
+        half_ms = self._options.left_ms(self._options.all[index].demand) / slowdown / 2
+        batch = self._options.batch(index, half_ms)
+        if batch is not None and qps * batch.unit_ms <= self._options.problem.load * 1000:
+            self._rebatch({index: batch})
+
+    def make_room(self, index: int) -> Room | None:
+        """The room of an option, smaller batches for those that are there if it needs them."""
+        room = self.room(index)
+        if room is not None or not self.parts:
+            return room
+        option = self._options.all[index]
+        if option.offer not in self.offers and option.memory_mib > self.memory_mib * (1 + SLACK):
+            return None
+        most, chosen = 0.0, None
+        slowdown = self._slowdown([*self.parts, index]) if self._noisy else 1.0
+        for busy_ms, batches in self._arrangements([*self.parts, index]):
+            unit_ms = max(batches[index].unit_ms * slowdown, 1e-12)
+            qps = (self._options.problem.load * 1000 - busy_ms) / unit_ms
+            if qps > most * (1 + 1e-9):
+                most, chosen = qps, batches
+        if chosen is None or most <= NEGLIGIBLE * self._options.rates[option.demand]:
+            return None
+        self._rebatch(chosen)
+        return self.room(index)
+
+    def _arrangements(self, indices: list[int]) -> Iterator[tuple[float, dict[int, SizedBatch]]]:
+        """Batches of these options for some longest batches, with the time of those here in ms/s.
+
+        The longest batches tried are those that are best for one option alone, and those that one
+        option can just bear with its smallest batch.
+        """
+        options = self._options
+        found = [options.all[index] for index in indices]
+        slowdown = self._slowdown(indices) if self._noisy else 1.0
+        bearable_ms = [self._bearable_ms(option, slowdown) for option in found]
+        least_ms = max([option.smallest_ms for option in found])
+        most_ms = min(bearable_ms) * (1 + 1e-9)
+        if least_ms > most_ms:
+            return  # an option's smallest batch would not fit, whatever the longest is
+        longest = {batch.latency_ms for batch, _ in self.parts.values()}
+        longest.update([option.alone.latency_ms for option in found])
+        # Rounding must not put the smallest batch just out of reach.
+        longest.update([ms * (1 - 1e-12) for ms in bearable_ms])
+        if slowdown > 1:
+            # Half of what interference leaves is the longest batch that is best for one alone.
+            halves = [options.left_ms(option.demand) / slowdown / 2 for option in found]
+            longest.update([ms * (1 - 1e-12) for ms in halves])
+        bounds = [
+            (index, option.alone, options.left_ms(option.demand) / slowdown)
+            for index, option in zip(indices, found, strict=True)
+        ]
+        for longest_ms in sorted(longest):
+            if not least_ms <= longest_ms <= most_ms:
+                continue
+            batches: dict[int, SizedBatch] = {}
+            for index, alone, left_ms in bounds:
+                limit_ms = min(longest_ms, left_ms - longest_ms)
+                batch = alone if limit_ms >= alone.latency_ms else options.batch(index, limit_ms)
+                if batch is None:
+                    break
+                batches[index] = batch
+            else:
+                busy = fsum(qps * batches[i].unit_ms for i, (_, qps) in self.parts.items())
+                yield busy * slowdown, batches
+
+    def _bearable_ms(self, option: Option, slowdown: float) -> float:
+        """The longest batch of others that an option can bear with its smallest, by profiles."""
+        if slowdown == 1:
+            return option.bearable_ms
+        return self._options.left_ms(option.demand) / slowdown - option.smallest_ms
+
+    def _rebatch(self, batches: Mapping[int, SizedBatch]) -> None:
+        self.parts = {index: (batches[index], qps) for index, (_, qps) in self.parts.items()}
+        self._measure()
+
+    def copy(self) -> "Device":
+        made = Device(self._options, self.kind)
+        made.count = self.count
+        made.parts = dict(self.parts)
+        made.offers = set(self.offers)
+        made.left = self.left
+        made.longest_ms = self.longest_ms
+        made.allowed_ms = self.allowed_ms
+        made.memory_mib = self.memory_mib
+        made.slowdown = self.slowdown
+        return made
