@@ -23,7 +23,7 @@ ORDER = {
     "planner": (
         "worker_starts", "latency_curve", "latency_table", "eviction", "types",
         "planning_settings", "sentences", "forecasting", "selection", "batching", "solver",
-        "reconcile", "simulation", "bounds", "policies", "simulate",
+        "reconcile", "simulation", "bounds", "policies", "simulate", "approximate",
     ),
     "workers": ("types", "process", "runtimes", "channel", "execution", "host", "deployment"),
     "profiler": (

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Collection
-from math import isinf
+from math import inf, isinf
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from controlplane.files.fields import (
     quoted,
 )
 from controlplane.files.table import BadFile, Block, Columns, Table, shown
+from planner.approximate.rates import RateTrace
 from planner.simulation.trace import Trace
 from planner.types import Demand
 from variants.types import TaskName
@@ -117,6 +118,30 @@ def read_trace(
     )
 
 
+def read_rates(path: Path, tasks: Collection[str], *, catalog: Path | None = None) -> RateTrace:
+    """The rates of a trace of rates, ascending by second; nothing is drawn from them.
+
+    So there may be any number of requests, in at most ``MAX_QUERIES`` rows.
+
+    Raises:
+        BadFile: the first thing wrong, with its line and column; or there is no request in it.
+    """
+    table = Table(path, {"rates": RATES}, max_rows=MAX_QUERIES)
+    index = _Tasks(tasks, catalog)
+    second, task, requests, latency, floor = _rates(table, index)
+    if not requests.any():
+        raise BadFile(table.file, None, "requests", "there is no query in it: all rates are 0")
+    order = np.argsort(second, kind="stable")
+    return RateTrace(
+        tasks=index.names,
+        second=second[order].astype(np.int64),
+        task=task[order].astype(np.int64),
+        requests=requests[order],
+        latency_ms=latency[order],
+        min_accuracy=floor[order],
+    )
+
+
 class _Tasks:
     """The tasks of a catalog, as a trace refers to them."""
 
@@ -142,7 +167,7 @@ class _Tasks:
 
 
 Columns5 = tuple[Numbers, Indices, Numbers, Numbers, Numbers]
-"""Arrival, task, latency SLO, floor, ceiling."""
+"""Arrival, task, latency SLO, floor, ceiling; of rates: second, task, requests, SLO, floor."""
 
 
 def _queries(table: Table, index: _Tasks) -> Columns5:
@@ -168,15 +193,43 @@ def _queries(table: Table, index: _Tasks) -> Columns5:
 
 def _drawn(table: Table, index: _Tasks, seed: int) -> Columns5:
     """Queries from rates. Draws row by row of the file: all counts first, then all times."""
+    second, task, requests, latency, floor = _rates(table, index, most=MAX_QUERIES)
+    random = np.random.default_rng(seed)
+    counts = random.poisson(requests)
+    arrival = np.repeat(second, counts)
+    if not len(arrival):
+        why = (
+            "all rates are 0" if not requests.any() else f"seed {seed} draws none from these rates"
+        )
+        raise BadFile(table.file, None, "requests", f"there is no query in it: {why}")
+    arrival += random.random(len(arrival))
+    return (
+        arrival,
+        np.repeat(task.astype(np.int32), counts),
+        np.repeat(latency, counts),
+        np.repeat(floor, counts),
+        np.full(len(arrival), np.inf),
+    )
+
+
+def _rates(table: Table, index: _Tasks, most: float = inf) -> Columns5:
+    """Second, task, requests, latency SLO and floor of each row, as the file has them.
+
+    Raises:
+        BadFile: something is wrong, or there are more than ``most`` requests.
+    """
     parts = []
     expected = 0.0
     for block in table.blocks():
         numbers = block.numbers
         sums = expected + np.cumsum(numbers["requests"])
         expected = float(sums[-1])
-        if expected > MAX_QUERIES:
-            row = int(np.argmax(sums > MAX_QUERIES))
-            what = f"more than {MAX_QUERIES:,} requests up to here, the most that is possible"
+        if expected > most:
+            row = int(np.argmax(sums > most))
+            what = (
+                f"more than {most:,} requests up to here, the most that can be played one by one; "
+                f"--approximate plays a sample of any number"
+            )
             raise block.wrong(row, "requests", what)
         parts.append(
             (
@@ -187,22 +240,13 @@ def _drawn(table: Table, index: _Tasks, seed: int) -> Columns5:
                 numbers["min_accuracy"],
             )
         )
-    second, task, requests, latency, floor = (
-        np.concatenate(column) for column in zip(*parts, strict=True)
-    )
-    random = np.random.default_rng(seed)
-    counts = random.poisson(requests)
-    arrival = np.repeat(second, counts)
-    if not len(arrival):
-        why = "all rates are 0" if expected == 0 else f"seed {seed} draws none from these rates"
-        raise BadFile(table.file, None, "requests", f"there is no query in it: {why}")
-    arrival += random.random(len(arrival))
+    second, task, requests, latency, floor = zip(*parts, strict=True)
     return (
-        arrival,
-        np.repeat(task.astype(np.int32), counts),
-        np.repeat(latency, counts),
-        np.repeat(floor, counts),
-        np.full(len(arrival), np.inf),
+        np.concatenate(second),
+        np.concatenate(task),
+        np.concatenate(requests),
+        np.concatenate(latency),
+        np.concatenate(floor),
     )
 
 

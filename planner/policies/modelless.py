@@ -39,12 +39,18 @@ PLAN_LIMIT_S = 5.0
 
 
 def make(brief: Brief, fleet: Fleet) -> "Modelless":
+    return Modelless(brief, fleet, planner_of(brief))
+
+
+def planner_of(brief: Brief) -> Planner:
+    """How plans are made: as in the control loop, with a guard instead of its time limit."""
+
     def planner(problem: Problem, objective: Objective) -> Solution:
         return solve(
             problem, objective, clock=brief.clock_s, time_limit_s=PLAN_LIMIT_S, exact=False
         )
 
-    return Modelless(brief, fleet, planner)
+    return planner
 
 
 class Modelless:
@@ -122,14 +128,32 @@ class Modelless:
     def tick(self, now_s: float) -> Iterable[Action]:
         counts, self._counts = self._counts, {}
         tightest, self._tightest = self._tightest, {}
-        estimator, setting, planning = self.estimator, self._setting, self._planning
         if now_s > 0:
-            estimator.observe(now_s, counts, tightest, self.tick_s)
-            weight = 1.0 - (1.0 - DEMAND_WEIGHT) ** self.tick_s
-            self._demand = smoothed(self._demand, demands([counts], self.tick_s), weight)
+            self._observe(now_s, counts, tightest)
+        return self._decide(now_s)
+
+    def _observe(
+        self,
+        now_s: float,
+        counts: Mapping[tuple[TaskName, SloClass], float],
+        tightest: Mapping[tuple[TaskName, SloClass], float],
+    ) -> None:
+        """Take in what arrived since the last tick."""
+        self.estimator.observe(now_s, counts, tightest, self.tick_s)
+        weight = 1.0 - (1.0 - DEMAND_WEIGHT) ** self.tick_s
+        self._demand = smoothed(self._demand, demands([counts], self.tick_s), weight)
+
+    def _demands(self, now_s: float) -> tuple[tuple[Demand, ...], ...]:
+        """The demand now, what is expected, and the most that was expected lately."""
         expected = self._declared.raised(
-            estimator.expected, setting.peaks, now_s, self._lead_s, self._usual
+            self.estimator.expected, self._setting.peaks, now_s, self._lead_s, self._usual
         )
+        return self._demand, expected, most(self.estimator.envelope, expected)
+
+    def _decide(self, now_s: float) -> Iterable[Action]:
+        """Production's tick on what there is."""
+        setting, planning = self._setting, self._planning
+        demand, expected, envelope = self._demands(now_s)
         corrected = self._live.look(now_s)
         if corrected:
             self._snapshot = None
@@ -137,7 +161,7 @@ class Modelless:
             Observation(
                 catalog=self._live.corrections.corrected(setting.catalog),
                 workers=self._fleet.reports(now_s * 1_000),
-                demand=self._demand,
+                demand=demand,
                 inventory={kind.name: kind.count for kind in setting.kinds},
                 running={kind.name: self._fleet.count(kind.name) for kind in setting.kinds},
                 plan=self.plan,
@@ -145,8 +169,8 @@ class Modelless:
                 seed=setting.seed,
                 objective=planning.objective,
                 expected=expected,
-                envelope=most(estimator.envelope, expected),
-                settled=estimator.settled,
+                envelope=envelope,
+                settled=self.estimator.settled,
                 elastic=planning.elastic,
                 transport_ms=0.0,
                 corrected=corrected,

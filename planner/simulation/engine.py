@@ -43,7 +43,9 @@ class Engine:
         fleet: Fleet,
         policy: Callable[[Fleet], Policy],
         clock_s: Callable[[], float],
+        tally: Tally | None = None,
     ) -> None:
+        """``tally`` counts the outcomes; None: all of them."""
         import numpy as np
 
         self._setting = setting
@@ -52,7 +54,7 @@ class Engine:
         self._clock_s = clock_s
         self._prefer = setting.planning.prefer
         self._random = np.random.default_rng(setting.seed)
-        self.tally = Tally(trace.arrival_s)
+        self.tally = tally or Tally(trace.arrival_s)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = 0
         self._now_ms = 0.0

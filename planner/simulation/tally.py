@@ -18,10 +18,18 @@ _TOLERANCE_MS = 1e-6
 class Tally:
     """Counts outcomes by the interval in which the query arrived."""
 
-    def __init__(self, arrival_s: Sequence[float]) -> None:
-        """Take when queries arrive, ascending."""
-        end_s = arrival_s[-1] if len(arrival_s) else 0.0
-        self.width_ms = width_ms = 1_000.0 * max(1, ceil(end_s / INTERVALS))
+    def __init__(
+        self, arrival_s: Sequence[float], *, end_s: float | None = None, width_s: int | None = None
+    ) -> None:
+        """Take when queries arrive, ascending.
+
+        Args:
+            end_s: end of the timeline; None: the last arrival.
+            width_s: of an interval; None: such that there are at most ``INTERVALS``.
+        """
+        if end_s is None:
+            end_s = arrival_s[-1] if len(arrival_s) else 0.0
+        self.width_ms = width_ms = 1_000.0 * (width_s or max(1, ceil(end_s / INTERVALS)))
         count = int(end_s * 1_000 / width_ms) + 1
 
         def interval(arrived_s: float) -> int:
@@ -73,6 +81,11 @@ class Tally:
                 accuracies[index] += accuracy
             else:
                 self.late[index] += 1
+
+    @staticmethod
+    def in_time(ticket: Ticket, now_ms: float) -> bool:
+        """Whether a query that is done now keeps its deadline."""
+        return now_ms - _TOLERANCE_MS <= ticket.deadline_ms
 
     def loaded(self, now_ms: float, load_s: float) -> None:
         self.loads[self._at(now_ms)] += 1

@@ -1,7 +1,7 @@
 """``modelless simulate``: a trace through production's own decisions, in simulated time."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from math import inf
@@ -19,12 +19,16 @@ from planner.types import Objective
 from variants.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from planner.approximate.approximate import Approximation
     from planner.bounds.bound import Beside
     from planner.simulation.results import Report
+    from planner.simulation.setting import Setting
 
 ALL = "all"
 MOST_NOISE = 2.0
 """Beyond it one batch in twenty would take 27 times the median."""
+SAMPLED = "modelless"
+"""The policy that can be played by a sample."""
 
 PolicyOption = Annotated[
     str,
@@ -98,6 +102,13 @@ def simulate(
         bool,
         typer.Option("--bound", help="Add what no policy can beat, and by how much it is missed."),
     ] = False,
+    approximate: Annotated[
+        bool,
+        typer.Option(
+            "--approximate",
+            help="Play a sample of a trace of rates, for weeks and large fleets.",
+        ),
+    ] = False,
     plot: Annotated[
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Draw it over time, as .html, .png or .svg."),
@@ -127,12 +138,17 @@ def simulate(
     error = _factors("--latency-error", latency_error)
     if not 0 <= latency_noise <= MOST_NOISE:
         raise InvalidInput(f"--latency-noise {latency_noise:g} is not from 0 to {MOST_NOISE:g}")
+    if approximate and names != [SAMPLED]:
+        raise InvalidInput(f"--approximate plays the policy {SAMPLED} only")
+    if approximate and (instant or not tick_s.is_integer()):
+        raise InvalidInput("--approximate needs time, and whole seconds for --tick-s")
+    if approximate and (bound or peaks is not None):
+        raise InvalidInput("--approximate knows neither --bound nor --peaks")
     if plot is not None:
         check_target(plot)
     kinds = read_devices(devices)
     offers = read_catalog(catalog, kinds, devices=devices)
     tasks = {offer.task for offer in offers}
-    queries = read_trace(trace, tasks, seed=seed, catalog=catalog)
     declared = () if peaks is None else read_peaks(peaks, tasks)
     from planner.simulate import bound as bound_of
     from planner.simulate import simulate as run
@@ -154,20 +170,28 @@ def simulate(
         latency_noise=latency_noise,
     )
     reports = []
-    for name in names:
-        with _progress(name) as progress:
-            reports.append(run(setting, queries, name, clock=time.perf_counter, progress=progress))
+    sampled: dict[str, Any] = {}
     beside: list[Beside] = []
-    if bound:
-        known = bound_of(setting, queries, reports)
-        beside = [known.beside(report) for report in reports]
-    data = [as_json(report, seed) for report in reports]
+    if approximate:
+        made = _approximated(setting, trace, tasks, catalog)
+        reports.append(made.report)
+        sampled = _sampled(made)
+    else:
+        queries = read_trace(trace, tasks, seed=seed, catalog=catalog)
+        for name in names:
+            with _progress(name) as progress:
+                clock = time.perf_counter
+                reports.append(run(setting, queries, name, clock=clock, progress=progress))
+        if bound:
+            known = bound_of(setting, queries, reports)
+            beside = [known.beside(report) for report in reports]
+    data = [{**as_json(report, seed), **sampled} for report in reports]
     for one, missed in zip(data, beside, strict=False):
         one.update(asdict(missed))
     emit(
         data if policy == ALL else data[0],
         Output.JSON if json else output,
-        lambda: _show(reports, beside),
+        lambda: _show(reports, beside, sampled),
     )
     # Last: when the plot cannot be written, the numbers are out.
     if plot is not None:
@@ -175,6 +199,28 @@ def simulate(
 
         title = f"{trace.name}, objective {objective.value}"
         write_plot(plot, simulation_drawing(reports, title, beside))
+
+
+def _approximated(
+    setting: "Setting", trace: Path, tasks: Collection[str], catalog: Path
+) -> "Approximation":
+    from controlplane.files.demand import read_rates
+    from planner.approximate.approximate import approximate
+
+    rates = read_rates(trace, tasks, catalog=catalog)
+    with _progress(SAMPLED) as progress:
+        return approximate(setting, rates, clock=time.perf_counter, progress=progress)
+
+
+def _sampled(made: "Approximation") -> dict[str, Any]:
+    """What an estimate has beside its report."""
+    return {
+        "windows": made.windows,
+        "played": made.played,
+        "scale": made.scale,
+        "violation_ratio_error": made.chance.violation_ratio,
+        "effective_accuracy_error": made.chance.effective_accuracy,
+    }
 
 
 def as_json(report: "Report", seed: int) -> dict[str, Any]:
@@ -235,7 +281,9 @@ def _progress(name: str) -> "Iterator[Callable[[float], None] | None]":
 # -- for people ---------------------------------------------------------------------------------
 
 
-def _show(reports: "Sequence[Report]", beside: "Sequence[Beside]") -> None:
+def _show(
+    reports: "Sequence[Report]", beside: "Sequence[Beside]", sampled: Mapping[str, Any]
+) -> None:
     rows = [
         ("requests", [f"{one.requests:,}" for one in reports]),
         ("in time", [f"{one.in_time:,}" for one in reports]),
@@ -254,6 +302,13 @@ def _show(reports: "Sequence[Report]", beside: "Sequence[Beside]") -> None:
         ("plan p99", [f"{ms(one.plan_ms_p99)} ms" for one in reports]),
         *_bound_rows(beside),
     ]
+    if sampled:
+        rows += [
+            ("played", [f"{sampled['played']:,}"]),
+            ("each stands for", [f"{sampled['scale']:.1f}"]),
+            ("violations +-", [percent(sampled["violation_ratio_error"])]),
+            ("accuracy +-", [percent(sampled["effective_accuracy_error"])]),
+        ]
     table(
         ["POLICY", *(f">{one.policy}" for one in reports)],
         ([name, *values] for name, values in rows),

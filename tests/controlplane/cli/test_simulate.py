@@ -14,6 +14,9 @@ KEYS = [
     "effective_accuracy", "cost_usd", "busy_ratio", "loads", "evictions", "load_s_total",
     "decision_us_p50", "decision_us_p99", "plan_ms_p50", "plan_ms_p99",
 ]  # fmt: skip
+SAMPLED_KEYS = [
+    "windows", "played", "scale", "violation_ratio_error", "effective_accuracy_error",
+]  # fmt: skip
 MEASURED = {"decision_us_p50", "decision_us_p99", "plan_ms_p50", "plan_ms_p99"}
 MINUTE = (
     RATES.split("\n", maxsplit=1)[0] + "\n" + "".join(f"{s},digits,20,100,\n" for s in range(60))
@@ -182,3 +185,46 @@ def test_a_peak_that_was_declared_is_met(shell: Shell, tmp_path: Path) -> None:
     declared = simulate(shell, files, "--json", "--peaks", str(files["peaks"])).json()
 
     assert declared["violation_ratio"] < unknown["violation_ratio"] / 4
+
+
+def test_a_sample_of_a_trace_of_rates_is_played(shell: Shell, paths: dict[str, Path]) -> None:
+    exact = simulate(shell, paths, "--objective", "accuracy", "--json").json()
+    ended = simulate(shell, paths, "--objective", "accuracy", "--approximate", "--json")
+
+    report = ended.json()
+    assert (ended.code, ended.err) == (0, "")
+    assert list(report) == [*KEYS, *SAMPLED_KEYS]
+    assert report["requests"] == 1_200
+    assert report["cost_usd"] == pytest.approx(exact["cost_usd"], rel=0.05)
+    assert report["scale"] == 1.0
+
+
+def test_a_sample_is_told_as_such(shell: Shell, paths: dict[str, Path]) -> None:
+    said = simulate(shell, paths, "--approximate").out
+
+    assert "each stands for" in said
+    assert "violations +-" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--policy", "infaas"), "plays the policy modelless only"),
+        (("--instant",), "needs time"),
+        (("--tick-s", "0.5"), "whole seconds"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(
+    shell: Shell, paths: dict[str, Path], options: tuple[str, ...], why: str
+) -> None:
+    ended = simulate(shell, paths, "--approximate", *options)
+
+    assert ended.code == 2
+    assert why in ended.err
+
+
+def test_queries_are_no_rates(shell: Shell, tmp_path: Path) -> None:
+    ended = simulate(shell, write_all(tmp_path), "--approximate")
+
+    assert ended.code == 2
+    assert "second" in ended.err

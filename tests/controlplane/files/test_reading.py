@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controlplane.files.catalog import catalog_snapshot, read_catalog, read_devices
-from controlplane.files.demand import read_demand, read_trace
+from controlplane.files.demand import read_demand, read_rates, read_trace
 from controlplane.files.fields import CEILING, FLOOR, SHARE, Number, Wrong
 from controlplane.files.table import BLOCK_BYTES, BadFile
 from planner.latency_curve import Curve
@@ -142,6 +142,19 @@ def test_queries_are_sorted_by_arrival_and_keep_their_order_within_a_moment(
 
     assert trace.arrival_s == array("d", [1, 2, 3, 3])
     assert trace.latency_ms == array("d", [10, 20, 30, 31])
+
+
+def test_rates_may_be_kept_as_rates_however_many_they_are(tmp_path: Path) -> None:
+    text = RATES + "0,digits,3000000,200,\n"
+    path = write_all(tmp_path, trace=text)["trace"]
+    rates = read_rates(path, ["letters", "digits"])
+
+    assert rates.tasks == ("digits", "letters")
+    assert rates.second.tolist() == [0, 0, 1]
+    assert rates.requests.tolist() == [100.0, 3e6, 50.0]
+    assert rates.latency_ms.tolist() == [100.0, 200.0, 100.0]
+    assert rates.min_accuracy.tolist() == [-inf, -inf, 0.9]
+    assert rates.duration_s == 2
 
 
 def test_rates_are_drawn_as_poisson_counts_within_their_seconds(tmp_path: Path) -> None:
