@@ -1,9 +1,12 @@
-"""A declared peak: an elastic fleet is there before it begins, though nobody has asked yet."""
+"""A declared peak: an elastic fleet is there before it begins, though hardly anybody asks yet."""
 
 import json
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -37,8 +40,28 @@ def serving(running: Deployment) -> int:
     return sum(bool(running.ready(worker)) for worker in running.workers())
 
 
+@contextmanager
+def few_queries(running: Deployment) -> Iterator[None]:
+    """A few queries per second, which only the most accurate variant may answer."""
+    floor = max(variant["accuracy"] for variant in running.variants())
+    slo = {"accuracy": floor, "latency_ms": 5_000.0}
+    over = Event()
+
+    def ask() -> None:
+        while not over.wait(0.3):
+            running.query([[0.0] * 64], slo=slo)
+
+    thread = Thread(target=ask, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(60)
+
+
 def declared(running: Deployment) -> int:
-    """Declare more than two workers can serve, from a while ahead on; the peak's id."""
+    """Declare more than two workers can serve, a while ahead; the peak's id."""
     begin = datetime.now(UTC) + timedelta(seconds=AHEAD_S)
     added = peaks(
         running, "add", "--task", "digits", "--qps", "1000000",
@@ -49,8 +72,11 @@ def declared(running: Deployment) -> int:
 
 
 def test_capacity_is_up_before_a_declared_peak(halves: Path) -> None:
-    with deployed(halves, workers=2, elastic=True, linger_s=4) as running:
-        running.until(lambda: serving(running) == 1, "one worker while no query comes")
+    with (
+        deployed(halves, start_s=600.0, workers=2, elastic=True, linger_s=4) as running,
+        few_queries(running),
+    ):
+        running.until(lambda: serving(running) == 1, "one worker for a few queries")
         for _ in range(TRIES):
             id_ = declared(running)
             assert len(running.workers()) == 1
