@@ -32,9 +32,10 @@ SMALLER = 0.97
 """Factor on what was served at last, for the next attempt."""
 EVEN_LOADS = (0.8, 0.65, 0.5, 0.35, 0.2)
 """Loads to plan for when all is served, to find the best."""
-FULL_COST = 0.25
-"""Mean accuracy that full devices cost: a load of x costs ``x^3`` of it, because queries that find
-no room take less accurate variants, and the fuller devices are, the more of them do."""
+FULL_COST, FULL_POWER = 0.25, 4
+"""Mean accuracy that full devices cost: ``FULL_COST * load ** FULL_POWER``. Queries that find no
+room take less accurate variants, and the fuller devices are, the more of them do
+(docs/decisions/0007-planning.md has the sweep)."""
 DRIFT = 0.1
 """Demand may change by this part of its work before it is assigned anew."""
 SERVED = 1.0 - 1e-6
@@ -119,11 +120,11 @@ def _evened(
     idle. But the fuller a device is, the more often a query finds no room there and takes a less
     accurate variant. The load goes down in steps for as long as that is worth what it costs.
     """
-    best = found.accuracy - FULL_COST * MOST_LOAD**3
+    best = found.accuracy - FULL_COST * MOST_LOAD**FULL_POWER
     for load in EVEN_LOADS:
         tried = built(load)
         answer = planner(tried.problem, Objective.ACCURACY)
-        worth = answer.accuracy - FULL_COST * load**3
+        worth = answer.accuracy - FULL_COST * load**FULL_POWER
         if not answer.feasible or worth <= best:
             break
         made, found, best = tried, answer, worth

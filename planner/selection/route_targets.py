@@ -36,7 +36,7 @@ SPARE_LOAD = 0.5
 """Most of its time that a plan may give a worker on which others find room."""
 ROOM = 1.2
 """Backlog that a worker may have, in halves of its tightest SLO or in its longest batches."""
-RUNG = 0.7
+RUNG = 0.85
 """Most time per row that a step of the ladder takes, of what the one above takes: a variant that is
 hardly quicker costs more than it saves, because it takes a batch of its own."""
 

@@ -1,20 +1,19 @@
 """What each idea of planning and following is worth: ``python -m tests.bench.simulation.ablation``.
 
 About three minutes. Each line switches one idea off, by a constant or a function of the module that
-has it, and simulates the short workloads on the synthetic catalog again, under ``accuracy``
-(``tests.bench.simulation.workloads``). Violations and effective accuracy depend on nothing but the
-code. With MODELLESS_BENCH_DATA set, the diurnal workload is the measured one.
+has it, and simulates short workloads again, under ``accuracy``: some on the synthetic catalog
+(``tests.bench.simulation.workloads``), some on slow and fast devices
+(``tests.bench.simulation.mixed_speed``). Cells are violations and effective accuracy, and depend on
+nothing but the code. With MODELLESS_BENCH_DATA set, the diurnal workload is the measured one.
 """
 
 import argparse
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import planner.batching.fairness
@@ -22,15 +21,17 @@ import planner.policies.modelless
 import planner.reconcile.demand_assignment
 import planner.reconcile.problem_builder
 import planner.selection.plan_following
+import planner.selection.route_targets
 from planner.batching.deadline_queue import DeadlineQueue
 from planner.simulate import simulate
 from planner.simulation.results import Report
 from planner.simulation.setting import Setting
 from planner.types import Objective
-from tests.bench.planning.catalogs import synthetic
-from tests.bench.simulation.workloads import Workload, draw, workloads
+from tests.bench.simulation.cases import Case, made
 
 NAMES = ("diurnal", "flash", "zipf", "mixed")
+DRAWS = ("draw-00", "draw-08", "draw-12")
+"""Drawn workloads with a low load, with bursts, and with a wide swing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,26 @@ CHANGES = (
         instead=1.0,
     ),
     Change(
+        name="plans not even",
+        where=planner.reconcile.demand_assignment,
+        what="EVEN_LOADS",
+        instead=(),
+    ),
+    Change(
+        name="no spare workers",
+        where=planner.selection.route_targets,
+        what="SPARE_LOAD",
+        instead=-1.0,
+    ),
+    Change(name="no ladder", where=planner.selection.route_targets, what="RUNG", instead=0.0),
+    Change(
+        name="every step in the ladder",
+        where=planner.selection.route_targets,
+        what="RUNG",
+        instead=1.0,
+    ),
+    Change(name="half the room", where=planner.selection.route_targets, what="ROOM", instead=0.6),
+    Change(
         name="no headroom", where=planner.reconcile.demand_assignment, what="TAILS", instead=(0.0,)
     ),
     Change(
@@ -108,39 +129,48 @@ def switched(change: Change) -> Iterator[None]:
             setattr(change.where, change.what, before)
 
 
-def measured(names: Sequence[str], data: Path | None) -> Callable[[Workload], Report]:
-    """Simulates a workload under our policy."""
-    ground = synthetic()
-
-    def run(workload: Workload) -> Report:
-        drawn = draw(workload, ground, 0)
-        setting = Setting(
-            catalog=ground.catalog,
-            kinds=ground.kinds,
-            objective=Objective.ACCURACY,
-            failures_every_s=workload.failures_every_s,
-        )
-        return simulate(setting, drawn.trace, "modelless", clock=time.thread_time)
-
-    return run
+def played(case: Case) -> Report:
+    """Simulates a case under our policy."""
+    ground, workload, drawn = made(case)
+    setting = Setting(
+        catalog=ground.catalog,
+        kinds=ground.kinds,
+        objective=Objective.ACCURACY,
+        seed=case.seed,
+        failures_every_s=workload.failures_every_s,
+    )
+    return simulate(setting, drawn.trace, "modelless", clock=time.thread_time)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default=",".join(NAMES), help="workloads, by comma")
-    names = parser.parse_args(arguments).only.split(",")
-    folder = os.environ.get("MODELLESS_BENCH_DATA")
-    data = Path(folder) if folder else None
-    chosen = [w for w in workloads(synthetic(), data, quick=True) if w.name in names]
-    run = measured(names, data)
-    print("| without | " + " | ".join(f"{w.name}: violated, accuracy" for w in chosen) + " |")
+    parser.add_argument("--only", default=",".join((*NAMES, *DRAWS)), help="workloads, by comma")
+    parser.add_argument("--rules", help="parts of the names of rules, by comma")
+    parser.add_argument("--seed", default="0", help="one or several, by comma")
+    asked = parser.parse_args(arguments)
+    names = asked.only.split(",")
+    chosen = [
+        Case(catalog=_catalog(name), workload=name, seed=int(seed), quick=True)
+        for name in names
+        for seed in asked.seed.split(",")
+    ]
+    print("| without | " + " | ".join(f"{c.workload}, {c.seed}" for c in chosen) + " |")
     print("|---|" + "--:|" * len(chosen))
     for change in CHANGES:
+        if asked.rules and not any(part in change.name for part in asked.rules.split(",")):
+            continue
         with switched(change):
-            found = [run(workload) for workload in chosen]
+            found = [played(case) for case in chosen]
         cells = (f"{r.violation_ratio:.2%}, {r.effective_accuracy:.4f}" for r in found)
         print(f"| {change.name} | " + " | ".join(cells) + " |")
         sys.stdout.flush()
+
+
+def _catalog(name: str) -> str:
+    """The catalog that has a workload of this name."""
+    return {"draw": "draws", "swing": "mixed-speed"}.get(
+        name.split("-", maxsplit=1)[0], "synthetic"
+    )
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from variants.types import CatalogSnapshot, Prefer, Route, VariantName, WorkerId
 
 
 def family() -> CatalogSnapshot:
-    """``best`` takes 40 ms, ``good`` 32 ms, ``fair`` 20 ms, ``poor`` 10 ms, on both kinds."""
-    speeds = {"best": (0.99, 40.0), "good": (0.95, 32.0), "fair": (0.9, 20.0), "poor": (0.8, 10.0)}
+    """``best`` takes 40 ms, ``good`` 36 ms, ``fair`` 20 ms, ``poor`` 10 ms, on both kinds."""
+    speeds = {"best": (0.99, 40.0), "good": (0.95, 36.0), "fair": (0.9, 20.0), "poor": (0.8, 10.0)}
     return catalog(
         [variant(name, accuracy) for name, (accuracy, _) in speeds.items()],
         [
@@ -106,7 +106,7 @@ def test_a_plan_for_cost_has_what_is_planned_and_the_quickest() -> None:
 
 
 def test_steps_of_the_ladder_are_worth_it() -> None:
-    """``good`` takes 0.8 of the time of ``best``, and a batch of its own costs more than that."""
+    """``good`` takes 0.9 of the time of ``best``, and a batch of its own costs more than that."""
     ladder = [t.candidates[0].variant for t in targets(route("best")) if 0 < t.step < 1]
 
     assert ladder == ["fair"]
