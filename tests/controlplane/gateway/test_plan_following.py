@@ -57,8 +57,8 @@ LATENCY_MS = 30_000.0
 
 
 def route(variant: str, worker: str = "w1", task: str = TASK.name) -> Route:
-    """All of the class of queries that have ``LATENCY_MS``: so many that the worker is not spare, and
-    nothing more accurate than planned finds room there."""
+    """All of the class of queries that have ``LATENCY_MS``: so many that the worker is not spare,
+    and nothing more accurate than planned finds room there."""
     return Route(
         task=TaskName(task), latency_ms=LATENCY_MS, accuracy=None, variant=VariantName(variant),
         worker=WorkerId(worker), batch_size=1, qps=100_000.0,
