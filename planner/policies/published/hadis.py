@@ -57,7 +57,8 @@ RISE, FALL = 0.7, 0.3
 MARKED = 0.1
 """Part of the demand that has to have moved."""
 HEADROOM = 1.2
-"""Times the demand that is planned for."""
+"""Times the demand that is planned for; 1.0 and 1.5 were tried
+(docs/decisions/0019-other-policies.md)."""
 FADED_QPS = 1e-2
 
 ClassKey = tuple[TaskName, float]

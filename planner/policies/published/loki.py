@@ -39,7 +39,8 @@ from variants.types import DeviceKindName, TaskName
 PERIOD_S = 10.0
 """Of the resource manager."""
 HEADROOM = 1.2
-"""Times the demand that is planned for."""
+"""Times the demand that is planned for; 1.0 and 1.5 were tried
+(docs/decisions/0019-other-policies.md)."""
 
 
 def make(brief: Brief, fleet: Fleet) -> "Loki":

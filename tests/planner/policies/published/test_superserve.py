@@ -14,7 +14,7 @@ from planner.simulation.fleet import Worker
 from tests.planner.policies.published.builders import DIGITS, GPU, candidate, device, ticket
 
 QUICK, GOOD = candidate("quick", 0.7, 10.0), candidate("good", 0.9, 20.0)
-"""Eight rows of the good one take 160 ms: a bucket is (160 - 10) / 16 = 9.375 ms wide."""
+"""Eight rows of the good one take 160 ms: a bucket is (160 - 10) / 32 = 4.6875 ms wide."""
 
 
 def queues(*workers: Worker) -> list[SlackFitQueue]:
