@@ -4,6 +4,8 @@ Run with ``python -m tests.bench.planning.forecast`` from the repository's root;
 two cores. The series is ``twitter_rate.csv`` (columns second, requests) in the directory that
 MODELLESS_BENCH_DATA names; without it there is nothing to measure.
 
+``--swing`` needs no data: it counts how many windows hold under Poisson arrivals whose rate swings.
+
 Rolling origin: every 10 seconds each forecaster is given the count of these 10 seconds and asked
 for quantiles of the mean rate of the next 60. It has seen nothing but what came before. The first
 two hours are not judged. The two gaps are neither shown, nor judged: an origin whose next minute
@@ -40,6 +42,8 @@ TRAINING_EVERY_S = 10_800.0
 GAP_S = 600
 """Zeros for longer than this are a gap in the series, not silence."""
 TASK = "t"
+SWING_S = 100
+"""Period of the swing."""
 BASELINES: Mapping[str, Callable[[], Forecaster[str]]] = {
     "last value": last_value,
     "EWMA 5 s": lambda: ewma(5.0),
@@ -216,13 +220,48 @@ def report(outcomes: Sequence[Outcome], series: Series) -> None:
         print(f"{o.name:20}{o.observe_us:11.0f}{o.predict_us:11.0f}{learns}")
 
 
+def swing(qps: float, seed: int) -> npt.NDArray[np.bool_]:
+    """Whether the next minute's mean held, ``(origins, levels)``: an hour of Poisson arrivals whose
+    rate is a cosine with a period of ``SWING_S`` between a sixth of ``qps`` and ``qps``, lowest
+    first."""
+    random = np.random.default_rng(seed)
+    seconds = np.arange(3_600 + HORIZON_S)
+    counts = random.poisson(qps * (7 / 12 - 5 / 12 * np.cos(2 * pi * seconds / SWING_S)))
+    forecaster: Forecaster[str] = adaptive()
+    held = []
+    for now_s in range(STEP_S, 3_600 + 1, STEP_S):
+        seen = float(counts[now_s - STEP_S : now_s].sum())
+        forecaster.observe(now_s, STEP_S, {TASK: seen})
+        actual = counts[now_s : now_s + HORIZON_S].mean()
+        held.append([actual <= said for said in forecaster.predict(LEVELS)[TASK]])
+    return np.array(held)
+
+
+def report_swing(seeds: int) -> None:
+    """Print the share of windows that held at 0.9 and 0.95, in parts of the hour."""
+    parts = {"0-5 min": slice(0, 30), "5-10 min": slice(30, 60), "10-60 min": slice(60, 360)}
+    heads = "".join(f"{name:>11}" for name in (*parts, "all"))
+    print(f"windows that held under a swing, {seeds} seeds\n{'':14}{heads}")
+    for qps in (5.0, 50.0, 500.0):
+        held = np.array([swing(qps, seed) for seed in range(seeds)])
+        for level in (0.9, JUDGED):
+            column = held[:, :, LEVELS.index(level)]
+            shares = [column[:, part].mean() for part in (*parts.values(), slice(None))]
+            cells = "".join(f"{share:11.3f}" for share in shares)
+            print(f"{f'{qps:.0f}/s, {level}':14}{cells}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench.planning.forecast", description=__doc__
     )
     parser.add_argument("--jobs", type=int, default=1, help="forecasters at the same time")
     parser.add_argument("--only", help="names, separated by semicolons")
+    parser.add_argument("--swing", type=int, metavar="SEEDS", help="only windows under a swing")
     arguments = parser.parse_args()
+    if arguments.swing:
+        report_swing(arguments.swing)
+        return
     directory = os.environ.get("MODELLESS_BENCH_DATA")
     if not directory:
         sys.exit("MODELLESS_BENCH_DATA names no directory: nothing to measure")
