@@ -243,7 +243,7 @@ def _diurnal(even: Mix, data: Path | None, quick: bool) -> Workload:
     """The first day of the tweet stream, two seconds a minute; or a day made up, with a burst."""
     path = None if data is None else data / "twitter_rate.csv"
     if path is not None and path.exists():
-        rates = _minutes(path)
+        rates = minutes(path)
         about = "first day of a tweet stream, two seconds a minute"
     else:
         rates = [_made_up(minute) for minute in range(1_440)]
@@ -261,7 +261,7 @@ def _made_up(minute: int) -> float:
     return 240.0 if 450 <= minute < 460 else day
 
 
-def _minutes(path: Path) -> list[float]:
+def minutes(path: Path) -> list[float]:
     """Mean rate of each minute of the first day, without its gap."""
     with path.open(newline="") as file:
         rates = [float(row["requests"]) for row in csv.DictReader(file)][:86_400]
