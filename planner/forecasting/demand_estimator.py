@@ -134,13 +134,16 @@ class DemandEstimator:
         self._forecast.observe(now_s, counters, elapsed_s)
         self._tightest.saw(now_s, tightest)
         self._observed_s += elapsed_s
-        self.expected = tuple(
-            replace(demand, slo_ms=self._tightest.get(_key(demand)))
-            for demand in self._forecast.demand(self._quantile)
-        )
+        self.expected = self._expected()
         if not self._parts or now_s - self._parts[-1][0] >= self._part_s:
             self._parts.append((now_s, {}))
         _raise(self._parts[-1][1], self.expected)
+
+    def _expected(self) -> tuple[Demand, ...]:
+        return tuple(
+            replace(demand, slo_ms=self._tightest.get(_key(demand)))
+            for demand in self._forecast.demand(self._quantile)
+        )
 
     @property
     def envelope(self) -> tuple[Demand, ...]:
@@ -188,6 +191,7 @@ class DemandEstimator:
                 self._parts.append((float(at_s) + shift_s, {_key(d): d for d in demands}))
         if self._parts:
             self._observed_s = number(memory, "observed_s")
+            self.expected = self._expected()
 
 
 def recalled_demand(values: Any) -> Demand:

@@ -233,7 +233,7 @@ class EmpiricalQuantiles(Generic[KeyT]):
         self._calibration.keep(rows)
 
     def memory(self) -> Memory:
-        """See ``planner.forecasting.memory.Remembers``. Errors are kept in single precision."""
+        """See ``planner.forecasting.memory.Remembers``."""
         if not isinstance(self._point, Remembers):
             raise TypeError(f"a {type(self._point).__name__} forecast cannot be kept")
         return {
@@ -244,7 +244,7 @@ class EmpiricalQuantiles(Generic[KeyT]):
             "forecasts": self._forecasts.copy(),
             "newest": self._newest.copy(),
             "peak": self._peak.copy(),
-            "errors": self._errors[:, : self._longest()].astype(np.float32),
+            "errors": self._errors[:, : self._longest()].copy(),
             "made": self._made.copy(),
         }
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from planner.forecasting.demand import SloClass
@@ -30,7 +30,8 @@ def fed(it: Forecaster[str], history: Sequence[Mapping[str, float]], from_s: flo
 
 
 @settings(max_examples=40, deadline=None)
-@given(histories, histories, st.floats(-1e6, 1e6))
+@given(histories, histories, st.integers(-1_000, 1_000).map(float))
+@example([{"a": 5.0}], [*[{}] * 6, {"a": 1.5e-241}], 0.0)
 def test_a_successor_forecasts_the_same_on_its_own_clock(
     before: list[dict[str, float]], after: list[dict[str, float]], shift_s: float
 ) -> None:
@@ -68,6 +69,9 @@ def test_an_estimator_goes_on_where_another_ended() -> None:
     first, second = watched(), estimator()
     second.recall(first.memory(), 1_000.0, 1_090.0)
     assert second.settled
+    assert [d.qps for d in second.expected] == pytest.approx(
+        [d.qps for d in first.expected], rel=1e-4
+    )
     assert [d.qps for d in second.envelope] == [d.qps for d in first.envelope]
     for it, now_s in ((first, 106.0), (second, 1_106.0)):
         it.observe(now_s, {CLASS: 100.0, FLOORED: 10.0}, {}, 1.0)
@@ -79,7 +83,7 @@ def test_an_estimator_goes_on_where_another_ended() -> None:
 def test_after_long_the_demand_has_to_be_watched_anew() -> None:
     it = estimator()
     it.recall(watched().memory(), 1_000.0, 1_000.0 + 100.0 + 61.0 + 1.0)
-    assert (it.settled, it.envelope) == (False, ())
+    assert (it.settled, it.expected, it.envelope) == (False, (), ())
 
 
 @pytest.mark.parametrize("changes", [{"step_s": 2.0}, {"horizon_s": 60.0}])
