@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from planner.reconcile.demand_assignment import FULL_COST, DemandAssignment, assign_demand
@@ -98,7 +98,8 @@ def instances(draw: st.DrawFn) -> tuple[CatalogSnapshot, list[WorkerReport], lis
         for number in range(draw(st.integers(1, 4)))
     ]
     wanted = [
-        demand(draw(st.sampled_from((1.0, 10.0, 40.0, 90.0))), 100.0, task=task) for task in tasks
+        demand(draw(st.sampled_from((0.1, 1.0, 10.0, 40.0, 90.0))), 100.0, task=task)
+        for task in tasks
     ]
     return known, workers, wanted
 
@@ -108,8 +109,8 @@ def instances(draw: st.DrawFn) -> tuple[CatalogSnapshot, list[WorkerReport], lis
 def test_no_device_is_left_idle_that_could_raise_the_accuracy(
     instance: tuple[CatalogSnapshot, list[WorkerReport], list[Demand]],
 ) -> None:
-    """For no class a worker without routes could run a variant, twice within the SLO, that is more
-    accurate than one that its queries are routed to, by more than lower loads may cost."""
+    """For no class could a worker without routes run a variant, twice within the SLO, that is more
+    accurate than one that its queries are routed to."""
     known, workers, wanted = instance
     made = assigned(known, workers, *wanted)
     view = snapshot(known)
@@ -127,7 +128,8 @@ def test_no_device_is_left_idle_that_could_raise_the_accuracy(
                     continue
                 gain = better.accuracy - accuracy[route.task, route.variant]
                 moved = min(route.qps, 950.0 / better.table.ms[1])
-                assert gain * moved / total <= FULL_COST + 1e-9
+                event("an idle worker could run something")
+                assert gain * moved / total <= 1e-6
 
 
 def _candidates(view: Snapshot) -> list[Candidate]:
