@@ -23,7 +23,7 @@ CROWDED_S = 20.0
 Until then the plan may be wrong and other workers idle; after that the demand is too much."""
 LEAST_WINDOW = 0.04
 """Below this the window does not shrink."""
-WINDOW_LOST = 0.02
+WINDOW_LOST = 0.1
 """Part of the window that a refusal takes away."""
 WINDOW_REGAINED_PER_S = 0.1
 """By this the window grows in each second without a refusal."""

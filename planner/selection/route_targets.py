@@ -34,7 +34,7 @@ from variants.types import DeviceKindName, Prefer, Route, TaskName, VariantName,
 
 SPARE_LOAD = 0.5
 """Most of its time that a plan may give a worker on which others find room."""
-ROOM = 1.2
+ROOM = 0.9
 """Backlog that a worker may have, in halves of its tightest SLO or in its longest batches."""
 RUNG = 0.85
 """Most time per row that a step of the ladder takes, of what the one above takes: a variant that is
