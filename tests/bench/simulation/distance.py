@@ -94,12 +94,12 @@ def line(name: str, values: Sequence[float], form: str) -> str:
     exact = sum(1 for each in values if each < 1e-3) / len(values)
     numbers = (mean(values), nine_tenths, ordered[-1], ordered[0])
     cells = " | ".join(format(each, form) for each in numbers)
-    return f"| {name} | {len(values)} | {cells} | {exact:.0%} |"
+    return f"| {name} | {len(values)} | {cells} | {exact:.1%} |"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--instances", type=int, default=300, help="of each kind")
+    parser.add_argument("--instances", type=int, default=200, help="of each kind")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(arguments)
     found = measured(asked.instances, asked.seed)
