@@ -67,14 +67,14 @@ class Bound:
             return 0.0
         least = min((line.at(in_time) for line in self.accuracy_lines), default=inf)
         most = min(self.highest_accuracy, least / in_time)
-        return min(1.0, most * (1 + ROUNDING))
+        return float(min(1.0, most * (1 + ROUNDING)))
 
     def cost_usd(self, in_time: float) -> float:
         """The least cost of so many queries in time; 0 for none."""
         if in_time <= 0 and not self.standing:
             return 0.0
         most = max((line.at(in_time) for line in self.cost_lines), default=0.0)
-        return max(0.0, most * (1 - ROUNDING))
+        return float(max(0.0, most * (1 - ROUNDING)))
 
     def beside(self, report: Report) -> Beside:
         """The bound beside a policy's results."""

@@ -1,6 +1,6 @@
 """Nothing beats the bound: no schedule of a few queries, and no policy in the simulator."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import inf
 
 import pytest
@@ -195,5 +195,6 @@ def test_regret_is_what_the_bound_is_missed_by() -> None:
 
     beside = found.beside(report)
 
+    assert {type(value) for value in asdict(beside).values()} == {float}
     assert beside.bound_violation_ratio == 0.5
     assert beside.regret_violation_ratio == report.violation_ratio - 0.5
