@@ -23,7 +23,7 @@ WAITING_S = 0.5
 many seconds of loading per second: what a variant costs that takes 0.05 s to load and is asked for
 ten times a second. The queries of what leaves can mostly wait for its reload, so it is large."""
 HYSTERESIS = 1.2
-"""What is loaded for queries to come has to be worth so many times what leaves for it."""
+"""What is loaded has to be worth so many times what leaves for it."""
 
 
 def worth(resident: Resident[Any], rule: str) -> float:
@@ -84,34 +84,40 @@ def room_for(
     now_s: float,
     *,
     waiting: bool,
+    patience_s: float = 0.0,
     min_residency_s: float = MIN_RESIDENCY_S,
 ) -> tuple[KeyT, ...] | None:
     """What leaves for a variant that queries ask for, under ``modelless``; least worth first.
 
-    Loading it has to save more than the absence of what leaves costs (``loss_s``). A query that
-    waits for the load, and would be refused otherwise, counts beside the rate; a load for queries
-    to come needs some distance, so that two variants of equal worth do not trade places. What is
-    protected leaves only for what is worth more by its rate alone.
+    Loading it has to save ``HYSTERESIS`` times what the absence of what leaves costs (``loss_s``),
+    so that two variants of equal worth do not trade places. A query that waits for the load, and
+    would be refused otherwise, also has leave what costs little. Where queries can wait for as long
+    as what is loaded is protected, taking turns answers all of them: then one that waits counts
+    beside the rate. What is protected leaves only for what is worth more by its rate alone.
 
     Args:
         newcomer: with its expected rate; whether it is in use or when it was loaded is not looked
             at.
         need_mib: what has to come free.
         waiting: a query waits for this load and can still be answered in time.
+        patience_s: how much later than now its load may begin for that.
 
     Returns:
         The victims; () when nothing is needed; None when what is loaded is worth more, or in use.
     """
     known = list(residents)
     gain_s = loss_s(newcomer)
-    limit_s = gain_s + WAITING_S if waiting else gain_s / HYSTERESIS
+    limit_s = gain_s / HYSTERESIS
+    if waiting:
+        turn_s = min(min_residency_s, PROTECTED_LOADS * newcomer.load_s)
+        limit_s = gain_s + WAITING_S if patience_s >= turn_s else max(limit_s, WAITING_S)
     chosen = _least_worth(
         [r for r in known if not is_protected(r, now_s, min_residency_s)], need_mib, "modelless"
     )
     if chosen is not None and sum(map(loss_s, chosen)) <= limit_s:
         return tuple(resident.key for resident in chosen)
     chosen = _least_worth(known, need_mib, "modelless")
-    if chosen is not None and sum(map(loss_s, chosen)) < min(gain_s, limit_s):
+    if chosen is not None and sum(map(loss_s, chosen)) < gain_s / HYSTERESIS:
         return tuple(resident.key for resident in chosen)
     return None
 

@@ -56,6 +56,9 @@ def planner_of(brief: Brief) -> Planner:
 class Modelless:
     """Selection, admission and the tick, as gateways, workers and the control loop use them."""
 
+    weighs_loads = True
+    """A load that a query asks for has to be worth what leaves for it, as on workers."""
+
     def __init__(self, brief: Brief, fleet: Fleet, planner: Planner) -> None:
         setting = brief.setting
         self.tick_s = setting.tick_s

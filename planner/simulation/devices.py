@@ -7,6 +7,7 @@ loses all it has and is away for as long as a new one takes to come.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from planner.eviction.displacement import Ladder
 from planner.simulation.fleet import Fleet, Ticket, Worker
 from planner.simulation.policy import Policy
 from planner.simulation.setting import Setting
@@ -22,11 +23,23 @@ class At(Protocol):
 class Devices:
     """All devices of one simulation; those that are usable are the fleet's."""
 
-    def __init__(self, setting: Setting, fleet: Fleet, policy: Policy, at: At) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        fleet: Fleet,
+        policy: Policy,
+        at: At,
+        ladder_of: Callable[[Worker], Ladder],
+    ) -> None:
+        """
+        Args:
+            ladder_of: what a device tells of what may leave it.
+        """
         self._setting = setting
         self._fleet = fleet
         self._policy = policy
         self._at = at
+        self._ladder_of = ladder_of
         self._numbers: dict[DeviceKindName, int] = {}
         self.billed: list[Worker] = []
         """Every device that was ever billed."""
@@ -41,6 +54,7 @@ class Devices:
         number = self._numbers[kind] = self._numbers.get(kind, 0) + 1
         name = WorkerId(f"{kind}-{number}")
         worker = Worker(name, self._fleet.kinds[kind], self._policy.queue(), now_ms)
+        worker.view.evictable = self._ladder_of(worker)
         self.billed.append(worker)
         self._fleet.ordered[worker.id] = worker
         return worker
@@ -110,6 +124,7 @@ class Devices:
         self._policy.changed()
         if not self._setting.fleet_is_elastic:
             again = Worker(worker.id, worker.kind, self._policy.queue(), worker.ordered_ms)
+            again.view.evictable = self._ladder_of(again)
             self.billed[self.billed.index(worker)] = again
             again.busy_ms = worker.busy_ms
             fleet.ordered[again.id] = again

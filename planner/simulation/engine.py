@@ -19,10 +19,9 @@ from typing import Any, cast
 
 from planner.batching.protocol import Batch, Verdict
 from planner.batching.variant_queues import Item
-from planner.eviction.popularity import Popularity
-from planner.eviction.victims import MIN_RESIDENCY_S
 from planner.simulation.devices import Devices
-from planner.simulation.fleet import Fleet, Replica, Ticket, Worker, to_evict
+from planner.simulation.fleet import Fleet, Replica, Ticket, Worker
+from planner.simulation.memory import ToldLadder, memories_of
 from planner.simulation.played_latencies import played_latencies
 from planner.simulation.policy import Learning, Policy
 from planner.simulation.queries import queries_of
@@ -63,13 +62,14 @@ class Engine:
         """Queries accepted and not done."""
         self._arriving = len(trace) > 0
         """Whether queries are still to come."""
-        self._book: Popularity[VariantKey] = Popularity()
-        self._asked: dict[VariantKey, int] = {}
-        """Queries that the book was not told of yet."""
         self._looked = 0
         """Intervals of the timeline whose end was seen."""
         self.policy = policy(fleet)
-        self.devices = Devices(setting, fleet, self.policy, self._at)
+        self._memories = memories_of(setting, self.policy)
+        self.devices = Devices(
+            setting, fleet, self.policy, self._at,
+            lambda worker: ToldLadder(worker, self._memories, lambda: self._now_ms),
+        )  # fmt: skip
         self._played = played_latencies(setting)
 
     # -- time -------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Engine:
 
     def _look_again(self) -> None:
         self._look()
-        self._tell_book()
+        self._memories.tell_book(self._now_ms)
         if self._looked < len(self.tally.arrived):
             self._at((self._looked + 1) * self.tally.width_ms, self._look_again)
 
@@ -186,8 +186,12 @@ class Engine:
         candidate, view = refusal.load
         worker = self.fleet.workers.get(view.id)
         key = (candidate.task, candidate.variant)
-        if worker is not None and not worker.draining and key not in worker.replicas:
-            self._load(worker, key)
+        if worker is None or worker.draining:
+            return
+        if key in worker.replicas:
+            self._memories.asked(key)
+        else:
+            self._load(worker, key, waiting=False)
 
     def _hand_over(self, choice: Choice, query: Query, tries: int) -> bool:
         """Give a query to a worker; False when it does not take it."""
@@ -198,7 +202,7 @@ class Engine:
         key = (candidate.task, candidate.variant)
         replica = worker.replicas.get(key)
         if replica is None:
-            replica = self._load(worker, key)
+            replica = self._load(worker, key, waiting=True)
             if replica is None:
                 return False
         elif replica.state is ReplicaState.UNLOADING:
@@ -211,7 +215,7 @@ class Engine:
             return False
         replica.in_flight += 1
         self._outstanding += 1
-        self._asked[key] = self._asked.get(key, 0) + 1
+        self._memories.asked(key)
         replica.use(now_ms)
         if worker.batch is None and queue.count:
             self._start(worker)
@@ -229,7 +233,7 @@ class Engine:
         if isinstance(found, Choice):
             key = (found.candidate.task, found.candidate.variant)
             worker = self.fleet.workers[found.worker.id]
-            self._book.seen(key, now_ms / 1_000)
+            self._memories.asked(key)
             replica = worker.replicas.get(key) or self._load(worker, key)
         self.tally.decisions_s.append(self._clock_s() - began_s)
         if replica is None:
@@ -304,17 +308,18 @@ class Engine:
 
     # -- loads ------------------------------------------------------------------------------------
 
-    def _load(self, worker: Worker, key: VariantKey) -> Replica | None:
-        """Begin a load, evicting what the rule says; None when there is no room."""
+    def _load(
+        self, worker: Worker, key: VariantKey, *, waiting: bool | None = None
+    ) -> Replica | None:
+        """Begin a load, evicting what the rule says; None when there is no room.
+
+        ``waiting`` says whether the query that asks for it waits for it; None: no query asks.
+        """
         candidate = self.fleet.offers[worker.kind.name].get(key)
         if candidate is None:
             return None
         setting, now_ms = self._setting, self._now_ms
-        residency_s = 0.0 if setting.instant else MIN_RESIDENCY_S
-        self._tell_book()
-        leave = to_evict(
-            worker, candidate.memory_mib, now_ms, setting.eviction, residency_s, self._book
-        )
+        leave = self._memories.to_evict(worker, candidate, now_ms, waiting=waiting)
         if leave is None:
             return None
         for other in leave:
@@ -324,6 +329,7 @@ class Engine:
         worker.replicas[key] = replica
         worker.reserved_mib += candidate.memory_mib
         worker.view.free_mib = worker.free_mib
+        worker.view.loading += (key,)
         self.tally.loaded(now_ms, candidate.load_ms / 1_000)
         if setting.instant:
             self._ready(replica)
@@ -331,17 +337,11 @@ class Engine:
             self._at(now_ms + candidate.load_ms, self._ready, replica)
         return replica
 
-    def _tell_book(self) -> None:
-        """Tell what was asked for: when it matters, and now and then, which is cheaper than each
-        time."""
-        for key, count in self._asked.items():
-            self._book.seen(key, self._now_ms / 1_000, count)
-        self._asked.clear()
-
     def _ready(self, replica: Replica) -> None:
         worker = replica.worker
         if worker.replicas.get(replica.key) is not replica:
             return  # the device failed meanwhile
+        worker.view.loading = tuple(each for each in worker.view.loading if each != replica.key)
         replica.state = ReplicaState.READY
         worker.holds(replica.key, ready=True)
         replica.loaded_ms = self._now_ms

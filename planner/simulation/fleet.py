@@ -8,9 +8,6 @@ from math import inf
 
 from planner.batching.protocol import Queue
 from planner.batching.variant_queues import Item, VariantQueue
-from planner.eviction.popularity import Book
-from planner.eviction.rules import Resident
-from planner.eviction.victims import victims, worth
 from planner.solver.problem import AvailableKind
 from planner.types import Candidate, Query, ReplicaReport, WorkerReport, WorkerView
 from variants.types import (
@@ -160,48 +157,3 @@ class Fleet:
 
     def reports(self, now_ms: float) -> tuple[WorkerReport, ...]:
         return tuple(worker.report(now_ms) for worker in self.workers.values())
-
-
-def to_evict(
-    worker: Worker,
-    need_mib: float,
-    now_ms: float,
-    rule: str,
-    min_residency_s: float,
-    book: Book[VariantKey],
-) -> tuple[VariantKey, ...] | None:
-    """What has to leave a worker so that a variant of ``need_mib`` has room, if that is possible.
-
-    What is loading or in use stays. The caller evicts them. ``lfu`` and ``gdsf`` count the
-    queries since the load, the one that it was for included (Cherkasova 1998, section 3).
-    """
-    if need_mib > worker.kind.memory_mib:
-        return None
-    short_mib = need_mib - worker.free_mib
-    if short_mib <= 0.0:
-        return ()
-    stay = {
-        key: replica
-        for key, replica in worker.replicas.items()
-        if replica.state is not ReplicaState.UNLOADING
-    }
-    counts = [float(replica.arrived) for replica in stay.values()]
-    rates = book.rates(stay, now_ms / 1_000) if rule == "modelless" else counts
-    residents = [
-        Resident(
-            key=key,
-            memory_mib=replica.candidate.memory_mib,
-            load_s=replica.candidate.load_ms / 1_000,
-            popularity=rate,
-            last_used_s=replica.last_used_ms / 1_000,
-            in_use=replica.in_flight > 0 or replica.state is not ReplicaState.READY,
-            loaded_s=replica.loaded_ms / 1_000,
-            inflation=replica.inflation,
-        )
-        for (key, replica), rate in zip(stay.items(), rates, strict=True)
-    ]
-    leave = victims(residents, short_mib, now_ms / 1_000, rule, min_residency_s=min_residency_s)
-    if rule == "gdsf":
-        gone = [worth(each, rule) for each in residents if each.key in (leave or ())]
-        worker.inflation = max(worker.inflation, *gone, 0.0)
-    return leave

@@ -125,6 +125,8 @@ class Loading:
             if demanded is not None:
                 self.executor.usage.seen(variant, time.monotonic())
             replica = await self._begin(spec, variant, demanded, file)
+        elif demanded is not None and replica.state is ReplicaState.LOADING:
+            self.executor.usage.seen(variant, time.monotonic())
         if demanded is not None:
             replica.asked = True
             replica.awaited |= demanded.waiting
@@ -324,13 +326,13 @@ class Loading:
     def _leaving(
         self, spec: LoadSpec, need_mib: float, demanded: Demanded, now_s: float
     ) -> list[Replica] | None:
-        """What leaves for a load that queries ask for: what is idle, or else, if the query that
-        waits has the time, what will be as soon as its own queries are answered."""
+        """What leaves for a load that queries ask for: what is idle, or else what will be soon."""
         held = [replica for replica in self._replicas.values() if replica.runtime]
         may_drain = demanded.waiting and self.executor.backlog_us() <= 1e6 * demanded.patience_s
+        waits, patience_s = demanded.waiting, demanded.patience_s
         for drain in (False, True) if may_drain else (False,):
             found = self._room.leaving(
-                spec, need_mib, held, now_s, waiting=demanded.waiting, drain=drain
+                spec, need_mib, held, now_s, waiting=waits, patience_s=patience_s, drain=drain
             )
             if found is not None:
                 return found

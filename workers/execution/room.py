@@ -66,6 +66,7 @@ class Room:
         now_s: float,
         *,
         waiting: bool,
+        patience_s: float = 0.0,
         drain: bool = False,
     ) -> list[Replica] | None:
         """The replicas that leave so that ``need_mib`` come free for ``spec``.
@@ -73,6 +74,7 @@ class Room:
         Args:
             replicas: all that hold memory here.
             waiting: a query waits for the load.
+            patience_s: how much later than when it came the load may begin, for that query.
             drain: what has queries in flight may leave as well, once they are answered. A replica
                 whose first queries are still on their way here stays for them.
 
@@ -93,7 +95,7 @@ class Room:
             newcomer = self._newcomer(spec, now_s)
             found = room_for(
                 newcomer, residents, need_mib, now_s,
-                waiting=waiting, min_residency_s=self._min_residency_s,
+                waiting=waiting, patience_s=patience_s, min_residency_s=self._min_residency_s,
             )  # fmt: skip
         else:
             found = victims(residents, need_mib, now_s, self._rule)

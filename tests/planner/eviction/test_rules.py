@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from planner.eviction.registry import RULES
 from planner.eviction.rules import Resident, loss_s
-from planner.eviction.victims import is_protected, room_for, victims, worth
+from planner.eviction.victims import HYSTERESIS, is_protected, room_for, victims, worth
 from variants.errors import InvalidInput
 from variants.registry import Entry
 
@@ -88,9 +88,9 @@ def test_protection_is_no_longer_than_ten_loads() -> None:
 
 def test_what_is_worth_less_always_leaves_for_a_query_that_waits() -> None:
     fresh = resident("a", popularity=0.5, loaded_s_ago=0.0)
-    newcomer = resident("new", popularity=0.6)
+    newcomer = resident("new", popularity=0.7)
     assert room_for(newcomer, [fresh], 100, NOW_S, waiting=True) == ("a",)
-    assert room_for(newcomer, [fresh], 100, NOW_S, waiting=False) is None
+    assert room_for(newcomer._replace(popularity=0.6), [fresh], 100, NOW_S, waiting=True) is None
 
 
 def test_a_waiting_query_weighs_as_much_as_a_small_rate() -> None:
@@ -106,6 +106,13 @@ def test_two_of_equal_worth_do_not_trade_places_for_queries_to_come() -> None:
     one, other = resident("a", popularity=1.0), resident("b", popularity=1.1)
     assert room_for(other, [one], 100, NOW_S, waiting=False) is None
     assert room_for(resident("b", popularity=1.3), [one], 100, NOW_S, waiting=False) == ("a",)
+
+
+def test_two_of_equal_worth_take_turns_only_where_queries_can_wait_for_a_turn() -> None:
+    one, other = resident("a", popularity=5.0), resident("b", popularity=5.1)
+    assert room_for(other, [one], 100, NOW_S, waiting=True) is None
+    assert room_for(other, [one], 100, NOW_S, waiting=True, patience_s=4.9) is None
+    assert room_for(other, [one], 100, NOW_S, waiting=True, patience_s=5.0) == ("a",)
 
 
 def test_no_variant_leaves_in_vain() -> None:
@@ -167,7 +174,7 @@ def test_room_for_a_newcomer_never_costs_more_than_it_saves(
         # What frees enough is worth more, or in use: nothing of less worth was spared.
         if waiting and sum(r.memory_mib for r in idle) >= need_mib:
             least = victims(idle, need_mib, NOW_S, min_residency_s=0.0)
-            assert sum(loss_s(by_key[key]) for key in least or ()) >= loss_s(newcomer)
+            assert HYSTERESIS * sum(loss_s(by_key[key]) for key in least or ()) >= loss_s(newcomer)
         return
     assert not any(by_key[key].in_use for key in chosen)
     assert sum(by_key[key].memory_mib for key in chosen) >= need_mib

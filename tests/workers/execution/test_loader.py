@@ -251,9 +251,12 @@ class Pausing(Room):
         now_s: float,
         *,
         waiting: bool,
+        patience_s: float = 0.0,
         drain: bool = False,
     ) -> list[Replica] | None:
-        found = super().leaving(spec, need_mib, replicas, now_s, waiting=waiting, drain=drain)
+        found = super().leaving(
+            spec, need_mib, replicas, now_s, waiting=waiting, patience_s=patience_s, drain=drain
+        )
         while drain and found is None and time.monotonic() < now_s + 2 * PROTECTED_S:
             time.sleep(PROTECTED_S)
         return found

@@ -1,0 +1,183 @@
+"""Memory that is short, as simulated workers see it: who leaves for whom, and what that costs.
+
+The decisions are ``planner.eviction``'s, as in ``workers.execution.room``. One book of what is
+asked for serves all devices, and is told when it matters instead of with each query.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import overload
+
+from planner.eviction.displacement import Ladder, Rung, ladder
+from planner.eviction.popularity import Popularity
+from planner.eviction.rules import Resident
+from planner.eviction.victims import MIN_RESIDENCY_S, room_for, victims, worth
+from planner.simulation.fleet import Replica, Worker
+from planner.simulation.setting import Setting
+from planner.types import Candidate
+from variants.types import ReplicaState, VariantKey
+
+REPORT_MS = 1_000.0
+"""How old what a worker says of itself may be, unless something was loaded or has left."""
+
+
+class Memories:
+    """The memories of all devices under one eviction rule.
+
+    Args:
+        rule: a name in ``planner.eviction.registry.RULES``.
+        weighs: whether a load that a query asks for has to be worth what leaves for it, as in the
+            product; otherwise every load that a policy asks for evicts.
+        min_residency_s: 0 where loads take no time.
+    """
+
+    def __init__(
+        self, rule: str, *, weighs: bool, min_residency_s: float = MIN_RESIDENCY_S
+    ) -> None:
+        self._rule = rule
+        self._weighs = weighs and rule == "modelless"
+        self._min_residency_s = min_residency_s
+        self._book: Popularity[VariantKey] = Popularity()
+        self._asked: dict[VariantKey, int] = {}
+        """Queries that the book was not told of yet."""
+
+    def asked(self, key: VariantKey) -> None:
+        """A query asks for a variant."""
+        self._asked[key] = self._asked.get(key, 0) + 1
+
+    def tell_book(self, now_ms: float) -> None:
+        """Tell what was asked for: when it matters, and now and then."""
+        for key, count in self._asked.items():
+            self._book.seen(key, now_ms / 1_000, count)
+        self._asked.clear()
+
+    def to_evict(
+        self, worker: Worker, candidate: Candidate, now_ms: float, *, waiting: bool | None
+    ) -> tuple[VariantKey, ...] | None:
+        """What has to leave a worker so that a variant has room, if that is possible and worth it.
+
+        What is loading or in use stays. The caller evicts them. ``lfu`` and ``gdsf`` count the
+        queries since the load, the one that it was for included (Cherkasova 1998, section 3).
+
+        Args:
+            waiting: whether the query that asks for it waits for the load; None: no query does.
+        """
+        need_mib = candidate.memory_mib
+        if need_mib > worker.kind.memory_mib:
+            return None
+        short_mib = need_mib - worker.free_mib
+        key = (candidate.task, candidate.variant)
+        if waiting is not None and self._weighs:
+            self.asked(key)  # refused or not
+        self.tell_book(now_ms)
+        if short_mib <= 0.0:
+            return ()
+        residents, now_s = self._residents(worker, now_ms), now_ms / 1_000
+        if waiting is not None and self._weighs:
+            return room_for(
+                self._newcomer(key, candidate, now_s), residents, short_mib, now_s,
+                waiting=waiting, min_residency_s=self._min_residency_s,
+            )  # fmt: skip
+        leave = victims(
+            residents, short_mib, now_s, self._rule, min_residency_s=self._min_residency_s
+        )
+        if self._rule == "gdsf":
+            gone = [worth(each, self._rule) for each in residents if each.key in (leave or ())]
+            worker.inflation = max(worker.inflation, *gone, 0.0)
+        return leave
+
+    def ladder(self, worker: Worker, now_ms: float) -> tuple[Rung, ...]:
+        """What a worker would say of what may leave it."""
+        self.tell_book(now_ms)
+        residents = self._residents(worker, now_ms)
+        rates = None
+        if self._rule != "modelless":
+            keys = [resident.key for resident in residents]
+            rates = dict(zip(keys, self._rates(keys, now_ms / 1_000), strict=True))
+        return ladder(
+            residents, now_ms / 1_000, self._rule,
+            rates=rates, min_residency_s=self._min_residency_s,
+        )  # fmt: skip
+
+    def _residents(self, worker: Worker, now_ms: float) -> list[Resident[VariantKey]]:
+        stay = {
+            key: replica
+            for key, replica in worker.replicas.items()
+            if replica.state is not ReplicaState.UNLOADING
+        }
+        if self._rule == "modelless":
+            counts = self._rates(list(stay), now_ms / 1_000)
+        else:
+            counts = [float(replica.arrived) for replica in stay.values()]
+        return [
+            _resident(key, replica, count)
+            for (key, replica), count in zip(stay.items(), counts, strict=True)
+        ]
+
+    def _rates(self, keys: Sequence[VariantKey], now_s: float) -> list[float]:
+        """As workers count: what no query has asked for has the rate 0."""
+        rates = self._book.rates(keys, now_s)
+        return [rate if key in self._book else 0.0 for key, rate in zip(keys, rates, strict=True)]
+
+    def _newcomer(
+        self, key: VariantKey, candidate: Candidate, now_s: float
+    ) -> Resident[VariantKey]:
+        return Resident(
+            key=key, memory_mib=candidate.memory_mib, load_s=candidate.load_ms / 1_000,
+            popularity=self._rates((key,), now_s)[0], last_used_s=now_s, in_use=False,
+            loaded_s=now_s,
+        )  # fmt: skip
+
+
+def _resident(key: VariantKey, replica: Replica, popularity: float) -> Resident[VariantKey]:
+    return Resident(
+        key=key,
+        memory_mib=replica.candidate.memory_mib,
+        load_s=replica.candidate.load_ms / 1_000,
+        popularity=popularity,
+        last_used_s=replica.last_used_ms / 1_000,
+        in_use=replica.in_flight > 0 or replica.state is not ReplicaState.READY,
+        loaded_s=replica.loaded_ms / 1_000,
+        inflation=replica.inflation,
+    )
+
+
+class ToldLadder(Sequence[Rung]):
+    """The ladder of a worker's last report, made when somebody reads it."""
+
+    def __init__(self, worker: Worker, memories: Memories, clock_ms: Callable[[], float]) -> None:
+        self._worker = worker
+        self._memories = memories
+        self._clock_ms = clock_ms
+        self._told: Ladder = ()
+        self._told_ms = -REPORT_MS
+        self._told_of: tuple[float, int] = (-1.0, 0)
+
+    def _now(self) -> Ladder:
+        now_ms, worker = self._clock_ms(), self._worker
+        holds = (worker.reserved_mib, len(worker.replicas))
+        if now_ms - self._told_ms >= REPORT_MS or holds != self._told_of:
+            self._told = self._memories.ladder(worker, now_ms)
+            self._told_ms, self._told_of = now_ms, holds
+        return self._told
+
+    def __iter__(self) -> Iterator[Rung]:
+        return iter(self._now())
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+    @overload
+    def __getitem__(self, index: int) -> Rung: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Rung]: ...
+    def __getitem__(self, index: int | slice) -> Rung | Sequence[Rung]:
+        return self._now()[index]
+
+
+def memories_of(setting: Setting, policy: object) -> Memories:
+    """The memories of a simulation's devices, as its policy wants loads to be weighed."""
+    return Memories(
+        setting.eviction,
+        weighs=not setting.instant and getattr(policy, "weighs_loads", False),
+        min_residency_s=0.0 if setting.instant else MIN_RESIDENCY_S,
+    )
