@@ -326,7 +326,7 @@ class Loading:
     def _leaving(
         self, spec: LoadSpec, need_mib: float, demanded: Demanded, now_s: float
     ) -> list[Replica] | None:
-        """What leaves for a load that queries ask for: what is idle, or else what will be soon."""
+        """What leaves for a load that queries ask for: what is idle, or what soon will be."""
         held = [replica for replica in self._replicas.values() if replica.runtime]
         may_drain = demanded.waiting and self.executor.backlog_us() <= 1e6 * demanded.patience_s
         waits, patience_s = demanded.waiting, demanded.patience_s
