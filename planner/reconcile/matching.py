@@ -18,7 +18,8 @@ def match(
     """A worker for each device; None for those that find none.
 
     Greedy by what is saved: the pair that spares most load time comes first, ties go by the names.
-    Devices that share nothing with any worker get those that are left, the emptiest first.
+    Devices that share nothing with any worker get those that are left, first the one where the
+    absence of what may leave costs least, then the emptiest.
 
     Args:
         devices: kind of each, and what it is to hold with the load time in s.
@@ -44,7 +45,8 @@ def match(
             found[index] = id_
             free.discard(id_)
     left: dict[DeviceKindName, list[WorkerId]] = {}
-    for worker in sorted(workers, key=lambda w: (-len(held[w.id]), w.id)):
+    worth_s = {w.id: sum(loss_s for _, loss_s in w.evictable) for w in workers}
+    for worker in sorted(workers, key=lambda w: (-worth_s[w.id], -len(held[w.id]), w.id)):
         if worker.id in free:
             left.setdefault(worker.device_kind, []).append(worker.id)
     for index, (kind, _) in enumerate(devices):

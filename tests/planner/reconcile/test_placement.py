@@ -1,8 +1,11 @@
 """Greedy placement: what stays loaded when memory is short."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.reconcile.matching import match
 from planner.reconcile.placement import PlannedWork, place
 from planner.types import Demand, WorkerReport
 from tests.planner.builders import (
@@ -271,3 +274,10 @@ def test_a_plan_is_its_own_successor(
 ) -> None:
     plan = place(snapshot(registered), workers, wanted)
     assert place(snapshot(registered), workers, wanted, plan) == plan
+
+
+def test_a_device_that_fits_no_worker_becomes_the_one_whose_loads_are_worth_least() -> None:
+    asked_for = replace(report("w1"), evictable=((100.0, 2.0),))
+    filled = replace(report("w2"), evictable=((400.0, 0.1), (500.0, 0.2)))
+    assert match([(asked_for.device_kind, {key("new"): 1.0})], [asked_for, filled]) == ["w2"]
+    assert match([(asked_for.device_kind, {key("new"): 1.0})], [asked_for]) == ["w1"]
