@@ -311,10 +311,8 @@ class Engine:
     def _load(
         self, worker: Worker, key: VariantKey, *, waiting: bool | None = None
     ) -> Replica | None:
-        """Begin a load, evicting what the rule says; None when there is no room.
-
-        ``waiting`` says whether the query that asks for it waits for it; None: no query asks.
-        """
+        """Begin a load, evicting what the rule says; None when there is no room. ``waiting``:
+        whether the query that asks for it waits; None: no query asks."""
         candidate = self.fleet.offers[worker.kind.name].get(key)
         if candidate is None:
             return None
