@@ -18,9 +18,9 @@ from planner.solver.columns.pricing import Array, Priced, best_devices
 from planner.solver.milp import Answer, Program, solve
 from planner.solver.partial_solution import PartialSolution
 
-LABELS = 400
+LABELS = 150
 """Sets that a pricing keeps of each step, where it looks for columns."""
-MANY = 3_000
+MANY = 1_000
 """The same where it bounds."""
 COLUMNS = 8
 """That one pricing adds at most. With 1, the relaxation of 100 classes took 65 rounds; with 8, 20;
@@ -31,7 +31,7 @@ SPLITS = 24
 """Menus that the bound of a kind is divided into at most."""
 NARROW = 1.02
 """Between longest batches as close as this, a menu is not divided any more."""
-OFF = 0.003
+OFF = 0.001
 """Relative; what a device may be worth more than it costs where the bound is concerned."""
 
 Left = Callable[[], float]
@@ -221,7 +221,10 @@ class Master:
     # -- bound ------------------------------------------------------------------------------------
 
     def bound(self, answer: Answer, left: Left) -> float:
-        """What no plan that serves everything is cheaper than, in USD per hour."""
+        """What no plan that serves everything is cheaper than, in USD per hour.
+
+        Longest batches at which a device is worth too much are tried for new columns from then on.
+        """
         if not answer.duals:
             return 0.0
         prices = self.prices(answer)
@@ -246,7 +249,10 @@ class Master:
         while splits > 0 and left() > 0:
             worst, low_ms, high_ms = max(parts)
             narrow = high_ms < inf and low_ms > 0 and high_ms <= low_ms * NARROW
-            if worst <= enough or narrow:
+            if worst <= enough:
+                break
+            if narrow:
+                self.menus.refine(kind, high_ms)
                 break
             parts.remove((worst, low_ms, high_ms))
             for low, high in self._halves(kind, low_ms, high_ms):

@@ -156,7 +156,7 @@ class Menus:
         self.indices = [_useful(options, kind) for kind in kinds]
         """Per kind, the options that are of use."""
         self.longest_ms = [self._longest_ms(kind) for kind in kinds]
-        """Per kind, longest batches worth trying, ascending."""
+        """Per kind, longest batches worth trying."""
         self._between: dict[tuple[int, float, float], Menu] = {}
         self.alone = [
             menu(options, kind, self.indices[kind], low_ms=0.0, high_ms=inf, slowdown=1.0)
@@ -183,6 +183,12 @@ class Menus:
                 slowdown=self.options.slowdown(kind, 2),
             )
         return self._between[key]
+
+    def refine(self, kind: int, longest_ms: float) -> None:
+        """Try one more longest batch on a kind."""
+        if longest_ms not in self.longest_ms[kind]:
+            self.longest_ms[kind].append(longest_ms)
+            self.exact[kind].append(self.between(kind, longest_ms, longest_ms))
 
     def _longest_ms(self, kind: int) -> list[float]:
         """Half of what the SLOs of its classes leave: so long a batch can be alone."""
