@@ -378,3 +378,5 @@ class Decision:
     """In the order to apply: an unload that makes room comes before the load that needs it."""
     targets: Mapping[ReplicaKey, ReplicaTarget] = field(default_factory=dict)
     """What the plan gives to each replica that it places."""
+    basis: object = field(default=None, repr=False, compare=False)
+    """What it was made from, for ``planner.reconcile.tick`` at the next turn."""

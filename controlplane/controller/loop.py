@@ -99,6 +99,8 @@ class ControlLoop:
         self._clock_s = clock_s
         self._epoch = 0
         self._plan: Plan | None = None
+        self._decision: Decision | None = None
+        """The latest one, for the next tick to take what did not change from."""
         self._known = CatalogSnapshot(revision=-1)
         self._live_latency = LiveLatency()
         self._specs = Specs(self._known, store)
@@ -154,7 +156,8 @@ class ControlLoop:
         observation = await self._observe()
         # Beside the event loop: a search for a better plan may take its time.
         planner = within(self._settings.plan_limit_s, monotonic)
-        decision = await asyncio.to_thread(tick, observation, planner)
+        decision = await asyncio.to_thread(tick, observation, planner, self._decision)
+        self._decision = decision
         begun: list[Action] = []
         if await self._may_act(decision):
             self._applier.know(decision, self._known.revision, self._specs, self._workers)

@@ -22,6 +22,7 @@ from planner.solver.solve import solve
 from planner.types import (
     Action,
     Choice,
+    Decision,
     Demand,
     Objective,
     Observation,
@@ -72,6 +73,8 @@ class Modelless:
         self._routes: RouteTable = EMPTY
         self._congestion = CongestionWindow()
         self.plan: Plan | None = None
+        self._decision: Decision | None = None
+        """The latest one."""
         self._targets: Mapping[ReplicaKey, ReplicaTarget] = {}
         self._counts: dict[tuple[TaskName, SloClass], float] = {}
         self._tightest: dict[tuple[TaskName, SloClass], float] = {}
@@ -179,7 +182,9 @@ class Modelless:
                 corrected=corrected,
             ),
             self._planner,
+            self._decision,
         )
+        self._decision = decision
         self._targets = decision.targets
         if decision.changed:
             self.plan = replace(decision.plan, version=1, epoch=1)

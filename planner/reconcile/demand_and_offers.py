@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from planner.reconcile.worker_memory import WorkerMemory
+from planner.reconcile.worker_memory import Holdings
 from planner.selection.eligibility import answers, profile_rule
 from planner.types import Candidate, Demand, Snapshot, TaskView
 from variants.types import DeviceKindName, TaskName, VariantKey, VariantName
@@ -94,13 +94,6 @@ def _default_class(view: TaskView) -> Demand:
     return Demand(task=view.task.name, latency_ms=slo.latency_ms, accuracy=slo.accuracy, qps=0.0)
 
 
-def first_held(suitable: Iterable[Candidate], memories: Iterable[WorkerMemory]) -> Candidate | None:
+def first_held(suitable: Iterable[Candidate], held: Holdings) -> Candidate | None:
     """The first of the candidates that some worker is to hold."""
-    by_kind: dict[DeviceKindName, list[Mapping[VariantKey, Candidate]]] = {}
-    for memory in memories:
-        by_kind.setdefault(memory.report.device_kind, []).append(memory.held)
-    for candidate in suitable:
-        key = (candidate.task, candidate.variant)
-        if any(key in held for held in by_kind.get(candidate.device_kind, ())):
-            return candidate
-    return None
+    return next((c for c in suitable if (c.device_kind, c.task, c.variant) in held), None)

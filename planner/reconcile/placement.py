@@ -29,7 +29,7 @@ from planner.eviction.rules import absence_s
 from planner.eviction.victims import HYSTERESIS
 from planner.reconcile.demand_and_offers import DemandAndOffers, first_held
 from planner.reconcile.task_shares import planned_shares, shares
-from planner.reconcile.worker_memory import WorkerMemory
+from planner.reconcile.worker_memory import Holdings, WorkerMemory
 from planner.selection.eligibility import answers, meets
 from planner.types import Candidate, Demand, Snapshot, WorkerReport
 from variants.types import (
@@ -79,12 +79,13 @@ def place(
     memories = [memory for memory in memories if not memory.report.draining]
     given = DemandAndOffers.of(snapshot, demand)
     if planned:
+        memories = _emptied(memories)
         return tuple(_around(given, memories, before, planned, unserved, fallback))
-    kept = [memory.emptied() for memory in memories]
+    kept = _emptied(memories)
     _take_asked(given, kept)
     _keep(given, kept, before)
     _fill(given, kept)
-    fresh = [memory.emptied() for memory in memories]
+    fresh = _emptied(memories)
     _fill(given, fresh)
     chosen = fresh if _is_better(_merit(given, fresh), _merit(given, kept)) else kept
     return tuple(
@@ -94,6 +95,12 @@ def place(
             memory.report.id, memory.held, given.demand, before, snapshot.transport_ms
         )
     )
+
+
+def _emptied(memories: Iterable[WorkerMemory]) -> list[WorkerMemory]:
+    """The workers as they are at the beginning of a placement."""
+    together: Holdings = set()
+    return [memory.emptied(together) for memory in memories]
 
 
 def _around(
@@ -201,6 +208,7 @@ def _fill(
         unserved: whether there is demand that could not be assigned.
     """
     planned = planned or {}
+    held = _held(memories)
     short = []
     for memory in memories:
         offers = given.offers.get(memory.report.device_kind, {})
@@ -210,14 +218,14 @@ def _fill(
             for key, candidate in offers.items():
                 memory.take(key, candidate)
     for wanted in given.demand:
-        _cover(wanted, given, memories, short)
+        _cover(wanted, given, short, held)
     needed = {kind: given.needed(kind) for kind in {memory.report.device_kind for memory in short}}
     for memory in short:
         for key, candidate in needed[memory.report.device_kind]:
             memory.take(key, candidate)
     _take_asked(given, short)
     for wanted in given.defaults:
-        _cover(wanted, given, memories, short)
+        _cover(wanted, given, short, held)
     for memory in short:
         kind = memory.report.device_kind
         tasks = {task for task, _ in planned.get(memory.report.id, {})} if fallback else set()
@@ -247,11 +255,16 @@ def _fill(
             memory.take(key, candidate)
 
 
+def _held(memories: Sequence[WorkerMemory]) -> Holdings:
+    """What the workers of a placement are to hold; it grows with them."""
+    return memories[0].together if memories else set()
+
+
 def _cover(
     wanted: Demand,
     given: DemandAndOffers,
-    memories: Sequence[WorkerMemory],
     short: Sequence[WorkerMemory],
+    held: Holdings,
 ) -> None:
     """Place one variant that meets a class, unless one is placed already.
 
@@ -262,7 +275,7 @@ def _cover(
     if not suitable and wanted.qps == 0.0:
         answering = [c for c in given.views[wanted.task].by_cost if answers(c, None)]
         suitable = sorted(answering, key=lambda c: (c.memory_mib, c.variant))
-    if first_held(suitable, memories) is not None:
+    if first_held(suitable, held) is not None:
         return
     if wanted.qps == 0.0:
         suitable = sorted(suitable, key=lambda c: not _is_there(c, short))
@@ -298,16 +311,17 @@ class _Merit(NamedTuple):
 
 
 def _merit(given: DemandAndOffers, memories: Sequence[WorkerMemory]) -> _Merit:
+    held = _held(memories)
     answered_qps = 0.0
     spent = 0.0
     for wanted in given.demand:
-        found = first_held(given.suitable(wanted), memories)
+        found = first_held(given.suitable(wanted), held)
         if found is not None:
             answered_qps += wanted.qps
             spent += wanted.qps * found.price_usd_per_1k
     return _Merit(
         answered_qps=answered_qps,
-        tasks=sum(first_held(given.suitable(d), memories) is not None for d in given.defaults),
+        tasks=sum(first_held(given.suitable(d), held) is not None for d in given.defaults),
         usd_per_1k=spent / answered_qps if answered_qps else 0.0,
         recent=sum(key in memory.held for memory in memories for key in memory.recent()),
         placements=sum(len(memory.held) for memory in memories),

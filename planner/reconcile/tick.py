@@ -17,6 +17,7 @@ All of it looks at one snapshot, which is built once.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from typing import NamedTuple
 
 from planner.reconcile.demand_assignment import (
     NOTHING,
@@ -34,6 +35,7 @@ from planner.reconcile.diff import MemoryMib, diff, free
 from planner.reconcile.placement import PlannedWork, place
 from planner.reconcile.replica_targets import replica_targets
 from planner.reconcile.sizing import size
+from planner.reconcile.unchanged import unchanged
 from planner.selection.eligibility import kept_out, profile_rule
 from planner.selection.snapshot import build_snapshot
 from planner.solver.greedy import greedy
@@ -73,33 +75,44 @@ _KEPT_OUT = {
 _HEADROOM = {True: "", False: ", without headroom for chance"}
 
 
-def tick(observation: Observation, planner: Planner = greedy) -> Decision:
+class _Basis(NamedTuple):
+    """What a decision was made from, for the next tick."""
+
+    observation: Observation
+    snapshot: Snapshot
+
+
+def tick(
+    observation: Observation, planner: Planner = greedy, before: Decision | None = None
+) -> Decision:
     """One turn of the control loop: size, assign, place, and say what has to change.
 
     The same observation gives the same decision, as long as the planner keeps to that. Actions
     come in the order to apply: scaling, unloads, loads.
+
+    ``before`` is an earlier decision: it is returned where nothing that counts has changed since,
+    and otherwise what did not change is taken from it; the result is the same.
     """
-    snapshot = build_snapshot(
-        observation.catalog,
-        ((_view(report), _ready(report)) for report in observation.workers),
-        transport_ms=observation.transport_ms,
-    )
+    basis = before.basis if before is not None and isinstance(before.basis, _Basis) else None
+    if before is not None and basis and unchanged(basis.observation, observation):
+        return before
+    snapshot = _snapshot(observation, None if basis is None else basis.snapshot)
     expected = observation.demand if observation.expected is None else observation.expected
     workers, why = _workers(observation, snapshot, expected, planner)
     assignment, shares, again = _assignment(observation, snapshot, expected, planner)
-    before = observation.plan.placements if observation.plan else ()
     rates = rates_of(assignment.routes)
+    work = {
+        worker: {
+            key: PlannedWork(share, rates[worker].get(key, 0.0)) for key, share in held.items()
+        }
+        for worker, held in shares.items()
+    }
     placements = place(
         snapshot,
         observation.workers,
         observation.demand,
-        before,
-        {
-            worker: {
-                key: PlannedWork(share, rates[worker].get(key, 0.0)) for key, share in held.items()
-            }
-            for worker, held in shares.items()
-        },
+        observation.plan.placements if observation.plan else (),
+        work,
         unserved=unserved(assignment.routes, expected),
         # On a fixed fleet under cost the cheapest variant is nearly always the quickest too:
         # another one would take memory from what queries ask for.
@@ -113,20 +126,37 @@ def tick(observation: Observation, planner: Planner = greedy) -> Decision:
         explanation=_explanation(snapshot, observation, placements, assignment, again),
         routes=assignment.routes,
     )
-    changed = (
-        observation.plan is None
-        or observation.plan.placements != placements
-        or observation.plan.routes != plan.routes
-        or dict(observation.plan.workers) != workers
-    )
     return Decision(
         plan=plan,
-        changed=changed,
+        changed=_differs(plan, observation.plan),
         actions=(
             *_scaling(workers, observation.running, why),
             *diff(placements, observation.workers, memory_of(snapshot)),
         ),
         targets=replica_targets(plan, snapshot),
+        basis=_Basis(observation, snapshot),
+    )
+
+
+def _differs(plan: Plan, before: Plan | None) -> bool:
+    return (
+        before is None
+        or before.placements != plan.placements
+        or before.routes != plan.routes
+        or dict(before.workers) != plan.workers
+    )
+
+
+def _snapshot(observation: Observation, before: Snapshot | None) -> Snapshot:
+    known = {} if before is None else before.workers
+    views = map(_view, observation.workers)
+    # The same object where it would be equal: then candidates are taken over as they are.
+    kept = [old if (old := known.get(view.id)) == view else view for view in views]
+    return build_snapshot(
+        observation.catalog,
+        zip(kept, map(_ready, observation.workers), strict=True),
+        transport_ms=observation.transport_ms,
+        before=before,
     )
 
 
@@ -181,7 +211,11 @@ def _assignment(
     is new.
     """
     workers = sorted((w for w in observation.workers if not w.draining), key=lambda w: w.id)
-    known = sorted((d for d in expected if _answerable(snapshot, workers, d)), key=_order)
+    room_mib: dict[DeviceKindName, float] = {}
+    for worker in workers:
+        least_mib = room_mib.get(worker.device_kind, worker.memory_mib)
+        room_mib[worker.device_kind] = min(least_mib, worker.memory_mib)
+    known = sorted((d for d in expected if _answerable(snapshot, room_mib, d)), key=_order)
     if not workers or not known:
         return NOTHING, {}, False
     routes = observation.plan.routes if observation.plan else ()
@@ -216,17 +250,16 @@ def _served(routes: Iterable[Route], demand: Iterable[Demand]) -> float:
     return sum(min(d.qps, planned.get(class_of(d), 0.0)) for d in demand)
 
 
-def _answerable(snapshot: Snapshot, workers: Iterable[WorkerReport], wanted: Demand) -> bool:
+def _answerable(
+    snapshot: Snapshot, room_mib: Mapping[DeviceKindName, float], wanted: Demand
+) -> bool:
     """Whether an idle worker of some kind here could answer a class in time.
 
     A class that no worker can answer has no routes, and must not look like new demand.
+    ``room_mib`` is the memory of the smallest worker of each kind that is here.
     """
     if wanted.qps <= 0.0 or wanted.task not in snapshot.tasks:
         return False
-    room_mib: dict[DeviceKindName, float] = {}
-    for worker in workers:
-        known_mib = room_mib.get(worker.device_kind, worker.memory_mib)
-        room_mib[worker.device_kind] = min(known_mib, worker.memory_mib)
     obstacle = profile_rule(replace(wanted, latency_ms=wanted.tightest_ms), snapshot.transport_ms)
     return any(
         candidate.memory_mib <= room_mib.get(candidate.device_kind, -inf)

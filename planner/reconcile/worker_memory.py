@@ -5,13 +5,17 @@ from dataclasses import dataclass, field, replace
 
 from planner.selection.eligibility import kept_out
 from planner.types import Candidate, ReplicaReport, WorkerReport
-from variants.types import ReplicaState, VariantKey
+from variants.types import DeviceKindName, ReplicaState, TaskName, VariantKey, VariantName
 
 RECENT_S = 300.0
 """A replica idle for less than this is kept before variants that no query asked for."""
 SETTLING_S = 10.0
 """What was loaded for queries stays for so long, whatever the plan says: their demand has to be
 counted and assigned first."""
+
+
+Holdings = set[tuple[DeviceKindName, TaskName, VariantName]]
+"""What some worker of a kind is to hold."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,6 +28,8 @@ class WorkerMemory:
     kept_out: Collection[VariantKey]
     """What must not be placed here."""
     held: dict[VariantKey, Candidate] = field(default_factory=dict)
+    together: Holdings = field(default_factory=set)
+    """What it and the other workers of the same placement are to hold."""
 
     @classmethod
     def of(cls, report: WorkerReport) -> "WorkerMemory":
@@ -34,8 +40,9 @@ class WorkerMemory:
             kept_out=kept_out(report),
         )
 
-    def emptied(self) -> "WorkerMemory":
-        return replace(self, left_mib=self.report.memory_mib, held={})
+    def emptied(self, together: Holdings) -> "WorkerMemory":
+        """The same worker holding nothing, as one of a placement that is begun anew."""
+        return replace(self, left_mib=self.report.memory_mib, held={}, together=together)
 
     def size_mib(self, key: VariantKey, candidate: Candidate) -> float:
         """What it takes here: the larger of its profile and what the worker reports."""
@@ -61,6 +68,7 @@ class WorkerMemory:
         if size_mib > self.left_mib:
             return False
         self.held[key] = candidate
+        self.together.add((candidate.device_kind, candidate.task, candidate.variant))
         self.left_mib -= size_mib
         return True
 

@@ -1,0 +1,114 @@
+"""A tick that is told of the one before decides the same as one that is not."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from planner.reconcile.tick import tick
+from planner.reconcile.unchanged import unchanged
+from planner.solver.greedy import greedy
+from planner.types import Decision, Observation, ReplicaReport
+from tests.planner.builders import catalog, demand, observation, profile, replica, report, variant
+
+CATALOG = catalog(
+    [variant("small", 0.8), variant("large", 0.95), variant("other", 0.9, task="letters")],
+    [
+        profile("small", 5.0),
+        profile("large", 20.0, memory_mib=600.0),
+        profile("other", 10.0, task="letters", memory_mib=500.0),
+    ],
+)
+
+
+def seen(*, idle_s: float = 1_000.0, asked: bool = True, rate_qps: float = 0.0) -> Observation:
+    held = replica("small", idle_s=idle_s, asked=asked, rate_qps=rate_qps)
+    return observation(CATALOG, report("w1", held), report("w2"), demand=[demand(10.0)])
+
+
+def test_the_same_decision_is_given_again_when_only_time_went_on() -> None:
+    first = seen(idle_s=400.0)
+    decision = tick(first)
+
+    assert tick(replace(seen(idle_s=401.0), now_s=2_000.0, catalog=CATALOG), greedy, decision) is (
+        decision
+    )
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        seen(idle_s=299.0),
+        seen(rate_qps=1.0),
+        seen(asked=False),
+        replace(seen(), demand=(demand(11.0),)),
+        replace(seen(), inventory={}),
+        replace(seen(), settled=False),
+        replace(seen(), workers=seen().workers[:1]),
+        replace(seen(), catalog=replace(CATALOG, revision=2)),
+    ],
+)
+def test_what_a_decision_asks_for_counts(later: Observation) -> None:
+    assert not unchanged(seen(), later)
+
+
+def test_a_draining_worker_is_a_change() -> None:
+    workers = seen().workers
+
+    assert not unchanged(
+        seen(), replace(seen(), workers=(replace(workers[0], draining=True), *workers[1:]))
+    )
+
+
+def test_how_long_it_has_been_there_does_not_count_for_what_nobody_asked_for() -> None:
+    assert unchanged(seen(asked=False, idle_s=1.0), seen(asked=False, idle_s=900.0))
+
+
+def noisy(draw: Random, before: Observation, decision: Decision | None) -> Observation:
+    """A step of a small fleet on which some of everything happens."""
+
+    def again(old: ReplicaReport) -> ReplicaReport:
+        if draw.random() < 0.5:
+            return old
+        return replace(
+            old,
+            idle_s=draw.choice([1.0, 299.0, 300.0, 1_000.0]),
+            loaded_for_s=draw.choice([5.0, 59.0, 60.0, 1_000.0]),
+            in_flight=draw.choice([0, 0, 1]),
+            asked=draw.random() < 0.5,
+            rate_qps=draw.choice([0.0, 5.0]),
+        )
+
+    names = (("small", "digits", 100.0), ("large", "digits", 600.0), ("other", "letters", 500.0))
+    workers = []
+    for worker in before.workers:
+        held = [again(old) for old in worker.replicas]
+        if draw.random() < 0.1:
+            name, task, mib = draw.choice(names)
+            held = [replica(name, task=task, memory_mib=mib)]
+        workers.append(
+            worker if draw.random() < 0.3 else report(
+                worker.id, *held, draining=draw.random() < 0.05)
+        )  # fmt: skip
+    wanted = before.demand
+    if draw.random() < 0.3:
+        wanted = (demand(draw.uniform(0.0, 150.0)), demand(draw.uniform(0, 60), task="letters"))
+    return replace(
+        before,
+        workers=tuple(workers),
+        demand=wanted,
+        now_s=before.now_s + 1.0,
+        plan=before.plan if decision is None or draw.random() < 0.5 else decision.plan,
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_decision_does_not_depend_on_the_one_before(seed: int) -> None:
+    draw = Random(seed)
+    now = observation(CATALOG, report("w1"), report("w2"), report("w3"), inventory={"cpu-1": 3})
+    decision = None
+    for _ in range(40):
+        now = noisy(draw, now, decision)
+        alone = tick(now, greedy)
+        decision = tick(now, greedy, decision)
+        assert decision == alone
