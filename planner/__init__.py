@@ -8,6 +8,7 @@ Read ``types.py`` first, then ``selection`` (which variant and worker answer a q
 tick of the control loop changes), ``solver`` (the planning problem behind it) and ``eviction``
 (what leaves when memory is short). ``simulation`` and ``policies`` replay a trace against all this.
 
-The package may import ``variants`` and nothing else of the project. Nothing but ``policies`` and
-``planner.simulate`` imports ``simulation``.
+The package may import ``variants`` and nothing else of the project. Nothing but ``policies``,
+``planner.simulate`` and ``approximate``, which plays a sample of a long trace, imports
+``simulation``.
 """
