@@ -2,7 +2,8 @@
 rules.
 
 Every one of ``planner.policies.registry.POLICIES`` runs on the same small fleets: under both
-objectives, with devices that fail, with less memory than the variants take, and without time.
+objectives, with devices that fail or take other times than profiles say, with less memory than the
+variants take, and without time.
 """
 
 from dataclasses import replace
@@ -42,7 +43,7 @@ asked = st.builds(
 traces = st.lists(asked, min_size=1, max_size=50).map(
     lambda rows: trace(*sorted(rows, key=lambda row: row.arrival_s))
 )
-grounds = st.builds(
+exact_grounds = st.builds(
     setting,
     *[st.just(model) for model in MODELS],
     devices=st.integers(1, 3),
@@ -52,6 +53,13 @@ grounds = st.builds(
     failures_every_s=st.sampled_from((None, 3.0)),
     instant=st.sampled_from((False, False, True)),
 )
+grounds = st.builds(
+    lambda known, error, noise: replace(known, latency_error=error, latency_noise=noise),
+    exact_grounds,
+    st.sampled_from(((1.0, 1.0), (0.7, 1.5))),
+    st.sampled_from((0.0, 0.2)),
+)
+"""Half of them with devices that contradict the profiles."""
 
 
 def guarded(name: str, known: Setting, rows: Trace) -> tuple[Engine, Report]:
