@@ -17,14 +17,17 @@ def unchanged(before: Observation, now: Observation) -> bool:
     """Whether a decision made for ``before`` is the one for ``now`` as well.
 
     What must be equal is compared by identity first. The time itself does not count, and how long a
-    replica has been idle or loaded only where a decision asks for it.
+    replica has been idle or loaded only where a decision asks for it. What may leave a worker counts
+    for new plans only, and changes all the time.
     """
     if len(before.workers) != len(now.workers) or not (
-        before.catalog is now.catalog
+        not now.corrected
+        and before.catalog is now.catalog
         and before.plan is now.plan
         and before.demand == now.demand
         and before.expected == now.expected
         and before.envelope == now.envelope
+        and before.declared == now.declared
         and before.inventory == now.inventory
         and before.running == now.running
         and before.objective is now.objective
