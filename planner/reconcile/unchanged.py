@@ -17,8 +17,8 @@ def unchanged(before: Observation, now: Observation) -> bool:
     """Whether a decision made for ``before`` is the one for ``now`` as well.
 
     What must be equal is compared by identity first. The time itself does not count, and how long a
-    replica has been idle or loaded only where a decision asks for it. What may leave a worker counts
-    for new plans only, and changes all the time.
+    replica has been idle or loaded only where a decision asks for it. What may leave a worker
+    counts for new plans only, and changes all the time.
     """
     if len(before.workers) != len(now.workers) or not (
         not now.corrected
