@@ -6,9 +6,9 @@ values go out: a choice, a refusal, a plan, actions. ``workers`` and ``controlpl
 Read ``types.py`` first, then ``selection`` (which variant and worker answer a query), ``batching``
 (what a worker admits and runs next), ``forecasting`` (what demand to expect), ``reconcile`` (what a
 tick of the control loop changes), ``solver`` (the planning problem behind it) and ``eviction``
-(what leaves when memory is short). ``simulation`` and ``policies`` replay a trace against all this.
+(what leaves when memory is short). ``simulation`` and ``policies`` replay a trace against all this,
+``bounds`` says what nobody could beat on it, and ``approximate`` plays a sample of a long one.
 
-The package may import ``variants`` and nothing else of the project. Nothing but ``policies``,
-``planner.simulate`` and ``approximate``, which plays a sample of a long trace, imports
-``simulation``.
+The package may import ``variants`` and nothing else of the project. Nothing but ``bounds``,
+``policies``, ``planner.simulate`` and ``approximate`` imports ``simulation``.
 """

@@ -14,7 +14,8 @@ from planner.solver.problem import AvailableKind
 
 DEVICES = 60
 """A larger fleet is made smaller, to about so many devices: with fewer, a plan in whole devices
-wastes more of them. The sweep is in docs/decisions/0020-simulating-faster.md."""
+wastes more of them. No sweep was made, and no smaller fleet was held against an exact run
+(docs/decisions/0020-simulating-faster.md)."""
 LEAST_OF_A_KIND = 4
 """But so many of each device kind stay."""
 WINDOWS = 300

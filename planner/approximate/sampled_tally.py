@@ -26,12 +26,15 @@ class Outcomes(NamedTuple):
 
     @property
     def asked(self) -> float:
+        """All queries, whatever became of them."""
         return self.punctual + self.late + self.rejected
 
     def times(self, factor: float) -> "Outcomes":
+        """The same shares of so many times as many queries."""
         return Outcomes(*[factor * each for each in self])
 
     def plus(self, other: "Outcomes") -> "Outcomes":
+        """Both together."""
         return Outcomes(*[one + more for one, more in zip(self, other, strict=True)])
 
 

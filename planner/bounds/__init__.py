@@ -10,5 +10,6 @@ Read ``windows`` (time is cut into pieces), ``row_times`` (how little device tim
 weak duality, whatever prices they are), ``rent`` (the same for devices that are ordered and
 released) and ``bound`` (all of it together).
 
-No clock, no randomness: the same input gives the same bound.
+May import the planner's ``types``, ``latency_table`` and ``simulation``, ``variants``, NumPy and
+SciPy. No clock, no randomness: the same input gives the same bound.
 """

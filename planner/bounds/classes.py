@@ -56,6 +56,7 @@ class Classes:
 
     @property
     def servable(self) -> float:
+        """Queries that some option can serve in time."""
         return float(self.queries.sum())
 
 

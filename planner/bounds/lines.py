@@ -15,6 +15,7 @@ class Line:
     slope: float
 
     def at(self, in_time: float) -> float:
+        """The bound for so many queries in time."""
         return self.start + self.slope * in_time
 
 

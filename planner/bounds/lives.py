@@ -28,6 +28,7 @@ class Terms:
 
     @property
     def usd_per_ms(self) -> float:
+        """The price of a device in the unit of its times."""
         return self.usd_per_hour / HOUR_MS
 
     @property

@@ -43,10 +43,12 @@ class Work:
 
     @property
     def size(self) -> int:
+        """Variables of the program: options, then pieces."""
         return self.options + len(self.kind)
 
 
 def work_of(classes: Classes) -> Work:
+    """What the classes ask of device time, as rows and columns of the program."""
     windows = classes.windows
     spans, span_of = np.unique(np.stack((classes.first, classes.last)), axis=1, return_inverse=True)
     span_of = span_of.ravel()

@@ -38,10 +38,12 @@ class Windows:
 
     @property
     def count(self) -> int:
+        """How many windows there are."""
         return len(self.edges_ms) - 1
 
     @property
     def widths_ms(self) -> Floats:
+        """How long each window is."""
         return np.diff(self.edges_ms)
 
     def first(self, begin_ms: Floats) -> Ints:

@@ -84,6 +84,7 @@ class Calibration:
         self._moved[rows] = np.clip(moved, -MOST, MOST)
 
     def widen(self, rows: int) -> None:
+        """Add rows of which nothing is known yet."""
         levels = len(self._levels)
         self._issued = np.concatenate([self._issued, np.full((rows, self._ahead, levels), np.nan)])
         self._moved = np.concatenate([self._moved, np.zeros((rows, levels))])
@@ -91,6 +92,7 @@ class Calibration:
         self._error = np.append(self._error, np.zeros(rows))
 
     def keep(self, rows: npt.NDArray[np.int64]) -> None:
+        """Forget all but these rows, which take this order."""
         self._issued, self._moved = self._issued[rows], self._moved[rows]
         self._made, self._error = self._made[rows], self._error[rows]
 

@@ -53,6 +53,7 @@ class Due:
 
     @property
     def key(self) -> Occurrence:
+        """What tells this occurrence from all others."""
         return (self.peak.id, self.begin_s)
 
 

@@ -11,6 +11,6 @@ each worker holds), ``diff.py`` (the actions) and ``unchanged.py`` (when there i
 decide). ``drift.py`` stands alone: it finds profiles that live latency contradicts;
 ``live_corrections.py`` is what is decided by meanwhile.
 
-It may import ``planner.types``, ``planner.selection``, ``planner.solver``, ``planner.eviction`` and
-``variants``.
+It may import ``planner.types``, ``planner.latency_curve``, ``planner.selection``,
+``planner.solver``, ``planner.eviction`` and ``variants``.
 """

@@ -144,6 +144,7 @@ class LiveCorrections:
 
 
 def profile_key(profile: Profile) -> ProfileKey:
+    """Of what a profile is: task, variant and device kind."""
     return (profile.task, profile.variant, profile.device_kind)
 
 

@@ -9,7 +9,8 @@ something changes), ``eligibility.py`` (the one rule of what may answer), ``sele
 (the choice where there is a plan), then ``refusal.py``, ``refusal_reasons.py`` and
 ``missing_workers.py``.
 
-It may import ``planner.types``, ``planner.eviction``, ``planner.sentences``,
-``planner.worker_starts``, the SLO classes of ``planner.forecasting.demand``, and ``variants``.
+It may import ``planner.types``, ``planner.latency_table``, ``planner.eviction``,
+``planner.sentences``, ``planner.worker_starts``, the SLO classes of
+``planner.forecasting.demand``, and ``variants``.
 ``solver``, ``reconcile`` and ``policies`` build on it.
 """

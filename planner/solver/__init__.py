@@ -9,7 +9,8 @@ may serve a class), ``device``, ``partial_solution``, ``best_fit`` and ``greedy`
 interference lets few variants share a device), ``configurations`` and ``exact`` (small ones).
 ``milp`` alone knows OR-tools; ``check`` verifies a solution and shares no code with the rest.
 
-May import: the planner's ``types`` and ``latency_curve``, ``variants``, NumPy, and OR-tools lazily.
+May import: the planner's ``types`` and ``latency_curve``, the rule of ``selection.eligibility``,
+``variants``, NumPy, and OR-tools lazily.
 Array lengths: "per class", "per kind" and "per option" follow the order of ``Problem.demand``,
 ``Problem.kinds`` and ``Options.all``. No clock: the time that is left comes in as a function.
 """

@@ -251,6 +251,7 @@ class Device:
         self._measure()
 
     def copy(self) -> "Device":
+        """A device that can be changed without changing this one."""
         made = Device(self._options, self.kind)
         made.count = self.count
         made.parts = dict(self.parts)
