@@ -29,14 +29,22 @@ class LiveLatency:
 
     def look(self, now_s: float, catalog: CatalogSnapshot, workers: Iterable[WorkerStatus]) -> bool:
         """Take in what workers say now; whether the corrected catalog has changed."""
-        if catalog is not self._catalog:
-            self._profiles = {profile_key(profile): profile for profile in catalog.profiles}
-            self._catalog = catalog
-        return self._corrections.look(now_s, self._seen(workers))
+        changed = self._know(catalog)
+        return self._corrections.look(now_s, self._seen(workers)) or changed
 
     def corrected(self, catalog: CatalogSnapshot) -> CatalogSnapshot:
         """The catalog to decide by; itself while nothing contradicts it."""
+        self._know(catalog)
         return self._corrections.corrected(catalog)
+
+    def _know(self, catalog: CatalogSnapshot) -> bool:
+        """Go by this catalog; whether corrections were of profiles that it has no more."""
+        if catalog is self._catalog:
+            return False
+        self._profiles = {profile_key(profile): profile for profile in catalog.profiles}
+        self._catalog = catalog
+        marks = {key: profile.measured_at for key, profile in self._profiles.items()}
+        return self._corrections.know(marks)
 
     def _seen(self, workers: Iterable[WorkerStatus]) -> Iterable[Seen]:
         for worker in workers:

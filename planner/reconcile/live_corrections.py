@@ -14,9 +14,9 @@ A worker's own correction (``planner.batching.variant_queues``) is another one: 
 90th percentile, because its queue keeps promises, and is forgotten within seconds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from math import exp, log
+from math import exp, inf, log
 from typing import NamedTuple
 
 from planner.reconcile.drift import Live
@@ -37,6 +37,9 @@ FARTHEST = log(5.0)
 """Most that a profile is corrected by, either way."""
 RELAX_S = 300.0
 """Time constant with which a correction upwards is forgotten while no batch runs."""
+TOLD_S = 15.0
+"""After a profile was measured again, workers are not heard for so long: until they are told of it,
+a turn or two of the control loop later, they go on comparing with the one before."""
 
 
 class Seen(NamedTuple):
@@ -51,10 +54,13 @@ class Seen(NamedTuple):
 class _Correction:
     """Of one profile."""
 
-    __slots__ = ("batches", "estimate", "looked_s", "mark", "used")
+    __slots__ = ("batches", "deaf_until_s", "estimate", "looked_s", "mark", "used")
 
-    def __init__(self, mark: str, now_s: float) -> None:
+    def __init__(self, mark: str, now_s: float, *, again: bool = False) -> None:
+        """``again``: the profile was measured again just now."""
         self.mark = mark
+        self.deaf_until_s = inf if again else -inf
+        """Infinite until the first look."""
         self.estimate = 0.0
         """Logarithm of live over profiled latency."""
         self.used = 0.0
@@ -66,8 +72,10 @@ class _Correction:
     def take(self, voices: list[Seen], now_s: float) -> None:
         """Bring the estimate up to date."""
         batches = sum(each.live.batches for each in voices)
+        if self.deaf_until_s == inf:
+            self.deaf_until_s = now_s + TOLD_S
         # Fewer than before: workers have left or begun anew, and others may have run some.
-        fresh = batches - self.batches if batches >= self.batches else 0
+        fresh = max(0, batches - self.batches) if now_s >= self.deaf_until_s else 0
         if fresh > 0:
             self.estimate += min(1.0, fresh / ENOUGH) * (_mean(voices) - self.estimate)
         elif self.estimate > 0.0:
@@ -110,11 +118,30 @@ class LiveCorrections:
         for key in said.keys() | self._known.keys():
             voices = said.get(key, [])
             known = self._known.get(key)
-            if known is None or (voices and known.mark != voices[0].mark):
-                changed |= known is not None and known.used != 0.0
+            if known is None:
                 known = self._known[key] = _Correction(voices[0].mark, now_s)
+            elif voices and known.mark != voices[0].mark:
+                changed |= known.used != 0.0
+                known = self._known[key] = _Correction(voices[0].mark, now_s, again=True)
             known.take(voices, now_s)
             changed |= known.settle()
+        if changed:
+            self._made = None
+        return changed
+
+    def know(self, marks: Mapping[ProfileKey, str]) -> bool:
+        """Go by these profiles; whether a correction in use was of another one, and is forgotten.
+
+        Args:
+            marks: the identity of each profile that there is.
+        """
+        changed = False
+        for key, one in tuple(self._known.items()):
+            if one.mark != (mark := marks.get(key)):
+                changed |= one.used != 0.0
+                del self._known[key]
+                if mark is not None:
+                    self._known[key] = _Correction(mark, one.looked_s, again=True)
         if changed:
             self._made = None
         return changed

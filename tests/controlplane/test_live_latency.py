@@ -44,3 +44,11 @@ def test_a_profile_that_was_measured_again_is_believed() -> None:
     anew = catalog(replace(profile(), measured_at="2027-01-01T00:00:00+00:00"))
     live.look(2.0, anew, [worker(1.0, 1)])
     assert live.corrected(anew) is anew
+
+
+def test_a_variant_that_nobody_holds_is_believed_as_soon_as_it_is_measured_again() -> None:
+    live, known = LiveLatency(), catalog()
+    live.look(1.0, known, [worker(0.5, ENOUGH)])
+    anew = catalog(replace(profile(), measured_at="2027-01-01T00:00:00+00:00"))
+    assert live.corrected(anew) is anew
+    assert not live.look(2.0, anew, [worker(0.5, 2 * ENOUGH)])

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.reconcile.drift import Live, LiveRatio
-from planner.reconcile.live_corrections import ENOUGH, RELAX_S, LiveCorrections, Seen
+from planner.reconcile.live_corrections import (
+    ENOUGH,
+    RELAX_S,
+    TOLD_S,
+    LiveCorrections,
+    Seen,
+)
 from tests.planner.builders import DIGITS, catalog, profile, variant
 from variants.types import CatalogSnapshot, DeviceKindName, TaskName, VariantName
 
@@ -76,6 +82,30 @@ def test_a_profile_that_was_measured_again_begins_anew() -> None:
     corrections.look(1.0, [seen(2.0, 500, mark="monday")])
     assert corrections.look(2.0, [seen(1.0, 0, mark="tuesday")])
     assert corrections.corrected(KNOWN) is KNOWN
+
+
+def test_what_workers_say_of_the_profile_before_is_not_heard_of_the_new_one() -> None:
+    """They are told of the new one a little later, and begin anew then."""
+    corrections = LiveCorrections()
+    corrections.look(1.0, [seen(2.0, 500, mark="monday")])
+    assert corrections.look(2.0, [seen(2.0, 600, mark="tuesday")])
+    assert not corrections.look(3.0, [seen(2.0, 700, mark="tuesday")])
+    assert not corrections.look(4.0, [])
+    later_s = 2.0 + TOLD_S
+    assert not corrections.look(later_s, [seen(1.0, ENOUGH, mark="tuesday")])
+    assert corrections.look(later_s + 1.0, [seen(1.5, 2 * ENOUGH, mark="tuesday")])
+    assert corrections.ratios[KEY] == pytest.approx(1.5)
+
+
+def test_profiles_that_are_gone_or_measured_again_are_corrected_no_more() -> None:
+    for marks in ({}, {KEY: "tuesday"}):
+        corrections = LiveCorrections()
+        corrections.look(1.0, [seen(0.5, 500, mark="monday")])
+        assert not corrections.know({KEY: "monday"})
+        assert corrections.know(marks)
+        assert corrections.corrected(KNOWN) is KNOWN
+        assert not corrections.look(2.0, [])
+        assert corrections.ratios == {}
 
 
 def test_a_worker_that_leaves_takes_no_evidence_back() -> None:
