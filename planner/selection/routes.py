@@ -13,6 +13,7 @@ from planner.selection.route_targets import (
     SpareWorkers,
     route_targets,
 )
+from planner.selection.snapshot import same_catalog
 from planner.types import Query, Snapshot
 from variants.types import Prefer, Route, TaskName
 
@@ -61,12 +62,13 @@ class RouteTable:
         """The targets of this table that are the same for other routes and another snapshot.
 
         These are the targets of tasks whose view is the same object, as long as the same workers
-        are spare: a view is replaced whenever the workers of its kinds come, go or hold something
-        else.
+        are spare and backlogs may be as long: a view is replaced whenever the workers of its kinds
+        come, go or hold something else.
         """
         if self._made_of is None or self.prefer is not prefer or self._made_of[0] is not routes:
             return {}
-        if self._made_of[2].ids != spare.ids:
+        known = self._made_of[2]
+        if known is not spare and (known.ids, known.room_ms) != (spare.ids, spare.room_ms):
             return {}
         views = self._made_of[1].tasks
         return {
@@ -79,10 +81,7 @@ class RouteTable:
         """The spare workers of a plan: those of this table where they are the same."""
         if self._made_of is not None and self._made_of[0] is routes:
             before, known = self._made_of[1], self._made_of[2]
-            if (
-                before.revision == snapshot.revision
-                and before.workers.keys() == snapshot.workers.keys()
-            ):
+            if same_catalog(before, snapshot) and before.workers.keys() == snapshot.workers.keys():
                 return known
         return SpareWorkers(routes, snapshot)
 

@@ -125,6 +125,13 @@ def _kept(items: tuple[T, ...], known: Iterable[T], key: Callable[[T], Hashable]
     return tuple([old if (old := by_key.get(key(item))) == item else item for item in items])
 
 
+def same_catalog(one: Snapshot, other: Snapshot) -> bool:
+    """Whether two snapshots are of the same catalog, latencies and all: live corrections do not
+    change its revision."""
+    before, now = one.parts, other.parts
+    return isinstance(before, _Parts) and isinstance(now, _Parts) and before.catalog is now.catalog
+
+
 def latency_points(profile: Profile) -> tuple[tuple[int, float], ...]:
     """(batch size, p95 in ms times the margin of its source); workers predict with it as well."""
     if profile.source is ProfileSource.EXACT:

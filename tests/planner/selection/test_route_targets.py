@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from planner.reconcile.live_corrections import profile_key, scaled
 from planner.selection.plan_following import CongestionWindow, choose, follow
 from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import resolve
+from planner.selection.snapshot import build_snapshot
 from planner.types import Choice, Query, Snapshot
 from tests.planner.builders import (
     DIGITS,
@@ -180,3 +182,23 @@ def test_targets_are_taken_over_where_nothing_changed() -> None:
         one is other
         for one, other in zip(first.targets(query()), again.targets(query()), strict=True)
     )
+
+
+def test_latencies_that_were_corrected_count_for_who_is_spare_and_how_long_queues_may_be() -> None:
+    """``poor`` takes six times as long on ``w3`` as its profile says: that worker is not spare."""
+    view, plan = fleet(), (*BUSY[:2], route("poor", "w3", qps=40.0))
+    first = resolve(plan, view, Prefer.ACCURACY)
+    known = family()
+    profiles = [
+        scaled(p, 6.0) if profile_key(p)[1:] == ("poor", "gpu-a") else p for p in known.profiles
+    ]
+    corrected = build_snapshot(
+        replace(known, profiles=tuple(profiles)),
+        [(view.workers[name], [key(each) for each in ALL]) for name in view.workers],
+        before=view,
+    )
+    again = resolve(plan, corrected, Prefer.ACCURACY, first)
+
+    assert ("best", ["w3"]) in named(first.targets(query()))
+    assert ("best", ["w3"]) not in named(again.targets(query()))
+    assert again.targets(query()) == resolve(plan, corrected, Prefer.ACCURACY).targets(query())
