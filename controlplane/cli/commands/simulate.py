@@ -100,7 +100,10 @@ def simulate(
     ] = 0.0,
     bound: Annotated[
         bool,
-        typer.Option("--bound", help="Add what no policy can beat, and by how much it is missed."),
+        typer.Option(
+            "--bound",
+            help="Add what no policy can beat, noise left out, and by how much it is missed.",
+        ),
     ] = False,
     approximate: Annotated[
         bool,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from planner.bounds.bound import Bound, bound_of
 from planner.policies.registry import POLICIES
+from planner.simulate import bound as bound_in_truth
 from planner.simulate import offers_of, simulate
 from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
@@ -130,6 +131,17 @@ def test_floors_and_ceilings_that_nobody_meets_are_violations() -> None:
     asked = trace(Asked(2.0), Asked(2.1, floor=0.95), Asked(2.2, ceiling=1e-9), Asked(2.3, 9.0))
 
     assert bound(setting(Model()), asked).in_time == 1
+
+
+def test_a_ceiling_is_of_what_policies_are_told_where_devices_are_slower() -> None:
+    """A query costs 0.01 USD per 1,000 by its profile, and truly twice as much."""
+    slow = replace(setting(Model()), latency_error=(2.0, 2.0))
+    asked = trace(Asked(0.0, 5_000.0), Asked(3.0, ceiling=0.015))
+    report = simulate(slow, asked, "static-cheapest", clock=lambda: 0.0)
+    found = bound_in_truth(slow, asked, [report])
+
+    assert (report.in_time, found.in_time) == (2, 2)
+    assert bound_in_truth(slow, trace(Asked(3.0, ceiling=0.009))).in_time == 0
 
 
 def test_failures_take_devices_away() -> None:
