@@ -237,16 +237,23 @@ def _fill(
         for key in given.ranked(kind, memory.replicas):
             if memory.is_there(key):
                 memory.take(key, offers[key])
+    asked = {kind: {key for key, _ in keys} for kind, keys in needed.items()}
     uncontested = []
     for memory in short:
-        asked = {key for key, _ in needed[memory.report.device_kind]}
-        asked |= planned.get(memory.report.id, {}).keys()
-        missing = unserved or not asked <= memory.held.keys()
+        wanted_here = asked[memory.report.device_kind] | planned.get(memory.report.id, {}).keys()
+        missing = unserved or not wanted_here <= memory.held.keys()
         if not (missing and memory.fresh(CONTESTED_S)):
             uncontested.append(memory)
-    _keep(given, uncontested, before)
+    _fill_up(given, uncontested, before)
+
+
+def _fill_up(
+    given: DemandAndOffers, memories: Sequence[WorkerMemory], before: Sequence[Placement]
+) -> None:
+    """Fill memory that nothing asks for: with the plan before, then with whatever fits."""
+    _keep(given, memories, before)
     least = {kind: given.least_mib(kind) for kind in given.offers}
-    for memory in uncontested:
+    for memory in memories:
         kind = memory.report.device_kind
         least_mib = least.get(kind, 0.0)
         for key, candidate in given.offers.get(kind, {}).items():
