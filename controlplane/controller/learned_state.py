@@ -57,6 +57,8 @@ class LearnedState:
         self._wall_s = wall_s
         self._kept_s = clock_s()
         self._keeping: asyncio.Task[None] | None = None
+        self._recalled = False
+        """Whether what there was has been read: until then nothing is written over it."""
 
     async def recall(
         self, settings: Settings, calendar: PeakCalendar
@@ -66,6 +68,13 @@ class LearnedState:
         Raises:
             StateUnavailable: the catalog does not answer.
         """
+        made = await self._recall(settings, calendar)
+        self._recalled = True
+        return made
+
+    async def _recall(
+        self, settings: Settings, calendar: PeakCalendar
+    ) -> tuple[DemandEstimator, ForecasterTraining | None]:
         estimator, training = demand_estimator_of(settings)
         found = await asyncio.to_thread(self._catalog.learned, NAME)
         if found is None:
@@ -80,7 +89,7 @@ class LearnedState:
             estimator.recall(learned, shift_s, now_s)
             calendar.recall(part(memory, "calendar"))
             anything = number(learned, "observed_s") > 0.0
-        except (ValueError, TypeError, KeyError) as error:
+        except Exception as error:  # whatever is wrong with it, the loop has to begin
             why = f"it is learned anew: {str(error)[:200]}"
             self._journal.tell("forecast_forgotten", "demand", why)
             return demand_estimator_of(settings)
@@ -99,11 +108,14 @@ class LearnedState:
         self._keeping = asyncio.create_task(self._keep(epoch, self._memory(estimator, calendar)))
 
     async def close(self, epoch: int, estimator: DemandEstimator, calendar: PeakCalendar) -> None:
-        """Write down what is known now, if that can be done at once."""
+        """Write down what is known now, if that can be done at once.
+
+        A loop that ends before it has read what there was writes nothing over it.
+        """
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
-        if epoch:
+        if epoch and self._recalled:
             keeping = asyncio.create_task(self._keep(epoch, self._memory(estimator, calendar)))
             await asyncio.wait([keeping], timeout=STOPPING_S)
             keeping.cancel()

@@ -125,14 +125,30 @@ async def test_a_successor_goes_on_with_all_that_was_learned(tmp_path: Path) -> 
     assert demand == raised[0]
 
 
-async def test_what_is_damaged_is_learned_anew(tmp_path: Path) -> None:
+BEYOND = encoded({"at_s": 10**400, "estimator": {}, "calendar": {}})
+"""A number that no float holds."""
+
+
+@pytest.mark.parametrize("body", [b"nothing of this kind", encoded({}), BEYOND])
+async def test_what_is_damaged_is_learned_anew(tmp_path: Path, body: bytes) -> None:
     catalog = MemoryCatalog()
     it = Controller(catalog, tmp_path, NOW_S)
-    catalog.put_learned(NAME, NOW_S, b"nothing of this kind", epoch=it.epoch)
+    catalog.put_learned(NAME, NOW_S, body, epoch=it.epoch)
     await it.lead()
     assert await kinds(it, catalog) == ["forecast_forgotten"]
     it.turn(3)
     assert it.estimator.expected
+
+
+async def test_a_loop_that_ends_before_it_has_recalled_keeps_what_there_was(tmp_path: Path) -> None:
+    catalog = MemoryCatalog()
+    first = await Controller(catalog, tmp_path, NOW_S).lead()
+    first.turn(30)
+    await first.learned.close(first.epoch, first.estimator, first.calendar)
+    kept = catalog.learned(NAME)
+    second = Controller(catalog, tmp_path, NOW_S + 60.0)
+    await second.learned.close(second.epoch, second.estimator, second.calendar)
+    assert catalog.learned(NAME) == kept is not None
 
 
 async def test_another_objective_learns_anew(tmp_path: Path) -> None:
