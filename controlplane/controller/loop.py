@@ -28,7 +28,7 @@ from controlplane.controller.recorder import StatusRecorder
 from controlplane.controller.reprofiling import Reprofiling
 from controlplane.controller.roster import Roster
 from controlplane.controller.status_events import Target, damaged
-from controlplane.controller.worker_pool import WorkerPool
+from controlplane.controller.worker_pool import WorkerPool, report_of
 from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState
 from controlplane.load_specs import Specs
@@ -37,7 +37,7 @@ from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
 from planner.reconcile.tick import tick
 from planner.solver.solve import within
-from planner.types import Action, Decision, Observation, ReplicaReport, WorkerReport
+from planner.types import Action, Decision, Observation
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.errors import (
@@ -50,7 +50,6 @@ from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
     Plan,
-    WorkerId,
 )
 from workers.types import WorkerStatus
 
@@ -103,6 +102,8 @@ class ControlLoop:
         """The latest one, for the next tick to take what did not change from."""
         self._known = CatalogSnapshot(revision=-1)
         self._live_latency = LiveLatency()
+        self._corrected = False
+        """Whether live latency has changed what profiles say since the plan was made."""
         self._specs = Specs(self._known, store)
         self._inventory: dict[DeviceKindName, int] = {}
         self._running: dict[DeviceKindName, int] = {}
@@ -160,6 +161,7 @@ class ControlLoop:
         self._decision = decision
         begun: list[Action] = []
         if await self._may_act(decision):
+            self._corrected = False
             self._applier.know(decision, self._known.revision, self._specs, self._workers)
             begun = await self._applier.apply(decision.actions, self._running)
             self._applier.tell_targets()
@@ -221,13 +223,14 @@ class ControlLoop:
             [kind for kind, most in self._inventory.items() if most > 0 and planning.elastic],
             self._settings.tick_s,
         )
-        corrected = self._live_latency.look(self._clock_s(), self._known, self._workers.values())
+        statuses = self._workers.values()
+        self._corrected |= self._live_latency.look(self._clock_s(), self._known, statuses)
         return Observation(
             catalog=self._live_latency.corrected(self._known),
-            workers=tuple(_report(status) for status in self._workers.values()),
+            workers=tuple(report_of(status) for status in statuses),
             demand=self._arrivals.demand,
             inventory=self._inventory,
-            running=self._running,
+            running=dict(self._running),  # what is applied changes it
             plan=self._plan,
             now_s=self._clock_s(),
             objective=planning.objective,
@@ -236,7 +239,7 @@ class ControlLoop:
             settled=estimator.settled,
             declared=foreseen.declared,
             elastic=planning.elastic,
-            corrected=corrected,
+            corrected=self._corrected,
         )
 
     async def _refresh_catalog(self) -> None:
@@ -374,29 +377,3 @@ class ControlLoop:
                 await asyncio.to_thread(self._catalog.request_profiling, requests)
         for one in requests:
             self._journal.tell("profile_doubted", f"{one.task}/{one.variant}", one.reason)
-
-
-def _report(status: WorkerStatus) -> WorkerReport:
-    return WorkerReport(
-        id=WorkerId(status.worker),
-        device_kind=DeviceKindName(status.device_kind),
-        memory_mib=status.memory_mib,
-        reserved_mib=status.reserved_mib,
-        draining=status.draining,
-        evictable=status.evictable,
-        replicas=tuple(
-            ReplicaReport(
-                task=replica.task,
-                variant=replica.variant,
-                state=replica.state,
-                memory_mib=replica.memory_mib,
-                in_flight=replica.queued,
-                idle_s=replica.idle_s,
-                rate_qps=replica.rate_qps,
-                asked=replica.asked,
-                load_no=replica.load_no,
-                loaded_for_s=replica.loaded_for_s,
-            )
-            for replica in status.replicas
-        ),
-    )

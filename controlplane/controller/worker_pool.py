@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from controlplane.controller.status_events import Departure
+from planner.types import ReplicaReport, WorkerReport
 from variants.errors import ReplicaLost
-from variants.types import WorkerId
+from variants.types import DeviceKindName, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.channel.pool import ConnectionPool
 from workers.types import Occurrence, WorkerStatus
@@ -96,3 +97,30 @@ class WorkerPool:
         self._departures[worker] = Departure(status=connection.status, broke=reason)
         if reason:
             self._on_lost()
+
+
+def report_of(status: WorkerStatus) -> WorkerReport:
+    """What a worker says of itself, as decisions take it."""
+    return WorkerReport(
+        id=WorkerId(status.worker),
+        device_kind=DeviceKindName(status.device_kind),
+        memory_mib=status.memory_mib,
+        reserved_mib=status.reserved_mib,
+        draining=status.draining,
+        evictable=status.evictable,
+        replicas=tuple(
+            ReplicaReport(
+                task=replica.task,
+                variant=replica.variant,
+                state=replica.state,
+                memory_mib=replica.memory_mib,
+                in_flight=replica.queued,
+                idle_s=replica.idle_s,
+                rate_qps=replica.rate_qps,
+                asked=replica.asked,
+                load_no=replica.load_no,
+                loaded_for_s=replica.loaded_for_s,
+            )
+            for replica in status.replicas
+        ),
+    )

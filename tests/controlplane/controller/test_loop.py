@@ -110,6 +110,22 @@ async def test_the_inventory_scales_up_and_down(tmp_path: Path) -> None:
         assert await it.directory() == ["w1"]
 
 
+async def test_a_number_that_others_changed_is_put_right_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controlplane.controller.loop.TARGETS_EVERY_S", 0.0)
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        await eventually(lambda: "loaded" in it.kinds_of_events())
+        it.cluster.count = 2
+        await eventually(lambda: "scaled" in it.kinds_of_events())
+        await asyncio.sleep(5 * it.settings.tick_s)
+        assert it.cluster.scaled == [1]
+        assert it.kinds_of_events().count("scaled") == 1
+
+
 async def test_a_kind_that_nobody_deployed_stops_nothing(tmp_path: Path) -> None:
     async with fleet(tmp_path) as it:
         it.catalog.set_inventory(DeviceKindName("gpu-9"), 1)
