@@ -7,12 +7,13 @@ no query is sent to them.
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 
 from planner.batching.variant_queues import VariantQueue
 from planner.latency_table import LatencyTable
 from variants.artifacts.integrity import Seen
 from variants.errors import ArtifactDamaged, ModellessError, VariantNotLoadable
-from variants.types import ReplicaState
+from variants.types import Digest, ReplicaState, TaskName, VariantName
 from workers.execution.failures import Failures, not_loadable, why_of
 from workers.execution.replicas import Replica
 from workers.process.quarantine import CRASHES
@@ -36,6 +37,15 @@ class Absent:
         """List what earlier processes crashed on."""
         message = f"it crashed a worker {CRASHES} times within a day"
         return self._show(spec, ReplicaState.QUARANTINED, message)
+
+    def list_quarantined(self, names: Iterable[tuple[str, str]]) -> None:
+        """List tasks with variants of which nothing else is known."""
+        for task, variant in names:
+            spec = LoadSpec(
+                task=TaskName(task), variant=VariantName(variant), runtime="", artifact=Digest(""),
+                path="", inputs=(), outputs=(), latency=((1, 0.0),), memory_mib=0.0, load_s=0.0,
+            )  # fmt: skip
+            self.quarantine(spec)
 
     def fail(self, spec: LoadSpec, error: ModellessError, file: Seen | None) -> VariantNotLoadable:
         """Note a failed load and list it; return the error for the caller.

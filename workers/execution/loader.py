@@ -21,7 +21,7 @@ from variants.errors import (
     RuntimeFailed,
     VariantNotLoadable,
 )
-from variants.types import Digest, ReplicaState, TaskName, VariantName
+from variants.types import ReplicaState
 from workers.execution.absent import Absent, is_failed
 from workers.execution.executor import Executor
 from workers.execution.failures import Failures, not_loadable
@@ -115,10 +115,7 @@ class Loading:
         if spec.longest_batch_ms is not None:
             self.executor.queue.set_longest_batch(spec.longest_batch_ms or None)
         variant = variant_id(spec.task, spec.variant)
-        replica = self._replicas.get(variant)
-        while replica is not None and replica.state is ReplicaState.UNLOADING:
-            await asyncio.shield(replica.gone)
-            replica = self._replicas.get(variant)
+        replica = await self._staying(variant)
         if replica is None or replica.state.kept_out:
             self._admit(spec, variant, replica, force)
             file = await self._verify(spec)
@@ -186,12 +183,7 @@ class Loading:
 
     def list_quarantined(self) -> None:
         """Show what earlier processes crashed on."""
-        for task, variant in self._ledger.quarantined():
-            spec = LoadSpec(
-                task=TaskName(task), variant=VariantName(variant), runtime="", artifact=Digest(""),
-                path="", inputs=(), outputs=(), latency=((1, 0.0),), memory_mib=0.0, load_s=0.0,
-            )  # fmt: skip
-            self._absent.quarantine(spec)
+        self._absent.list_quarantined(self._ledger.quarantined())
 
     def shutdown(self) -> None:
         """Close every runtime. Nothing may be in flight."""
@@ -202,6 +194,12 @@ class Loading:
                 replica.runtime = None
 
     # -- steps ------------------------------------------------------------------------------------
+
+    async def _staying(self, variant: int) -> Replica | None:
+        """What is listed of a variant, once nothing of it is leaving."""
+        while (found := self._replicas.get(variant)) and found.state is ReplicaState.UNLOADING:
+            await asyncio.shield(found.gone)
+        return found
 
     def _admit(self, spec: LoadSpec, variant: int, replica: Replica | None, force: bool) -> None:
         """Refuse what is in quarantine, or lift that; and what would fail again."""
