@@ -15,6 +15,7 @@ import pytest
 
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.worker_pool import WorkerPool
+from planner.types import Decision
 from tests.controlplane.fleet import (
     KIND,
     FailingCatalog,
@@ -124,6 +125,28 @@ async def test_a_number_that_others_changed_is_put_right_once(
         await asyncio.sleep(5 * it.settings.tick_s)
         assert it.cluster.scaled == [1]
         assert it.kinds_of_events().count("scaled") == 1
+
+
+async def test_a_correction_counts_until_a_plan_with_it_may_be_acted_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        loop = it.control().loop
+        await it.until_ready(w1=[A])
+        seen: list[bool] = []
+        news = [True]
+
+        async def refused(decision: Decision) -> bool:
+            seen.append(loop._corrected)
+            return False
+
+        monkeypatch.setattr(loop._live_latency, "look", lambda *_: bool(news and news.pop()))
+        with monkeypatch.context() as away:
+            away.setattr(loop, "_may_act", refused)
+            await eventually(lambda: len(seen) >= 3)
+        assert all(seen[1:])
+        await eventually(lambda: not loop._corrected)
 
 
 async def test_a_kind_that_nobody_deployed_stops_nothing(tmp_path: Path) -> None:
