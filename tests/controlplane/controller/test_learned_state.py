@@ -129,7 +129,9 @@ BEYOND = encoded({"at_s": 10**400, "estimator": {}, "calendar": {}})
 """A number that no float holds."""
 
 
-@pytest.mark.parametrize("body", [b"nothing of this kind", encoded({}), BEYOND])
+@pytest.mark.parametrize(
+    "body", [b"nothing of this kind", encoded({}), BEYOND], ids=["noise", "empty", "beyond"]
+)
 async def test_what_is_damaged_is_learned_anew(tmp_path: Path, body: bytes) -> None:
     catalog = MemoryCatalog()
     it = Controller(catalog, tmp_path, NOW_S)
