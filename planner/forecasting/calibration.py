@@ -27,6 +27,11 @@ MOST = 3.0
 """No quantile is moved further, in mean errors."""
 ERRORS = 30
 """That the mean error is taken over."""
+MIDDLE = 0.5
+"""The level that stays where it is. Plans for accuracy are made for it, and the first steps are
+long: moved, it made plans for loads that did not come (draw 0 of seed 0 of
+``tests.bench.simulation.policies --catalog draws``: accuracy 0.911 instead of 0.954, both without a
+violation)."""
 
 
 class Calibration:
@@ -59,8 +64,10 @@ class Calibration:
         return self._levels
 
     def moves(self) -> Array:
-        """To add to the errors' quantiles, in their unit, shape ``(rows, levels)``."""
-        return self._moved * self._error[:, None]
+        """To add to the errors' quantiles, in their unit, shape ``(rows, levels)``; none in the
+        middle."""
+        moved = np.where(np.array(self._levels) == MIDDLE, 0.0, self._moved)
+        return moved * self._error[:, None]
 
     def issued(self, column: int, answer: Array) -> None:
         """What was said: rates of shape ``(rows, levels)``, NaN where nothing is known."""
