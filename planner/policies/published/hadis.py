@@ -45,17 +45,14 @@ from planner.policies.offers import (
     roomiest,
     usable_batch,
 )
+from planner.policies.published.demand_watch import count_in, has_moved, whole_fleet
 from planner.policies.published.hadis_table import Configuration, best, table
 from planner.policies.static import unit_ms
 from planner.simulation.fleet import Fleet, Replica, Worker
 from planner.simulation.policy import Brief
-from planner.types import Action, Candidate, Choice, Load, Query, Refusal, Scale, Unload
+from planner.types import Action, Candidate, Choice, Load, Query, Refusal, Unload
 from variants.types import ReplicaState, TaskName, VariantKey, VariantName, WorkerId
 
-RISE, FALL = 0.7, 0.3
-"""Weight of the last second in the smoothed demand, where it is above and where it is below."""
-MARKED = 0.1
-"""Part of the demand that has to have moved."""
 HEADROOM = 1.2
 """Times the demand that is planned for; 1.0 and 1.5 were tried
 (docs/decisions/0019-other-policies.md)."""
@@ -173,15 +170,8 @@ class Hadis:
     def tick(self, now_s: float) -> Iterable[Action]:
         """Count, choose configurations if the demand has moved, and bring devices to them."""
         if now_s > 0:
-            for found in self._classes.values():
-                more_qps = found.count / self.tick_s - found.qps
-                found.qps += (RISE if more_qps > 0 else FALL) * more_qps
-                found.count = 0
-        actions: list[Action] = []
-        if self._setting.fleet_is_elastic:
-            for kind in self._setting.kinds:
-                if self._fleet.count(kind.name) < kind.count:
-                    actions.append(Scale(device_kind=kind.name, count=kind.count))
+            count_in(self._classes.values(), self.tick_s)
+        actions = whole_fleet(self._setting, self._fleet)
         if self._is_due(now_s):
             self._choose_configurations(now_s)
         self._assign()
@@ -192,15 +182,10 @@ class Hadis:
 
     def _is_due(self, now_s: float) -> bool:
         qps = {key: found.qps for key, found in self._classes.items()}
-        moved = sum(
-            abs(qps.get(key, 0.0) - self._planned.get(key, 0.0))
-            for key in qps.keys() | self._planned
-        )
-        planned = sum(self._planned.values())
-        if moved <= MARKED * planned:
+        if not has_moved(qps, self._planned):
             return False
         waited = now_s >= self._planned_s + self._setting.tick_s
-        return waited or sum(qps.values()) > HEADROOM * planned
+        return waited or sum(qps.values()) > HEADROOM * sum(self._planned.values())
 
     def _choose_configurations(self, now_s: float) -> None:
         """The best configurations for which the devices suffice."""

@@ -40,6 +40,7 @@ from planner.policies.offers import (
     roomiest,
     usable_batch,
 )
+from planner.policies.published.demand_watch import count_in, has_moved, whole_fleet
 from planner.policies.published.proteus_plan import (
     Allocation,
     Family,
@@ -50,13 +51,9 @@ from planner.policies.published.proteus_plan import (
 )
 from planner.simulation.fleet import Fleet, Replica, Worker
 from planner.simulation.policy import Brief
-from planner.types import Action, Candidate, Choice, Load, Query, Refusal, Scale, Unload
+from planner.types import Action, Candidate, Choice, Load, Query, Refusal, Unload
 from variants.types import DeviceKindName, ReplicaState, TaskName, VariantKey, VariantName, WorkerId
 
-RISE, FALL = 0.7, 0.3
-"""Weight of the last second in the smoothed demand, where it is above and where it is below."""
-MARKED = 0.1
-"""Part of the whole demand that families have to move by."""
 FADED_QPS = 1e-2
 
 ClassKey = tuple[TaskName, float, float]
@@ -216,15 +213,8 @@ class Proteus:
     def tick(self, now_s: float) -> Iterable[Action]:
         """Count, plan again if the demand moved markedly, and bring devices to the plan."""
         if now_s > 0:
-            for found in self._by_key.values():
-                more_qps = found.count / self.tick_s - found.qps
-                found.qps += (RISE if more_qps > 0 else FALL) * more_qps
-                found.count = 0
-        actions: list[Action] = []
-        if self._setting.fleet_is_elastic:
-            for kind in self._setting.kinds:
-                if self._fleet.count(kind.name) < kind.count:
-                    actions.append(Scale(device_kind=kind.name, count=kind.count))
+            count_in(self._by_key.values(), self.tick_s)
+        actions = whole_fleet(self._setting, self._fleet)
         if self._is_due(now_s):
             self._solve(now_s)
         self._assign()
@@ -235,15 +225,10 @@ class Proteus:
 
     def _is_due(self, now_s: float) -> bool:
         qps = {key: found.qps for key, found in self._by_key.items()}
-        planned = sum(self._planned.values())
-        moved = sum(
-            abs(qps.get(key, 0.0) - self._planned.get(key, 0.0))
-            for key in qps.keys() | self._planned
-        )
-        if moved <= MARKED * planned:
+        if not has_moved(qps, self._planned):
             return False
         beta = self._plan.beta if self._plan is not None else 0.0
-        return sum(qps.values()) > max(1.0, beta) * planned or (
+        return sum(qps.values()) > max(1.0, beta) * sum(self._planned.values()) or (
             now_s >= self._planned_s + self._setting.tick_s
         )
 

@@ -33,10 +33,11 @@ from planner.policies.offers import (
     permits,
     roomiest,
 )
+from planner.policies.published.demand_watch import whole_fleet
 from planner.policies.published.slack_fit import SlackFitQueue, Waiting
 from planner.simulation.fleet import Fleet, Worker
 from planner.simulation.policy import Brief
-from planner.types import Action, Candidate, Choice, Load, Query, Refusal, Scale
+from planner.types import Action, Candidate, Choice, Load, Query, Refusal
 from variants.types import DeviceKindName, TaskName, VariantKey, WorkerId
 
 
@@ -110,11 +111,7 @@ class SuperServe:
     def tick(self, now_s: float) -> Iterable[Action]:
         """Order the fleet, and load what devices lack."""
         self.changed()
-        actions: list[Action] = []
-        if self._setting.fleet_is_elastic:
-            for kind in self._setting.kinds:
-                if self._fleet.count(kind.name) < kind.count:
-                    actions.append(Scale(device_kind=kind.name, count=kind.count))
+        actions = whole_fleet(self._setting, self._fleet)
         self._slot_of = {id_: at for id_, at in self._slot_of.items() if id_ in self._fleet.workers}
         for worker in self._fleet.workers.values():
             at = self._slot_of.get(worker.id)
