@@ -17,10 +17,9 @@ down: $(VENV)/.run  ## stop what `modelless up --detach` started
 	@$(BIN)/modelless down
 
 # Three processes for two cores: many tests wait, for other processes or for a deployment to start.
-# 5 means that there were none.
 JOBS ?= 3
 test: $(VENV)/.dev  ## all tests that this machine has the services for
-	@$(BIN)/pytest -n $(JOBS) $(ARGS) || [ $$? -eq 5 ]
+	@$(BIN)/pytest --cache-clear -n $(JOBS) $(ARGS) || $(BIN)/python -m tests.again $$?
 
 # Types and three parts of the tests beside each other; what each says is shown when it is done.
 quick: $(VENV)/.dev  ## lint, types and the quick tests, in at most 90 s on two idle cores

@@ -1,0 +1,55 @@
+"""Tests with real processes that failed beside others, tried again by themselves.
+
+They start clusters, kill processes and hold deadlines on two cores that two other such tests share,
+on a machine whose own load nobody knows. So ``make test`` gives a failed one another hearing: it
+must pass three times in a row with nothing beside it, and its name is printed in any case. What
+fails one time in two is found by that as well; any other failed test fails the run at once.
+
+    python -m tests.again STATUS
+
+after a run of pytest that ended with STATUS. Exits with 0 if the run counts as passed.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+FAILED = 1
+NONE_COLLECTED = 5
+TIMES = 3
+MOST = 3
+"""Failures of one run: more are no accident."""
+FOLDER = "tests/integration/"
+FAILURES = Path(".pytest_cache/v/cache/lastfailed")
+
+
+def unsteady(failed: list[str]) -> bool:
+    """Whether these failures may be due to what ran beside the tests."""
+    return 0 < len(failed) <= MOST and all(test.startswith(FOLDER) for test in failed)
+
+
+def passes(tests: list[str]) -> bool:
+    """Run them with nothing beside them, as often as they must pass."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *tests]
+    return all(subprocess.run(command, check=False).returncode == 0 for _ in range(TIMES))
+
+
+def main(status: int) -> int:
+    if status == NONE_COLLECTED:
+        return 0
+    if status != FAILED or not FAILURES.exists():
+        return status
+    failed = sorted(json.loads(FAILURES.read_text()))
+    if not unsteady(failed):
+        return status
+    names = "\n".join(f"    {test}" for test in failed)
+    print(f"\nFailed beside other tests, and now tried {TIMES} times alone:\n{names}", flush=True)
+    if not passes(failed):
+        return status
+    print(f"\nUNSTEADY: failed beside other tests, passed {TIMES} times alone:\n{names}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

@@ -1,0 +1,82 @@
+"""What another hearing is given to, and what it takes to pass it."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import again
+
+LIVE = "tests/integration/test_live.py::test_it"
+
+
+class Runs:
+    """In place of running pytest: exit statuses to give, and how often it was asked."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.left = list(statuses)
+        self.commands: list[list[str]] = []
+
+    def run(self, command: list[str], check: bool) -> "subprocess.CompletedProcess[bytes]":
+        self.commands.append(command)
+        return subprocess.CompletedProcess(command, self.left.pop(0))
+
+
+@pytest.fixture
+def failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "lastfailed"
+    monkeypatch.setattr(again, "FAILURES", file)
+    return file
+
+
+def hearing(
+    monkeypatch: pytest.MonkeyPatch, failures: Path, failed: list[str], *statuses: int
+) -> tuple[int, Runs]:
+    runs = Runs(*statuses)
+    monkeypatch.setattr(subprocess, "run", runs.run)
+    failures.write_text(json.dumps(dict.fromkeys(failed, True)))
+    return again.main(1), runs
+
+
+def test_what_passes_three_times_alone_counts_as_passed_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, failures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, runs = hearing(monkeypatch, failures, [LIVE], 0, 0, 0)
+    assert status == 0
+    assert [command[-1] for command in runs.commands] == [LIVE] * 3
+    assert f"UNSTEADY: failed beside other tests, passed 3 times alone:\n    {LIVE}" in (
+        capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("statuses", [(1,), (0, 1), (0, 0, 1)])
+def test_one_more_failure_fails(
+    monkeypatch: pytest.MonkeyPatch, failures: Path, statuses: tuple[int, ...]
+) -> None:
+    status, runs = hearing(monkeypatch, failures, [LIVE], *statuses)
+    assert status == 1
+    assert runs.left == []
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        ["tests/planner/test_types.py::test_it"],
+        [LIVE, "tests/planner/test_types.py::test_it"],
+        [f"{LIVE}[{case}]" for case in range(again.MOST + 1)],
+    ],
+    ids=["no real processes", "one of them without", "too many"],
+)
+def test_no_other_failure_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, failures: Path, failed: list[str]
+) -> None:
+    status, runs = hearing(monkeypatch, failures, failed)
+    assert status == 1
+    assert runs.commands == []
+
+
+def test_only_failures_are_tried_again(failures: Path) -> None:
+    assert again.main(again.NONE_COLLECTED) == 0
+    assert again.main(2) == 2
+    assert again.main(1) == 1
