@@ -5,7 +5,7 @@ b. A curve keeps the points only, and answers what planning asks: which batch ta
 row, among those that take no longer than a limit.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
@@ -27,10 +27,14 @@ class Curve:
     batch is forbidden; made non-decreasing.
     """
 
-    __slots__ = ("points",)
+    __slots__ = ("_cheapest", "_ms", "_sizes", "points")
 
     points: tuple[tuple[int, float], ...]
     """(batch size, latency in ms), ascending in both, at least one."""
+    _sizes: tuple[int, ...]
+    _ms: tuple[float, ...]
+    _cheapest: tuple[SizedBatch, ...]
+    """For each profiled size, the batch with the least latency per row among those up to it."""
 
     def __init__(self, points: Iterable[tuple[int, float]]) -> None:
         """Take (batch size, latency in ms) in any order, at least one, sizes from 1."""
@@ -40,6 +44,16 @@ class Curve:
             highest = max(highest, ms)
             made.append((size, highest))
         self.points = tuple(made)
+        self._sizes = tuple([size for size, _ in made])
+        self._ms = tuple([ms for _, ms in made])
+        cheapest: list[SizedBatch] = []
+        for size in self._sizes:
+            ms = self.latency_ms(size)
+            if cheapest and ms / size >= cheapest[-1].unit_ms:
+                cheapest.append(cheapest[-1])
+            else:
+                cheapest.append(SizedBatch(size, ms, ms / size))
+        self._cheapest = tuple(cheapest)
 
     @property
     def max_batch(self) -> int:
@@ -63,7 +77,7 @@ class Curve:
     def largest(self, limit_ms: float) -> int:
         """The largest batch that takes at most ``limit_ms``; 0 when none does."""
         points = self.points
-        index = bisect_right(points, limit_ms, key=lambda point: point[1])
+        index = bisect_right(self._ms, limit_ms)
         if index == 0:
             return 0
         if index == len(points):
@@ -91,16 +105,15 @@ class Curve:
         Returns:
             The batch; None when not even one row is within the limit.
         """
-        best: SizedBatch | None = None
         largest = self.largest(limit_ms)
         if largest == 0:
             return None
         if most is not None:
             largest = min(largest, max(1, most))
         # Below the first profiled size, rows come free: the largest allowed is the cheapest.
-        sizes = [size for size, _ in self.points if size < largest]
-        for size in (*sizes, largest):
-            ms = self.latency_ms(size)
-            if best is None or ms / size < best.unit_ms:
-                best = SizedBatch(size, ms, ms / size)
-        return best
+        smaller = bisect_left(self._sizes, largest)
+        best = self._cheapest[smaller - 1] if smaller else None
+        ms = self.latency_ms(largest)
+        if best is not None and best.unit_ms <= ms / largest:
+            return best
+        return SizedBatch(largest, ms, ms / largest)

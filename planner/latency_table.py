@@ -5,6 +5,8 @@ from itertools import pairwise
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from planner.latency_curve import Curve
+
 
 class LatencyTable:
     """Latency of a whole batch for every batch size, as a look-up.
@@ -13,7 +15,9 @@ class LatencyTable:
     the batch is forbidden; it is made non-decreasing.
     """
 
-    __slots__ = ("__weakref__", "_economy", "doubling", "max_batch", "ms", "points", "row_ms")
+    __slots__ = (
+        "__weakref__", "_curve", "_economy", "doubling", "max_batch", "ms", "points", "row_ms",
+    )  # fmt: skip
 
     ms: tuple[float, ...]
     """``ms[b]`` is the latency of a batch of ``b`` rows; ``ms[0]`` equals ``ms[1]``."""
@@ -39,6 +43,14 @@ class LatencyTable:
         self.doubling = tuple([table[1 << k] for k in range(self.max_batch.bit_length())])
         self.row_ms = min([ms / rows for rows, ms in points])
         self._economy: Economy | None = None
+        self._curve: Curve | None = None
+
+    @property
+    def curve(self) -> Curve:
+        """The same as a curve, which planning asks; made at the first use."""
+        if self._curve is None:
+            self._curve = Curve(self.points)
+        return self._curve
 
     @property
     def economy(self) -> "Economy":

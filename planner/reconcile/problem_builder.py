@@ -156,7 +156,7 @@ def _offer(candidate: Candidate) -> Offer:
         variant=candidate.variant,
         accuracy=candidate.accuracy,
         device_kind=candidate.device_kind,
-        curve=Curve(candidate.table.points),
+        curve=candidate.table.curve,
         memory_mib=candidate.memory_mib,
         load_s=candidate.load_ms / 1_000,
         canary=candidate.canary,
