@@ -11,7 +11,7 @@ from heapq import heapify, heapreplace
 from math import inf
 
 from planner.reconcile.matching import match
-from planner.reconcile.problem_builder import MOST_LOAD, TAIL, BuiltProblem, build_problem
+from planner.reconcile.problem_builder import MOST_LOAD, TAIL, BuiltProblem, ProblemBuilder
 from planner.selection.eligibility import answers, kept_out
 from planner.solver.problem import Assignment, AvailableKind, Planner, Solution
 from planner.types import Candidate, Demand, Objective, Snapshot, WorkerReport
@@ -76,15 +76,15 @@ def assign_demand(
     kinds = _kinds(workers, prices)
     forbidden = _kept_out_everywhere(workers)
 
-    def built(part: Sequence[Demand], tail: float, load: float = MOST_LOAD) -> BuiltProblem:
-        return build_problem(snapshot, kinds, part, tail=tail, load=load, forbidden=forbidden)
+    def builder(part: Sequence[Demand]) -> ProblemBuilder:
+        return ProblemBuilder(snapshot, kinds, part, forbidden=forbidden)
 
+    build = builder(demand)
     scale = 1.0
     tails = iter(TAILS)
     tail = next(tails)
     for _ in range(len(TAILS) + SCALES):
-        part = demand if scale == 1.0 else [replace(d, qps=d.qps * scale) for d in demand]
-        made = built(part, tail)
+        made = build.problem(tail=tail)
         if not made.problem.demand:
             return NOTHING
         found = planner(made.problem, objective)
@@ -95,10 +95,13 @@ def assign_demand(
         following = next(tails, None)
         if following is None:
             scale *= SMALLER * found.served_qps / asked_qps
+            build = builder([replace(d, qps=d.qps * scale) for d in demand])
         else:
             tail = following
     if found.feasible and scale == 1.0 and objective is Objective.ACCURACY:
-        made, found = _evened(lambda load: built(demand, tail, load), made, found, planner)
+        made, found = _evened(
+            lambda load: build.problem(tail=tail, load=load), made, found, planner
+        )
     served = [0.0] * len(made.asked)
     for assignment in found.assignments:
         served[assignment.demand] += assignment.qps / made.factors[assignment.demand]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from planner.latency_curve import Curve
 from planner.selection.eligibility import answers, profile_rule
-from planner.solver.problem import AvailableKind, Offer, Pool, Problem
+from planner.solver.problem import AvailableKind, Common, Offer, Pool, Problem
 from planner.types import Candidate, Demand, Snapshot
 from variants.types import DeviceKindName, ModelName, TaskName, VariantKey, VariantName
 
@@ -42,6 +42,108 @@ class BuiltProblem:
     """Classes that no device could serve, left out of the problem."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """A class of the demand, and what does not depend on the load that is planned for."""
+
+    asked: Demand
+    slo_ms: float
+    """To plan for."""
+    most: int
+    """The largest batch that its queries fill in time."""
+    slack: float | None
+    """Rows that its devices could work off within the slack of one; None without a batch that
+    fits."""
+
+    def planned(self, tail: float, load: float) -> tuple[Demand, float]:
+        """The class to plan for, and what its rate was multiplied by for headroom."""
+        factor = 1.0
+        if tail > 0.0 and self.slack is not None:
+            factor = max(1.0, load * (1.0 + tail / (2.0 * max(self.slack, 0.5))))
+        asked = self.asked
+        return replace(asked, latency_ms=self.slo_ms, qps=asked.qps * factor), factor
+
+
+class ProblemBuilder:
+    """Planning problems of a snapshot and a demand, for any headroom and load.
+
+    A class that an idle device can serve in time, but not with another batch before it, is planned
+    for all the same, at the smallest batch: its SLO is stretched to what two such batches take.
+    Whether its queries are in time then depends on the queues.
+
+    Args:
+        forbidden: what must not be placed on a kind: it is kept out everywhere there.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        kinds: Iterable[AvailableKind],
+        demand: Iterable[Demand],
+        *,
+        forbidden: Mapping[DeviceKindName, Collection[VariantKey]] | None = None,
+        pools: Iterable[Pool] = (),
+    ) -> None:
+        self._kinds = tuple(kind for kind in kinds if kind.count > 0)
+        self._pools = tuple(pools)
+        self._overhead_ms = snapshot.transport_ms
+        self._common = Common()
+        wanted = [d for d in demand if d.qps > 0.0 and d.task in snapshot.tasks]
+        there = {kind.name: kind for kind in self._kinds}
+        self._candidates = tuple(_placeable(snapshot, wanted, there, forbidden or {}))
+        self._offers = tuple(map(_offer, self._candidates))
+        self._classes: list[_Class] = []
+        unanswerable = []
+        by_task: dict[TaskName, list[Candidate]] = {}
+        for candidate in self._candidates:
+            by_task.setdefault(candidate.task, []).append(candidate)
+        for entry in wanted:
+            made = self._class(entry, by_task.get(entry.task, ()))
+            if made is None:
+                unanswerable.append(entry)
+            else:
+                self._classes.append(made)
+        self._unanswerable = tuple(unanswerable)
+
+    def _class(self, entry: Demand, candidates: Iterable[Candidate]) -> _Class | None:
+        obstacle = profile_rule(replace(entry, latency_ms=entry.tightest_ms), self._overhead_ms)
+        able = [c for c in candidates if obstacle(c) is None]
+        if not able:
+            return None
+        slo_ms = _stretched_ms(entry.tightest_ms, able, self._overhead_ms)
+        left_ms = slo_ms - self._overhead_ms
+        largest = max(1, int(entry.qps * left_ms / 2_000))
+        slack = _slack([c.table.curve for c in able], left_ms, entry.qps, largest)
+        return _Class(entry, slo_ms, largest, slack)
+
+    def problem(self, *, tail: float = TAIL, load: float = MOST_LOAD) -> BuiltProblem:
+        """The problem with this headroom.
+
+        Args:
+            tail: how unlikely a backlog beyond the slack is to be, as ``-log`` of its chance; 0 for
+                no headroom.
+            load: most of a device's time that is planned for.
+        """
+        planned = [each.planned(tail, load) for each in self._classes]
+        problem = Problem(
+            offers=self._offers,
+            kinds=self._kinds,
+            demand=tuple([demand for demand, _ in planned]),
+            pools=self._pools,
+            load=load,
+            overhead_ms=self._overhead_ms,
+            most=tuple([each.most for each in self._classes]),
+            common=self._common,
+        )
+        return BuiltProblem(
+            problem=problem,
+            candidates=self._candidates,
+            asked=tuple([each.asked for each in self._classes]),
+            factors=tuple([factor for _, factor in planned]),
+            unanswerable=self._unanswerable,
+        )
+
+
 def build_problem(
     snapshot: Snapshot,
     kinds: Iterable[AvailableKind],
@@ -52,58 +154,9 @@ def build_problem(
     forbidden: Mapping[DeviceKindName, Collection[VariantKey]] | None = None,
     pools: Iterable[Pool] = (),
 ) -> BuiltProblem:
-    """The planning problem of a snapshot and a demand.
-
-    A class that an idle device can serve in time, but not with another batch before it, is planned
-    for all the same, at the smallest batch: its SLO is stretched to what two such batches take.
-    Whether its queries are in time then depends on the queues.
-
-    Args:
-        tail: how unlikely a backlog beyond the slack is to be, as ``-log`` of its chance; 0 for
-            no headroom.
-        load: most of a device's time that is planned for.
-        forbidden: what must not be placed on a kind: it is kept out everywhere there.
-    """
-    kinds = tuple(kind for kind in kinds if kind.count > 0)
-    there = {kind.name: kind for kind in kinds}
-    wanted = [d for d in demand if d.qps > 0.0 and d.task in snapshot.tasks]
-    found = _placeable(snapshot, wanted, there, forbidden or {})
-    overhead_ms = snapshot.transport_ms
-    by_task: dict[TaskName, list[Candidate]] = {}
-    for candidate in found:
-        by_task.setdefault(candidate.task, []).append(candidate)
-    planned, asked, unanswerable, factors, most = [], [], [], [], []
-    offers = {id(candidate): _offer(candidate) for candidate in found}
-    for entry in wanted:
-        obstacle = profile_rule(replace(entry, latency_ms=entry.tightest_ms), overhead_ms)
-        able = [c for c in by_task.get(entry.task, ()) if obstacle(c) is None]
-        if not able:
-            unanswerable.append(entry)
-            continue
-        slo_ms = _stretched_ms(entry.tightest_ms, able, overhead_ms)
-        largest = max(1, int(entry.qps * (slo_ms - overhead_ms) / 2_000))
-        curves = [offers[id(candidate)].curve for candidate in able]
-        factor = _headroom(curves, slo_ms - overhead_ms, entry.qps, tail, largest, load)
-        planned.append(replace(entry, latency_ms=slo_ms, qps=entry.qps * factor))
-        asked.append(entry)
-        factors.append(factor)
-        most.append(largest)
-    problem = Problem(
-        offers=tuple(offers[id(candidate)] for candidate in found),
-        kinds=kinds,
-        demand=tuple(planned),
-        pools=tuple(pools),
-        load=load,
-        overhead_ms=overhead_ms,
-        most=tuple(most),
-    )
-    return BuiltProblem(
-        problem=problem,
-        candidates=tuple(found),
-        asked=tuple(asked),
-        factors=tuple(factors),
-        unanswerable=tuple(unanswerable),
-    )
+    """The planning problem of a snapshot and a demand; arguments as of ``ProblemBuilder``."""
+    builder = ProblemBuilder(snapshot, kinds, demand, forbidden=forbidden, pools=pools)
+    return builder.problem(tail=tail, load=load)
 
 
 def _placeable(
@@ -133,20 +186,18 @@ def _stretched_ms(slo_ms: float, able: Iterable[Candidate], overhead_ms: float) 
     return max(slo_ms, 2 * least_ms + overhead_ms)
 
 
-def _headroom(
-    curves: Iterable[Curve], slo_ms: float, qps: float, tail: float, most: int, load: float
-) -> float:
-    """The factor on a rate with which planning for ``load`` leaves the headroom it needs."""
-    if tail <= 0.0:
-        return 1.0
+def _slack(curves: Iterable[Curve], slo_ms: float, qps: float, most: int) -> float | None:
+    """Rows that the devices of a class could work off within the slack of one.
+
+    None where no batch is in time.
+    """
     half_ms = slo_ms / 2 * (1 + 1e-9)
     batches = [batch for curve in curves if (batch := curve.cheapest(half_ms, most))]
     if not batches:
-        return 1.0
+        return None
     quickest = min(batches, key=lambda batch: batch.unit_ms)
     devices = max(1.0, qps * quickest.unit_ms / 1_000)
-    slack = devices * (slo_ms - quickest.latency_ms) / max(quickest.unit_ms, 1e-6)
-    return max(1.0, load * (1.0 + tail / (2.0 * max(slack, 0.5))))
+    return devices * (slo_ms - quickest.latency_ms) / max(quickest.unit_ms, 1e-6)
 
 
 def _offer(candidate: Candidate) -> Offer:

@@ -34,19 +34,25 @@ class Ranking:
         self.options = options
         self.worth = [1.0] * len(options.of_class)
         """Per class: the worth of a query."""
-        self.by_kind: list[list[list[int]]] = []
+        self.by_kind: list[list[list[int]]] = options.once(
+            ("ranked", time_price), lambda: self._ranked(time_price)
+        )
         """Per class and kind: indices of its options, the preferred one first."""
         for demand, found in enumerate(options.of_class):
-            ranked = sorted(found, key=lambda index: self._key(index, time_price))
-            per_kind: list[list[int]] = [[] for _ in options.counts]
-            for index in ranked:
-                per_kind[options.all[index].kind].append(index)
-            self.by_kind.append(per_kind)
             if cost and found:
                 self.worth[demand] = min(
                     options.prices[options.all[i].kind] * options.all[i].alone.unit_ms
                     for i in found
                 )
+
+    def _ranked(self, time_price: float) -> list[list[list[int]]]:
+        made = []
+        for found in self.options.of_class:
+            per_kind: list[list[int]] = [[] for _ in self.options.counts]
+            for index in sorted(found, key=lambda index: self._key(index, time_price)):
+                per_kind[self.options.all[index].kind].append(index)
+            made.append(per_kind)
+        return made
 
     def _key(self, index: int, time_price: float) -> tuple[float, float, int]:
         option = self.options.all[index]

@@ -7,18 +7,19 @@ in time, and sharing only shortens it.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from math import floor, fsum, inf, isfinite
+from typing import Any, NamedTuple, TypeVar
 
 from planner.latency_curve import SizedBatch
 from planner.solver.capacity import SLACK, limit_ms
 from planner.solver.problem import Offer, Problem
-from planner.types import Objective
+from planner.types import Demand, Objective
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(NamedTuple):
     """A class of demand served by an offer."""
 
     demand: int
@@ -43,6 +44,7 @@ class Options:
 
     __slots__ = (
         "_batches",
+        "_found",
         "_left_ms",
         "all",
         "counts",
@@ -79,12 +81,58 @@ class Options:
                 if uses > 0:
                     counts[index] = min(counts[index], floor(pool.capacity / uses * (1 + SLACK)))
         self.counts = tuple(max(0, count) for count in counts)
+        like = None if problem.common is None else problem.common.options
+        if isinstance(like, Options) and self._differs_in_rates_only(like):
+            self._take_over(like)
+            return
         self._batches: dict[tuple[int, float, int | None], SizedBatch | None] = {}
+        self._found: dict[Hashable, Any] = {}
         self.all = tuple(self._made())
         of_class: list[list[int]] = [[] for _ in problem.demand]
         for index, option in enumerate(self.all):
             of_class[option.demand].append(index)
         self.of_class = tuple(tuple(found) for found in of_class)
+        if problem.common is not None:
+            problem.common.options = self
+
+    def _differs_in_rates_only(self, like: "Options") -> bool:
+        """Whether all but the rates and the load are the same."""
+        one, other = self.problem, like.problem
+        return (
+            one.offers is other.offers
+            and one.kinds == other.kinds
+            and one.pools == other.pools
+            and one.most == other.most
+            and one.overhead_ms == other.overhead_ms
+            and [rate > 0 for rate in self.rates] == [rate > 0 for rate in like.rates]
+            and [_limits(d) for d in one.demand] == [_limits(d) for d in other.demand]
+        )
+
+    def _take_over(self, like: "Options") -> None:
+        """Use all that does not depend on rates."""
+        self._batches, self._found, self.of_class = like._batches, like._found, like.of_class
+        rates = self.rates
+        self.all = tuple(
+            [
+                Option(
+                    demand, offer, kind, accuracy, memory_mib, alone,
+                    rates[demand] * alone.unit_ms / 1000, smallest_ms, bearable_ms,
+                )
+                for (
+                    demand, offer, kind, accuracy, memory_mib, alone, _, smallest_ms, bearable_ms
+                ) in like.all
+            ]
+        )  # fmt: skip
+
+    def once(self, what: Hashable, find: Callable[[], T]) -> T:
+        """What ``find`` answers, found once for all problems that differ in rates and load only.
+
+        It must depend on neither, nor on the ``time`` of options.
+        """
+        if what not in self._found:
+            self._found[what] = find()
+        found: T = self._found[what]
+        return found
 
     def _made(self) -> Iterable[Option]:
         problem = self.problem
@@ -153,7 +201,7 @@ class Options:
         limit = self.problem.kinds[kind].memory_mib
         if not isfinite(limit):
             return False
-        return sum(self.memory(kind).values()) > limit
+        return self.once(("binds", kind), lambda: sum(self.memory(kind).values()) > limit)
 
     def memory(self, kind: int) -> dict[int, float]:
         """Memory in MiB of each offer that is an option on a kind, by offer."""
@@ -166,6 +214,9 @@ class Options:
         and in memory, and, where accuracy counts, at least as accurate. Exchanging the dominated
         for the dominating one never breaks a constraint of the relaxation.
         """
+        return self.once(("useful", objective), lambda: self._useful(objective))
+
+    def _useful(self, objective: Objective) -> tuple[int, ...]:
         groups: dict[tuple[int, str], dict[int, dict[int, int]]] = defaultdict(dict)
         for index, option in enumerate(self.all):
             task = self.problem.offers[option.offer].task
@@ -196,6 +247,12 @@ class Options:
         Returns:
             Indices of those that are kept, ascending.
         """
+        what = ("hull", tuple(indices), objective, frozenset(but))
+        return self.once(what, lambda: self._hull(indices, objective, but))
+
+    def _hull(
+        self, indices: Sequence[int], objective: Objective, but: Collection[int]
+    ) -> tuple[int, ...]:
         groups: dict[tuple[int, int], list[tuple[float, float, int]]] = defaultdict(list)
         kept: list[int] = []
         for index in indices:
@@ -231,6 +288,11 @@ class Options:
             demand in by and self.all[by[demand]].alone.unit_ms <= self.all[index].alone.unit_ms
             for demand, index in than.items()
         )
+
+
+def _limits(demand: Demand) -> tuple[object, ...]:
+    """All of a class but its rate."""
+    return (demand.task, demand.latency_ms, demand.accuracy, demand.variant)
 
 
 def upper_hull(points: Iterable[tuple[float, float, int]]) -> list[tuple[float, float, int]]:

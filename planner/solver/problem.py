@@ -79,6 +79,18 @@ class Pool:
     uses: Mapping[DeviceKindName, float]
 
 
+class Common:
+    """What a planner has found out about a problem, for others that differ in rates and load only.
+
+    A planner looks whether that is so before it uses anything.
+    """
+
+    __slots__ = ("options",)
+
+    def __init__(self) -> None:
+        self.options: object = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """What is offered, where it can run, and what is asked for."""
@@ -91,6 +103,8 @@ class Problem:
     overhead_ms: float = OVERHEAD_MS
     most: tuple[int, ...] = ()
     """Per class, the largest batch that its queries can fill in time; empty when any can be."""
+    common: Common | None = field(default=None, compare=False, repr=False)
+    """Shared with problems that differ in rates and load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
