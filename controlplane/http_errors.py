@@ -8,7 +8,7 @@ infeasible SLO also ``reasons`` and ``alternatives``, for variants that cannot b
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import MISSING, asdict
 from secrets import token_hex
 from typing import Any
 
@@ -174,10 +174,12 @@ def _mapping(value: object) -> Mapping[Any, Any]:
 
 
 def _alternatives(value: object) -> tuple[Alternative, ...]:
-    """Those that are well formed; a newer server may send more fields than we know."""
+    """Those that are well formed; a newer server may send more fields than we know, and an older
+    one lacks those that came later."""
     known = Alternative.__dataclass_fields__
+    needed = {name for name, field in known.items() if field.default is MISSING}
     found = []
     for item in value if isinstance(value, list) else ():
-        if isinstance(item, dict) and known.keys() <= item.keys():
-            found.append(Alternative(**{name: item[name] for name in known}))
+        if isinstance(item, dict) and needed <= item.keys():
+            found.append(Alternative(**{name: item[name] for name in known if name in item}))
     return tuple(found)

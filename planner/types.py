@@ -10,6 +10,7 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
+from planner.energy import EnergyCurve
 from planner.eviction.displacement import Ladder, Rung
 from planner.latency_table import LatencyTable
 from planner.worker_starts import Wanted
@@ -69,6 +70,12 @@ class Candidate:
     """Workers of its device kind that could load it and do not hold it."""
     unloadable: str = ""
     """Why it cannot be loaded, where a worker of its device kind has tried and says so."""
+    energy: EnergyCurve | None = None
+    """Joules of whole batches; None where they were not measured."""
+    footprint: float = inf
+    """Of one row in a batch of its own: joules, or grams of CO2 where every device kind says what
+    its energy emits. Infinite where it was not measured: such a candidate comes after all that
+    were."""
 
 
 class FrontierLeaf(NamedTuple):
@@ -119,6 +126,10 @@ class TaskView:
     latency_frontier: tuple[FrontierBranch, ...]
     """Ascending by latency of one row, then price, then name: all of it, or, where there are few
     sets of workers, what is ready on each of them."""
+    by_energy: tuple[Candidate, ...]
+    """Ascending by footprint, then as ``by_cost``: as that where nothing was measured."""
+    energy_frontier: tuple[FrontierBranch, ...]
+    """In the order of ``by_energy``."""
     by_variant: Mapping[VariantName, tuple[Candidate, ...]]
     """The candidates of each variant, in the order of ``by_cost``: for pinned queries."""
     excluded: Mapping[VariantName, str]
@@ -169,6 +180,9 @@ class Reason(StrEnum):
     CHEAPEST_THAT_FITS = "cheapest_that_fits"
     MOST_ACCURATE_THAT_FITS = "most_accurate_that_fits"
     EARLIEST_COMPLETION = "earliest_completion"
+    LEAST_ENERGY_THAT_FITS = "least_energy_that_fits"
+    ENERGY_NOT_MEASURED = "energy_not_measured"
+    """Least energy was asked for, and none that fits has a measured one: it is the cheapest."""
     PINNED = "pinned"
     LOADED_ON_DEMAND = "loaded_on_demand"
     BEST_EFFORT = "best_effort"

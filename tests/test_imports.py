@@ -21,7 +21,7 @@ ORDER = {
         "artifacts", "catalog", "checks", "zoo", "builders",
     ),
     "planner": (
-        "worker_starts", "latency_curve", "latency_table", "eviction", "types",
+        "worker_starts", "latency_curve", "latency_table", "energy", "eviction", "types",
         "planning_settings", "sentences", "forecasting", "selection", "batching", "solver",
         "reconcile", "simulation", "bounds", "policies", "simulate", "approximate",
     ),

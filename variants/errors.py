@@ -45,6 +45,8 @@ class Alternative:
     cost_usd_per_1k: float
     reason: str
     """Why it does not fit: ``p95 31.0 ms > 20 ms``."""
+    energy_j: float | None = None
+    """Joules of one row in a batch of its own; None where that was not measured."""
 
 
 class ModellessError(Exception):

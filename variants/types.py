@@ -33,6 +33,7 @@ class Prefer(StrEnum):
     COST = "cost"
     ACCURACY = "accuracy"
     LATENCY = "latency"
+    ENERGY = "energy"
 
 
 class Stage(StrEnum):
@@ -189,6 +190,9 @@ class LatencyPoint:
     error: float = 0.0
     """0 when it was measured; of a predicted point the standard deviation of its logarithm, so that
     0.1 means about 10 % either way."""
+    energy_j: float | None = None
+    """Joules that the device takes while it runs such a batch, its idle draw included; None where
+    that was not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +245,11 @@ class DeviceKind:
     """Memory that variants may take together on one worker of this kind."""
     usd_per_hour: float
     gpu: str | None = None
+    idle_w: float | None = None
+    """Watts of one worker while nothing runs on it; None where that is not known."""
+    carbon_g_per_kwh: tuple[float, ...] = ()
+    """Grams of CO2 for a kWh where it stands: one number, or 24 for the hours of the day in UTC.
+    Empty where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ QUERY: dict[str, Any] = {
                                 "description": "Ceiling, USD per 1,000 queries.",
                             },
                             "prefer": {
-                                "enum": ["cost", "accuracy", "latency"],
+                                "enum": ["cost", "accuracy", "latency", "energy"],
                                 "description": "What is optimised among what fits.",
                             },
                         },
@@ -156,7 +156,7 @@ INFER: dict[str, Any] = {
                             "latency_slo_ms": {"type": "number", "exclusiveMinimum": 0},
                             "min_accuracy": {"type": "number", "minimum": 0, "maximum": 1},
                             "max_cost_usd_per_1k": {"type": "number", "minimum": 0},
-                            "prefer": {"enum": ["cost", "accuracy", "latency"]},
+                            "prefer": {"enum": ["cost", "accuracy", "latency", "energy"]},
                             "best_effort": {"type": "boolean", "default": False},
                             "timeout": {"type": "integer", "description": "Microseconds."},
                         },
@@ -222,7 +222,7 @@ REGISTRATION_FORM: dict[str, Any] = {
                     "latency_ms": {"type": "number", "description": "Default of a new task."},
                     "accuracy": {"type": "number", "description": "Default of a new task."},
                     "cost": {"type": "number", "description": "Default of a new task."},
-                    "prefer": {"type": "string", "enum": ["cost", "accuracy", "latency"]},
+                    "prefer": {"type": "string", "enum": ["cost", "accuracy", "latency", "energy"]},
                     "measure": {"type": "string", "enum": ["auto", "full", "sampled"]},
                     "variants": {
                         "type": "string",

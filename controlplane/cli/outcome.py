@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from variants.errors import InvalidInput, ModellessError, SloInfeasible
-from variants.figures import fixed, usd
+from variants.errors import Alternative, InvalidInput, ModellessError, SloInfeasible
+from variants.figures import figure, fixed, usd
 
 DONE = 0
 REFUSED = 1
@@ -119,7 +119,11 @@ def _more(error: ModellessError) -> list[str]:
         return []
     nearest = [
         f"{one.variant}: accuracy {fixed(one.accuracy, 4)}, {fixed(one.latency_ms, 2)} ms, "
-        f"{usd(one.cost_usd_per_1k, 2)} USD per 1,000 ({one.reason})"
+        f"{usd(one.cost_usd_per_1k, 2)} USD per 1,000{_joules(one)} ({one.reason})"
         for one in error.alternatives
     ]
     return ["the closest are", *nearest]
+
+
+def _joules(one: Alternative) -> str:
+    return "" if one.energy_j is None else f", {figure(one.energy_j)} J"

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from variants.figures import figure
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -85,6 +87,11 @@ def usd(value: float | None) -> str:
 
 def mib(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def joules(value: float | None) -> str:
+    """Energy; a dash where it was not measured."""
+    return "-" if value is None else figure(value, 2)
 
 
 def clock(at: str) -> str:

@@ -2,13 +2,18 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
+from math import inf, isfinite
 from pathlib import Path
 
 import numpy as np
 
 from controlplane.files.fields import (
     BATCH_SIZE,
+    CARBON,
     COUNT,
+    ENERGY_J,
+    IDLE_W,
     INTERFERENCE,
     LATENCY_MS,
     LIMIT_MIB,
@@ -20,6 +25,7 @@ from controlplane.files.fields import (
     quoted,
 )
 from controlplane.files.table import Block, Columns, Table, shown
+from planner.energy import EnergyCurve, energy_curve
 from planner.latency_curve import Curve
 from planner.solver.problem import AvailableKind, Offer
 from variants.figures import apart
@@ -52,13 +58,18 @@ CATALOG: Columns = {
     "memory_mib": NEEDED_MIB,
     "load_s": LOAD_S,
 }
+CATALOG_OPTIONAL: Columns = {"energy_j": ENERGY_J}
 DEVICES: Columns = {
     "device_kind": NAME,
     "count": COUNT,
     "memory_mib": LIMIT_MIB,
     "usd_per_hour": PRICE,
 }
-DEVICES_OPTIONAL: Columns = {"interference": INTERFERENCE}
+DEVICES_OPTIONAL: Columns = {
+    "interference": INTERFERENCE,
+    "idle_w": IDLE_W,
+    "carbon_g_per_kwh": CARBON,
+}
 MAX_CATALOG_ROWS = 1_000_000
 MAX_KINDS = 1_000
 
@@ -66,7 +77,8 @@ _NO_ARTIFACT = Digest("0" * 64)
 
 
 def read_devices(path: Path) -> tuple[AvailableKind, ...]:
-    """The device kinds of a devices file, in its order; blank memory is no limit.
+    """The device kinds of a devices file, in its order; blank memory is no limit, and what is
+    blank of idle draw and carbon is not known.
 
     Raises:
         BadFile: the first thing wrong, with its line and column.
@@ -76,6 +88,8 @@ def read_devices(path: Path) -> tuple[AvailableKind, ...]:
     for block in table.blocks():
         numbers = block.numbers
         interference = numbers.get("interference", np.zeros(len(block)))
+        idle_w = numbers.get("idle_w", np.full(len(block), inf))
+        carbon = block.names.get("carbon_g_per_kwh", [""] * len(block))
         for row, name in enumerate(block.names["device_kind"]):
             if name in kinds:
                 raise block.wrong(row, "device_kind", f"{quoted(name)} stands there twice")
@@ -85,6 +99,8 @@ def read_devices(path: Path) -> tuple[AvailableKind, ...]:
                 memory_mib=float(numbers["memory_mib"][row]),
                 usd_per_hour=float(numbers["usd_per_hour"][row]),
                 interference=float(interference[row]),
+                idle_w=_known(float(idle_w[row])),
+                carbon_g_per_kwh=CARBON.one(carbon[row]),
             )
     return tuple(kinds.values())
 
@@ -105,7 +121,8 @@ def read_catalog(
         kinds=frozenset(kind.name for kind in kinds),
         devices="the devices file" if devices is None else shown(str(devices)),
     )
-    for block in Table(path, {"catalog": CATALOG}, max_rows=MAX_CATALOG_ROWS).blocks():
+    table = Table(path, {"catalog": CATALOG}, max_rows=MAX_CATALOG_ROWS, optional=CATALOG_OPTIONAL)
+    for block in table.blocks():
         reading.add(block)
     return tuple(
         Offer(
@@ -117,6 +134,7 @@ def read_catalog(
             curve=Curve(draft.points.items()),
             memory_mib=draft.memory_mib,
             load_s=draft.load_s,
+            energy=draft.energy,
         )
         for (task, variant, kind), draft in reading.drafts.items()
     )
@@ -129,6 +147,27 @@ class _Draft:
     memory_mib: float
     load_s: float
     points: dict[int, float] = field(default_factory=dict)
+    joules: dict[int, float] = field(default_factory=dict)
+    """Of the batch sizes at which they were measured."""
+
+    @property
+    def energy(self) -> EnergyCurve | None:
+        """Known where that of the smallest and of the largest batch is."""
+        return energy_curve(
+            [
+                LatencyPoint(
+                    batch_size=size, p50_ms=ms, p95_ms=ms, p99_ms=ms, energy_j=self.joules.get(size)
+                )
+                for size, ms in sorted(self.points.items())
+            ]
+            if self.joules
+            else ()
+        )
+
+
+def _known(value: float) -> float | None:
+    """A number that may have been left blank."""
+    return value if isfinite(value) else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -144,6 +183,7 @@ class _Catalog:
     def add(self, block: Block) -> None:
         names = block.names
         numbers = {name: column.tolist() for name, column in block.numbers.items()}
+        joules = numbers.get("energy_j", repeat(inf, len(block)))
         rows = zip(
             names["task"],
             names["model"],
@@ -154,9 +194,12 @@ class _Catalog:
             numbers["latency_ms"],
             numbers["memory_mib"],
             numbers["load_s"],
+            joules,
             strict=True,
         )
-        for row, (task, model, variant, kind, accuracy, size, ms, mib, load_s) in enumerate(rows):
+        for row, (task, model, variant, kind, accuracy, size, ms, mib, load_s, energy) in enumerate(
+            rows
+        ):
             known = self.variants.setdefault((task, variant), (model, accuracy))
             if known != (model, accuracy):
                 raise self._other_variant(block, row, known)
@@ -171,6 +214,8 @@ class _Catalog:
                 what = f"{int(size)} stands there twice for {variant} of {task} on {kind}"
                 raise block.wrong(row, "batch_size", what)
             draft.points[int(size)] = ms
+            if energy < inf:
+                draft.joules[int(size)] = energy
 
     def _unknown_kind(self, block: Block, row: int, kind: str) -> Exception:
         known = ", ".join(sorted(self.kinds)[:8]) + (", ..." if len(self.kinds) > 8 else "")
@@ -224,7 +269,12 @@ def catalog_snapshot(offers: Sequence[Offer], kinds: Sequence[AvailableKind]) ->
         profiles=tuple(_profile(offer) for offer in by_name),
         device_kinds=tuple(
             DeviceKind(
-                name=kind.name, cores=1, memory_mib=kind.memory_mib, usd_per_hour=kind.usd_per_hour
+                name=kind.name,
+                cores=1,
+                memory_mib=kind.memory_mib,
+                usd_per_hour=kind.usd_per_hour,
+                idle_w=kind.idle_w,
+                carbon_g_per_kwh=kind.carbon_g_per_kwh,
             )
             for kind in sorted(kinds, key=lambda kind: kind.name)
         ),
@@ -247,12 +297,15 @@ def _variant(offer: Offer) -> Variant:
 
 
 def _profile(offer: Offer) -> Profile:
+    joules = {} if offer.energy is None else dict(offer.energy.points)
     return Profile(
         task=offer.task,
         variant=offer.variant,
         device_kind=offer.device_kind,
         points=tuple(
-            LatencyPoint(batch_size=size, p50_ms=ms, p95_ms=ms, p99_ms=ms)
+            LatencyPoint(
+                batch_size=size, p50_ms=ms, p95_ms=ms, p99_ms=ms, energy_j=joules.get(size)
+            )
             for size, ms in offer.curve.points
         ),
         memory_mib=offer.memory_mib,

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.energy import DAY_HOURS
 from variants.catalog.peak_validation import MOST_FACTOR, MOST_QPS
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+/-]{0,127}")
@@ -119,6 +120,24 @@ class Number:
         return value
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Daily:
+    """One number, or 24 of them separated by blanks: one for each hour of the day. May be blank."""
+
+    each: Number
+
+    def many(self, texts: Sequence[str]) -> Sequence[str]:
+        for text in set(texts):
+            self.one(text)
+        return texts
+
+    def one(self, text: str) -> tuple[float, ...]:
+        values = tuple(self.each.one(part) for part in text.split())
+        if len(values) not in (0, 1, DAY_HOURS):
+            raise Wrong(f"{quoted(text)} holds {len(values)} numbers, not 1 or {DAY_HOURS}")
+        return values
+
+
 def quoted(text: str) -> str:
     """A text as a sentence can hold it: printable, in quotes, not too long."""
     shown = text if len(text) <= 40 else text[:37] + "..."
@@ -153,5 +172,8 @@ CEILING = Number(most=1e9, blank=inf)
 SECOND = Number(most=MAX_SECOND)
 WHOLE_SECOND = Number(most=MAX_SECOND, whole=True)
 FACTOR = Number(least=1, most=MOST_FACTOR, blank=inf)
+ENERGY_J = Number(most=1e9, blank=inf)
+IDLE_W = Number(most=1e7, blank=inf)
+CARBON = Daily(each=Number(most=1e5))
 DECLARED_RATE = Number(above=True, most=MOST_QPS, blank=inf)
 PERIOD_S = Number(most=MAX_SECOND, blank=0.0)

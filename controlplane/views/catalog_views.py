@@ -275,6 +275,7 @@ def _on_device(
         best_batch_size=best.batch_size,
         max_batch_size=profile.points[-1].batch_size,
         price_usd_per_1k=None if kind is None else reservation_price(profile, kind),
+        energy_j=first.energy_j,
         memory_mib=profile.memory_mib,
         load_s=profile.load_s,
         source=profile.source,

@@ -161,6 +161,9 @@ class PointSchema(Schema):
         description="0 when measured; of a prediction the standard deviation of its logarithm: "
         "0.1 is about 10 % either way."
     )
+    energy_j: float | None = Field(
+        None, description="Joules of the batch, idle draw included; null where not measured."
+    )
 
 
 class ProfileSchema(Schema):
@@ -192,6 +195,14 @@ class DeviceSchema(Schema):
     memory_mib: float
     usd_per_hour: float
     gpu: str | None
+    idle_w: float | None = Field(
+        None, description="Watts while nothing runs; null where that is not known."
+    )
+    carbon_g_per_kwh: list[float] = Field(
+        default_factory=list,
+        description="Grams of CO2 per kWh: one number, or 24 by hour of the day in UTC; empty "
+        "where not known.",
+    )
 
     @classmethod
     def of(cls, kind: DeviceKind) -> Self:
@@ -209,6 +220,9 @@ class OnDevice(Schema):
     max_batch_size: int
     price_usd_per_1k: float | None = Field(
         description="Reservation price per 1,000 queries; null when the device has no price here."
+    )
+    energy_j: float | None = Field(
+        None, description="Joules of one row, idle draw included; null where not measured."
     )
     memory_mib: float
     load_s: float

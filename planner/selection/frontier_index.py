@@ -30,6 +30,7 @@ Workers = tuple[WorkerView, ...]
 
 _by_variant = attrgetter("variant")
 _by_price = attrgetter("price_usd_per_1k")
+_by_footprint = attrgetter("footprint")
 
 
 def _latency(candidate: Candidate) -> float:
@@ -55,13 +56,22 @@ def task_view(
         by_variant.setdefault(candidate.variant, []).append(candidate)
     answering = [c for c in by_accuracy if answers(c, None)]
     kept = _undominated(answering)
+    by_energy, frugal = by_cost, kept
+    if any(c.footprint < inf for c in by_cost):
+        by_energy = sorted(by_cost, key=_by_footprint)
+        frugal = _undominated(answering, energy=True)
+    cost_frontier = branches([[c for c in by_cost if id(c) in kept]])
     return TaskView(
         task=task,
         by_cost=tuple(by_cost),
         by_accuracy=tuple(by_accuracy),
-        cost_frontier=branches([[c for c in by_cost if id(c) in kept]]),
+        cost_frontier=cost_frontier,
         accuracy_frontier=branches([[c for c in by_accuracy if id(c) in kept]]),
         latency_frontier=branches(_runs([c for c in by_latency if id(c) in kept])),
+        by_energy=tuple(by_energy),
+        energy_frontier=cost_frontier
+        if by_energy is by_cost
+        else branches([[c for c in by_energy if id(c) in frugal]]),
         by_variant={name: tuple(found) for name, found in by_variant.items()},
         excluded=excluded,
         accuracies=tuple(sorted({c.accuracy for c in answering})),
@@ -119,13 +129,15 @@ def _common(sets: Sequence[Workers | None]) -> Workers | None:
     return first if all(other is first for other in sets) else None
 
 
-def _undominated(by_accuracy: Sequence[Candidate]) -> set[int]:
+def _undominated(by_accuracy: Sequence[Candidate], *, energy: bool = False) -> set[int]:
     """Ids of the candidates to keep, from all of them by descending accuracy.
 
     Each is compared with one other, the cheapest so far that is ready on the same workers. On one
     device kind the cheapest is nearly always the fastest too, so this finds nearly all that a
-    comparison with all others would find, in linear time.
+    comparison with all others would find, in linear time. With ``energy`` that one is the one of
+    the least footprint, and has to be as good in that too.
     """
+    rank = _by_footprint if energy else _by_price
     kept: set[int] = set()
     cheapest: dict[int, Candidate] = {}
     for candidate in by_accuracy:
@@ -134,10 +146,14 @@ def _undominated(by_accuracy: Sequence[Candidate]) -> set[int]:
             continue
         # The snapshot gives equal sets of workers the same tuple, so its id names the set.
         best = cheapest.get(id(ready))
-        if best is not None and _dominates(best, candidate):
+        if (
+            best is not None
+            and (not energy or best.footprint <= candidate.footprint)
+            and _dominates(best, candidate)
+        ):
             continue
         kept.add(id(candidate))
-        if best is None or candidate.price_usd_per_1k < best.price_usd_per_1k:
+        if best is None or rank(candidate) < rank(best):
             cheapest[id(ready)] = candidate
     return kept
 

@@ -221,6 +221,7 @@ def _alternatives(found: Sequence[Finding], met: Circumstances) -> tuple[Alterna
             latency_ms=finding.candidate.table.ms[query.rows] + met.transport_ms,
             cost_usd_per_1k=finding.candidate.price_usd_per_1k,
             reason=in_words(finding, met),
+            energy_j=None if (energy := finding.candidate.energy) is None else energy.joules(1),
         )
         for _, finding in ranked
     )

@@ -60,6 +60,8 @@ def select(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
         return task_not_found(query)
     prefer = query.prefer
     candidates = view.by_accuracy if prefer is Prefer.ACCURACY else view.by_cost
+    if prefer is Prefer.ENERGY:
+        candidates = view.by_energy
     if query.variant is not None:
         candidates = view.by_variant.get(query.variant, ())
         if not candidates:
@@ -71,6 +73,8 @@ def select(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
         frontier, reason = view.cost_frontier, Reason.CHEAPEST_THAT_FITS
     elif prefer is Prefer.ACCURACY:
         frontier, reason = view.accuracy_frontier, Reason.MOST_ACCURATE_THAT_FITS
+    elif prefer is Prefer.ENERGY:
+        frontier, reason = view.energy_frontier, Reason.LEAST_ENERGY_THAT_FITS
     else:
         frontier, reason = view.latency_frontier, Reason.EARLIEST_COMPLETION
 
@@ -82,6 +86,8 @@ def select(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
             frontier, reason, _once(least_busy), query, now_ms, left_ms, transport_ms
         )
         if choice is not None:
+            if reason is Reason.LEAST_ENERGY_THAT_FITS and choice.candidate.energy is None:
+                return choice._replace(reason=Reason.ENERGY_NOT_MEASURED)
             return choice
     met = circumstances(snapshot, query, now_ms)
     found = findings(candidates, met)

@@ -2,14 +2,16 @@
 
 The price of a candidate is its reservation price, ``usd_per_hour * latency_ms(1) / 3,600``. Its
 latency is the median of a batch of one row without any margin: a price is what a query is expected
-to take, whereas the margin on p95 is there to keep a promise.
+to take, whereas the margin on p95 is there to keep a promise. Its footprint is the energy of such a
+batch, where that was measured.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
-from math import exp
+from math import exp, inf
 from typing import NamedTuple, TypeVar
 
+from planner.energy import counts_carbon, energy_curve, weight_of
 from planner.latency_table import LatencyTable, latency_table
 from planner.selection.eligibility import stage_answers
 from planner.selection.frontier_index import task_view
@@ -173,6 +175,8 @@ class _CandidateSource(NamedTuple):
     profile: Profile
     kind: DeviceKind
     failed: Failed
+    carbon: bool
+    """Whether footprints are grams of CO2."""
 
 
 class _BuiltTask(NamedTuple):
@@ -279,7 +283,7 @@ def _candidate(
     candidate: Candidate | None,
 ) -> Candidate:
     """The candidate of a source; the earlier one, made of ``old``, where it would be the same."""
-    variant, canary, profile, kind, failed = source
+    variant, canary, profile, kind, failed, carbon = source
     ready, hosts = worker_index.of((variant.task, variant.name), kind, profile.memory_mib)
     why = ""
     if failed:
@@ -294,6 +298,7 @@ def _candidate(
             return candidate
         if old.profile == profile:
             table = candidate.table
+    energy = energy_curve(profile.points)
     return Candidate(
         task=variant.task,
         variant=variant.name,
@@ -309,6 +314,8 @@ def _candidate(
         ready=ready,
         hosts=hosts,
         unloadable=why,
+        energy=energy,
+        footprint=inf if energy is None else energy.joules(1) * weight_of(kind, carbon=carbon),
     )
 
 
@@ -316,6 +323,7 @@ def _sources(entry: _TaskEntry) -> tuple[list[_CandidateSource], dict[VariantNam
     """What candidates are made of, and why other variants are not candidates."""
     stages = {(v.model, v.version): v.stage for v in entry.versions}
     kinds = {kind.name: kind for kind in entry.kinds}
+    carbon = counts_carbon(entry.kinds)
     answers: dict[VariantName, tuple[Variant, bool]] = {}
     excluded: dict[VariantName, str] = {}
     for variant in entry.variants:
@@ -332,7 +340,7 @@ def _sources(entry: _TaskEntry) -> tuple[list[_CandidateSource], dict[VariantNam
         if found is not None and kind is not None:
             profiled.add(profile.variant)
             failed = entry.failed.get(profile.variant, ())
-            sources.append(_CandidateSource(*found, profile, kind, failed))
+            sources.append(_CandidateSource(*found, profile, kind, failed, carbon))
     for name in answers:
         if name not in profiled:
             excluded[name] = "has no profile on any device kind"

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from planner.energy import EnergyCurve
 from planner.latency_curve import Curve
 from planner.selection.eligibility import answers
 from planner.types import Demand, Objective
@@ -42,6 +43,9 @@ class Offer:
     load_s: float = 0.0
     canary: bool = False
     """It answers only queries that are pinned to it."""
+    energy: EnergyCurve | None = None
+    """Joules of whole batches, what the device draws idle meanwhile included; None where they were
+    not measured."""
 
     def answers(self, demand: Demand) -> bool:
         """Whether a class may be served by it, floors and latency aside."""
@@ -60,6 +64,10 @@ class AvailableKind:
     usd_per_hour: float
     interference: float = 0.0
     """By what part every batch takes longer on a device that serves with more than one variant."""
+    idle_w: float | None = None
+    """Watts of one while nothing runs on it; None where that is not known."""
+    carbon_g_per_kwh: tuple[float, ...] = ()
+    """As in ``variants.types.DeviceKind``."""
 
     def slowdown(self, variants: int) -> float:
         """Times what profiles say that batches take beside so many variants, this one included."""

@@ -406,6 +406,24 @@ def test_what_a_cost_model_predicted_is_kept_as_that(catalog: Catalog) -> None:
         catalog.put_profiles((replace(predicted, source=ProfileSource.MEASURED),))
 
 
+def test_what_was_measured_of_energy_is_kept_and_blanks_stay_blank(catalog: Catalog) -> None:
+    points = (
+        LatencyPoint(batch_size=1, p50_ms=1.0, p95_ms=2.0, p99_ms=3.0, energy_j=0.5),
+        LatencyPoint(batch_size=2, p50_ms=1.0, p95_ms=2.0, p99_ms=3.0),
+    )
+    day = tuple(float(hour) for hour in range(24))
+    green = kind(idle_w=12.5, carbon_g_per_kwh=day)
+    catalog.register(registration())
+    catalog.put_profiles((profile(points=points),), (green,))
+    found = catalog.snapshot()
+    assert found.profiles == (profile(points=points),)
+    assert found.device_kinds[0] == green
+    with pytest.raises(InvalidInput, match="2 numbers, not 1 or 24"):
+        catalog.put_profiles((profile(),), (replace(green, carbon_g_per_kwh=(1.0, 2.0)),))
+    with pytest.raises(InvalidInput, match="idle draw"):
+        catalog.put_profiles((profile(),), (replace(green, idle_w=-1.0),))
+
+
 def test_no_profiles_change_nothing(catalog: Catalog) -> None:
     catalog.put_profiles(())
     assert catalog.revision() == 0

@@ -85,9 +85,18 @@ def test_an_infeasible_slo_carries_reasons_and_alternatives() -> None:
                 "latency_ms": 31.0,
                 "cost_usd_per_1k": 0.001,
                 "reason": "p95 31.0 ms > 20 ms",
+                "energy_j": None,
             }
         ],
     }
+
+
+def test_an_alternative_of_an_older_server_has_no_energy() -> None:
+    body = error_body(SloInfeasible("no variant fits", alternatives=[NEAREST]), "r1")
+    del body["alternatives"][0]["energy_j"]
+
+    [again] = parse_error(422, orjson.dumps(body)).alternatives  # type: ignore[attr-defined]
+    assert again == NEAREST
 
 
 @pytest.mark.parametrize(("wait_s", "header"), [(0.01, "1"), (1.0, "1"), (1.01, "2"), (7.5, "8")])

@@ -92,15 +92,21 @@ def profile(
     memory_mib: float = 100.0,
     load_s: float = 1.0,
     source: ProfileSource = ProfileSource.MEASURED,
+    energy_j: float | None = None,
 ) -> Profile:
-    """One row takes ``latency_ms``, whatever the percentile; a batch of b rows b times as long."""
+    """One row takes ``latency_ms``, whatever the percentile; a batch of b rows b times as long, and
+    b times the joules."""
     return Profile(
         task=TaskName(task),
         variant=VariantName(variant),
         device_kind=DeviceKindName(kind),
         points=tuple(
             LatencyPoint(
-                batch_size=b, p50_ms=latency_ms * b, p95_ms=latency_ms * b, p99_ms=latency_ms * b
+                batch_size=b,
+                p50_ms=latency_ms * b,
+                p95_ms=latency_ms * b,
+                p99_ms=latency_ms * b,
+                energy_j=None if energy_j is None else energy_j * b,
             )
             for b in sorted({1, max_batch})
         ),
@@ -111,11 +117,21 @@ def profile(
 
 
 def kind(
-    name: str = "cpu-1", usd_per_hour: float = 0.36, memory_mib: float = 1_000.0
+    name: str = "cpu-1",
+    usd_per_hour: float = 0.36,
+    memory_mib: float = 1_000.0,
+    *,
+    idle_w: float | None = None,
+    carbon: Sequence[float] = (),
 ) -> DeviceKind:
     """At 0.36 USD per hour, 10 ms cost 0.001 USD per 1,000 queries."""
     return DeviceKind(
-        name=DeviceKindName(name), cores=1, memory_mib=memory_mib, usd_per_hour=usd_per_hour
+        name=DeviceKindName(name),
+        cores=1,
+        memory_mib=memory_mib,
+        usd_per_hour=usd_per_hour,
+        idle_w=idle_w,
+        carbon_g_per_kwh=tuple(carbon),
     )
 
 

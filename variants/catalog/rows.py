@@ -87,7 +87,8 @@ def read_variant(row: Row[Any]) -> Variant:
 
 
 def read_device_kind(row: Row[Any]) -> DeviceKind:
-    return DeviceKind(**row._mapping)
+    carbon = tuple(row.carbon_g_per_kwh or ())  # NULL in rows of older versions
+    return DeviceKind(**dict(row._mapping) | {"carbon_g_per_kwh": carbon})
 
 
 def read_point(row: Row[Any]) -> LatencyPoint:
@@ -97,6 +98,7 @@ def read_point(row: Row[Any]) -> LatencyPoint:
         p95_ms=row.p95_ms,
         p99_ms=row.p99_ms,
         error=row.error,
+        energy_j=row.energy_j,
     )
 
 

@@ -88,6 +88,8 @@ device_kinds = Table(
     Column("memory_mib", Double, nullable=False),
     Column("usd_per_hour", Double, nullable=False),
     Column("gpu", Text),
+    Column("idle_w", Double),
+    Column("carbon_g_per_kwh", JSON),
 )
 
 profiles = Table(
@@ -118,6 +120,7 @@ profile_points = Table(
     Column("p95_ms", Double, nullable=False),
     Column("p99_ms", Double, nullable=False),
     Column("error", Double, nullable=False, server_default="0"),
+    Column("energy_j", Double),
     ForeignKeyConstraint(
         ["task", "variant", "device_kind"],
         [profiles.c.task, profiles.c.variant, profiles.c.device_kind],

@@ -38,6 +38,7 @@ DTYPES = ("float32", "float64", "int64", "int32", "uint8", "bool")
 
 MAX_WORKERS = 10_000
 MAX_ERROR = 3.0
+DAY_HOURS = 24
 """Largest standard deviation of a predicted latency's logarithm: a factor of 20 either way says
 nothing any more."""
 """The most workers of one device kind that can be asked for."""
@@ -165,6 +166,14 @@ def check_device_kind(kind: DeviceKind) -> None:
     _check_number(kind.usd_per_hour, f"the price of {where}")
     if kind.gpu is not None:
         _check_text(kind.gpu, f"the GPU of {where}")
+    if kind.idle_w is not None:
+        _check_number(kind.idle_w, f"the idle draw of {where}")
+    if len(kind.carbon_g_per_kwh) not in (0, 1, DAY_HOURS):
+        raise InvalidInput(
+            f"the carbon of {where} has {len(kind.carbon_g_per_kwh)} numbers, not 1 or {DAY_HOURS}"
+        )
+    for grams in kind.carbon_g_per_kwh:
+        _check_number(grams, f"the carbon of {where}")
 
 
 def check_profile(profile: Profile) -> None:
@@ -182,6 +191,8 @@ def check_profile(profile: Profile) -> None:
             raise InvalidInput(f"{where} has a p50, p95 and p99 at {at} that do not ascend")
         if not 0 <= point.error <= MAX_ERROR:
             raise InvalidInput(f"{where} has an error at {at} that is not from 0 to {MAX_ERROR:g}")
+        if point.energy_j is not None:
+            _check_number(point.energy_j, f"the energy at {at} in {where}")
     predicted = any(point.error for point in profile.points)
     if predicted and profile.source is ProfileSource.MEASURED:
         raise InvalidInput(f"{where} has predicted points, so it is not a measured one")

@@ -16,6 +16,7 @@ from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import (
     clock,
     details,
+    joules,
     mib,
     ms,
     percent,
@@ -224,6 +225,7 @@ def _version_table(rows: list[Row]) -> None:
 def _variant_table(rows: list[Row]) -> None:
     several = len({row["task"] for row in rows}) > 1
     first = ["TASK"] if several else []
+    energy = any(device.get("energy_j") is not None for row in rows for device in row["devices"])
     table(
         [
             *first,
@@ -237,6 +239,7 @@ def _variant_table(rows: list[Row]) -> None:
             ">P95 MS",
             ">ROWS/S",
             ">USD/1000",
+            *([">J"] if energy else []),
             ">MIB",
             ">LOAD S",
         ],
@@ -253,6 +256,7 @@ def _variant_table(rows: list[Row]) -> None:
                 _guess(device) + ms(device["p95_ms"]),
                 f"{device['best_rows_per_s']:,.0f}",
                 usd(device["price_usd_per_1k"]),
+                *([joules(device["energy_j"])] if energy else []),
                 mib(device["memory_mib"]),
                 f"{device['load_s']:.2f}",
             ]
@@ -293,9 +297,14 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
             ("artifact", row["artifact"]),
         ]
     )
+    energy = any(p.get("energy_j") is not None for one in profiles for p in one["points"])
     print()
     table(
-        ["DEVICE", ">BATCH", ">P50 MS", ">P95 MS", ">P99 MS", ">ROWS/S", "KNOWN"],
+        [
+            *("DEVICE", ">BATCH", ">P50 MS", ">P95 MS", ">P99 MS", ">ROWS/S"),
+            *([">J"] if energy else []),
+            "KNOWN",
+        ],
         (
             [
                 profile["device_kind"],
@@ -304,6 +313,7 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
                 ms(point["p95_ms"]),
                 ms(point["p99_ms"]),
                 f"{1_000 * point['batch_size'] / max(point['p50_ms'], 1e-3):,.0f}",
+                *([joules(point["energy_j"])] if energy else []),
                 f"within {point['error']:.0%}" if point["error"] else profile["source"],
             ]
             for profile in profiles

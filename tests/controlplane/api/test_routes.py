@@ -209,6 +209,7 @@ async def test_a_variant_says_what_it_does_on_a_device(api: httpx.AsyncClient) -
             "best_batch_size": 8,
             "max_batch_size": 8,
             "price_usd_per_1k": 0.0025,
+            "energy_j": None,
             "memory_mib": 10.0,
             "load_s": 0.5,
             "source": "measured",
@@ -230,7 +231,15 @@ async def test_profiles_can_be_narrowed(api: httpx.AsyncClient) -> None:
 
 async def test_devices_show_their_price(api: httpx.AsyncClient) -> None:
     assert (await get(api, "/v1/devices"))["devices"] == [
-        {"name": "cpu-4", "cores": 4, "memory_mib": 4000.0, "usd_per_hour": 3.6, "gpu": None}
+        {
+            "name": "cpu-4",
+            "cores": 4,
+            "memory_mib": 4000.0,
+            "usd_per_hour": 3.6,
+            "gpu": None,
+            "idle_w": None,
+            "carbon_g_per_kwh": [],
+        }
     ]
 
 

@@ -1,5 +1,6 @@
 """What planning files mean, as the values that planners take."""
 
+import re
 from array import array
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from controlplane.files.catalog import catalog_snapshot, read_catalog, read_devi
 from controlplane.files.demand import read_demand, read_rates, read_trace
 from controlplane.files.fields import CEILING, FLOOR, SHARE, Number, Wrong
 from controlplane.files.table import BLOCK_BYTES, BadFile
+from planner.energy import EnergyCurve
 from planner.latency_curve import Curve
 from planner.selection.snapshot import build_snapshot
 from planner.simulation.trace import Trace
@@ -104,6 +106,56 @@ def test_devices_may_say_how_much_variants_slow_one_another_down(tmp_path: Path)
     found = read_devices(write_all(tmp_path, devices=text)["devices"])
 
     assert found == (replace(KINDS[0], interference=0.25), KINDS[1])
+
+
+def test_devices_may_say_what_they_draw_and_what_that_emits(tmp_path: Path) -> None:
+    day = " ".join(str(hour) for hour in range(24))
+    rows = [f"cpu-4,4,1000,0.1,12.5,{day}", "gpu,2,,0.5,,300"]
+    header = "device_kind,count,memory_mib,usd_per_hour,idle_w,carbon_g_per_kwh"
+
+    found = read_devices(write_all(tmp_path, devices="\n".join([header, *rows]))["devices"])
+
+    assert found == (
+        replace(KINDS[0], idle_w=12.5, carbon_g_per_kwh=tuple(map(float, range(24)))),
+        replace(KINDS[1], carbon_g_per_kwh=(300.0,)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("cells", "what"),
+    [
+        ("-1,", "column idle_w: '-1' is not at least 0"),
+        (",1 2", "column carbon_g_per_kwh: '1 2' holds 2 numbers, not 1 or 24"),
+        (",x", "column carbon_g_per_kwh: 'x' is not a number"),
+    ],
+)
+def test_a_draw_that_cannot_be_is_named(cells: str, what: str, tmp_path: Path) -> None:
+    header = "device_kind,count,memory_mib,usd_per_hour,idle_w,carbon_g_per_kwh"
+    path = write_all(tmp_path, devices=f"{header}\ncpu-4,4,,0.1,{cells}\n")["devices"]
+    with pytest.raises(BadFile, match=re.escape(what)):
+        read_devices(path)
+
+
+def test_joules_that_are_blank_are_not_known(tmp_path: Path) -> None:
+    """They are linear between two that were measured, and unknown where an end was not."""
+    joules = ("energy_j", "2", "8", "1", "", "4")
+    lines = zip(CATALOG.splitlines(), joules, strict=True)
+    text = "".join(f"{line},{each}\n" for line, each in lines)
+
+    offers = read_catalog(write_all(tmp_path, catalog=text)["catalog"], KINDS)
+
+    assert [offer.energy for offer in offers] == [
+        EnergyCurve([(1, 2.0), (8, 8.0)]),
+        EnergyCurve([(1, 1.0)]),
+        None,
+    ]
+    [task] = build_snapshot(catalog_snapshot(offers, KINDS), ()).tasks.values()
+    by_energy = [(c.variant, c.device_kind, c.footprint) for c in task.by_energy]
+    assert by_energy == [
+        ("mlp-int8", "cpu-4", 1.0),
+        ("cnn-fp32", "cpu-4", 2.0),
+        ("mlp-int8", "gpu", inf),
+    ]
 
 
 def test_names_of_other_catalogs_are_taken(tmp_path: Path) -> None:

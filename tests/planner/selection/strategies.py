@@ -21,6 +21,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
             kind=on,
             max_batch=draw(st.sampled_from((1, 2, 4))),
             load_s=draw(st.sampled_from((0.0, 0.01, 1.0))),
+            energy_j=draw(st.sampled_from((None, 0.1, 0.5, 2.0))),
         )
         for name in names
         for on in draw(st.lists(st.sampled_from(KINDS), unique=True, max_size=3))

@@ -92,6 +92,7 @@ ORDER: dict[Prefer, Callable[[tuple[Candidate, WorkerView, float]], float]] = {
     Prefer.COST: lambda fit: fit[0].price_usd_per_1k,
     Prefer.ACCURACY: lambda fit: -fit[0].accuracy,
     Prefer.LATENCY: lambda fit: fit[2],
+    Prefer.ENERGY: lambda fit: fit[0].footprint,
 }
 
 
@@ -130,7 +131,13 @@ def large_snapshots(draw: st.DrawFn) -> Snapshot:
                 for index, name in enumerate(names)
             ],
             [
-                profile(name, ms, kind=rng.choice(KINDS), max_batch=rng.choice((1, 4, 5)))
+                profile(
+                    name,
+                    ms,
+                    kind=rng.choice(KINDS),
+                    max_batch=rng.choice((1, 4, 5)),
+                    energy_j=rng.choice((None, ms / 100, rng.random())),
+                )
                 for name, ms in zip(names, latencies, strict=True)
             ],
             kinds=[kind(on, price) for on, price in zip(KINDS, (0.36, 1.44, 3.6), strict=True)],
@@ -297,4 +304,9 @@ def test_large_frontiers_are_searched_across_leaves() -> None:
         answer = select(view, query(97.0, accuracy=0.55, prefer=prefer), NOW_MS)
         assert isinstance(answer, Choice)
         chosen[prefer] = answer.candidate.variant
-    assert chosen == {Prefer.COST: "v050", Prefer.ACCURACY: "v079", Prefer.LATENCY: "v050"}
+    assert chosen == {
+        Prefer.COST: "v050",
+        Prefer.ACCURACY: "v079",
+        Prefer.LATENCY: "v050",
+        Prefer.ENERGY: "v050",  # nothing was measured: as by cost
+    }
