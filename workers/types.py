@@ -68,6 +68,11 @@ class ReplicaStatus:
     loaded_for_s: float = 0.0
     """Since it is ready."""
 
+    @property
+    def in_flight(self) -> int:
+        """What reports to decisions call ``queued``."""
+        return self.queued
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:

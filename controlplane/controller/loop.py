@@ -28,7 +28,7 @@ from controlplane.controller.recorder import StatusRecorder
 from controlplane.controller.reprofiling import Reprofiling
 from controlplane.controller.roster import Roster
 from controlplane.controller.status_events import Target, damaged
-from controlplane.controller.worker_pool import WorkerPool, report_of
+from controlplane.controller.worker_pool import Reports, WorkerPool
 from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState
 from controlplane.load_specs import Specs
@@ -111,6 +111,7 @@ class ControlLoop:
         self._wake = asyncio.Event()
         self._pool = pool_of(secret, self._wake.set)
         self._workers: dict[str, WorkerStatus] = {}
+        self._reports = Reports()
         self._training: ForecasterTraining | None = None
         self._arrivals = Arrivals()
         self._journal = Journal(catalog)
@@ -227,7 +228,7 @@ class ControlLoop:
         self._corrected |= self._live_latency.look(self._clock_s(), self._known, statuses)
         return Observation(
             catalog=self._live_latency.corrected(self._known),
-            workers=tuple(report_of(status) for status in statuses),
+            workers=self._reports.of(statuses),
             demand=self._arrivals.demand,
             inventory=self._inventory,
             running=dict(self._running),  # what is applied changes it

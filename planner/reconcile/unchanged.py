@@ -5,10 +5,12 @@ deciding again, most of all where the reports are the same objects.
 """
 
 from operator import attrgetter
+from typing import Protocol
 
 from planner.reconcile.placement import CONTESTED_S
 from planner.reconcile.worker_memory import RECENT_S, SETTLING_S
-from planner.types import Observation, ReplicaReport, WorkerReport
+from planner.types import Observation, WorkerReport
+from variants.types import ReplicaState, TaskName, VariantName
 
 LONG_LOADED_S = max(CONTESTED_S, SETTLING_S)
 
@@ -43,25 +45,61 @@ def unchanged(before: Observation, now: Observation) -> bool:
 
 
 _worker = attrgetter("id", "device_kind", "memory_mib", "reserved_mib", "draining")
-_replica = attrgetter("variant", "task", "state", "memory_mib", "asked", "load_no")
+
+
+class Replica(Protocol):
+    """A variant on a worker, as a report has it, or as the worker told it."""
+
+    @property
+    def variant(self) -> VariantName: ...
+    @property
+    def task(self) -> TaskName: ...
+    @property
+    def state(self) -> ReplicaState: ...
+    @property
+    def memory_mib(self) -> float: ...
+    @property
+    def asked(self) -> bool: ...
+    @property
+    def load_no(self) -> int: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def rate_qps(self) -> float: ...
+    @property
+    def idle_s(self) -> float: ...
+    @property
+    def loaded_for_s(self) -> float: ...
 
 
 def _alike(before: WorkerReport, now: WorkerReport, rates_count: bool) -> bool:
-    if _worker(before) != _worker(now) or len(before.replicas) != len(now.replicas):
+    if _worker(before) != _worker(now):
         return False
-    for one, other in zip(before.replicas, now.replicas, strict=True):
-        if one is other:
-            continue
-        if _replica(one) != _replica(other):
-            return False
-        # Nobody asks how long it has been there where no query asked for it.
-        wanted = other.asked or one.in_flight or other.in_flight
-        if wanted and not _alike_in_use(one, other, rates_count):
-            return False
-    return True
+    if before.replicas is now.replicas:
+        return True
+    return len(before.replicas) == len(now.replicas) and all(
+        one is other or alike(one, other, rates_count)
+        for one, other in zip(before.replicas, now.replicas, strict=True)
+    )
 
 
-def _alike_in_use(before: ReplicaReport, now: ReplicaReport, rates_count: bool) -> bool:
+def alike(before: Replica, now: Replica, rates_count: bool = True) -> bool:
+    """Whether no decision tells one replica from the other."""
+    if (
+        before.variant != now.variant
+        or before.asked != now.asked
+        or before.load_no != now.load_no
+        or before.state != now.state
+        or before.memory_mib != now.memory_mib
+        or before.task != now.task
+    ):
+        return False
+    # Nobody asks how long it has been there where no query asked for it.
+    wanted = now.asked or before.in_flight or now.in_flight
+    return not wanted or _alike_in_use(before, now, rates_count)
+
+
+def _alike_in_use(before: Replica, now: Replica, rates_count: bool) -> bool:
     """Whether it counts as used and loaded at the same time."""
     if (before.in_flight > 0) != (now.in_flight > 0):
         return False
