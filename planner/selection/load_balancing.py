@@ -5,10 +5,13 @@ random bits, the time now in ms, and a worker to avoid.
 """
 
 from math import inf
+from operator import attrgetter
 
 from planner.eviction.displacement import displaced_s
 from planner.types import Candidate, WorkerView
 from variants.types import WorkerId
+
+_busy_until_ms = attrgetter("busy_until_ms")
 
 
 def route(
@@ -45,13 +48,13 @@ def least_busy(
 
     Returns None when there is no worker besides ``avoid``.
     """
-    best: WorkerView | None = None
-    best_wait_ms = 0.0
-    for worker in workers:
-        wait_ms = max(0.0, worker.busy_until_ms - now_ms)
-        if worker.id != avoid and (best is None or wait_ms < best_wait_ms):
-            best, best_wait_ms = worker, wait_ms
-    return best
+    others = workers if avoid is None else [worker for worker in workers if worker.id != avoid]
+    if not others:
+        return None
+    best = min(others, key=_busy_until_ms)
+    if best.busy_until_ms > now_ms:
+        return best
+    return next(worker for worker in others if worker.busy_until_ms <= now_ms)
 
 
 def host_for(
