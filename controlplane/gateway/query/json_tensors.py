@@ -1,8 +1,9 @@
 """Tensors from JSON: nested lists of numbers, checked against an input's shape and type.
 
-This runs once per query. The short way packs rows of numbers directly; what it cannot do goes the
-long way, which looks at the lists first and finds out what was wrong. A number is rounded once from
-the double that JSON's numbers are taken for.
+This runs once per query. ``lean_json`` reads most bodies; this is for short ones and for what it
+leaves. The short way packs rows of numbers directly; what it cannot do goes the long way, which
+looks at the lists first and finds out what was wrong. A number is rounded once from the double that
+JSON's numbers are taken for.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from controlplane.gateway.query.lean_json import Numbers
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput
 from variants.types import TensorSpec
@@ -50,6 +52,11 @@ def read_rows(inputs: Any, specs: Sequence[TensorSpec], booleans: bool) -> list[
 
 
 def _checked_rows(rows: Any, spec: TensorSpec, booleans: bool) -> Tensor:
+    if isinstance(rows, Numbers):
+        read = rows.tensor((len(rows), *spec.shape), spec.dtype)
+        if read is None or len(rows) > MAX_ROWS:
+            raise unread(spec)
+        return read
     if not isinstance(rows, list) or not rows:
         raise InvalidInput(f"input {spec.name!r} must be a list of at least one row")
     if not booleans and len(rows) <= MAX_ROWS:
@@ -189,6 +196,11 @@ def finite(array: Tensor, spec: TensorSpec) -> Tensor:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise InvalidInput(_not_finite(spec))
     return array
+
+
+def unread(spec: TensorSpec) -> InvalidInput:
+    """The error of numbers that a lean body cannot give; the ordinary way finds a better one."""
+    return InvalidInput(f"input {spec.name!r} does not fit")
 
 
 def _not_finite(spec: TensorSpec) -> str:

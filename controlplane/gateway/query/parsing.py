@@ -7,7 +7,6 @@ exactly what was wrong.
 
 import math
 from collections.abc import Mapping, Sequence
-from heapq import nsmallest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,20 +22,30 @@ from controlplane.gateway.query.json_tensors import (
     same_rows,
     shape_words,
     tensor_of,
+    unread,
+)
+from controlplane.gateway.query.lean_json import LEAST_BYTES, Numbers, lean_v1, lean_v2
+from controlplane.gateway.query.query_fields import (
+    accuracy_bound,
+    cost_bound,
+    flag_of,
+    latency_bound,
+    number_of,
+    parameters_of,
+    pinned_to,
+    prefer_of,
+    task_of,
+    unknown,
 )
 from controlplane.gateway.query.replies import V2_NAMES, V2Request
 from planner.types import Query
 from variants.checks.json_shape import shown
-from variants.errors import InvalidInput, TaskNotFound
-from variants.types import NAME, Prefer, Task, TaskName, TensorSpec, VariantName
+from variants.errors import InvalidInput
+from variants.types import Prefer, Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
-
-MAX_LATENCY_MS = 3_600_000.0
-MAX_NAME = 128
 
 _V1_FIELDS = frozenset({"task", "slo", "inputs", "best_effort", "variant"})
 _SLO_FIELDS = frozenset({"latency_ms", "accuracy", "cost", "prefer"})
-_PREFER = {str(p): p for p in Prefer}
 
 
 class ParsedQuery(NamedTuple):
@@ -53,30 +62,48 @@ class ParsedQuery(NamedTuple):
 
 
 def parse_v1(
-    body: bytes | bytearray, tasks: Mapping[TaskName, Task], received_ms: float, draw: int
+    body: bytes | bytearray,
+    tasks: Mapping[TaskName, Task],
+    received_ms: float,
+    draw: int,
+    lean_bytes: int = LEAST_BYTES,
 ) -> ParsedQuery:
     """Read the body of ``POST /v1/query``.
 
     Args:
         received_ms: when its first byte came.
         draw: 32 random bits, by which one of several workers is chosen.
+        lean_bytes: bodies from this size on are read without an object for each number.
 
     Raises:
         InvalidInput: it is not JSON of the documented form, or does not fit the task's signature.
         TaskNotFound: there is no such task.
     """
-    document = _json(body)
+    if (lean := lean_v1(body, lean_bytes)) is not None:
+        try:
+            parsed = _read_v1(lean.fields, tasks, received_ms, draw, False)
+            if lean.whole():
+                return parsed
+        except InvalidInput:
+            pass  # the ordinary way finds out what is wrong
+        del lean
+    return _read_v1(_json(body), tasks, received_ms, draw, may_hold_booleans(body))
+
+
+def _read_v1(
+    document: Any, tasks: Mapping[TaskName, Task], received_ms: float, draw: int, booleans: bool
+) -> ParsedQuery:
     if not isinstance(document, dict):
         raise InvalidInput("the body must be a JSON object such as {'task': ..., 'inputs': [...]}")
     if not document.keys() <= _V1_FIELDS:
-        raise InvalidInput(_unknown("field", document.keys(), _V1_FIELDS))
-    task = _task(document.get("task"), tasks)
+        raise InvalidInput(unknown("field", document.keys(), _V1_FIELDS))
+    task = task_of(document.get("task"), tasks)
     if "inputs" not in document:
         raise InvalidInput("'inputs' is missing: a list of rows")
-    tensors = read_rows(document["inputs"], task.inputs, may_hold_booleans(body))
+    tensors = read_rows(document["inputs"], task.inputs, booleans)
     latency_ms, accuracy, cost, prefer = _slo(document.get("slo"), task)
-    best_effort = _flag(document.get("best_effort", False), "best_effort")
-    variant = _pin(document.get("variant"))
+    best_effort = flag_of(document.get("best_effort", False), "best_effort")
+    variant = pinned_to(document.get("variant"))
     # By position, because that takes half the time.
     query = Query(
         task.name, len(tensors[0]), received_ms, latency_ms, accuracy, cost, prefer, best_effort,
@@ -92,7 +119,7 @@ def _slo(slo: Any, task: Task) -> tuple[float, float | None, float | None, Prefe
     if not isinstance(slo, dict):
         raise InvalidInput("'slo' must be an object such as {'latency_ms': 50, 'accuracy': 0.95}")
     if not slo.keys() <= _SLO_FIELDS:
-        raise InvalidInput(_unknown("field of 'slo'", slo.keys(), _SLO_FIELDS))
+        raise InvalidInput(unknown("field of 'slo'", slo.keys(), _SLO_FIELDS))
     latency, accuracy, cost = slo.get("latency_ms"), slo.get("accuracy"), slo.get("cost")
     prefer = slo.get("prefer")
     return (
@@ -111,6 +138,7 @@ def parse_v2(
     received_ms: float,
     draw: int,
     json_header: bytes | None = None,
+    lean_bytes: int = LEAST_BYTES,
 ) -> ParsedQuery:
     """Read the body of ``POST /v2/models/{task}[/versions/{variant}]/infer``.
 
@@ -121,17 +149,37 @@ def parse_v2(
         InvalidInput: the body breaks the protocol or does not fit the task's signature.
         TaskNotFound: there is no such task.
     """
-    task = _task(task_name, tasks)
+    task = task_of(task_name, tasks)
     raw = memoryview(b"")
     if json_header is not None:
         json_length = _json_length(json_header, len(body))
         raw = memoryview(body)[json_length:]
         body = body[:json_length]
-    document = _json(body)
+    if (lean := lean_v2(body, lean_bytes)) is not None:
+        try:
+            parsed = _read_v2(lean.fields, task, pinned, raw, received_ms, draw, False)
+            if lean.whole():
+                return parsed
+        except InvalidInput:
+            pass  # the ordinary way finds out what is wrong
+        del lean
+    document, booleans = _json(body), may_hold_booleans(body)
+    return _read_v2(document, task, pinned, raw, received_ms, draw, booleans)
+
+
+def _read_v2(
+    document: Any,
+    task: Task,
+    pinned: str | None,
+    raw: memoryview,
+    received_ms: float,
+    draw: int,
+    booleans: bool,
+) -> ParsedQuery:
     if not isinstance(document, dict) or not isinstance(document.get("inputs"), list):
         raise InvalidInput("the body must be a JSON object with a list 'inputs'")
-    tensors = _v2_inputs(document["inputs"], task.inputs, raw, may_hold_booleans(body))
-    parameters = _parameters(document, "parameters")
+    tensors = _v2_inputs(document["inputs"], task.inputs, raw, booleans)
+    parameters = parameters_of(document, "parameters")
     id_ = document.get("id")
     if id_ is not None and not isinstance(id_, str):
         raise InvalidInput("'id' must be text")
@@ -155,7 +203,7 @@ def _v2_query(
     latency_ms = task.slo.latency_ms
     if (slo_ms := get("latency_slo_ms")) is not None:
         latency_ms = latency_bound(slo_ms, "latency_slo_ms")
-    timeout_us = _number(get("timeout", 0), "timeout")
+    timeout_us = number_of(get("timeout", 0), "timeout")
     if timeout_us:  # 0 is the protocol's "none"
         timeout_ms = latency_bound(timeout_us / 1000, "timeout / 1000")
         latency_ms = min(latency_ms, timeout_ms) if slo_ms is not None else timeout_ms
@@ -170,8 +218,8 @@ def _v2_query(
         else accuracy_bound(accuracy, "min_accuracy"),
         cost=task.slo.cost if cost is None else cost_bound(cost, "max_cost_usd_per_1k"),
         prefer=task.slo.prefer if prefer is None else prefer_of(prefer, "prefer"),
-        best_effort=_flag(get("best_effort", False), "best_effort"),
-        variant=_pin(pinned),
+        best_effort=flag_of(get("best_effort", False), "best_effort"),
+        variant=pinned_to(pinned),
         draw=draw,
     )
 
@@ -210,7 +258,7 @@ def _v2_inputs(
                 f"input {name!r} must have datatype {dtype}, not {shown(entry.get('datatype'))}"
             )
         shape = _v2_shape(entry.get("shape"), spec)
-        size = _parameters(entry, f"parameters of input {name!r}").get("binary_data_size")
+        size = parameters_of(entry, f"parameters of input {name!r}").get("binary_data_size")
         if size is not None:
             found[spec.name], raw = _v2_binary(raw, size, shape, spec)
         else:
@@ -239,6 +287,11 @@ def _v2_binary(
 def _v2_listed(data: Any, shape: tuple[int, ...], spec: TensorSpec, booleans: bool) -> Tensor:
     """A tensor of this shape from its values, flat or nested."""
     count = math.prod(shape)
+    if isinstance(data, Numbers):
+        read = data.tensor((count,) if len(data) == count else shape, spec.dtype)
+        if read is None:
+            raise unread(spec)
+        return read.reshape(shape)
     if not booleans and isinstance(data, list):
         is_flat = len(data) == count
         direct = packed([data], (count,), spec.dtype) if is_flat else None
@@ -275,7 +328,7 @@ def _v2_outputs(
 ) -> tuple[tuple[str, ...] | None, frozenset[str]]:
     """Names of the outputs asked for, and which of them as raw bytes."""
     known = [spec.name for spec in task.outputs]
-    default = _flag(parameters.get("binary_data_output", False), "binary_data_output")
+    default = flag_of(parameters.get("binary_data_output", False), "binary_data_output")
     if outputs is None or outputs == []:
         return None, frozenset(known if default else ())
     if not isinstance(outputs, list):
@@ -287,10 +340,10 @@ def _v2_outputs(
         if name not in known or name in names:
             raise InvalidInput(f"output {shown(name)} is not an output of the task, or named twice")
         names.append(name)
-        own = _parameters(entry, f"parameters of output {name!r}")
+        own = parameters_of(entry, f"parameters of output {name!r}")
         if own.get("classification"):
             raise InvalidInput("the classification extension is not supported; use labels")
-        if _flag(own.get("binary_data", default), "binary_data"):
+        if flag_of(own.get("binary_data", default), "binary_data"):
             binary.add(name)
     return tuple(names), frozenset(binary)
 
@@ -302,91 +355,3 @@ def _json(body: bytes | bytearray) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise InvalidInput(f"the body is not valid JSON: {error}") from error
-
-
-def _task(name: Any, tasks: Mapping[TaskName, Task]) -> Task:
-    if name is None:
-        raise InvalidInput("'task' is missing: the name of a task")
-    if not isinstance(name, str):
-        raise InvalidInput(f"'task' must be the name of a task, not {shown(name)}")
-    task = tasks.get(TaskName(name))
-    if task is None:
-        shown_name = name if NAME.fullmatch(name) else name[:40]
-        known = ", ".join(sorted(tasks)[:5]) or "none is registered"
-        raise TaskNotFound(f"there is no task {shown_name!r}; there are: {known}")
-    return task
-
-
-def _parameters(document: Mapping[str, Any], what: str) -> Mapping[str, Any]:
-    found = document.get("parameters")
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise InvalidInput(f"{what} must be an object")
-    return found
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, str):  # KServe's client sends all parameters as text
-        try:
-            value = float(value)
-        except ValueError as error:
-            raise InvalidInput(f"{name} must be a number, not {value[:40]!r}") from error
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise InvalidInput(f"{name} must be a number")
-    return float(value)
-
-
-def latency_bound(value: Any, name: str) -> float:
-    """A latency in ms, above 0 and at most an hour; ``name`` is for the ``InvalidInput``."""
-    number = _number(value, name)
-    if not 0 < number <= MAX_LATENCY_MS:
-        raise InvalidInput(f"{name} must be above 0 and at most {MAX_LATENCY_MS:.0f}")
-    return number
-
-
-def accuracy_bound(value: Any, name: str) -> float:
-    """An accuracy in [0, 1]; ``name`` is for the ``InvalidInput``."""
-    number = _number(value, name)
-    if not 0 <= number <= 1:
-        raise InvalidInput(f"{name} must be between 0 and 1")
-    return number
-
-
-def cost_bound(value: Any, name: str) -> float:
-    """A cost in USD per 1,000 queries, not negative; ``name`` is for the ``InvalidInput``."""
-    number = _number(value, name)
-    if number < 0:
-        raise InvalidInput(f"{name} must not be negative")
-    return number
-
-
-def prefer_of(value: Any, name: str) -> Prefer:
-    """What is preferred; ``name`` is for the ``InvalidInput``."""
-    found = _PREFER.get(value) if isinstance(value, str) else None
-    if found is None:
-        raise InvalidInput(f"{name} must be one of: {', '.join(_PREFER)}")
-    return found
-
-
-def _flag(value: Any, name: str) -> bool:
-    if type(value) is bool:
-        return value
-    if value in ("true", "false"):
-        return bool(value == "true")
-    raise InvalidInput(f"{name} must be true or false")
-
-
-def _pin(value: Any) -> VariantName | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise InvalidInput("'variant' must be the name of a variant")
-    if len(value) > MAX_NAME:
-        raise InvalidInput(f"no variant has a name of {len(value)} characters")
-    return VariantName(value)
-
-
-def _unknown(what: str, given: Any, known: frozenset[str]) -> str:
-    extra = ", ".join(nsmallest(5, (str(name)[:40] for name in given if name not in known)))
-    return f"unknown {what}: {extra}; known are: {', '.join(sorted(known))}"

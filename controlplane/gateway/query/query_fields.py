@@ -1,0 +1,106 @@
+"""The fields of a query, whatever its dialect: its task, its SLO and its flags, each checked.
+
+All raise ``InvalidInput`` with what exactly is wrong.
+"""
+
+import math
+from collections.abc import Mapping
+from heapq import nsmallest
+from typing import Any
+
+from variants.checks.json_shape import shown
+from variants.errors import InvalidInput, TaskNotFound
+from variants.types import NAME, Prefer, Task, TaskName, VariantName
+
+MAX_LATENCY_MS = 3_600_000.0
+MAX_NAME = 128
+
+_PREFER = {str(p): p for p in Prefer}
+
+
+def task_of(name: Any, tasks: Mapping[TaskName, Task]) -> Task:
+    if name is None:
+        raise InvalidInput("'task' is missing: the name of a task")
+    if not isinstance(name, str):
+        raise InvalidInput(f"'task' must be the name of a task, not {shown(name)}")
+    task = tasks.get(TaskName(name))
+    if task is None:
+        shown_name = name if NAME.fullmatch(name) else name[:40]
+        known = ", ".join(sorted(tasks)[:5]) or "none is registered"
+        raise TaskNotFound(f"there is no task {shown_name!r}; there are: {known}")
+    return task
+
+
+def parameters_of(document: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+    found = document.get("parameters")
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise InvalidInput(f"{what} must be an object")
+    return found
+
+
+def number_of(value: Any, name: str) -> float:
+    if isinstance(value, str):  # KServe's client sends all parameters as text
+        try:
+            value = float(value)
+        except ValueError as error:
+            raise InvalidInput(f"{name} must be a number, not {value[:40]!r}") from error
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise InvalidInput(f"{name} must be a number")
+    return float(value)
+
+
+def latency_bound(value: Any, name: str) -> float:
+    """A latency in ms, above 0 and at most an hour; ``name`` is for the ``InvalidInput``."""
+    number = number_of(value, name)
+    if not 0 < number <= MAX_LATENCY_MS:
+        raise InvalidInput(f"{name} must be above 0 and at most {MAX_LATENCY_MS:.0f}")
+    return number
+
+
+def accuracy_bound(value: Any, name: str) -> float:
+    """An accuracy in [0, 1]; ``name`` is for the ``InvalidInput``."""
+    number = number_of(value, name)
+    if not 0 <= number <= 1:
+        raise InvalidInput(f"{name} must be between 0 and 1")
+    return number
+
+
+def cost_bound(value: Any, name: str) -> float:
+    """A cost in USD per 1,000 queries, not negative; ``name`` is for the ``InvalidInput``."""
+    number = number_of(value, name)
+    if number < 0:
+        raise InvalidInput(f"{name} must not be negative")
+    return number
+
+
+def prefer_of(value: Any, name: str) -> Prefer:
+    """What is preferred; ``name`` is for the ``InvalidInput``."""
+    found = _PREFER.get(value) if isinstance(value, str) else None
+    if found is None:
+        raise InvalidInput(f"{name} must be one of: {', '.join(_PREFER)}")
+    return found
+
+
+def flag_of(value: Any, name: str) -> bool:
+    if type(value) is bool:
+        return value
+    if value in ("true", "false"):
+        return bool(value == "true")
+    raise InvalidInput(f"{name} must be true or false")
+
+
+def pinned_to(value: Any) -> VariantName | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InvalidInput("'variant' must be the name of a variant")
+    if len(value) > MAX_NAME:
+        raise InvalidInput(f"no variant has a name of {len(value)} characters")
+    return VariantName(value)
+
+
+def unknown(what: str, given: Any, known: frozenset[str]) -> str:
+    extra = ", ".join(nsmallest(5, (str(name)[:40] for name in given if name not in known)))
+    return f"unknown {what}: {extra}; known are: {', '.join(sorted(known))}"
