@@ -96,7 +96,7 @@ class Settings(BaseSettings):
     usd_per_core_hour: float = Field(0.04, ge=0, description="Price of one core for an hour.")
     objective: str = Field(
         DEFAULTS.objective.value,
-        description="What plans optimise: 'cost', or 'accuracy' of all that is served.",
+        description="What plans optimise: 'cost', 'accuracy' of all that is served, or 'energy'.",
     )
     elastic: bool = Field(
         DEFAULTS.elastic,

@@ -33,7 +33,7 @@ class PlanningSettings:
     def prefer(self) -> Prefer:
         """What a query has to prefer in order to follow a plan, and what the targets of its routes
         are ordered by."""
-        return Prefer.ACCURACY if self.objective is Objective.ACCURACY else Prefer.COST
+        return Prefer(self.objective.value)
 
 
 DEFAULTS = PlanningSettings()

@@ -55,7 +55,11 @@ def simulate(
     fleet = Fleet(offers_of(setting.catalog), setting.kinds)
     engine = Engine(setting, trace, fleet, lambda known: factory(brief, known), clock)
     end_ms = engine.run(progress)
-    return engine.tally.report(policy, engine.devices.billed, end_ms, least_billed_ms(setting))
+    billed, least_ms = engine.devices.billed, least_billed_ms(setting)
+    report = engine.tally.report(policy, billed, end_ms, least_ms)
+    if engine.energy is None or setting.instant:
+        return report
+    return replace(report, energy=engine.energy.use(billed, end_ms, least_ms))
 
 
 def bound(setting: Setting, trace: Trace, reports: Iterable[Report] = ()) -> "Bound":

@@ -74,8 +74,7 @@ class Candidate:
     """Joules of whole batches; None where they were not measured."""
     footprint: float = inf
     """Of one row in a batch of its own: joules, or grams of CO2 where every device kind says what
-    its energy emits. Infinite where it was not measured: such a candidate comes after all that
-    were."""
+    its energy emits. Infinite where it was not measured: it comes after all that were."""
 
 
 class FrontierLeaf(NamedTuple):
@@ -238,6 +237,8 @@ class Objective(StrEnum):
     """Least price of the opened devices, with all demand served."""
     ACCURACY = "accuracy"
     """Most served, then the largest sum of rate x accuracy, then the least cost."""
+    ENERGY = "energy"
+    """Least power, or CO2 where it is known, of work and idle devices; all demand served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,5 +20,5 @@ DevicesOption = Annotated[
     ),
 ]
 ObjectiveOption = Annotated[
-    Objective, typer.Option("--objective", help="Least cost, or most accuracy.")
+    Objective, typer.Option("--objective", help="Least cost, most accuracy, or least energy.")
 ]

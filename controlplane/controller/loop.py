@@ -35,6 +35,7 @@ from controlplane.load_specs import Specs
 from controlplane.registry.rebuilds import Rebuilds
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
+from planner.energy import HourlyCarbon
 from planner.reconcile.tick import tick
 from planner.solver.solve import within
 from planner.types import Action, Decision, Observation
@@ -96,14 +97,16 @@ class ControlLoop:
         self._cluster = cluster
         self._owner = owner
         self._clock_s = clock_s
+        self._wall_s = wall_s
         self._epoch = 0
         self._plan: Plan | None = None
         self._decision: Decision | None = None
         """The latest one, for the next tick to take what did not change from."""
         self._known = CatalogSnapshot(revision=-1)
         self._live_latency = LiveLatency()
+        self._hourly = HourlyCarbon()
         self._corrected = False
-        """Whether live latency has changed what profiles say since the plan was made."""
+        """Whether live latency, or the hour's carbon, has changed what the plan was made by."""
         self._specs = Specs(self._known, store)
         self._inventory: dict[DeviceKindName, int] = {}
         self._running: dict[DeviceKindName, int] = {}
@@ -226,8 +229,9 @@ class ControlLoop:
         )
         statuses = self._workers.values()
         self._corrected |= self._live_latency.look(self._clock_s(), self._known, statuses)
+        self._corrected |= self._hourly.moved(self._wall_s())
         return Observation(
-            catalog=self._live_latency.corrected(self._known),
+            catalog=self._hourly.at(self._live_latency.corrected(self._known), self._wall_s()),
             workers=self._reports.of(statuses),
             demand=self._arrivals.demand,
             inventory=self._inventory,

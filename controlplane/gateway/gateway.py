@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import socket
-from time import monotonic
+from time import monotonic, time
 from uuid import uuid4
 
 from controlplane.api.context import ApiContext
@@ -174,6 +174,7 @@ class Gateway:
     # -- what it follows ------------------------------------------------------------------------
 
     async def _follow_catalog(self) -> None:
+        self.known.refresh_hour(time())
         self.known.refresh_latencies(monotonic())
         await self._refresh()
         await self._background.pause(POLL_S)

@@ -14,6 +14,7 @@ from controlplane.gateway.query.query_context import QueryContext
 from controlplane.live_latency import LiveLatency
 from controlplane.load_specs import Specs
 from controlplane.settings import Settings
+from planner.energy import HourlyCarbon
 from planner.selection.routes import resolve
 from planner.selection.snapshot import build_snapshot, keeping
 from planner.types import Snapshot
@@ -58,6 +59,8 @@ class Knowledge:
         self._plan_version = 0
         self._routes: tuple[Route, ...] = ()
         self._live = LiveLatency()
+        self._hourly = HourlyCarbon()
+        self._wall_s = 0.0
         self._prefer = settings.planning.prefer
 
     # -- from the catalog -----------------------------------------------------------------------
@@ -108,6 +111,12 @@ class Knowledge:
         if self._live.look(now_s, self.catalog, self.workers.statuses()):
             self.rebuild()
 
+    def refresh_hour(self, wall_s: float) -> None:
+        """Choose by what energy emits in this hour; ``wall_s`` is Unix time."""
+        self._wall_s = wall_s
+        if self._hourly.moved(wall_s):
+            self.rebuild()
+
     def _read_catalog(self) -> CatalogSnapshot:
         """The catalog as it is now, in another thread than queries are answered in."""
         return keeping(self._source.snapshot(), self.catalog)
@@ -118,7 +127,7 @@ class Knowledge:
         """Make the snapshot that the next query is chosen from."""
         workers = self.workers
         snapshot = build_snapshot(
-            self._live.corrected(self.catalog),
+            self._hourly.at(self._live.corrected(self.catalog), self._wall_s),
             [(worker.view, worker.ready) for worker in workers.values()],
             unloadable={
                 id_: worker.unloadable for id_, worker in workers.items() if worker.unloadable

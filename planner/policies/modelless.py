@@ -7,6 +7,7 @@ from typing import cast
 
 from planner.batching.protocol import LiveQueue
 from planner.batching.registry import make_queue
+from planner.energy import HourlyCarbon
 from planner.forecasting.demand import SloClass, demands, slo_class, smoothed, usual_classes
 from planner.forecasting.estimator_of import DEMAND_WEIGHT, estimator_of
 from planner.forecasting.peaks import DeclaredDemand, most
@@ -87,6 +88,8 @@ class Modelless:
         self._lead_s = lead_s(start_s, loading_s(setting.catalog), setting.tick_s)
         self._usual = usual_classes(setting.catalog)
         self._live = LiveLatency(fleet, setting.live_correction)
+        self._hourly = HourlyCarbon()
+        self._catalog = self._hourly.at(setting.catalog, 0.0)
         views = build_snapshot(setting.catalog, ()).tasks
         self._steps = {name: view.accuracies for name, view in views.items()}
 
@@ -120,7 +123,7 @@ class Modelless:
 
     def _refresh(self) -> Snapshot:
         snapshot = self._snapshot = build_snapshot(
-            self._live.corrections.corrected(self._setting.catalog),
+            self._live.corrections.corrected(self._catalog),
             ((worker.view, worker.ready) for worker in self._fleet.workers.values()),
             transport_ms=0.0,
             before=self._before,
@@ -160,12 +163,13 @@ class Modelless:
         """Production's tick on what there is."""
         setting, planning = self._setting, self._planning
         demand, expected, envelope = self._demands(now_s)
-        corrected = self._live.look(now_s)
+        corrected = self._live.look(now_s) or self._hourly.moved(now_s)
         if corrected:
+            self._catalog = self._hourly.at(setting.catalog, now_s)
             self._snapshot = None
         decision = tick(
             Observation(
-                catalog=self._live.corrections.corrected(setting.catalog),
+                catalog=self._live.corrections.corrected(self._catalog),
                 workers=self._fleet.reports(now_s * 1_000),
                 demand=demand,
                 inventory={kind.name: kind.count for kind in setting.kinds},

@@ -13,9 +13,10 @@ from math import inf
 from planner.reconcile.matching import match
 from planner.reconcile.problem_builder import MOST_LOAD, TAIL, BuiltProblem, ProblemBuilder
 from planner.selection.eligibility import answers, kept_out
-from planner.solver.problem import Assignment, AvailableKind, Planner, Solution
+from planner.solver.problem import Assignment, AvailableKind, Planner, Power, Solution
 from planner.types import Candidate, Demand, Objective, Snapshot, WorkerReport
 from variants.types import (
+    DeviceKind,
     DeviceKindName,
     Route,
     TaskName,
@@ -54,6 +55,9 @@ class DemandAssignment:
     tail: float = TAIL
     """The headroom that it was planned with, as in ``planner.reconcile.problem_builder``."""
     notes: tuple[str, ...] = ()
+    """How it was found."""
+    power: Power | None = None
+    """What its work takes, where plans are for the least."""
 
 
 NOTHING = DemandAssignment()
@@ -63,7 +67,7 @@ def assign_demand(
     snapshot: Snapshot,
     workers: Sequence[WorkerReport],
     demand: Sequence[Demand],
-    prices: Mapping[DeviceKindName, float],
+    known: Mapping[DeviceKindName, DeviceKind],
     planner: Planner,
     objective: Objective,
 ) -> DemandAssignment:
@@ -71,9 +75,9 @@ def assign_demand(
 
     Args:
         workers: those that may be used: none that drain.
-        prices: USD per hour of each device kind.
+        known: the device kinds of the catalog.
     """
-    kinds = _kinds(workers, prices)
+    kinds = _kinds(workers, known)
     forbidden = _kept_out_everywhere(workers)
 
     def builder(part: Sequence[Demand]) -> ProblemBuilder:
@@ -111,6 +115,8 @@ def assign_demand(
         asked_qps=sum(d.qps for d in demand),
         accuracy=found.accuracy,
         tail=tail,
+        notes=found.notes,
+        power=found.power,
     )
 
 
@@ -214,19 +220,28 @@ def unserved(routes: Iterable[Route], demand: Iterable[Demand]) -> tuple[Demand,
 
 
 def _kinds(
-    workers: Iterable[WorkerReport], prices: Mapping[DeviceKindName, float]
+    workers: Iterable[WorkerReport], known: Mapping[DeviceKindName, DeviceKind]
 ) -> tuple[AvailableKind, ...]:
     found: dict[DeviceKindName, list[float]] = {}
     for worker in workers:
         found.setdefault(worker.device_kind, []).append(worker.memory_mib)
     return tuple(
-        AvailableKind(
-            name=name,
-            count=len(memories),
-            memory_mib=min(memories),
-            usd_per_hour=prices.get(name, 0.0),
-        )
-        for name, memories in sorted(found.items())
+        _present(name, memories, known.get(name)) for name, memories in sorted(found.items())
+    )
+
+
+def _present(
+    name: DeviceKindName, memories: Sequence[float], kind: DeviceKind | None
+) -> AvailableKind:
+    """The workers of a kind, which are there and draw their idle power whatever they do."""
+    return AvailableKind(
+        name=name,
+        count=len(memories),
+        memory_mib=min(memories),
+        usd_per_hour=0.0 if kind is None else kind.usd_per_hour,
+        idle_w=None if kind is None else kind.idle_w,
+        carbon_g_per_kwh=() if kind is None else kind.carbon_g_per_kwh,
+        powered=True,
     )
 
 

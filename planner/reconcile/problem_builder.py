@@ -211,4 +211,5 @@ def _offer(candidate: Candidate) -> Offer:
         memory_mib=candidate.memory_mib,
         load_s=candidate.load_ms / 1_000,
         canary=candidate.canary,
+        energy=candidate.energy,
     )

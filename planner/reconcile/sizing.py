@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.reconcile.problem_builder import build_problem
+from planner.solver.power import idle_price
 from planner.solver.problem import LOAD, AvailableKind, Planner, Pool, Solution
 from planner.types import Demand, Objective, Snapshot
 from variants.types import DeviceKind, DeviceKindName
@@ -31,6 +32,7 @@ def size(
     pools: Sequence[Pool] = (),
     *,
     settled: bool = True,
+    objective: Objective = Objective.COST,
 ) -> tuple[dict[DeviceKindName, int], str]:
     """Worker counts by kind, with the reason.
 
@@ -40,13 +42,19 @@ def size(
         usable: how many workers of each kind are there and do not drain.
         envelope: at least ``expected``, class by class.
         settled: whether demand has been observed for long enough to stop workers.
+        objective: under ``energy`` the fleet of least power is sought, if the idle draw of every
+            kind is known; the fleet of least cost otherwise.
     """
     now = {kind: running.get(kind, 0) for kind in most}
-    fleet = _FleetPlanner(snapshot, kinds, planner, tuple(pools))
+    by_power = objective is Objective.ENERGY and all(
+        kinds[kind].idle_w is not None for kind, count in most.items() if count and kind in kinds
+    )
+    aim = Objective.ENERGY if by_power else Objective.COST
+    fleet = _FleetPlanner(snapshot, kinds, planner, tuple(pools), aim)
     needed = fleet.cheapest(envelope, most)
-    price_now, price_needed = fleet.price(now), fleet.price(needed)
     if needed == now:
         return now, "as many as needed"
+    price_now, price_needed = fleet.price(now, envelope), fleet.price(needed, envelope)
     if not settled:
         needed = {kind: max(now[kind], needed[kind]) for kind in now}
         if needed == now:
@@ -73,6 +81,7 @@ class _FleetPlanner:
     kinds: Mapping[DeviceKindName, DeviceKind]
     planner: Planner
     pools: tuple[Pool, ...]
+    objective: Objective
 
     def cheapest(
         self, demand: Sequence[Demand], most: Mapping[DeviceKindName, int]
@@ -97,29 +106,45 @@ class _FleetPlanner:
         return not unanswerable or unanswerable == self._solve(demand, most)[1]
 
     def _solve(
-        self, demand: Sequence[Demand], counts: Mapping[DeviceKindName, int]
+        self,
+        demand: Sequence[Demand],
+        counts: Mapping[DeviceKindName, int],
+        *,
+        powered: bool = False,
     ) -> tuple[Solution | None, tuple[Demand, ...]]:
         """The cheapest solution, and the classes that no device could serve."""
         made = build_problem(
             self.snapshot,
-            (
-                AvailableKind(
-                    name=name,
-                    count=count,
-                    memory_mib=self.kinds[name].memory_mib,
-                    usd_per_hour=self.kinds[name].usd_per_hour,
-                )
-                for name, count in sorted(counts.items())
-                if name in self.kinds
-            ),
+            self._available(counts, powered=powered),
             demand,
             load=LOAD,
             pools=self.pools,
         )
         if not made.problem.demand:
             return None, made.unanswerable
-        return self.planner(made.problem, Objective.COST), made.unanswerable
+        return self.planner(made.problem, self.objective), made.unanswerable
 
-    def price(self, counts: Mapping[DeviceKindName, int]) -> float:
-        """USD per hour."""
-        return sum(n * self.kinds[k].usd_per_hour for k, n in counts.items() if k in self.kinds)
+    def _available(
+        self, counts: Mapping[DeviceKindName, int], *, powered: bool
+    ) -> tuple[AvailableKind, ...]:
+        return tuple(
+            AvailableKind(
+                name=name,
+                count=count,
+                memory_mib=self.kinds[name].memory_mib,
+                usd_per_hour=self.kinds[name].usd_per_hour,
+                idle_w=self.kinds[name].idle_w,
+                carbon_g_per_kwh=self.kinds[name].carbon_g_per_kwh,
+                powered=powered,
+            )
+            for name, count in sorted(counts.items())
+            if name in self.kinds
+        )
+
+    def price(self, counts: Mapping[DeviceKindName, int], demand: Sequence[Demand]) -> float:
+        """USD per hour; or the power of so many workers that serve this demand."""
+        if self.objective is Objective.COST:
+            return sum(n * self.kinds[k].usd_per_hour for k, n in counts.items() if k in self.kinds)
+        found, _ = self._solve(demand, counts, powered=True)
+        work = 0.0 if found is None or found.power is None else found.objective
+        return work + idle_price(self._available(counts, powered=True))

@@ -191,6 +191,7 @@ def _workers(
         expected if observation.envelope is None else observation.envelope,
         planner,
         settled=observation.settled,
+        objective=observation.objective,
     )
     if not any(counts.values()):
         # One worker stays to answer the next query, whenever it comes.
@@ -228,8 +229,8 @@ def _assignment(
     moved = observation.corrected or drifted(routes, known, _work_ms(snapshot))
     if shares is not None and fits and not moved:
         return DemandAssignment(routes=routes), shares, False
-    prices = {kind.name: kind.usd_per_hour for kind in observation.catalog.device_kinds}
-    made = assign_demand(snapshot, workers, known, prices, planner, observation.objective)
+    kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
+    made = assign_demand(snapshot, workers, known, kinds, planner, observation.objective)
     if shares is not None and fits:
         asked, served = sum(d.qps for d in known), _served(made.routes, known)
         if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):
@@ -307,6 +308,26 @@ def _scaling(
             yield Scale(device_kind=kind, count=want, why=f"{want} instead of {have}: {why}")
 
 
+def _draw(observation: Observation, assignment: DemandAssignment) -> str:
+    """A sentence about what the work of an assignment takes."""
+    power = assignment.power
+    if power is None:
+        return "No energy was measured, so it was divided by cost."
+    idle = {kind.name: kind.idle_w for kind in observation.catalog.device_kinds}
+    draws = [idle.get(report.device_kind) for report in observation.workers]
+    known = [watts for watts in draws if watts is not None]
+    text = f"Its work takes {figure(power.watts)} W"
+    if len(known) == len(draws):
+        text += f" beyond the {figure(sum(known))} W that these workers draw idle"
+    if power.carbon_g_per_hour is not None:
+        text += f", and emits {figure(power.carbon_g_per_hour)} g of CO2 per hour"
+    if power.unmeasured_qps:
+        text += (
+            f"; {figure(power.unmeasured_qps)} rows per second of unmeasured variants not counted"
+        )
+    return f"{text}."
+
+
 def _explanation(
     snapshot: Snapshot,
     observation: Observation,
@@ -323,6 +344,8 @@ def _explanation(
             f"{served} % of it can be served, at a "
             f"mean accuracy of {assignment.accuracy:.4f}{_HEADROOM[assignment.tail > 0]}."
         )
+        if observation.objective is Objective.ENERGY:
+            sentences.append(_draw(observation, assignment))
     memory_mib = memory_of(snapshot)
     by_kind: dict[DeviceKindName, dict[VariantKey, float]] = {}
     for (kind, task, variant), mib in memory_mib.items():

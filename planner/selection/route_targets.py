@@ -23,7 +23,7 @@ that joins the backlog of a loose class would else bar the tight ones; and less 
 one forming batch would keep planned batches from forming.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -158,7 +158,7 @@ def route_targets(
         quickest.append((able[0], worker, time_ms / max(able[0].table.ms[1], 1e-6)))
     rooms = spare.room_ms
     targets = [_target(replicas, rooms) for replicas in planned.values()]
-    targets.sort(key=_by_accuracy if prefer is Prefer.ACCURACY else _by_price)
+    targets.sort(key=_ORDER.get(prefer, _by_price))
     if prefer is Prefer.ACCURACY:
         targets += _spare_targets(ready.view(task), spare, least, slo[0] / 2)
         steps = [_target(replicas, rooms) for replicas in ladder.values()]
@@ -247,6 +247,17 @@ def _by_accuracy(target: RouteTarget) -> tuple[float, float, str]:
     return (-first.accuracy, first.price_usd_per_1k, first.variant)
 
 
+def _by_footprint(target: RouteTarget) -> tuple[float, float, float, str]:
+    return (min(c.footprint for c in target.candidates), *_by_price(target))
+
+
 def _by_price(target: RouteTarget) -> tuple[float, float, str]:
     cheapest = min(target.candidates, key=lambda c: c.price_usd_per_1k)
     return (cheapest.price_usd_per_1k, cheapest.table.ms[1], cheapest.variant)
+
+
+_ORDER: Mapping[Prefer, Callable[[RouteTarget], tuple[float | str, ...]]] = {
+    Prefer.ACCURACY: _by_accuracy,
+    Prefer.ENERGY: _by_footprint,
+}
+"""Of the planned targets, by what the plan optimised."""

@@ -105,7 +105,8 @@ def resolve(
     """The targets of a plan's routes: the replicas that are ready, of those it names.
 
     Args:
-        prefer: what the plan optimised: the most accurate target comes first, or the cheapest.
+        prefer: what the plan optimised: the most accurate target comes first, or the cheapest, or
+            the one of the least footprint.
         before: an earlier table; what did not change since is taken from it, with the same result.
     """
     ready = ReadyVariants(snapshot)

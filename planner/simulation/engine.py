@@ -7,9 +7,7 @@ It plays the hardware and the thin shell around it; every decision is the policy
 * A query that waits for a load is offered to the queue when the load is done.
 * When a device fails, its queries are offered to the policy once more, whatever the policy.
 
-Devices that come and go are ``planner.simulation.devices``'.
-
-All times are ms since the beginning.
+Devices that come and go are ``planner.simulation.devices``'. All times are ms since the beginning.
 """
 
 from collections.abc import Callable
@@ -20,6 +18,7 @@ from typing import Any, cast
 from planner.batching.protocol import Batch, Verdict
 from planner.batching.variant_queues import Item
 from planner.simulation.devices import Devices
+from planner.simulation.energy_meter import meter_of
 from planner.simulation.fleet import Fleet, Replica, Ticket, Worker
 from planner.simulation.memory import ToldLadder, memories_of
 from planner.simulation.played_latencies import played_latencies
@@ -71,6 +70,7 @@ class Engine:
             lambda worker: ToldLadder(worker, self._memories, lambda: self._now_ms),
         )  # fmt: skip
         self._played = played_latencies(setting)
+        self.energy = meter_of(setting.catalog)
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -281,6 +281,8 @@ class Engine:
         self.tally.ran(tickets, now_ms, run_ms, replica.candidate.accuracy)
         for ticket in tickets:
             replica.done_ms += now_ms - ticket.arrived_ms
+        if self.energy is not None:
+            self.energy.ran(replica, batch.rows, now_ms, run_ms)
         count = len(tickets)
         replica.done += count
         replica.in_flight -= count

@@ -28,6 +28,21 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyUse:
+    """What all billed devices took, from their order to their release."""
+
+    energy_j: float | None
+    """None where a part of it is not known: a batch of a variant without measured energy was run,
+    or a device without a known idle draw was billed."""
+    idle_energy_j: float | None
+    """The part of it that was drawn while nothing ran."""
+    carbon_g: float | None
+    """Grams of CO2, by the hour; None where that is not known of every billed device."""
+    energy_unmeasured: int
+    """Queries answered, in time or late, by variants without measured energy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The outcome of one simulation. ``requests = in_time + late + rejected``."""
 
@@ -55,3 +70,5 @@ class Report:
     plan_ms_p50: float
     plan_ms_p99: float
     timeline: Sequence[Interval] = field(default=())
+    energy: EnergyUse | None = None
+    """None where neither joules nor idle draw of anything are known."""

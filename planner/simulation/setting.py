@@ -21,7 +21,7 @@ class Setting:
     elastic: bool | None = None
     """Whether devices are ordered and released: then a device is billed from its order to its
     release, 60 s at least. Otherwise all devices are there and billed throughout. None: they are
-    ordered and released under ``cost`` only."""
+    ordered and released unless accuracy counts."""
     eviction: str = DEFAULTS.eviction
     """A name in ``planner.eviction.registry.RULES``."""
     batching: str = DEFAULTS.batching
@@ -55,7 +55,7 @@ class Setting:
     @property
     def fleet_is_elastic(self) -> bool:
         """Whether devices are ordered and released."""
-        return self.objective is Objective.COST if self.elastic is None else self.elastic
+        return self.objective is not Objective.ACCURACY if self.elastic is None else self.elastic
 
     @property
     def planning(self) -> PlanningSettings:

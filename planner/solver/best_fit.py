@@ -4,8 +4,9 @@ Each device is the one that serves most worth for its price: a kind, a class to 
 beside it whatever fits, best first (greedy set cover; Chvatal, Math. Oper. Res. 4, 1979).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
+from typing import Any
 
 from planner.solver.device import Device
 from planner.solver.options import Options
@@ -34,22 +35,29 @@ class Ranking:
         self.options = options
         self.worth = [1.0] * len(options.of_class)
         """Per class: the worth of a query."""
-        self.by_kind: list[list[list[int]]] = options.once(
-            ("ranked", time_price), lambda: self._ranked(time_price)
+        thrifty = cost and options.has_work
+        self.by_kind: list[list[list[int]]] = (
+            self._ranked(options.cost)
+            if thrifty
+            else options.once(
+                ("ranked", time_price),
+                lambda: self._ranked(lambda index: self._key(index, time_price)),
+            )
         )
         """Per class and kind: indices of its options, the preferred one first."""
         for demand, found in enumerate(options.of_class):
             if cost and found:
                 self.worth[demand] = min(
                     options.prices[options.all[i].kind] * options.all[i].alone.unit_ms
+                    + 1_000 * options.work(i, options.all[i].alone)
                     for i in found
                 )
 
-    def _ranked(self, time_price: float) -> list[list[list[int]]]:
+    def _ranked(self, key: Callable[[int], Any]) -> list[list[list[int]]]:
         made = []
         for found in self.options.of_class:
             per_kind: list[list[int]] = [[] for _ in self.options.counts]
-            for index in sorted(found, key=lambda index: self._key(index, time_price)):
+            for index in sorted(found, key=key):
                 per_kind[self.options.all[index].kind].append(index)
             made.append(per_kind)
         return made
@@ -124,17 +132,13 @@ def _in_bulk(partial: PartialSolution, ranking: Ranking) -> None:
         heads = [found[0] for found in ranking.by_kind[demand] if found]
         if missing <= 0 or not heads:
             continue
-        costs = sorted(
-            options.all[i].time * max(options.prices[options.all[i].kind], 1e-9) for i in heads
-        )
+        costs = sorted(max(options.cost(i), 1e-9 * options.all[i].time) for i in heads)
         asking.append((-(costs[1] / costs[0] if len(costs) > 1 and costs[0] else inf), demand))
     shares: dict[int, float] = {}
     for _, demand in sorted(asking):
         left = partial.missing[demand] / options.rates[demand]
         heads = [found[0] for found in ranking.by_kind[demand] if found]
-        for index in sorted(
-            heads, key=lambda i: (options.all[i].time * options.prices[options.all[i].kind], i)
-        ):
+        for index in sorted(heads, key=lambda i: (options.cost(i), i)):
             option = options.all[index]
             share = min(left, room[option.kind] / option.time) if option.time else left
             if share > 1e-9:
@@ -166,7 +170,10 @@ def next_device(
             device = Device(options, kind)
             worth = _fill(partial, ranking, device, [seed, *(c for c in order if c != seed)])
             # What is free is best of all, and among the free the one that serves most.
-            score = (worth / options.prices[kind] if options.prices[kind] > 0 else inf, worth)
+            price = options.prices[kind] + sum(
+                qps * options.work(index, batch) for index, (batch, qps) in device.parts.items()
+            )
+            score = (worth / price if price > 0 else inf, worth)
             if worth > 0 and (best is None or score > best):
                 best, chosen = score, device
     if chosen is None:

@@ -242,6 +242,10 @@ class Relaxation:
         def solved() -> Answer:
             self._demand_at_least(served_qps)
             costs = [0.0] * self.program.size
+            if self.options.has_work:
+                for at, index in enumerate(self.columns):
+                    option = self.options.all[index]
+                    costs[at] = self.options.rates[option.demand] * option.least_work
             for opened, price in zip(self.opened, self.options.prices, strict=True):
                 costs[opened] = price
             self.program.aim(costs, maximise=False)

@@ -13,6 +13,7 @@ from planner.solver.best_fit import Ranking, build, extend, fill_open, is_large,
 from planner.solver.device import Device
 from planner.solver.options import Options
 from planner.solver.partial_solution import PartialSolution, better, finish
+from planner.solver.power import by_power
 from planner.solver.problem import Problem, Solution
 from planner.types import Objective
 
@@ -35,6 +36,9 @@ Stop = Callable[[], bool]
 
 def greedy(problem: Problem, objective: Objective) -> Solution:
     """A plan by best fit. The bound is the trivial one: no cost, or the best accuracy offered."""
+    if objective is Objective.ENERGY:
+        priced = by_power(problem)
+        return priced.restored(greedy(priced.problem, Objective.COST))
     options = Options(problem)
     partial = plan(options, objective)
     best = max((option.accuracy for option in options.all), default=0.0)

@@ -37,6 +37,8 @@ class Option(NamedTuple):
     """Latency of the smallest batch."""
     bearable_ms: float
     """The longest batch of others that it can bear, with its smallest one."""
+    least_work: float = 0.0
+    """What a query per second costs at least beside the device's price, at any batch in time."""
 
 
 class Options:
@@ -48,6 +50,7 @@ class Options:
         "_left_ms",
         "all",
         "counts",
+        "has_work",
         "of_class",
         "prices",
         "problem",
@@ -65,9 +68,12 @@ class Options:
     """Per kind, in USD per hour."""
     rates: tuple[float, ...]
     """Per class, in queries per second."""
+    has_work: bool
+    """Whether what runs costs something beside its device's price."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self.has_work = bool(problem.work)
         self.prices = tuple(kind.usd_per_hour for kind in problem.kinds)
         self.rates = tuple(max(0.0, demand.qps) for demand in problem.demand)
         self._left_ms = [
@@ -96,10 +102,11 @@ class Options:
             problem.common.options = self
 
     def _differs_in_rates_only(self, like: "Options") -> bool:
-        """Whether all but the rates and the load are the same."""
+        """Whether all but the rates and the load are the same; work is never shared."""
         one, other = self.problem, like.problem
         return (
-            one.offers is other.offers
+            not (one.work or other.work)
+            and one.offers is other.offers
             and one.kinds == other.kinds
             and one.pools == other.pools
             and one.most == other.most
@@ -119,7 +126,7 @@ class Options:
                     rates[demand] * alone.unit_ms / 1000, smallest_ms, bearable_ms,
                 )
                 for (
-                    demand, offer, kind, accuracy, memory_mib, alone, _, smallest_ms, bearable_ms
+                    demand, offer, kind, accuracy, memory_mib, alone, _, smallest_ms, bearable_ms, _
                 ) in like.all
             ]
         )  # fmt: skip
@@ -166,7 +173,31 @@ class Options:
                         time=rate * batch.unit_ms / 1000,
                         smallest_ms=offer.curve.points[0][1],
                         bearable_ms=self._left_ms[number] - offer.curve.points[0][1],
+                        least_work=self._least_work(index, limit, most) if self.has_work else 0.0,
                     )
+
+    def _least_work(self, offer: int, limit: float, most: int | None) -> float:
+        """Per query. On a linear piece it is monotone, so only ends of pieces can be least."""
+        work = self.problem.work[offer]
+        largest = self.problem.offers[offer].curve.largest(limit)
+        if most is not None:
+            largest = min(largest, max(1, most))
+        sizes = [size for size, _ in work.points if size < largest]
+        return min(work.joules(size) / size for size in (*sizes, largest))
+
+    def work(self, index: int, batch: SizedBatch) -> float:
+        """What a query per second of an option costs in such batches beside its device's price."""
+        if not self.has_work:
+            return 0.0
+        work = self.problem.work[self.all[index].offer]
+        return work.joules(batch.size) / batch.size
+
+    def cost(self, index: int) -> float:
+        """What serving the whole class of an option costs: time at the price of its device, and
+        work, in ``alone`` batches."""
+        option = self.all[index]
+        time_price = option.time * self.prices[option.kind]
+        return time_price + self.rates[option.demand] * self.work(index, option.alone)
 
     def batch(self, index: int, limit: float) -> SizedBatch | None:
         """The cheapest batch of an option within a latency in ms; None when none is.
@@ -237,7 +268,7 @@ class Options:
     ) -> tuple[int, ...]:
         """Per class and kind, the options that no mixture of two others replaces in time.
 
-        For cost that is the fastest alone.
+        For cost that is the fastest alone, unless what runs has a cost of its own.
 
         Args:
             indices: the options to choose from.
@@ -260,11 +291,12 @@ class Options:
             if option.kind in but:
                 kept.append(index)
             else:
-                point = (option.alone.unit_ms, option.accuracy, index)
+                worth = -option.least_work if self.has_work else option.accuracy
+                point = (option.alone.unit_ms, worth, index)
                 groups[option.demand, option.kind].append(point)
         for points in groups.values():
             points.sort(key=lambda point: (point[0], -point[1]))
-            if objective is Objective.COST:
+            if objective is Objective.COST and not self.has_work:
                 kept.append(points[0][2])
             else:
                 kept.extend(point[2] for point in upper_hull(points))
@@ -274,6 +306,8 @@ class Options:
         """Sorted by this, no offer is dominated by a later one, ties aside."""
         group = [self.all[index] for index in classes.values()]
         accuracy = -group[0].accuracy if objective is Objective.ACCURACY else 0.0
+        if self.has_work:
+            accuracy = min(option.least_work for option in group)
         time = sum(option.alone.unit_ms for option in group)
         return (accuracy, -len(group), time, group[0].memory_mib, group[0].offer)
 
@@ -285,7 +319,9 @@ class Options:
         if objective is Objective.ACCURACY and first.accuracy < second.accuracy:
             return False
         return all(
-            demand in by and self.all[by[demand]].alone.unit_ms <= self.all[index].alone.unit_ms
+            demand in by
+            and self.all[by[demand]].alone.unit_ms <= self.all[index].alone.unit_ms
+            and self.all[by[demand]].least_work <= self.all[index].least_work
             for demand, index in than.items()
         )
 

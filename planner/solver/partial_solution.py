@@ -96,7 +96,9 @@ class PartialSolution:
 
     @property
     def usd_per_hour(self) -> float:
-        return fsum(n * price for n, price in zip(self.opened, self.options.prices, strict=True))
+        """Price of the opened devices, and of what runs on them where that has a cost."""
+        devices = zip(self.opened, self.options.prices, strict=True)
+        return fsum(n * price for n, price in devices) + _work(self.options, self.devices)
 
     @property
     def weighed(self) -> float:
@@ -111,6 +113,17 @@ class PartialSolution:
         """Close the devices that serve nothing."""
         for device in [device for device in self.devices if not device.parts]:
             self.close(device)
+
+
+def _work(options: Options, devices: Iterable[Device]) -> float:
+    """What runs on devices costs this beside their price."""
+    if not options.has_work:
+        return 0.0
+    return fsum(
+        device.count * qps * options.work(index, batch)
+        for device in devices
+        for index, (batch, qps) in device.parts.items()
+    )
 
 
 def better(one: PartialSolution, other: PartialSolution, objective: Objective) -> bool:
@@ -147,6 +160,7 @@ def finish(
     weighed = fsum(part.qps * offers[part.offer].accuracy for part in assignments)
     accuracy = weighed / served if served else 0.0
     cost = fsum(options.prices[device.kind] for device in devices)
+    cost += _work(options, partial.devices)
     objective_value = cost if objective is Objective.COST else accuracy
     return Solution(
         devices=tuple(names[device.kind] for device in devices),

@@ -68,6 +68,8 @@ class AvailableKind:
     """Watts of one while nothing runs on it; None where that is not known."""
     carbon_g_per_kwh: tuple[float, ...] = ()
     """As in ``variants.types.DeviceKind``."""
+    powered: bool = False
+    """Whether its devices are there and draw their idle power, opened or not."""
 
     def slowdown(self, variants: int) -> float:
         """Times what profiles say that batches take beside so many variants, this one included."""
@@ -113,6 +115,9 @@ class Problem:
     """Per class, the largest batch that its queries can fill in time; empty when any can be."""
     common: Common | None = field(default=None, compare=False, repr=False)
     """Shared with problems that differ in rates and load."""
+    work: tuple[EnergyCurve, ...] = ()
+    """Per offer, what a batch costs beside the price of its device, per batch each second; empty
+    when that is nothing. ``planner.solver.power`` makes such problems."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +137,22 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """What the opened devices of a plan draw."""
+
+    watts: float
+    """What batches take beyond the idle draw, and the idle draw of devices that are opened for it;
+    what devices that are there anyway draw idle is left out."""
+    idle_watts: float
+    """The part of it that is idle draw."""
+    carbon_g_per_hour: float | None
+    """None unless every device kind says what its energy emits."""
+    unmeasured_qps: float
+    """Served by variants whose energy, or on kinds whose idle draw, is not known; they are not in
+    the other numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
     """A plan for a problem, with what is proven about it."""
 
@@ -146,13 +167,15 @@ class Solution:
     feasible: bool
     """Whether all demand is served."""
     objective: float
-    """USD per hour, or mean accuracy."""
+    """USD per hour, mean accuracy, or watts or grams of CO2 per hour."""
     bound: float
-    """What no plan can beat: cost from below, accuracy from above."""
+    """What no plan can beat: cost, watts and grams from below, accuracy from above."""
     timed_out: bool = False
     """The wall clock cut in: only then may the same problem give another solution."""
     notes: tuple[str, ...] = field(default=())
     """How it was found, for reading."""
+    power: Power | None = None
+    """What it draws, where it was asked for the least."""
 
     @property
     def gap(self) -> float:

@@ -16,6 +16,7 @@ from planner.solver.exact import exact as exactly
 from planner.solver.greedy import greedy, plan
 from planner.solver.options import Options
 from planner.solver.partial_solution import PartialSolution, better, finish
+from planner.solver.power import by_power
 from planner.solver.problem import Clock, Planner, Problem, Solution
 from planner.types import Objective
 
@@ -48,12 +49,18 @@ def solve(
 
     Args:
         problem: what is offered and asked for.
-        objective: cost or accuracy, once as much as possible is served.
+        objective: cost, accuracy or energy, once as much as possible is served.
         clock: seconds on a monotonic clock.
         time_limit_s: when the limit cuts in, the solution says ``timed_out``.
         exact: without it the search ends once the relaxation is packed, for a control loop, which
             plans again soon.
     """
+    if objective is Objective.ENERGY:
+        priced = by_power(problem)
+        found = solve(
+            priced.problem, Objective.COST, clock=clock, time_limit_s=time_limit_s, exact=exact
+        )
+        return priced.restored(found)
     until = clock() + time_limit_s
     search = _Search(problem, objective, lambda: until - clock())
     search.fit()
@@ -144,8 +151,11 @@ class _Search:
         return abs(reached - bound) / max(reached, 1e-9)
 
     def prove(self) -> None:
-        """Search all configurations if they can be listed; otherwise improve by best fit."""
-        few = len(self.relaxation.columns) <= FEW
+        """Search all configurations if they can be listed; otherwise improve by best fit.
+
+        Configurations and columns know only what devices cost, not what runs on them.
+        """
+        few = len(self.relaxation.columns) <= FEW and not self.options.has_work
         listed = configurations(self.options, self.objective, most=SMALL) if few else None
         size = sum(len(found.batches) for found in listed or ())
         if listed is not None and (size <= TINY or self.gap > NEAR):
@@ -171,7 +181,9 @@ class _Search:
         binds = any(
             self.options.binds(kind) or self.options.slowdown(kind, 2) > 1 for kind in kinds
         )
-        return self.objective is Objective.COST and served and binds and not self.out_of_time
+        if self.options.has_work or self.objective is not Objective.COST:
+            return False
+        return served and binds and not self.out_of_time
 
     def bound(self) -> float:
         """What no plan that serves as much as the best one can beat: USD per hour, or accuracy."""

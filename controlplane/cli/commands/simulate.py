@@ -21,7 +21,7 @@ from variants.errors import InvalidInput
 if TYPE_CHECKING:
     from planner.approximate.approximate import Approximation
     from planner.bounds.bound import Beside
-    from planner.simulation.results import Report
+    from planner.simulation.results import EnergyUse, Report
     from planner.simulation.setting import Setting
 
 ALL = "all"
@@ -145,6 +145,8 @@ def simulate(
         raise InvalidInput(f"--approximate plays the policy {SAMPLED} only")
     if approximate and (instant or not tick_s.is_integer()):
         raise InvalidInput("--approximate needs time, and whole seconds for --tick-s")
+    if approximate and objective is Objective.ENERGY:
+        raise InvalidInput("--approximate counts no energy")
     if approximate and (bound or peaks is not None):
         raise InvalidInput("--approximate knows neither --bound nor --peaks")
     if plot is not None:
@@ -227,12 +229,14 @@ def _sampled(made: "Approximation") -> dict[str, Any]:
 
 
 def as_json(report: "Report", seed: int) -> dict[str, Any]:
-    """A report as plain JSON values, without its timeline."""
-    names = [one.name for one in fields(report) if one.name not in ("policy", "timeline")]
+    """A report as plain JSON values, without its timeline; with energy where it was counted."""
+    apart = ("policy", "timeline", "energy")
+    names = [one.name for one in fields(report) if one.name not in apart]
     return {
         "policy": report.policy,
         "seed": seed,
         **{name: getattr(report, name) for name in names},
+        **({} if report.energy is None else asdict(report.energy)),
     }
 
 
@@ -295,6 +299,7 @@ def _show(
         ("violations", [percent(one.violation_ratio) for one in reports]),
         ("accuracy", [percent(_accuracy(one)) for one in reports]),
         ("cost USD", [_cost(one.cost_usd) for one in reports]),
+        *_energy_rows(reports),
         ("busy", [percent(one.busy_ratio) for one in reports]),
         ("loads", [f"{one.loads:,}" for one in reports]),
         ("evictions", [f"{one.evictions:,}" for one in reports]),
@@ -317,6 +322,31 @@ def _show(
         ([name, *values] for name, values in rows),
         empty="",
     )
+
+
+def _energy_rows(reports: "Sequence[Report]") -> list[tuple[str, list[str]]]:
+    """Joules and grams, where anything is known of them."""
+    if all(one.energy is None for one in reports):
+        return []
+
+    def row(name: str, of: "Callable[[EnergyUse, Report], float | None]") -> tuple[str, list[str]]:
+        values = (None if one.energy is None else of(one.energy, one) for one in reports)
+        return name, ["-" if value is None else _cost(value) for value in values]
+
+    return [
+        row("energy kJ", lambda use, _: _part(use.energy_j, 1e3)),
+        row("of it idle kJ", lambda use, _: _part(use.idle_energy_j, 1e3)),
+        row("J per query in time", lambda use, one: _part(use.energy_j, one.in_time)),
+        row("CO2 g", lambda use, _: use.carbon_g),
+        (
+            "energy unmeasured",
+            [f"{one.energy.energy_unmeasured:,}" if one.energy else "-" for one in reports],
+        ),
+    ]
+
+
+def _part(value: float | None, unit: float) -> float | None:
+    return None if value is None or not unit else value / unit
 
 
 def _bound_rows(beside: "Sequence[Beside]") -> list[tuple[str, list[str]]]:

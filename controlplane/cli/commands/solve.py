@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,7 @@ from planner.types import Objective
 from variants.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from planner.solver.problem import AvailableKind, Problem, Solution
+    from planner.solver.problem import AvailableKind, Offer, Problem, Solution
     from planner.types import Demand
 
 SHOWN = 30
@@ -33,6 +34,16 @@ def solve(
         Path, typer.Option("--demand", metavar="FILE", help="Rates and their SLOs, as CSV.")
     ],
     objective: ObjectiveOption = Objective.COST,
+    hour: Annotated[
+        int | None,
+        typer.Option(
+            "--hour",
+            metavar="H",
+            min=0,
+            max=23,
+            help="Hour of the day in UTC for what energy emits; else the mean of the day.",
+        ),
+    ] = None,
     time_limit_s: Annotated[
         float,
         typer.Option("--time-limit-s", metavar="S", help="Then the best plan known is the answer."),
@@ -56,6 +67,8 @@ def solve(
         raise InvalidInput(f"--time-limit-s {time_limit_s:g} is no time; 0 or more is needed")
     kinds = read_devices(devices)
     offers = read_catalog(catalog, kinds, devices=devices)
+    if objective is Objective.ENERGY:
+        kinds = _measured(offers, kinds, hour)
     asked = read_demand(demand, {offer.task for offer in offers}, catalog=catalog)
     from planner.solver.problem import Problem
     from planner.solver.solve import solve as solve_problem
@@ -72,6 +85,31 @@ def solve(
         data,
         Output.JSON if json else output,
         lambda: _show(data, objective, problem, missing(problem, solution)),
+    )
+
+
+def _measured(
+    offers: "Sequence[Offer]", kinds: "Sequence[AvailableKind]", hour: int | None
+) -> "tuple[AvailableKind, ...]":
+    """The kinds at an hour of the day.
+
+    Raises:
+        InvalidInput: nothing that could be used says what it takes.
+    """
+    from planner.energy import carbon_at
+
+    idle = {kind.name for kind in kinds if kind.count and kind.idle_w is not None}
+    if not any(one.energy is not None and one.device_kind in idle for one in offers):
+        raise InvalidInput(
+            "no variant has an energy_j at its smallest and largest batch on a device kind with "
+            "an idle_w: there is nothing to plan for least energy by"
+        )
+    if hour is None:
+        return tuple(kinds)
+    return tuple(
+        replace(kind, carbon_g_per_kwh=() if grams is None else (grams,))
+        for kind in kinds
+        for grams in [carbon_at(kind.carbon_g_per_kwh, hour)]
     )
 
 
@@ -118,6 +156,7 @@ def as_json(problem: "Problem", solution: "Solution", solve_ms: float) -> dict[s
         "served_qps": solution.served_qps,
         "accuracy": solution.accuracy,
         "usd_per_hour": solution.usd_per_hour,
+        **({} if solution.power is None else asdict(solution.power)),
     }
 
 
@@ -170,10 +209,13 @@ def _show(
     served, asked_qps = data["served_qps"], sum(one.qps for one in problem.demand)
     share = served / asked_qps if asked_qps else 1.0
     of = f"{rate(asked_qps)} queries/s"
-    by_cost = objective is Objective.COST
+    by_accuracy = objective is Objective.ACCURACY
+    unit = "USD per hour"
+    if objective is Objective.ENERGY:
+        unit = "W" if data["carbon_g_per_hour"] is None else "g of CO2 per hour"
 
     def worth(value: float) -> str:
-        return f"{usd(value)} USD per hour" if by_cost else f"{percent(value)} mean accuracy"
+        return f"{percent(value)} mean accuracy" if by_accuracy else f"{usd(value)} {unit}"
 
     proven = "proven best" if data["gap"] <= 1e-6 else f"gap {percent(data['gap'])}"
     details(
@@ -186,7 +228,7 @@ def _show(
             ),
             ("objective", worth(data["objective"])),
             ("bound", f"{worth(data['bound'])}, {proven}"),
-            ("accuracy" if by_cost else "cost", _other(data, by_cost)),
+            *_others(data, objective),
             ("solved in", seconds(data["solve_ms"] / 1_000)),
             *([("", "the time limit cut in")] if data["timed_out"] else []),
         ]
@@ -206,11 +248,20 @@ def _not_all(share: float) -> str:
     return "nearly all" if text == percent(1.0) else text
 
 
-def _other(data: Mapping[str, Any], by_cost: bool) -> str:
-    """The figure that is not the objective: accuracy or cost."""
-    if by_cost:
-        return f"{percent(data['accuracy'] if data['served_qps'] else None)} on average"
-    return f"{usd(data['usd_per_hour'])} USD per hour"
+def _others(data: Mapping[str, Any], objective: Objective) -> list[tuple[str, str]]:
+    """The figures that are not the objective."""
+    cost = ("cost", f"{usd(data['usd_per_hour'])} USD per hour")
+    if objective is Objective.ACCURACY:
+        return [cost]
+    accuracy = percent(data["accuracy"] if data["served_qps"] else None)
+    shown = [("accuracy", f"{accuracy} on average")]
+    if objective is Objective.COST:
+        return shown
+    draw = f"{usd(data['watts'])} W, {usd(data['idle_watts'])} of it idle"
+    shown += [cost, ("draws", draw)]
+    if data["unmeasured_qps"]:
+        shown.append(("not counted", f"{rate(data['unmeasured_qps'])} queries/s: not measured"))
+    return shown
 
 
 def _show_workers(workers: Mapping[str, int], kinds: "Sequence[AvailableKind]") -> None:

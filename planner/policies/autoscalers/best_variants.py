@@ -1,9 +1,10 @@
 """The best static variant of each task, chosen with the trace's own mean rates.
 
-Under the objective ``cost`` it is the cheapest that is feasible. Under ``accuracy`` the fleet is
-given, and the variants are the most accurate with which it still serves ``PEAK`` times the mean
-rates, a whole device for each replica: from the most accurate ones downwards, each step where it
-saves the most work for the accuracy it loses. Nobody who sizes by hand knows that much.
+Under the objectives ``cost`` and ``energy``, of which these autoscalers know nothing, it is the
+cheapest that is feasible. Under ``accuracy`` the fleet is given, and the variants are the most
+accurate with which it still serves ``PEAK`` times the mean rates, a whole device for each replica:
+from the most accurate ones downwards, each step where it saves the most work for the accuracy it
+loses. Nobody who sizes by hand knows that much.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ def best_variants(
     """A variant for each task with demand that some variant meets."""
     able = {task: _widest(candidates.get(task, ()), wanted) for task, wanted in demand.items()}
     able = {task: found for task, found in able.items() if found}
-    if objective is Objective.COST:
+    if objective is not Objective.ACCURACY:
         return {
             task: max(found, key=lambda p: (*least_cost(p), p.variant))
             for task, found in able.items()

@@ -45,6 +45,34 @@ def test_json_has_the_documented_fields_and_no_other(shell: Shell, paths: dict[s
     assert report["requests"] == report["in_time"] + report["late"] + report["rejected"]
 
 
+ENERGY_KEYS = ["energy_j", "idle_energy_j", "carbon_g", "energy_unmeasured"]
+
+
+def test_energy_is_counted_where_the_files_say_what_it_is(
+    shell: Shell, paths: dict[str, Path]
+) -> None:
+    joules = ("energy_j", "2", "8", "1", "1", "4")
+    lines = zip(paths["catalog"].read_text().splitlines(), joules, strict=True)
+    paths["catalog"].write_text("".join(f"{line},{each}\n" for line, each in lines))
+    header = "device_kind,count,memory_mib,usd_per_hour,idle_w,carbon_g_per_kwh"
+    paths["devices"].write_text(f"{header}\ncpu-4,4,1000,0.1,50,100\ngpu,2,,0.5,5,200\n")
+
+    report = simulate(shell, paths, "--objective", "energy", "--json").json()
+    shown = simulate(shell, paths, "--objective", "energy").out
+
+    assert list(report) == [*KEYS, *ENERGY_KEYS]
+    assert 0 < report["idle_energy_j"] < report["energy_j"]
+    assert report["carbon_g"] > 0
+    assert report["energy_unmeasured"] == 0
+    assert "J per query in time" in shown
+
+
+def test_a_sample_counts_no_energy(shell: Shell, paths: dict[str, Path]) -> None:
+    ended = simulate(shell, paths, "--approximate", "--objective", "energy")
+
+    assert (ended.code, "--approximate counts no energy" in ended.err) == (2, True)
+
+
 def test_the_same_seed_gives_the_same_report(shell: Shell, paths: dict[str, Path]) -> None:
     once, again = (
         simulate(shell, paths, "--json", "--failures-every-s", "20").json() for _ in "12"

@@ -77,6 +77,49 @@ def test_the_cheapest_plan_is_one_small_device(shell: Shell, paths: dict[str, Pa
     assert plan["served_qps"] == pytest.approx(120.0)
 
 
+def with_energy(paths: dict[str, Path]) -> None:
+    """On the GPU, mlp-int8 takes a tenth of the joules, and the GPU a tenth of the idle draw."""
+    joules = ("energy_j", "2", "8", "1", "0.1", "0.4")
+    lines = zip(paths["catalog"].read_text().splitlines(), joules, strict=True)
+    paths["catalog"].write_text("".join(f"{line},{each}\n" for line, each in lines))
+    header = "device_kind,count,memory_mib,usd_per_hour,idle_w,carbon_g_per_kwh"
+    day = " ".join(["100"] * 12 + ["300"] * 12)
+    paths["devices"].write_text(f"{header}\ncpu-4,4,1000,0.1,50,{day}\ngpu,2,,0.5,5,200\n")
+
+
+def test_the_plan_of_least_energy_says_what_it_draws(shell: Shell, paths: dict[str, Path]) -> None:
+    with_energy(paths)
+
+    plan = solve(shell, paths, "--objective", "energy", "--json").json()
+    noon = solve(shell, paths, "--objective", "energy", "--hour", "12", "--json").json()
+
+    assert list(plan) == [*KEYS, "watts", "idle_watts", "carbon_g_per_hour", "unmeasured_qps"]
+    assert plan["workers"] == {"cpu-4": 1, "gpu": 1}
+    assert plan["idle_watts"] == 55.0
+    assert plan["objective"] == plan["carbon_g_per_hour"]
+    # At 200 g for a kWh on the mean of the day, at 300 g on the CPUs at noon.
+    assert plan["objective"] == pytest.approx(plan["watts"] * 0.2)
+    assert noon["objective"] > plan["objective"]
+    assert plan["unmeasured_qps"] == 0.0
+
+
+def test_the_plan_of_least_energy_for_people(shell: Shell, paths: dict[str, Path]) -> None:
+    with_energy(paths)
+    shown = solve(shell, paths, "--objective", "energy").out
+
+    assert "g of CO2 per hour" in shown
+    assert "of it idle" in shown
+
+
+def test_without_any_energy_there_is_no_plan_of_the_least(
+    shell: Shell, paths: dict[str, Path]
+) -> None:
+    ended = solve(shell, paths, "--objective", "energy")
+
+    assert ended.code == 2
+    assert "no variant has an energy_j" in ended.err
+
+
 def test_the_most_accurate_plan_takes_the_accurate_variant_only(
     shell: Shell, paths: dict[str, Path]
 ) -> None:

@@ -15,7 +15,7 @@ from tests.planner.builders import catalog, demand, kind, profile, report, snaps
 from variants.types import CatalogSnapshot
 
 KINDS = ("cpu-1", "gpu-a")
-PRICES = {kind(name).name: 1.0 for name in KINDS}
+KNOWN = {kind(name).name: kind(name) for name in KINDS}
 
 
 def planner(problem: Problem, objective: Objective) -> Solution:
@@ -25,7 +25,7 @@ def planner(problem: Problem, objective: Objective) -> Solution:
 def assigned(
     known: CatalogSnapshot, workers: Sequence[WorkerReport], *wanted: Demand
 ) -> DemandAssignment:
-    return assign_demand(snapshot(known), workers, wanted, PRICES, planner, Objective.ACCURACY)
+    return assign_demand(snapshot(known), workers, wanted, KNOWN, planner, Objective.ACCURACY)
 
 
 def loads(view: Snapshot, made: DemandAssignment, workers: Sequence[WorkerReport]) -> list[float]:

@@ -88,6 +88,7 @@ class Model(NamedTuple):
     load_s: float = 1.0
     name: str = "v"
     max_batch: int = 8
+    energy_j: float | None = None
 
     @property
     def variant(self) -> Variant:
@@ -104,6 +105,7 @@ class Model(NamedTuple):
             memory_mib=self.memory_mib,
             load_s=self.load_s,
             source=ProfileSource.EXACT,
+            energy_j=self.energy_j,
         )
 
 

@@ -201,7 +201,7 @@ def test_a_limit_of_nothing_still_answers(objective: Objective) -> None:
     assert violations(problem, found) == ()
 
 
-@pytest.mark.parametrize("objective", Objective)
+@pytest.mark.parametrize("objective", [Objective.COST, Objective.ACCURACY])
 @pytest.mark.parametrize("make", [small, interfering])
 def test_exact_equals_trying_everything(
     make: Callable[[int], Problem], objective: Objective
@@ -229,7 +229,7 @@ def _same(one: Best, other: Best) -> bool:
     )
 
 
-@pytest.mark.parametrize("objective", Objective)
+@pytest.mark.parametrize("objective", [Objective.COST, Objective.ACCURACY])
 def test_best_fit_is_within_three_percent_on_average(objective: Objective) -> None:
     losses = []
     for seed in range(60):
