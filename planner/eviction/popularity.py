@@ -13,7 +13,10 @@ Dirichlet distribution after these counts: a key seen once is not taken to be as
 single query suggests. Counts decay forwards: instead of shrinking all old ones, each new query
 counts more (Cormode et al., "Forward Decay", ICDE 2009, section 3), so a query touches one key.
 
-Variants that are not loaded are counted as well, so one that comes back is known already.
+Variants that are not loaded are counted as well, so one that comes back is known already. From the
+first query for a key nothing is learned about time constants: nobody could expect it, and it speaks
+for the shortest memory, which finds every key equally probable. A worker that knows only its own
+queries meets new keys for as long as variants move from one worker to another.
 """
 
 from collections.abc import Hashable, Iterable
@@ -101,13 +104,14 @@ class Popularity(Generic[KeyT]):
         if self._began_s is None or now_s - self._now_s > _STEP_S:
             self._move_on(now_s)
         counts = self._counts.pop(key, None)
+        is_new = counts is None
         if counts is None:
             counts = [0.0] * len(self._tau_s)
             if len(self._counts) >= self._max_keys:
                 del self._counts[next(iter(self._counts))]
         self._counts[key] = counts
         self._draw = (self._draw + _GOLDEN) % 1.0
-        if self._draw < _LEARNED_SHARE:
+        if self._draw < _LEARNED_SHARE and not is_new:
             self._learn(counts)
         scale = self._scale
         if queries != 1:

@@ -4,7 +4,9 @@ Run with ``python -m tests.bench.planning.eviction`` from the repository's root;
 one seed. Memory is a share of what all variants need, divided among one, two, four or eight
 devices that can each hold the largest variant. A query needs its variant loaded on any of them, and
 what has to be loaded is paid for with its load time. With several devices,
-``tests.bench.planning.hosts`` says which of them loads. Nothing depends on the machine.
+``tests.bench.planning.hosts`` says which of them loads. All devices learn from all queries, as in
+the simulator; with ``--own-books`` each from those that it is asked, as the product's workers do
+(offline and known rates know everything). Nothing depends on the machine.
 ``--production`` plays ``tests.bench.planning.production_trace`` instead.
 
 * LRU: total load time in seconds; the other rules in percent of it.
@@ -79,27 +81,30 @@ def reloading_s(
     load: Workload,
     memory_mib: float,
     rule: str,
-    book: Book[int],
-    devices: int = 1,
+    books: Sequence[Book[int]],
     hosts: str = HOSTS[0],
 ) -> float:
     """Total load time of a workload. The largest variant always fits on a device.
 
     Args:
         memory_mib: of all devices together, unless each needs more for the largest variant.
+        books: of each device; the same one again where all know all queries. A device with a book
+            of its own counts those queries that it is asked.
     """
     # A hair more: what is freed adds up with rounding.
-    each_mib = max(memory_mib / devices, *load.memory_mib) * (1.0 + 1e-9)
-    known = [Residency(each_mib, book, rule, min_residency_s=0.0) for _ in range(devices)]
-    choose = chooser(hosts)
+    each_mib = max(memory_mib / len(books), *load.memory_mib) * (1.0 + 1e-9)
+    book_of = {Residency(each_mib, book, rule, min_residency_s=0.0): book for book in books}
+    known = list(book_of)
+    choose = chooser(hosts) if len(known) > 1 else lambda known, memory_mib, now_s: known[0]
     where: dict[int, Residency[int]] = {}
     total_s = 0.0
     for now_s, variant in zip(load.arrival_s, load.variant, strict=True):
-        book.seen(variant, now_s)
         if (held := where.get(variant)) is not None:
+            book_of[held].seen(variant, now_s)
             held.used(variant, now_s)
             continue
-        host = choose(known, load.memory_mib[variant], now_s) if devices > 1 else known[0]
+        host = choose(known, load.memory_mib[variant], now_s)
+        book_of[host].seen(variant, now_s)
         for victim in host.make_room(load.memory_mib[variant], now_s) or ():
             host.evict(victim)
             del where[victim]
@@ -110,9 +115,18 @@ def reloading_s(
 
 
 def row(
-    load: Workload, memory_mib: float, devices: int, hosts: str, columns: Sequence[str]
+    load: Workload,
+    memory_mib: float,
+    devices: int,
+    hosts: str,
+    columns: Sequence[str],
+    own_books: bool = False,
 ) -> dict[str, float]:
-    """Total load time by column."""
+    """Total load time by column.
+
+    Args:
+        own_books: each device learns from what it is asked alone.
+    """
     books: dict[str, Callable[[], Book[int]]] = {
         "modelless": Popularity,
         "known rates": lambda: TrueRates(load),
@@ -120,18 +134,17 @@ def row(
     }
     # What GDSF and others evict they count by themselves; the worth of it is what the book says.
     needs_book = devices > 1 and hosts == "least worth"
-    return {
-        column: reloading_s(
-            load,
-            memory_mib,
-            column if column in PUBLISHED else "modelless",
-            books.get(column, Popularity if needs_book else _Deaf)(),
-            devices,
-            hosts,
-        )
-        for column in columns
-        if column != "known rates" or load.rates is not None
-    }
+    found = {}
+    for column in columns:
+        if column == "known rates" and load.rates is None:
+            continue
+        make = books.get(column, Popularity if needs_book else _Deaf)
+        each: Sequence[Book[int]] = [make()] * devices
+        if own_books and make is Popularity:
+            each = [Popularity() for _ in range(devices)]
+        rule = column if column in PUBLISHED else "modelless"
+        found[column] = reloading_s(load, memory_mib, rule, each, hosts)
+    return found
 
 
 def case(
@@ -142,11 +155,12 @@ def case(
     variants: int,
     queries: int,
     per_s: float,
+    own_books: bool,
 ) -> dict[str, float]:
     """One seed of one line: the workload, its costs, the memory, the devices, the host choice."""
     kind, how, share, devices, hosts = line
     load = workload(kind, how, seed, variants=variants, queries=queries, per_s=per_s)
-    return row(load, share * sum(load.memory_mib), devices, hosts, columns)
+    return row(load, share * sum(load.memory_mib), devices, hosts, columns, own_books)
 
 
 class _Deaf:
@@ -195,6 +209,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--queries", type=int, default=20_000)
     parser.add_argument("--per-s", type=float, default=2.0)
     parser.add_argument("--processes", type=int, default=None)
+    parser.add_argument(
+        "--own-books", action="store_true", help="each device knows only what it is asked"
+    )
     parser.add_argument("--production", action="store_true", help="the production-like trace")
     return parser.parse_args()
 
@@ -213,8 +230,9 @@ def main() -> None:
         for each in product(asked.kind or KINDS, asked.costs or COSTS, SHARES)
     ]
     work = partial(
-        case, columns=columns, variants=asked.variants, queries=asked.queries, per_s=asked.per_s
-    )
+        case, columns=columns, variants=asked.variants, queries=asked.queries, per_s=asked.per_s,
+        own_books=asked.own_books,
+    )  # fmt: skip
     head = ["workload", "costs", "memory", "devices", "hosts", f"{columns[0]}, s", *columns[1:]]
     head += ["half way", *(["known rates"] if "known rates" in columns else [])]
     print("| " + " | ".join(head) + " |\n" + "|---|---|--:|--:|---|" + "--:|" * (len(head) - 5))
@@ -247,7 +265,14 @@ def print_production(
     for devices in (2, 4):
         for count, hosts in ((1, "one memory of that size"), *((devices, each) for each in HOSTS)):
             found = [
-                row(load, PER_DEVICE * devices * sum(load.memory_mib), count, hosts, columns)
+                row(
+                    load,
+                    PER_DEVICE * devices * sum(load.memory_mib),
+                    count,
+                    hosts,
+                    columns,
+                    asked.own_books,
+                )
                 for load in loads
             ]
             cells = [f"{median(r[column] for r in found):,.0f}" for column in columns]

@@ -18,21 +18,21 @@ TURNS = Workload(
 
 
 def test_lru_loads_every_time_where_two_of_three_in_turns_fit() -> None:
-    assert reloading_s(TURNS, 20.0, "lru", Popularity()) == 9.0
+    assert reloading_s(TURNS, 20.0, "lru", [Popularity()]) == 9.0
 
 
 def test_offline_keeps_what_comes_next() -> None:
     """0 1 2 are loaded, then 1 0 2: every other query finds what it needs."""
-    assert reloading_s(TURNS, 20.0, "modelless", NextUse(TURNS)) == 6.0
+    assert reloading_s(TURNS, 20.0, "modelless", [NextUse(TURNS)]) == 6.0
 
 
 def test_everything_is_loaded_once_where_everything_fits() -> None:
-    assert reloading_s(TURNS, 30.0, "gdsf", Popularity()) == 3.0
+    assert reloading_s(TURNS, 30.0, "gdsf", [Popularity()]) == 3.0
 
 
 def test_two_devices_are_filled_before_anything_leaves() -> None:
     for hosts in ("roomiest", "least worth"):
-        assert reloading_s(TURNS, 40.0, "gdsf", Popularity(), 2, hosts) == 3.0
+        assert reloading_s(TURNS, 40.0, "gdsf", [Popularity()] * 2, hosts) == 3.0
 
 
 def test_the_host_whose_victim_is_worth_least_loads() -> None:
@@ -46,8 +46,18 @@ def test_the_host_whose_victim_is_worth_least_loads() -> None:
         rates=None,
         step_s=1.0,
     )
-    assert reloading_s(load, 20.0, "modelless", Popularity(), 2, "least worth") == 3.0
-    assert reloading_s(load, 20.0, "modelless", Popularity(), 2, "roomiest") == 7.0
+    for books in ([Popularity[int]()] * 2, [Popularity[int](), Popularity[int]()]):
+        assert reloading_s(load, 20.0, "modelless", books, "least worth") == 3.0
+    assert reloading_s(load, 20.0, "modelless", [Popularity()] * 2, "roomiest") == 7.0
+
+
+def test_a_device_with_a_book_of_its_own_counts_what_it_is_asked() -> None:
+    """Everything fits, so each device is asked for the same variants throughout."""
+    books = [Popularity[int](), Popularity[int]()]
+    reloading_s(TURNS, 40.0, "modelless", books, "least worth")
+    counted = [{variant for variant in range(3) if variant in book} for book in books]
+    assert sorted(map(len, counted)) == [1, 2]
+    assert counted[0] | counted[1] == {0, 1, 2}
 
 
 def test_the_way_is_measured_from_gdsf_to_offline() -> None:

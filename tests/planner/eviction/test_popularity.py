@@ -86,6 +86,15 @@ def test_popularity_that_moves_makes_it_trust_the_shortest() -> None:
     assert book.weights[0] > 0.9
 
 
+def test_new_keys_say_nothing_about_time_constants() -> None:
+    """Under the shortest, every key is equally probable, so each newcomer would speak for it."""
+    book = Popularity[int]()
+    before = book.weights
+    for key in range(200):
+        book.seen(key, float(key))
+    assert book.weights == before
+
+
 def test_it_changes_its_mind_when_the_world_does() -> None:
     book = Popularity[str]((1.0, 1_000.0))
     now_s = asked(book, "abcdefghij" * 200)
