@@ -31,6 +31,8 @@ RETURN_MS = 0.2
 """Kept back from what a worker may use: the reply's way home and its encoding."""
 STAYS_S = 5.0
 """When to ask again for a variant that found no room: what is loaded is asked for more."""
+TRIES = 2
+"""Workers that one query is sent to at most."""
 MOST_LOADS = 2
 """Loads that one query waits for at most. What it waited for may leave again before it comes."""
 WHILE_MEETING = "the gateway has just started and was still connecting to its workers"
@@ -149,6 +151,9 @@ class InFlight:
             worker.busy_until_ms = now_ms + reply.backlog_us / 1000
         if code is ReplyCode.OVERLOADED:
             self.path.congestion.refused(now_ms)
+            if self.candidate is not None:
+                query, why = self.parsed.query, reply.message
+                self.path.refusals.add(worker.id, self.candidate, query, why, now_ms)
         if self.done:
             return
         try:
@@ -221,7 +226,7 @@ class InFlight:
         query = self.parsed.query
         worker = self.worker
         assert worker is not None
-        if self.tries >= 2:
+        if self.tries >= TRIES:
             self.fail(worker_error(code, message, query, self.candidate))
             return
         self.refused, self.why = code, message

@@ -78,21 +78,20 @@ class Numbers:
             return None
         try:
             values = np.frombuffer(self._array.as_buffer(of_type=kind.buffer), kind.read_as)
-            count, lists = _of(shape)
-            if not count or len(values) != count or not _nested(self._array, shape):
+            if not len(values) or len(values) != prod(shape) or not _nested(self._array, shape):
                 return None
         except (TypeError, ValueError):  # no number, or one that is too large; an empty list
             return None
         if kind.least is not None and (values.min() < kind.least or values.max() > kind.most):
             return None
-        self._brackets.left -= lists
+        self._brackets.left -= lists_in(shape)
         return values.astype(dtype, copy=False).reshape(shape)
 
 
 @lru_cache(maxsize=1024)
-def _of(shape: tuple[int, ...]) -> tuple[int, int]:
-    """How many values a nested list of this shape has, and of how many lists it consists."""
-    return prod(shape), sum(prod(shape[:level]) for level in range(len(shape)))
+def lists_in(shape: tuple[int, ...]) -> int:
+    """Of how many lists a nested one of this shape consists, itself included."""
+    return sum(prod(shape[:level]) for level in range(len(shape)))
 
 
 class _Kind(NamedTuple):

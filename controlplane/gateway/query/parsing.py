@@ -101,15 +101,24 @@ def _read_v1(
     if "inputs" not in document:
         raise InvalidInput("'inputs' is missing: a list of rows")
     tensors = read_rows(document["inputs"], task.inputs, booleans)
+    return ParsedQuery(task, query_v1(document, task, len(tensors[0]), received_ms, draw), tensors)
+
+
+def query_v1(
+    document: Mapping[str, Any], task: Task, rows: int, received_ms: float, draw: int
+) -> Query:
+    """What the fields of a body of ``/v1/query`` ask for.
+
+    Raises:
+        InvalidInput: one of them is wrong.
+    """
     latency_ms, accuracy, cost, prefer = _slo(document.get("slo"), task)
     best_effort = flag_of(document.get("best_effort", False), "best_effort")
     variant = pinned_to(document.get("variant"))
     # By position, because that takes half the time.
-    query = Query(
-        task.name, len(tensors[0]), received_ms, latency_ms, accuracy, cost, prefer, best_effort,
-        variant, draw,
-    )  # fmt: skip
-    return ParsedQuery(task, query, tensors)
+    return Query(
+        task.name, rows, received_ms, latency_ms, accuracy, cost, prefer, best_effort, variant, draw
+    )
 
 
 def _slo(slo: Any, task: Task) -> tuple[float, float | None, float | None, Prefer]:
@@ -184,13 +193,13 @@ def _read_v2(
     if id_ is not None and not isinstance(id_, str):
         raise InvalidInput("'id' must be text")
     outputs, binary = _v2_outputs(document.get("outputs"), parameters, task)
-    query = _v2_query(task, len(tensors[0]), parameters, received_ms, draw, pinned)
+    query = query_v2(task, len(tensors[0]), parameters, received_ms, draw, pinned)
     return ParsedQuery(
         task, query, tensors, V2Request(id=id_, outputs=outputs, binary=binary, pinned=pinned)
     )
 
 
-def _v2_query(
+def query_v2(
     task: Task,
     rows: int,
     parameters: Mapping[str, Any],
@@ -198,7 +207,11 @@ def _v2_query(
     draw: int,
     pinned: str | None,
 ) -> Query:
-    """A query from SLO parameters; ``timeout`` (microseconds) is the protocol's own deadline."""
+    """A query from SLO parameters; ``timeout`` (microseconds) is the protocol's own deadline.
+
+    Raises:
+        InvalidInput: one of them is wrong.
+    """
     get = parameters.get
     latency_ms = task.slo.latency_ms
     if (slo_ms := get("latency_slo_ms")) is not None:

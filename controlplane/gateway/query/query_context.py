@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Protocol
 
 import orjson
@@ -10,12 +11,13 @@ import orjson
 from controlplane.gateway.metrics import Counters
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
 from controlplane.gateway.query.query_errors import header_lines
+from controlplane.gateway.query.recent_refusals import RecentRefusals
 from controlplane.gateway.query.waiting import Waiting
 from controlplane.http_errors import error_body, request_id, status_of
 from planner.selection.plan_following import CongestionWindow
 from planner.selection.routes import EMPTY, RouteTable
 from planner.types import Candidate, Snapshot
-from variants.errors import Internal, ModellessError
+from variants.errors import DeadlineExceeded, Internal, ModellessError, Overloaded
 from variants.types import Task, TaskName, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.types import variant_id
@@ -26,6 +28,11 @@ JSON = b"content-type: application/json\r\n"
 
 Respond = Callable[[int, bytes, bytes], None]
 """Status, body, and header lines (each ending in CRLF) but the length, to the client's socket."""
+
+
+PRESSED_MS = 1_000.0
+"""How long after a query that could not be answered in time others are looked at before their
+bodies are read. Where none is refused, the look would be in vain."""
 
 
 class Loader(Protocol):
@@ -60,6 +67,7 @@ class QueryContext:
         self.tasks: Mapping[TaskName, Task] = {}
         self.connections: Mapping[WorkerId, WorkerConnection] = {}
         self.congestion = CongestionWindow()
+        self.refusals = RecentRefusals()
         self.counters = Counters()
         self.waiting: Waiting | None = None
         """Holds queries while more workers may become known; None once all are."""
@@ -67,6 +75,7 @@ class QueryContext:
         self.clock_ms = clock_ms
         self.guard = DeadlineGuard(clock_ms)
         self._ids: dict[tuple[str, str], int] = {}
+        self._pressed_until_ms = -inf
 
     # -- what has changed -----------------------------------------------------------------------
 
@@ -90,6 +99,7 @@ class QueryContext:
         self.routes = routes
         self.tasks = tasks
         self.connections = connections
+        self.refusals.keep(frozenset(snapshot.workers))
 
     def hold(self) -> None:
         """From now on, hold queries whose decision may be another one once more is known."""
@@ -125,10 +135,16 @@ class QueryContext:
         if not isinstance(error, ModellessError) or isinstance(error, Internal):
             log.error("request %s failed", id_, exc_info=error)
         code = error.code if isinstance(error, ModellessError) else "INTERNAL"
+        if isinstance(error, Overloaded | DeadlineExceeded):
+            self._pressed_until_ms = self.clock_ms() + PRESSED_MS
         self.counters.task(task).failed(code)
         body = orjson.dumps(error_body(error, id_))
         headers = b"%sx-request-id: %s\r\n%s" % (JSON, id_.encode(), header_lines(error))
         respond(status_of(error), body, headers)
+
+    def under_pressure(self) -> bool:
+        """Whether a query could not be answered in time a moment ago."""
+        return self.clock_ms() < self._pressed_until_ms
 
     def id_of(self, task: str, variant: str) -> int:
         """The number by which the channel names a variant of a task."""

@@ -9,13 +9,19 @@ import time
 from collections.abc import Callable
 from random import getrandbits
 
-from controlplane.gateway.query.in_flight import InFlight
+from controlplane.gateway.query.in_flight import TRIES, InFlight
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1, parse_v2
 from controlplane.gateway.query.query_context import Loader, QueryContext, Respond
-from variants.errors import Overloaded
+from controlplane.gateway.query.query_errors import refusal_error, worker_error
+from controlplane.gateway.query.skimming import skim_v1, skim_v2
+from planner.selection.plan_following import choose
+from planner.types import Choice, Query, Refusal, RefusalCode
+from variants.errors import ModellessError, Overloaded
 from variants.types import TaskName, VariantName
+from workers.types import ReplyCode
 
 MAX_IN_FLIGHT = 50_000
+FOR_WANT_OF_TIME = frozenset({RefusalCode.OVERLOADED, RefusalCode.DEADLINE_EXCEEDED})
 MAX_CLASSES = 10_000
 """Distinct needs that are counted between two reports; clients may ask for anything."""
 
@@ -53,7 +59,12 @@ class QueryPath(QueryContext):
             given_id: the caller's ``X-Request-Id``.
         """
         try:
-            parsed = parse_v1(body, self.tasks, received_ms, getrandbits(32))
+            draw = getrandbits(32)
+            if self.under_pressure():
+                asked = skim_v1(body, self.tasks, received_ms, draw)
+                if asked is not None and self.turn_away(asked, respond, given_id):
+                    return
+            parsed = parse_v1(body, self.tasks, received_ms, draw)
             self.start(parsed, respond, given_id)
         except Exception as error:
             self.fail(error, respond, given_id=given_id)
@@ -78,6 +89,10 @@ class QueryPath(QueryContext):
         """
         try:
             draw = getrandbits(32)
+            if json_header is None and self.under_pressure():
+                asked = skim_v2(body, task, pinned, self.tasks, received_ms, draw)
+                if asked is not None and self.turn_away(asked, respond, given_id):
+                    return
             parsed = parse_v2(body, task, pinned, self.tasks, received_ms, draw, json_header)
             self.start(parsed, respond, given_id)
         except Exception as error:
@@ -94,14 +109,58 @@ class QueryPath(QueryContext):
         counters.in_flight += 1
         flight = InFlight(self, parsed, respond, given_id)
         self.guard.add(flight)
-        key = (query.task, query.latency_ms, query.accuracy, query.variant)
-        demand = self._demand
-        if key in demand or len(demand) < MAX_CLASSES:
-            demand[key] = demand.get(key, 0) + query.rows
+        self._asked(query)
         try:
             flight.dispatch(query)
         except Exception as error:
             flight.fail(error)
+
+    def turn_away(self, query: Query, respond: Respond, given_id: bytes | None = None) -> bool:
+        """Answer a query that would be refused for want of time now; return whether it was.
+
+        The refusal is the one that it would get after its body was read.
+        """
+        if self.waiting is not None:
+            return False
+        error = self._expected_error(query)
+        if error is None:
+            return False
+        self._asked(query)
+        self.fail(error, respond, query.task, given_id)
+        return True
+
+    def _expected_error(self, query: Query) -> ModellessError | None:
+        """What a query would be told, were workers to say what they have just said to others."""
+        now_ms = self.clock_ms()
+        found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
+        refused = 0
+        why = ""
+        while isinstance(found, Choice):
+            said = None
+            if not found.cold and not query.best_effort:
+                said = self.refusals.expected(found.worker.id, found.candidate, query, now_ms)
+            if said is None:
+                return None
+            refused, why = refused + 1, said
+            if refused == TRIES:
+                break
+            query = query._replace(avoid=found.worker.id)
+            found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
+        if isinstance(found, Refusal) and found.code not in FOR_WANT_OF_TIME:
+            return None
+        for _ in range(refused):
+            self.congestion.refused(now_ms)
+        if refused and (isinstance(found, Choice) or found.code is RefusalCode.OVERLOADED):
+            return worker_error(ReplyCode.OVERLOADED, why, query, None)
+        assert isinstance(found, Refusal)
+        return refusal_error(found)
+
+    def _asked(self, query: Query) -> None:
+        """Count a query as demand."""
+        key = (query.task, query.latency_ms, query.accuracy, query.variant)
+        demand = self._demand
+        if key in demand or len(demand) < MAX_CLASSES:
+            demand[key] = demand.get(key, 0) + query.rows
 
     def take_demand(self) -> dict[DemandKey, int]:
         """Rows that were asked for since this was last called."""

@@ -10,6 +10,7 @@ Without one, every connection sends its next query when the last is answered.
 import asyncio
 import gc
 import json
+import os
 import random
 import subprocess
 import sys
@@ -41,6 +42,12 @@ class Job:
     """Queries per second of an open loop."""
     within_ms: float = 20.0
     """An answer is good if it is 200 and took no longer."""
+    decimals: int = 0
+    """Of the numbers; without any they are the whole ones up to 16, as in ``digits``."""
+    slo_ms: float | None = None
+    """What is asked for; None leaves it to the task."""
+    core: int | None = None
+    """The one core that the client may use."""
     seed: int = 0
 
 
@@ -57,7 +64,8 @@ class Outcome:
     cpu_cores: float
     """Processor time of the client per second."""
     ms: dict[str, dict[str, float]]
-    """Mean, p50, p90 and p99 of ``total``; with one connection, also of ``run`` and ``queue`` as
+    """Mean, p50, p90 and p99 of ``total`` and of ``refused``, the times of those answers alone that
+    are not 200, from when they were sent; with one connection, also of ``run`` and ``queue`` as
     replies say, and of ``added``, which is the total without ``run``."""
 
     @property
@@ -100,8 +108,14 @@ def requests(job: Job) -> list[bytes]:
     rng = random.Random(job.seed)
     made = []
     for _ in range(ROWS):
-        row = [float(rng.randint(0, 16)) for _ in range(job.width)]
-        body = json.dumps({"task": job.task, "inputs": [row]}).encode()
+        row = [
+            round(rng.random(), job.decimals) if job.decimals else float(rng.randint(0, 16))
+            for _ in range(job.width)
+        ]
+        asked: dict[str, Any] = {"task": job.task, "inputs": [row]}
+        if job.slo_ms is not None:
+            asked["slo"] = {"latency_ms": job.slo_ms}
+        body = json.dumps(asked).encode()
         made.append(
             b"POST /v1/query HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n"
             b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
@@ -116,7 +130,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, driver: "Driver") -> None:
         self.driver = driver
         self.transport: asyncio.Transport
-        self.due_s = 0.0
+        self.due_s = self.asked_s = 0.0
         self.received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -124,6 +138,7 @@ class Connection(asyncio.Protocol):
 
     def ask(self, due_s: float) -> None:
         self.due_s = due_s
+        self.asked_s = time.perf_counter()
         self.transport.write(next(self.driver.requests))
 
     def data_received(self, data: bytes) -> None:
@@ -153,6 +168,7 @@ class Driver:
         self.total = 0
         self.statuses: Counter[bytes] = Counter()
         self.took_ms: list[float] = []
+        self.refused_ms: list[float] = []
         self.good = 0
         self.bodies: list[bytes] = []
         self.measured_from_s = self.end_s = float("inf")
@@ -175,6 +191,8 @@ class Driver:
             took_ms = (now_s - by.due_s) * 1000
             self.took_ms.append(took_ms)
             self.statuses[status] += 1
+            if status != b"200":
+                self.refused_ms.append((now_s - by.asked_s) * 1000)
             self.good += status == b"200" and took_ms <= self.job.within_ms
             if self.job.connections == 1:
                 self.bodies.append(body)
@@ -219,7 +237,7 @@ class Driver:
 
     def parts(self) -> dict[str, dict[str, float]]:
         """The whole time, what each reply says of its time at the worker, and the difference."""
-        total = {"total": summary(self.took_ms)}
+        total = {"total": summary(self.took_ms), "refused": summary(self.refused_ms)}
         if not self.bodies or self.statuses.keys() != {b"200"}:
             return total
         timed = list(zip(self.took_ms, map(json.loads, self.bodies), strict=True))
@@ -290,7 +308,8 @@ class OpenLoop(Driver):
 
 def main() -> None:
     job = Job(**json.load(sys.stdin))
-
+    if job.core is not None:
+        os.sched_setaffinity(0, {job.core})
     gc.disable()
     found: dict[str, Any] = asdict(uvloop.run(drive(job)))
     json.dump(found, sys.stdout)

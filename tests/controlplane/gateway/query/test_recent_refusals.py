@@ -1,0 +1,153 @@
+"""Recent refusals: whom a worker refuses as well, and how long; and that nobody is asked then."""
+
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
+
+import orjson
+import pytest
+
+from controlplane.gateway.query.query_path import QueryPath
+from controlplane.gateway.query.recent_refusals import RecentRefusals
+from planner.selection.routes import EMPTY
+from planner.types import Query
+from tests.controlplane.gateway.test_plan_following import Refusing
+from tests.planner.builders import (
+    DIGITS,
+    NOW_MS,
+    catalog,
+    key,
+    profile,
+    snapshot,
+    task,
+    variant,
+    worker,
+)
+from variants.types import WorkerId
+from workers.channel.client import WorkerConnection
+from workers.types import ReplyCode
+
+ONE = WorkerId("w1")
+LATENCY_MS = 30_000.0
+
+
+class Path:
+    """A query path over workers that answer at once, as they are told to; its clock stands."""
+
+    def __init__(self, *codes: ReplyCode) -> None:
+        self.now_ms = NOW_MS
+        self.workers = {WorkerId(f"w{at + 1}"): Refusing(code) for at, code in enumerate(codes)}
+        self.answers: list[tuple[int, Any]] = []
+        one = catalog([variant("a")], [profile("a")])
+        seen = snapshot(one, *((worker(name), {key("a")}) for name in self.workers))
+        self.candidate = seen.tasks[DIGITS].by_cost[0]
+        table = self.candidate.table
+        self.one_more_ms = table.ms[-1] / table.max_batch
+        self.path = QueryPath(loader=cast(Any, None), clock_ms=lambda: self.now_ms)
+        self.path.update(
+            snapshot=seen,
+            routes=EMPTY,
+            tasks={DIGITS: task()},
+            connections=cast(dict[WorkerId, WorkerConnection], self.workers),
+        )
+
+    def ask(self, inputs: Any = None, **fields: Any) -> None:
+        row = [[0.25] * 64] if inputs is None else inputs
+        slo = {"latency_ms": LATENCY_MS}
+        body = orjson.dumps({"task": DIGITS, "inputs": row, "slo": slo, **fields})
+        body = body.replace(b"[", b"[" + b" " * 2_000, 1)  # long enough to be skimmed
+        self.path.handle_v1(body, self.now_ms, self.answered)
+
+    def answered(self, status: int, body: bytes, headers: bytes) -> None:
+        found = orjson.loads(body)
+        found.pop("request_id", None)
+        self.answers.append((status, found))
+
+    @property
+    def asked(self) -> int:
+        return sum(one.asked for one in self.workers.values())
+
+
+async def test_what_a_worker_has_just_refused_it_is_not_asked_again() -> None:
+    path = Path(ReplyCode.OVERLOADED)
+    path.ask()
+    path.ask()
+    assert path.asked == 1
+    assert path.answers[0] == path.answers[1]
+    assert path.answers[0][0] == 503
+
+
+async def test_all_that_is_asked_is_counted_once_as_demand_and_as_an_answer() -> None:
+    path = Path(ReplyCode.OVERLOADED)
+    for _ in range(5):
+        path.ask([[0.25] * 64] * 3)
+    assert path.path.take_demand() == {(DIGITS, LATENCY_MS, None, None): 15}
+    assert path.path.counters.task(DIGITS).errors == {"OVERLOADED": 5}
+    assert (len(path.answers), path.path.counters.in_flight) == (5, 0)
+
+
+async def test_every_refusal_narrows_the_window_whether_a_worker_was_asked_or_not() -> None:
+    path = Path(ReplyCode.OVERLOADED, ReplyCode.OVERLOADED)
+    windows = [path.path.congestion.at(NOW_MS)]
+    for _ in range(3):
+        path.ask()
+        windows.append(path.path.congestion.at(NOW_MS))
+    assert path.asked == 2
+    lost = [after / before for before, after in pairwise(windows)]
+    assert lost == [pytest.approx(lost[0])] * 3
+
+
+async def test_a_worker_that_may_take_it_is_asked() -> None:
+    path = Path(ReplyCode.OVERLOADED, ReplyCode.OK)
+    for _ in range(4):
+        path.ask()
+    assert [status for status, _ in path.answers] == [200] * 4
+
+
+async def test_while_none_is_refused_a_wrong_body_is_told_what_is_wrong() -> None:
+    path = Path(ReplyCode.OVERLOADED)
+    path.ask([[1.0, 2.0]])
+    path.ask()
+    path.ask([[1.0, 2.0]])
+    assert [status for status, _ in path.answers] == [400, 503, 503]
+
+
+async def test_best_effort_is_not_turned_away() -> None:
+    path = Path(ReplyCode.OVERLOADED)
+    path.ask()
+    path.ask(best_effort=True)
+    assert path.asked == 2
+
+
+async def test_after_a_while_a_body_is_read_again() -> None:
+    path = Path(ReplyCode.OVERLOADED)
+    path.ask()
+    path.now_ms += path.one_more_ms
+    path.ask()
+    assert path.asked == 2
+
+
+def test_who_is_due_later_or_has_fewer_rows_may_be_taken() -> None:
+    path = Path(ReplyCode.OK)
+    candidate, more_ms = path.candidate, path.one_more_ms
+    refusals = RecentRefusals()
+
+    class Asked(NamedTuple):
+        rows: int
+        latency_ms: float
+        after_ms: float
+
+    def expected(asked: Asked) -> str | None:
+        now_ms = NOW_MS + asked.after_ms
+        query = Query(DIGITS, asked.rows, now_ms, asked.latency_ms)
+        return refusals.expected(ONE, candidate, query, now_ms)
+
+    assert expected(Asked(2, 50.0, 0.0)) is None
+    refusals.add(ONE, candidate, Query(DIGITS, 2, NOW_MS, 50.0), "full", NOW_MS)
+    assert expected(Asked(2, 50.0, more_ms / 2)) == "full"
+    assert expected(Asked(2, 20.0, more_ms / 2)) == "full"
+    assert expected(Asked(3, 50.0, 0.0)) == "full"
+    assert expected(Asked(1, 50.0, 0.0)) is None
+    assert expected(Asked(2, 50.0 + 2 * more_ms, 0.0)) is None
+    assert expected(Asked(2, 50.0, 2 * more_ms)) is None
+    refusals.keep(frozenset())
+    assert expected(Asked(2, 50.0, 0.0)) is None
