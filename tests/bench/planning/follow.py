@@ -29,7 +29,7 @@ from planner.selection.snapshot import build_snapshot
 from planner.types import Choice, Objective, Query, Reason, Snapshot, WorkerView
 from tests.bench.machine import describe
 from tests.bench.planning.tick import Fleet, demanded, settled
-from variants.types import Prefer
+from variants.types import Prefer, TaskName, VariantName
 
 ROUNDS = 5
 QUERIES = 2_000
@@ -44,7 +44,10 @@ def planned(workers: int, qps: float, objective: Objective) -> tuple[Snapshot, R
     snapshot = build_snapshot(
         fleet.observation.catalog,
         [
-            (WorkerView(id=id_, device_kind=fleet.kinds[id_]), frozenset(held))
+            (
+                WorkerView(id=id_, device_kind=fleet.kinds[id_]),
+                frozenset((TaskName(task), VariantName(name)) for task, name in held),
+            )
             for id_, held in fleet.held.items()
         ],
     )
