@@ -46,7 +46,7 @@ def planned(workers: int, qps: float, objective: Objective) -> tuple[Snapshot, R
         [
             (
                 WorkerView(id=id_, device_kind=fleet.kinds[id_]),
-                frozenset((TaskName(task), VariantName(name)) for task, name in held),
+                frozenset((TaskName(t), VariantName(v)) for t, v in held),
             )
             for id_, held in fleet.held.items()
         ],
