@@ -70,13 +70,14 @@ class DemandAndOffers:
         ]
         return sorted(found, key=lambda entry: (entry[1].table.row_ms, entry[1].variant))
 
-    def needed(self, kind: DeviceKindName) -> list[tuple[VariantKey, Candidate]]:
-        """The cheapest variant on a kind for each class of the demand that it can meet."""
+    def needed(self, kind: DeviceKindName) -> list[tuple[VariantKey, Candidate, float]]:
+        """The cheapest variant on a kind for each class of the demand that it can meet, with the
+        class's rate in rows per second; the most wanted first."""
         found = []
         for wanted in self.demand:
             on_kind = [c for c in self.suitable(wanted) if c.device_kind == kind]
             if on_kind:
-                found.append(((on_kind[0].task, on_kind[0].variant), on_kind[0]))
+                found.append(((on_kind[0].task, on_kind[0].variant), on_kind[0], wanted.qps))
         return found
 
 

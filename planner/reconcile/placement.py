@@ -23,10 +23,12 @@ because a move costs a load and gains nothing by itself.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from math import sqrt
 from typing import NamedTuple
 
 from planner.eviction.rules import absence_s
 from planner.eviction.victims import HYSTERESIS
+from planner.forecasting.estimator_of import DEMAND_WEIGHT
 from planner.reconcile.demand_and_offers import DemandAndOffers, first_held
 from planner.reconcile.task_shares import planned_shares, shares
 from planner.reconcile.worker_memory import Holdings, WorkerMemory
@@ -41,6 +43,9 @@ from variants.types import (
 
 CONTESTED_S = 60.0
 """Memory that variants were loaded into for queries within so long is left to queries."""
+VARIANCE_S = DEMAND_WEIGHT / (2.0 - DEMAND_WEIGHT)
+"""Variance of a class's rate over the rate: Poisson arrivals, averaged with this weight for each
+second."""
 WORTH_MOVING = 0.9
 """Demand that is met equally well has to become cheaper by this factor to justify moves."""
 
@@ -221,7 +226,7 @@ def _fill(
         _cover(wanted, given, short, held)
     needed = {kind: given.needed(kind) for kind in {memory.report.device_kind for memory in short}}
     for memory in short:
-        for key, candidate in needed[memory.report.device_kind]:
+        for key, candidate in _by_rate(needed[memory.report.device_kind], memory):
             memory.take(key, candidate)
     _take_asked(given, short)
     for wanted in given.defaults:
@@ -237,7 +242,7 @@ def _fill(
         for key in given.ranked(kind, memory.replicas):
             if memory.is_there(key):
                 memory.take(key, offers[key])
-    asked = {kind: {key for key, _ in keys} for kind, keys in needed.items()}
+    asked = {kind: {key for key, *_ in keys} for kind, keys in needed.items()}
     uncontested = []
     for memory in short:
         wanted_here = asked[memory.report.device_kind] | planned.get(memory.report.id, {}).keys()
@@ -245,6 +250,22 @@ def _fill(
         if not (missing and memory.fresh(CONTESTED_S)):
             uncontested.append(memory)
     _fill_up(given, uncontested, before)
+
+
+def _by_rate(
+    needed: Iterable[tuple[VariantKey, Candidate, float]], memory: WorkerMemory
+) -> list[tuple[VariantKey, Candidate]]:
+    """The variants of the classes, the most wanted first.
+
+    For one that is here, chance may have been against it: it counts with a standard deviation more.
+    Otherwise two classes whose rates are nearly the same take turns in the last place.
+    """
+
+    def rate(entry: tuple[VariantKey, Candidate, float]) -> float:
+        key, _, qps = entry
+        return qps + (sqrt(qps * VARIANCE_S) if memory.is_there(key) else 0.0)
+
+    return [(key, candidate) for key, candidate, _ in sorted(needed, key=rate, reverse=True)]
 
 
 def _fill_up(

@@ -17,6 +17,7 @@ All of it looks at one snapshot, which is built once.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 from planner.reconcile.demand_assignment import (
@@ -118,10 +119,12 @@ def tick(
         # another one would take memory from what queries ask for.
         fallback=observation.elastic or observation.objective is Objective.ACCURACY,
     )
+    before_now = observation.plan.placements if observation.plan else ()
     plan = Plan(
         version=0,
         epoch=0,
-        placements=placements,
+        # In which order queries used them last is no reason for another plan.
+        placements=before_now if _same(before_now, placements) else placements,
         workers=workers,
         explanation=_explanation(snapshot, observation, placements, assignment, again),
         routes=assignment.routes,
@@ -135,6 +138,16 @@ def tick(
         ),
         targets=replica_targets(plan, snapshot),
         basis=_Basis(observation, snapshot),
+    )
+
+
+_placed = attrgetter("worker", "task", "variant", "share")
+
+
+def _same(one: Sequence[Placement], other: Sequence[Placement]) -> bool:
+    """Whether the same is placed, in whatever order."""
+    return len(one) == len(other) and (
+        one == other or set(map(_placed, one)) == set(map(_placed, other))
     )
 
 

@@ -133,6 +133,34 @@ def test_what_the_plan_has_no_part_for_stays_if_its_absence_costs_more() -> None
     assert around(worker, {"large": PlannedWork(0.5, 90.0)}, unserved=beside) == {"large", "small"}
 
 
+def second_copy(other_qps: float) -> set[str]:
+    """What ``w2`` holds of "b" and "c", which find room there beside "a" one at a time. All three
+    are covered on ``w1`` or ``w2`` already; "b" is asked for at 5 queries per second and was here.
+    """
+    names = ("own", "a", "b", "c")
+    registered = catalog(
+        [variant(name, task=f"task-{name}") for name in names],
+        [profile(name, task=f"task-{name}", memory_mib=600) for name in names],
+    )
+    workers = (
+        report("w1", *(replica(n, task=f"task-{n}", memory_mib=600) for n in ("b", "c", "own")),
+               memory_mib=1_800),
+        report("w2", *(replica(n, task=f"task-{n}", memory_mib=600) for n in ("a", "b")),
+               memory_mib=1_200),
+    )  # fmt: skip
+    rates = {"a": 50.0, "b": 5.0, "c": other_qps}
+    wanted = [demand(qps, task=f"task-{name}") for name, qps in rates.items()]
+    work = {workers[0].id: {key("own", "task-own"): PlannedWork(0.5, 10.0)}}
+    plan = place(snapshot(registered), workers, wanted, (), work)
+    return {str(p.variant) for p in plan if p.worker == "w2"} - {"a"}
+
+
+def test_a_class_that_is_wanted_more_only_by_chance_displaces_none() -> None:
+    """The averaged rate of 5 queries per second varies by 0.75 either way."""
+    assert second_copy(5.5) == {"b"}
+    assert second_copy(6.0) == {"c"}
+
+
 def test_a_pinned_variant_is_covered_whatever_it_costs() -> None:
     pinned = (demand(1, variant="large"), demand(5))
     assert placed(report(memory_mib=700), demand=pinned) == {("w1", "large"), ("w1", "small")}

@@ -73,6 +73,26 @@ def test_a_lost_worker_leaves_the_plan() -> None:
     assert {p.worker for p in decision.plan.placements} == {"w2"}
 
 
+def test_in_which_order_variants_were_used_last_is_no_change_of_the_plan() -> None:
+    registered = catalog(
+        [variant("a"), variant("b"), variant("c")],
+        [profile(name, memory_mib=400) for name in ("a", "b", "c")],
+    )
+
+    def used(a_s: float, b_s: float) -> WorkerReport:
+        held = {"a": a_s, "b": b_s}
+        return report(
+            "w1", *(replica(n, memory_mib=400, idle_s=s, asked=True) for n, s in held.items())
+        )
+
+    first = tick(observation(registered, used(1.0, 2.0)))
+    second = tick(observation(registered, used(2.0, 1.0), plan=first.plan))
+
+    assert len(first.plan.placements) == 2
+    assert not second.changed
+    assert second.plan.placements == first.plan.placements
+
+
 def test_the_inventory_is_what_runs() -> None:
     decision = tick(observation(two(), inventory={"cpu-1": 2}, running={"cpu-1": 1, "gpu-a": 1}))
     assert decision.actions == (
