@@ -94,6 +94,10 @@ class Settings(BaseSettings):
         0, ge=0, description="What variants may take on one worker; 0: half of the memory, shared."
     )
     usd_per_core_hour: float = Field(0.04, ge=0, description="Price of one core for an hour.")
+    idle_w: float = Field(0, ge=0, description="Watts of an idle worker; 0: as counters say.")
+    carbon_g_per_kwh: str = Field(
+        "", description="CO2 of a kWh: one number, or 24 by the hour in UTC; empty: not known."
+    )
     objective: str = Field(
         DEFAULTS.objective.value,
         description="What plans optimise: 'cost', 'accuracy' of all that is served, or 'energy'.",

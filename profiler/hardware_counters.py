@@ -13,12 +13,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from time import perf_counter, sleep
 from typing import Any, Protocol
 
 from variants.errors import RuntimeFailed
 from workers.runtimes.cuda import first_device
 
 POWERCAP = Path("/sys/class/powercap")
+
+IDLE_S = 1.0
+"""How long the idle draw is watched."""
+CALM = 0.05
+"""Part of the cores that may be busy meanwhile. A core that runs draws several times its share of
+the idle draw, so this is up to a fifth of it."""
+_IDLE = 3
 
 Reading = tuple[int, ...]
 """Raw counters, one for each part that is counted."""
@@ -58,6 +66,46 @@ def meter(
     except OSError as error:
         return None, str(error)
     return device, ""
+
+
+def idle_watts(
+    found: PowerMeter,
+    *,
+    seconds: float = IDLE_S,
+    clock_s: Callable[[], float] = perf_counter,
+    sleep: Callable[[float], None] = sleep,
+    busy_share: Callable[[], "Callable[[], float]"] | None = None,
+) -> float | None:
+    """What a device draws while nothing runs on it, in watts; takes ``seconds``.
+
+    None where something else kept the machine busy meanwhile, or the counter cannot be read.
+    """
+    busy = (busy_share or busy_cores)()
+    try:
+        before, began_s = found.read(), clock_s()
+        sleep(max(seconds, found.least_s))
+        after, ended_s = found.read(), clock_s()
+    except OSError:
+        return None
+    if busy() > CALM:
+        return None
+    return found.energy_j(before, after) / max(ended_s - began_s, 1e-9)
+
+
+def busy_cores(stat: Path = Path("/proc/stat")) -> Callable[[], float]:
+    """Begin to watch all processes; the result says what part of the cores was busy since."""
+    before = _core_times(stat)
+
+    def busy() -> float:
+        spent = [now - was for was, now in zip(before, _core_times(stat), strict=True)]
+        return 1.0 - spent[_IDLE] / total if (total := sum(spent)) else 0.0
+
+    return busy
+
+
+def _core_times(stat: Path) -> list[int]:
+    """Time of all cores in user mode, nice, system, idle and more (``man 5 proc_stat``)."""
+    return [int(each) for each in stat.read_text().split("\n", 1)[0].split()[1:9]]
 
 
 # -- CPU -------------------------------------------------------------------------------------------

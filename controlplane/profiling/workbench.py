@@ -1,8 +1,9 @@
 """Where variants are loaded to be judged and timed, each in a process of its own."""
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -46,7 +47,8 @@ class Workbench:
         self._memory_mib: dict[VariantName, float] = {}
         self._weighed_mib: dict[VariantName, float] = {}
         """Memory of variants that were loaded anew, with only their profiled batch sizes run."""
-        self._energy_j: dict[VariantName, float | None] = {}
+        self._energy_j: dict[VariantName, Mapping[int, float]] = {}
+        """Joules of a batch by its size, where they were measured."""
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +97,8 @@ class Workbench:
         probe = self.probe(variant, path)
         points = probe.curve()
         self.weigh(variant, path, points)
-        self._energy_j[variant.name] = probe.energy()
+        sizes = sorted({points[0].batch_size, best_size(points), points[-1].batch_size})
+        self._energy_j[variant.name] = probe.energy(sizes, share_of(self.kind))
         self.close(variant)
         return self.profile(variant, points, variant)
 
@@ -137,8 +140,12 @@ class Workbench:
             self._close(variant.name)
 
     def profile(self, variant: Variant, points: Iterable[LatencyPoint], like: Variant) -> Profile:
-        """A profile of these points; what else it costs is what was seen of ``like``."""
-        points = tuple(points)
+        """A profile of these points; what else it costs is what was seen of ``like``.
+
+        Only points that were measured can have joules, and only those of the variant itself.
+        """
+        joules = self._energy_j.get(variant.name, {})
+        points = tuple(replace(p, energy_j=joules.get(p.batch_size)) for p in points)
         figures = self._probes[like.name].figures
         seen_mib = max(figures.memory_mib, self._memory_mib.get(like.name, 0.0))
         predicted = any(point.error for point in points)
@@ -152,7 +159,7 @@ class Workbench:
             load_s=figures.load_s,
             cold_load_s=figures.cold_load_s,
             source=ProfileSource.PREDICTED if predicted else ProfileSource.MEASURED,
-            energy_j=self._energy_j.get(like.name),
+            energy_j=joules[best] / best if (best := best_size(points)) in joules else None,
             host=host_of(variant),
             measured_at=now(),
         )
@@ -162,6 +169,17 @@ class Workbench:
         figures: Figures = probe.figures
         self._memory_mib[name] = max(self._memory_mib.get(name, 0.0), figures.memory_mib)
         probe.__exit__()
+
+
+def best_size(points: Iterable[LatencyPoint]) -> int:
+    """The batch size of the highest throughput."""
+    best = max(points, key=lambda point: point.batch_size / max(point.p50_ms, 1e-9))
+    return best.batch_size
+
+
+def share_of(kind: DeviceKind) -> float:
+    """A worker's part of its device: counters of a CPU count all cores, those of a GPU it alone."""
+    return 1.0 if kind.gpu is not None else min(1.0, kind.cores / (os.cpu_count() or 1))
 
 
 def load_values(variant: Variant, task: Task, path: Path) -> dict[str, Any]:

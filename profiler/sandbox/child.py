@@ -131,8 +131,8 @@ class HeldVariant:
         return {"memory_mib": self._trial.weigh(arguments["batch_sizes"])}
 
     def energy(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
-        """``batch_size`` to the joules that a row takes, where they can be read."""
-        return {"energy_j": self._trial.energy(arguments["batch_size"])}
+        """``batch_size`` and ``share`` to the joules that a batch takes, where they can be read."""
+        return {"energy_j": self._trial.energy(arguments["batch_size"], arguments["share"])}
 
     def judge(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
         """``labels`` (an array of the data), ``metric``, ``reference`` and ``keep`` (npy files).

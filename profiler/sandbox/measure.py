@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from profiler.hardware_counters import DeviceMemory, PowerMeter, find_gpu, meter
+from profiler.hardware_counters import DeviceMemory, PowerMeter, find_gpu, idle_watts, meter
 from profiler.timing.contention import Contention, Watch, contention_between, lost_s
 from profiler.timing.core_speed import EVERY_S, CoreSpeed
 from variants.types import PROFILE_BATCH_SIZES
@@ -202,23 +202,32 @@ class Trial:
         file_mib = max(SESSION_MIB, Path(self._spec.path).stat().st_size / 2**20)
         return round(max(max(0.0, loaded_mib) + (1 + ROAMING) * running_mib, file_mib), 3)
 
-    def energy(self, batch_size: int) -> float | None:
-        """Joules that a row takes in batches of that size; None where no meter can be read.
+    def energy(self, batch_size: int, share: float = 1.0) -> float | None:
+        """Joules that a batch of that size takes, what the worker draws idle meanwhile included.
 
-        Meters count a whole device, so this is true while nothing else runs on it.
+        Meters count a whole device, so this is true while nothing else runs on it. Of the device's
+        idle draw a worker has a ``share``: with less than all of it, the idle draw is measured
+        first, and the rest of it is taken off.
+
+        None where no meter can be read, or the idle draw is needed and cannot be told.
         """
         found = self._find_power()
         if found is None:
             return None
+        idle_w = 0.0 if share >= 1.0 else idle_watts(found)
+        if idle_w is None:
+            return None
         batch, run, runs = _batch(self._rows, batch_size), self.runtime.run, 0
         run(batch)
         try:
-            before = found.read()
-            ends_s = time.perf_counter() + max(ENERGY_S, found.least_s)
+            before, began_s = found.read(), time.perf_counter()
+            ends_s = began_s + max(ENERGY_S, found.least_s)
             while time.perf_counter() < ends_s:
                 run(batch)
                 runs += 1
-            return found.energy_j(before, found.read()) / (runs * batch_size)
+            taken_j = found.energy_j(before, found.read())
+            others_j = (1.0 - share) * idle_w * (time.perf_counter() - began_s)
+            return max(0.0, taken_j - others_j) / runs
         except OSError:
             return None
 

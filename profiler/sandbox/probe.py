@@ -204,22 +204,22 @@ class Probe:
         found = self._call("weigh", {"batch_sizes": sorted(batch_sizes)})["memory_mib"]
         return self.figures.memory_mib if found is None else float(found)
 
-    def energy(self) -> float | None:
-        """Joules a row at the batch size of the highest throughput among those that were sampled.
+    def energy(self, batch_sizes: Iterable[int], share: float = 1.0) -> dict[int, float]:
+        """Joules of a batch of each of these sizes; ``share`` is the worker's part of what its
+        device draws idle.
 
-        None where no meter can be read, or nothing was sampled. Takes half a second, or two
-        seconds on a GPU.
+        Empty where no meter can be read. Each takes half a second, or two seconds on a GPU.
 
         Raises:
             InvalidArtifact: it failed.
         """
-        if not self._samples:
-            return None
-        best = max(
-            self._samples, key=lambda size: size / max(self._samples[size].point.p50_ms, 1e-9)
-        )
-        found = self._call("energy", {"batch_size": best})["energy_j"]
-        return None if found is None else float(found)
+        taken: dict[int, float] = {}
+        for size in batch_sizes:
+            found = self._call("energy", {"batch_size": size, "share": share})["energy_j"]
+            if found is None:
+                return {}
+            taken[size] = float(found)
+        return taken
 
     def settled(self, batch_size: int) -> bool:
         """Whether sampling it further is of no use; see ``is_settled``."""

@@ -418,6 +418,9 @@ def test_what_was_measured_of_energy_is_kept_and_blanks_stay_blank(catalog: Cata
     found = catalog.snapshot()
     assert found.profiles == (profile(points=points),)
     assert found.device_kinds[0] == green
+    dearer = replace(green, usd_per_hour=9.0)
+    catalog.put_profiles((profile(),), (replace(dearer, idle_w=None),))
+    assert catalog.snapshot().device_kinds[0] == dearer  # what was known of its draw stays
     with pytest.raises(InvalidInput, match="2 numbers, not 1 or 24"):
         catalog.put_profiles((profile(),), (replace(green, carbon_g_per_kwh=(1.0, 2.0)),))
     with pytest.raises(InvalidInput, match="idle draw"):

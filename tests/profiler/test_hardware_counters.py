@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.hardware_counters import DeviceMemory, Gpu, find_gpu, find_rapl, meter
+from profiler.hardware_counters import (
+    DeviceMemory,
+    Gpu,
+    Reading,
+    busy_cores,
+    find_gpu,
+    find_rapl,
+    idle_watts,
+    meter,
+)
 from variants.errors import RuntimeFailed
 
 RANGE_UJ = 262_143_328_850
@@ -234,3 +243,40 @@ def test_memory_that_was_given_back_is_not_less_than_none() -> None:
     memory = DeviceMemory(gpu_of(nvml), pid=7)
     nvml.used = {7: 100 * MIB}
     assert memory.taken_mib() == 0.0
+
+
+class Steady:
+    """Takes 20 W by a clock that only sleeping moves."""
+
+    least_s = 0.1
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def read(self) -> Reading:
+        return (round(self.now_s * 1_000),)
+
+    def energy_j(self, before: Reading, after: Reading) -> float:
+        return 20.0 * (after[0] - before[0]) / 1_000
+
+
+@pytest.mark.parametrize(("busy", "watts"), [(0.0, 20.0), (0.04, 20.0), (0.06, None)])
+def test_idle_watts_are_those_of_a_calm_machine(busy: float, watts: float | None) -> None:
+    found = Steady()
+
+    measured = idle_watts(
+        found, clock_s=lambda: found.now_s, sleep=found.sleep, busy_share=lambda: lambda: busy
+    )
+
+    assert measured == (None if watts is None else pytest.approx(watts))
+
+
+def test_busy_cores_are_told_from_the_time_of_all(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 0 100 700 0 0 0 0 0 0\ncpu0 1 1 1 1\n")
+    busy = busy_cores(stat)
+    stat.write_text("cpu  120 0 105 775 0 0 0 0 0 0\ncpu0 1 1 1 1\n")
+    assert busy() == pytest.approx(0.25)

@@ -73,7 +73,7 @@ class MemoryCatalog:
                 variants={v.name for v in old.variants if v.task == name},
             )
             tasks.setdefault(name, registration.task)
-            kinds = {kind.name: kind for kind in (*old.device_kinds, *registration.device_kinds)}
+            kinds = _with_kinds(old, registration.device_kinds)
             variants = (replace(v, options=dict(v.options)) for v in registration.variants)
             self._snapshot = ordered(
                 CatalogSnapshot(
@@ -121,7 +121,7 @@ class MemoryCatalog:
             old = self._snapshot
             version = version_of(variants[0], old.versions)
             taken = {v.name for v in old.variants if v.task == version.task}
-            kinds = {kind.name: kind for kind in (*old.device_kinds, *device_kinds)}
+            kinds = _with_kinds(old, device_kinds)
             check_addition(version, variants, profiles, taken=taken, device_kinds=set(kinds))
             for kind in device_kinds:
                 check_device_kind(kind)
@@ -150,7 +150,7 @@ class MemoryCatalog:
         with self._writing:
             old = self._snapshot
             variants = {variant.key for variant in old.variants}
-            kinds = {kind.name: kind for kind in (*old.device_kinds, *device_kinds)}
+            kinds = _with_kinds(old, device_kinds)
             for profile in profiles:
                 if (profile.task, profile.variant) not in variants:
                     raise NotFound(f"task {profile.task!r} has no variant {profile.variant!r}")
@@ -262,3 +262,15 @@ class MemoryCatalog:
 
     def close(self) -> None:
         """There is nothing to release."""
+
+
+def _with_kinds(
+    old: CatalogSnapshot, device_kinds: tuple[DeviceKind, ...]
+) -> dict[DeviceKindName, DeviceKind]:
+    """All kinds by name, once these are added or replaced."""
+    kinds = {kind.name: kind for kind in old.device_kinds}
+    for kind in device_kinds:
+        known = kinds.get(kind.name)
+        forgotten = known is not None and kind.idle_w is None
+        kinds[kind.name] = replace(kind, idle_w=known.idle_w) if known and forgotten else kind
+    return kinds

@@ -92,7 +92,8 @@ class Catalog(Protocol):
     ) -> None:
         """Add profiles, each replacing one of the same variant and device kind.
 
-        The device kinds are added or replaced with them. Advances the revision, unless there are
+        The device kinds are added or replaced with them, but for an idle draw that is not known
+        now and was before. Advances the revision, unless there are
         no profiles; then nothing is written.
 
         Raises:

@@ -320,10 +320,10 @@ class SqlCatalog(SqlPlanningTables):
 
 def _put_device_kind(connection: Connection, kind: DeviceKind) -> None:
     same = tables.device_kinds.c.name == kind.name
-    if not connection.execute(
-        update(tables.device_kinds).where(same).values(asdict(kind))
-    ).rowcount:
-        connection.execute(insert(tables.device_kinds), asdict(kind))
+    row = asdict(kind)
+    known = {name: value for name, value in row.items() if name != "idle_w" or value is not None}
+    if not connection.execute(update(tables.device_kinds).where(same).values(known)).rowcount:
+        connection.execute(insert(tables.device_kinds), row)
 
 
 def _insert_profiles(connection: Connection, new: tuple[Profile, ...]) -> None:

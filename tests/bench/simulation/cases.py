@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tests.bench.planning.catalogs import Ground, synthetic, timm
+from tests.bench.planning.energies import with_energy
 from tests.bench.simulation.mixed_speed import drawn_workload, swings
 from tests.bench.simulation.workloads import Drawn, Workload, draw, workloads
 
@@ -26,6 +27,9 @@ class Case:
     workload: str
     seed: int
     quick: bool = False
+    energy: bool = False
+    """Whether its catalog says what devices and batches take (``tests.bench.planning.energies``).
+    """
 
     def title(self) -> str:
         """A heading, and how large it is."""
@@ -41,7 +45,13 @@ class Case:
 
 
 def cases(
-    catalog: str, seeds: Iterable[int], only: str | None, *, quick: bool, count: int
+    catalog: str,
+    seeds: Iterable[int],
+    only: str | None,
+    *,
+    quick: bool,
+    count: int,
+    energy: bool = False,
 ) -> list[Case]:
     """The cases of a catalog, seed by seed.
 
@@ -51,6 +61,7 @@ def cases(
         only: names of workloads by commas; None for all.
         quick: shorter workloads.
         count: how many of the random ones.
+        energy: with what devices and batches take.
 
     Raises:
         LookupError: the catalog needs data that is not there.
@@ -60,7 +71,7 @@ def cases(
     for each in ("synthetic", "timm") if catalog == "both" else (catalog,):
         for seed in seeds:
             found += [
-                Case(catalog=each, workload=name, seed=seed, quick=quick)
+                Case(catalog=each, workload=name, seed=seed, quick=quick, energy=energy)
                 for name in _names(each, quick, count)
                 if wanted is None or name in wanted
             ]
@@ -71,7 +82,8 @@ def cases(
 def made(case: Case) -> tuple[Ground, Workload, Drawn]:
     """What a case stands for."""
     ground, workload = _pair(case)
-    return ground, workload, draw(workload, ground, case.seed)
+    drawn = draw(workload, ground, case.seed)
+    return with_energy(ground) if case.energy else ground, workload, drawn
 
 
 def _names(catalog: str, quick: bool, count: int) -> Sequence[str]:

@@ -22,7 +22,13 @@ Verdicts. Objective ``accuracy``, on the whole fleet: P* is the published policy
 violations (ties: higher accuracy). Ours has at most half of its violations or 0.1 %, whichever is
 more, at an effective accuracy no more than 0.001 below, and no published policy is better in both.
 Objective ``cost``: ours has at most 1 % violations at a cost no higher than that of the cheapest
-published policy that keeps 1 % as well.
+published policy that keeps 1 % as well. Objective ``energy``: the same of the joules for each query
+in time.
+
+With ``--objective energy``, or ``--energy`` beside another one, the catalog says what devices and
+batches take, and joules and grams of CO2 are counted. These figures are a synthetic workload made
+of published TDPs and of assumptions, which ``tests.bench.planning.energies`` names; nothing of
+them was measured.
 """
 
 import argparse
@@ -34,6 +40,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
+from math import inf
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -76,6 +83,11 @@ class Run:
                 f"{missed.regret_accuracy:.4f}",
                 f"{missed.regret_cost_ratio:.1%}",
             )
+        energy = ""
+        if (use := found.energy) is not None:
+            grams = 0.0 if use.carbon_g is None else use.carbon_g
+            idle = (use.idle_energy_j or 0.0) / max(use.energy_j or 0.0, 1e-9)
+            energy = f" {joules_each(found):.3f} | {idle:.1%} | {grams:,.1f} |"
         return (
             f"| {found.policy:<16} | {found.violation_ratio:8.3%} | {regret[0]:>7} "
             f"| {found.late:>6,} | {found.rejected:>7,} "
@@ -84,7 +96,7 @@ class Run:
             f"| {found.busy_ratio:5.1%} | {found.loads:>6,} | {found.evictions:>6,} "
             f"| {found.decision_us_p50:5.1f} | {found.decision_us_p99:5.0f} "
             f"| {found.plan_ms_p50:6.1f} | {found.plan_ms_p99:6.0f} "
-            f"| {found.requests / self.processor_s:>7,.0f} |"
+            f"| {found.requests / self.processor_s:>7,.0f} |{energy}"
         )
 
 
@@ -94,6 +106,16 @@ HEAD = (
     " loads | unload | µs p50 |   p99 | plan ms |   p99  | queries/s |\n"
     "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
+
+
+HEAD_ENERGY = HEAD.replace("\n", " J/query | idle | g CO2 |\n") + "--:|--:|--:|"
+
+
+def joules_each(report: Report) -> float:
+    """For each query in time, of all that billed devices took; infinite where that is not known."""
+    if report.energy is None or report.energy.energy_j is None or not report.in_time:
+        return inf
+    return report.energy.energy_j / report.in_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +184,9 @@ def verdicts(runs: Sequence[Run], objective: Objective) -> list[str]:
     published = [r.report for r in runs if r.report.policy != OURS]
     if ours is None or not published:
         return []
-    return _by_accuracy(ours, published) if objective is Objective.ACCURACY else _by_cost(
-        ours, published
-    )  # fmt: skip
+    if objective is Objective.ACCURACY:
+        return _by_accuracy(ours, published)
+    return (_by_energy if objective is Objective.ENERGY else _by_cost)(ours, published)
 
 
 def _by_accuracy(ours: Report, published: Sequence[Report]) -> list[str]:
@@ -206,6 +228,23 @@ def _by_cost(ours: Report, published: Sequence[Report]) -> list[str]:
     return [*said, _said(ours.cost_usd <= cheapest.cost_usd, text)]
 
 
+def _by_energy(ours: Report, published: Sequence[Report]) -> list[str]:
+    said = [
+        _said(
+            ours.violation_ratio <= TOLERATED,
+            f"violations {ours.violation_ratio:.3%}, at most {TOLERATED:.0%}",
+        )
+    ]
+    keep = [r for r in published if r.violation_ratio <= TOLERATED]
+    if not keep:
+        return [*said, f"ok      joules {joules_each(ours):.3f}; no other policy keeps 1 %"]
+    best = min(keep, key=joules_each)
+    text = (
+        f"joules {joules_each(ours):.3f} a query, at most {joules_each(best):.3f} ({best.policy})"
+    )
+    return [*said, _said(joules_each(ours) <= joules_each(best), text)]
+
+
 def _said(reached: bool, text: str) -> str:
     return f"{'ok     ' if reached else 'MISSED '} {text}"
 
@@ -240,6 +279,8 @@ def _missed(runs: Iterable[Run]) -> list[Beside]:
 
 def _cell(each: Run) -> str:
     found, missed = each.report, each.beside
+    if found.energy is not None:
+        return f"{found.violation_ratio:.2%}, {joules_each(found):.2f} J, {found.cost_usd:.3f}"
     if missed is None:
         return f"{found.violation_ratio:.2%}, {found.effective_accuracy:.4f}, {found.cost_usd:.3f}"
     return (
@@ -280,10 +321,15 @@ def _rule(line: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     policies = asked.policies.split(",") if asked.policies else list(POLICIES)
-    objectives = [Objective(asked.objective)] if asked.objective else list(Objective)[::-1]
+    both = [Objective.ACCURACY, Objective.COST]
+    objectives = [Objective(asked.objective)] if asked.objective else both
+    energy = asked.energy or Objective.ENERGY in objectives
     seeds = [int(seed) for seed in asked.seed.split(",")]
     try:
-        chosen = cases(asked.catalog, seeds, asked.only, quick=asked.quick, count=asked.draws)
+        chosen = cases(
+            asked.catalog, seeds, asked.only,
+            quick=asked.quick, count=asked.draws, energy=energy,
+        )  # fmt: skip
     except LookupError as error:
         sys.exit(str(error))
     low, _, high = asked.latency_error.partition(":")
@@ -298,7 +344,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     work = [(c, o, p) for c in chosen for o in objectives for p in policies]
     for (case, objective), some in groupby(_ran(work, asked.jobs, wrong), key=lambda each: each[0]):
         found = beside_the_bound(case, objective, [each for _, each in some], wrong)
-        print(f"\n{case.title()}\n\nObjective {objective}\n\n{HEAD}")
+        print(f"\n{case.title()}\n\nObjective {objective}\n\n{HEAD_ENERGY if energy else HEAD}")
         print("\n".join(each.row() for each in found), flush=True)
         said = verdicts(found, objective)
         print("\n" + "\n".join(said) if said else "", flush=True)
@@ -341,6 +387,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, choices=(1, 2), default=1, help="processes")
     parser.add_argument("--latency-error", default="1:1", help="LOW:HIGH, as 0.7:1.5")
     parser.add_argument("--latency-noise", type=float, default=0.0, help="SIGMA, as 0.2")
+    parser.add_argument("--energy", action="store_true", help="count joules, of assumed figures")
     parser.add_argument("--uncorrected", action="store_true", help="ours without live correction")
     parser.add_argument("--json", type=Path, help="where to write all numbers")
     return parser
@@ -351,6 +398,7 @@ def _plain(runs: Iterable[Run]) -> list[dict[str, object]]:
     for each in runs:
         found = asdict(each.report)
         del found["timeline"]
+        found |= found.pop("energy") or {}
         where = {
             "catalog": each.ground,
             "workload": each.workload,

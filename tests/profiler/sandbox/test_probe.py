@@ -224,9 +224,9 @@ class Broken(Counter):
 
 
 @pytest.mark.parametrize(
-    ("counter", "energy_j"), [(Counter(), 6.0 / (1 * 3)), (Broken(), None), (None, None)]
+    ("counter", "energy_j"), [(Counter(), 6.0), (Broken(), None), (None, None)]
 )
-def test_energy_is_counted_by_the_row(
+def test_energy_is_counted_by_the_batch(
     counter: PowerMeter | None, energy_j: float | None, tmp_path: Path
 ) -> None:
     """A batch of three takes longer than energy is counted, so it is run once."""
@@ -234,6 +234,31 @@ def test_energy_is_counted_by_the_row(
     trial = Trial(slow, 1, [np.eye(4, dtype=np.float32)], power=lambda: counter)
     trial.load()
     assert trial.energy(3) == energy_j
+    trial.close()
+
+
+def test_of_the_idle_draw_a_worker_has_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch takes 0.2 s in 0.5 s or more: 6 J in all, of which 4 W are others' idle draw."""
+    monkeypatch.setattr("profiler.sandbox.measure.idle_watts", lambda _: 8.0)
+    slow = spec(tmp_path / "e", "echo", latency_ms_per_row="600")
+    trial = Trial(slow, 1, [np.eye(4, dtype=np.float32)], power=Counter)
+    trial.load()
+    joules = trial.energy(1, share=0.5)
+    trial.close()
+    assert joules is not None
+    assert 0.0 < joules < 6.0 - 4.0 * 0.6 + 1e-6
+
+
+def test_a_share_of_an_idle_draw_that_cannot_be_told_is_not_guessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profiler.sandbox.measure.idle_watts", lambda _: None)
+    slow = spec(tmp_path / "e", "echo", latency_ms_per_row="1")
+    trial = Trial(slow, 1, [np.eye(4, dtype=np.float32)], power=Counter)
+    trial.load()
+    assert trial.energy(1, share=0.5) is None
     trial.close()
 
 
