@@ -64,10 +64,11 @@ def host_for(
 
     One that loads it already comes first: its queries wait for one load together. Otherwise it is
     the one where the absence of what leaves costs least, by what the workers say. Of hosts where
-    nothing has to leave, the one whose room is least takes it, so that what is large finds room
-    elsewhere; further ties go to the one that is free first. Where no host says that it can make
-    room, the roomiest is asked. Gateways that know the same choose the same host, so that they
-    cause one load.
+    nothing has to leave, those come first that load least at the moment: a worker loads one variant
+    after the other, so the first loads of an empty fleet go to a host each. Of these, the one whose
+    room is least takes it, so that what is large finds room elsewhere; further ties go to the one
+    that is free first. Where no host says that it can make room, the roomiest is asked. Gateways
+    that know the same choose the same host, so that they cause one load.
 
     Args:
         most_wait_ms: hosts that are busy for longer are left out.
@@ -76,7 +77,7 @@ def host_for(
     """
     key = (candidate.task, candidate.variant)
     best: WorkerView | None = None
-    best_rank = (inf, 0.0, 0.0)
+    best_rank = (inf, 0, 0.0, 0.0)
     for host in candidate.hosts:
         wait_ms = max(0.0, host.busy_until_ms - now_ms)
         if host.id == avoid or wait_ms > most_wait_ms:
@@ -84,7 +85,10 @@ def host_for(
         cost_s = -1.0
         if key not in host.loading:
             cost_s = displaced_s(host.evictable, candidate.memory_mib - host.free_mib)
-        rank = (cost_s, host.free_mib if cost_s < inf else -host.free_mib, wait_ms)
+        if cost_s < inf:
+            rank = (cost_s, len(host.loading), host.free_mib, wait_ms)
+        else:
+            rank = (cost_s, 0, -host.free_mib, wait_ms)
         if best is None or rank < best_rank:
             best, best_rank = host, rank
     return best

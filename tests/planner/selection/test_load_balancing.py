@@ -2,9 +2,12 @@
 
 from collections import Counter
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from planner.selection.load_balancing import host_for, least_busy, route
 from tests.planner.builders import DIGITS, NOW_MS, catalog, profile, snapshot, variant, worker
-from variants.types import WorkerId
+from variants.types import TaskName, VariantName, WorkerId
 
 IDLE = tuple(worker(f"w{index}") for index in range(4))
 
@@ -49,3 +52,17 @@ def test_a_host_to_load_on_is_not_the_one_to_avoid_nor_one_that_is_busy_for_long
     assert host_for(new, NOW_MS, None) == hosts[0]
     assert host_for(new, NOW_MS, WorkerId("w1")) == hosts[1]
     assert host_for(new, NOW_MS, WorkerId("w1"), 20.0) is None
+
+
+@given(st.permutations(range(6)), st.integers(1, 6))
+def test_the_first_loads_of_an_empty_fleet_go_to_a_host_each(rooms: list[int], loads: int) -> None:
+    """However much room each of them has."""
+    known = catalog([variant("new")], [profile("new", 5)])
+    hosts = tuple(worker(f"w{i}", free_mib=500 + 100 * room) for i, room in enumerate(rooms))
+    (new,) = snapshot(known, *((host, ()) for host in hosts)).tasks[DIGITS].by_cost
+    for number in range(loads):
+        host = host_for(new, NOW_MS, None)
+        assert host is not None
+        host.loading += ((TaskName("other"), VariantName(f"v{number}")),)
+        host.free_mib -= 50
+    assert sorted(len(host.loading) for host in hosts) == [0] * (6 - loads) + [1] * loads
