@@ -74,6 +74,12 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="Address the gateway listens on.")
     port: int = Field(8000, ge=1, le=65535, description="Port the gateway listens on.")
+    grpc_port: int = Field(
+        8001,
+        ge=0,
+        le=65535,
+        description="Port the gateway listens on for gRPC, at the same address; 0 or empty: none.",
+    )
     url: str = Field(
         "",
         description="Where the command line finds the gateway; "
@@ -174,6 +180,11 @@ class Settings(BaseSettings):
             raise ValueError(f"{host!r} is no IP address and no host name")
         return host
 
+    @field_validator("grpc_port", mode="before")
+    @classmethod
+    def _no_port(cls, port: object) -> object:
+        return 0 if port == "" else port
+
     @field_validator("tls_cert", "tls_key")
     @classmethod
     def _file(cls, path: str) -> str:
@@ -184,6 +195,11 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _protected(self) -> Self:
+        if self.grpc_port == self.port:
+            raise ValueError(
+                f"MODELLESS_GRPC_PORT and MODELLESS_PORT are both {self.port}: set one of them to"
+                " another port, or MODELLESS_GRPC_PORT to 0 for no gRPC"
+            )
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ValueError("MODELLESS_TLS_CERT and MODELLESS_TLS_KEY must be set together")
         reason = refusal(

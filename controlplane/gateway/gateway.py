@@ -12,7 +12,9 @@ import contextlib
 import logging
 import os
 import socket
+from collections.abc import Awaitable
 from time import monotonic, time
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from controlplane.api.context import ApiContext
@@ -28,7 +30,9 @@ from controlplane.gateway.http.http_server import HttpServer
 from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.metrics import GatewayCollector
 from controlplane.gateway.on_demand_loads import OnDemandLoads
+from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
+from controlplane.gateway.repository import Repository
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
@@ -40,6 +44,9 @@ from variants.errors import StateUnavailable
 from variants.types import Event, WorkerId
 from workers.host import settle_memory
 from workers.types import WorkerStatus
+
+if TYPE_CHECKING:
+    from controlplane.gateway.grpc.grpc_server import GrpcServer
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +78,10 @@ class Gateway:
         self._limits = limits or ClientLimits()
         self._server: HttpServer | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._grpc: GrpcServer | None = None
+        self.views = ProtocolViews(self.known, self.path, self.ready)
+        self.path.variant_of = self.views.variant_of
+        self._repository = Repository(self.views, self.path)
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -85,6 +96,9 @@ class Gateway:
         encryption = None
         if self.settings.tls_cert:
             encryption = server_context(self.settings.tls_cert, self.settings.tls_key)
+        if self.settings.grpc_port:
+            # gRPC would say less about an address that is taken, and later.
+            bind(self.settings, port=self.settings.grpc_port).close()
         listening = bind(self.settings)
         try:
             await self._refresh()
@@ -111,10 +125,24 @@ class Gateway:
                 await self._serving
                 raise RuntimeError("the HTTP server ended at once")
             await asyncio.sleep(0.005)
+        if self.settings.grpc_port:
+            await self._serve_grpc(access, max_body)
         settle_memory()
         where = f"{self.settings.host}:{self.settings.port}"
+        if self.settings.grpc_port:
+            where += f", for gRPC on port {self.settings.grpc_port}"
         started = f"it listens on {where} (process {os.getpid()})"
         self._background.spawn(self._tell("gateway_started", started))
+
+    async def _serve_grpc(self, access: Access, max_body: int) -> None:
+        """Listen for gRPC, too. Only then is its library imported."""
+        from controlplane.gateway.grpc.answers import Answers
+        from controlplane.gateway.grpc.grpc_server import GrpcServer
+        from controlplane.gateway.grpc.service import Service
+
+        service = Service(self.path, access, Answers(self.views, self._repository).table())
+        self._grpc = GrpcServer(self.settings, service, self._limits, max_body)
+        await self._grpc.start()
 
     def check(self) -> None:
         """Raise when this gateway cannot answer any more."""
@@ -123,10 +151,13 @@ class Gateway:
 
     async def stop(self) -> None:
         """Answer what is in flight, then close everything."""
+        ending: list[Awaitable[None]] = []
+        if self._grpc is not None:
+            ending.append(self._grpc.stop())
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(self._serving, 15)
+            ending.append(asyncio.wait_for(self._serving, 15))
+        await asyncio.gather(*ending, return_exceptions=True)
         await self._background.cancel(self._loads.under_way())
         self.known.workers.close()
         await self._say_farewell()
@@ -144,7 +175,9 @@ class Gateway:
         collector = GatewayCollector(
             self.path.counters, self.statuses, lambda: self.path.snapshot.revision
         )
-        return build_asgi(context, self.path, self.known, self.ready, access, collector, max_body)
+        return build_asgi(
+            context, self.path, self.views, self._repository, access, collector, max_body
+        )
 
     # -- what others ask ------------------------------------------------------------------------
 
@@ -234,8 +267,11 @@ class Gateway:
             log.warning("%s cannot be told: %s", kind, error)
 
 
-def bind(settings: Settings, *, alone: bool = False) -> socket.socket:
+def bind(settings: Settings, *, alone: bool = False, port: int = 0) -> socket.socket:
     """A listening socket for the gateway; with ``alone``, one that does not share the port.
+
+    Args:
+        port: another one than that for HTTP.
 
     Raises:
         OSError: the address is taken or is not ours.
@@ -247,7 +283,7 @@ def bind(settings: Settings, *, alone: bool = False) -> socket.socket:
         if not alone:
             # Also a single gateway: while one that hangs is being stopped, its successor answers.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listening.bind((settings.host, settings.port))
+        listening.bind((settings.host, port or settings.port))
         listening.listen(2048)
         listening.setblocking(False)
     except OSError:

@@ -63,6 +63,17 @@ class VariantCounters:
     queue_us: int = 0
     run_us: int = 0
     cost_usd: float = 0.0
+    read_ms: float = 0.0
+    """From the first byte of each query to its tensors."""
+    encode_ms: float = 0.0
+    """From each worker's reply to the bytes of the answer."""
+    elapsed_ms: float = 0.0
+    """From the first byte to the answer."""
+    batches: dict[int, list[float]] = field(default_factory=dict)
+    """Batch size to rows answered in such batches and the time that these rows stand for, in µs: of
+    a batch's own time each row has an equal part."""
+    last_ms: float = 0.0
+    """When it answered last, by the query path's clock."""
 
 
 @dataclass(slots=True)
@@ -87,6 +98,11 @@ class TaskCounters:
         run_us: int,
         cost_usd: float,
         met: bool,
+        *,
+        batch_size: int,
+        read_ms: float,
+        encode_ms: float,
+        now_ms: float,
     ) -> None:
         """Count one answer. ``cost_usd`` is of all its rows."""
         counters = self.variants.get(variant)
@@ -100,6 +116,16 @@ class TaskCounters:
         counters.queue_us += queue_us
         counters.run_us += run_us
         counters.cost_usd += cost_usd
+        counters.read_ms += read_ms
+        counters.encode_ms += encode_ms
+        counters.elapsed_ms += elapsed_ms
+        counters.last_ms = now_ms
+        batches = counters.batches.get(batch_size)
+        if batches is None:
+            counters.batches[batch_size] = [rows, rows * run_us / batch_size]
+        else:
+            batches[0] += rows
+            batches[1] += rows * run_us / batch_size
         self.buckets[bisect_left(BOUNDS_MS, elapsed_ms)] += 1
         self.latency_ms += elapsed_ms
 

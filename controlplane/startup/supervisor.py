@@ -119,16 +119,20 @@ class Supervisor:
         clear_files(settings)
         try:
             ensure_room(settings.run_dir, ROOM_BYTES)
+            port, remedy = settings.port, "--port or MODELLESS_PORT"
             # On a cluster, gateways of a killed `up` may still answer: this one takes them over.
             bind(settings, alone=not settings.ray_address).close()
+            port, remedy = settings.grpc_port, "MODELLESS_GRPC_PORT, or 0 for no gRPC"
+            if port:
+                bind(settings, alone=not settings.ray_address, port=port).close()
         except StateUnavailable:
             self._release()
             raise
         except OSError as error:
             self._release()
             raise Conflict(
-                f"{settings.host}:{settings.port} cannot be used: {error.strerror};"
-                " choose another port with --port or MODELLESS_PORT"
+                f"{settings.host}:{port} cannot be used: {error.strerror};"
+                f" choose another port with {remedy}"
             ) from error
         # From here on `modelless down` has to find us, also while examples are being made.
         write_state(settings, os.getpid(), self._pids)

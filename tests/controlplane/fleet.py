@@ -309,6 +309,7 @@ async def fleet(
 ) -> AsyncIterator[Fleet]:
     """An installation with nothing registered and no controller; afterwards nothing is left."""
     settings = load_settings(
+        grpc_port=0,
         state_dir=folder,
         redis_url=f"unix://{folder / 'run' / 'valkey.sock'}",
         host="127.0.0.1",

@@ -228,6 +228,7 @@ async def serving(
     live = LiveState(live_url)
     await live.put_workers(1, [])
     await live.close()
+    settings = {"grpc_port": 0, **settings}
     given = load_settings(state_dir=folder, port=port, redis_url=live_url, **settings)
     secret = workers.secret_of(workers.config(folder))
     gateway = Gateway(given, catalog, store, secret, limits)

@@ -79,3 +79,17 @@ def test_resolving_twice_changes_nothing(tmp_path: Path) -> None:
 
     assert once.resolved() == once
     assert (once.cores, once.device_kind) == (6, "cpu-2")
+
+
+@pytest.mark.parametrize(("given", "port"), [("", 0), ("0", 0), ("9001", 9001)])
+def test_no_port_means_no_grpc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, port: int
+) -> None:
+    monkeypatch.setenv("MODELLESS_GRPC_PORT", given)
+
+    assert load_settings(state_dir=tmp_path).grpc_port == port
+
+
+def test_http_and_grpc_need_a_port_each(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="MODELLESS_GRPC_PORT and MODELLESS_PORT are both 8001"):
+        load_settings(state_dir=tmp_path, port=8001)

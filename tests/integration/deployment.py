@@ -100,10 +100,13 @@ class Service:
 class Deployment(Service):
     """One running ``modelless up`` on this machine."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", state_dir: Path, port: int) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", state_dir: Path, port: int, grpc_port: int
+    ) -> None:
         self.process = process
         self.state_dir = state_dir
         self.port = port
+        self.grpc_port = grpc_port
 
     @property
     def log(self) -> str:
@@ -145,13 +148,17 @@ def free_port() -> int:
 
 
 def environment(state_dir: Path, port: int, **settings: object) -> dict[str, str]:
-    """The environment of a command on a state directory, without settings of the caller's."""
+    """The environment of a command on a state directory, without settings of the caller's.
+
+    There is no gRPC unless ``settings`` have a port for it: its default is one and the same.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("MODELLESS_", "RAY_")) and name != "REDIS_URL"
     }
     own = {"MODELLESS_STATE_DIR": str(state_dir), "MODELLESS_PORT": str(port)}
+    own["MODELLESS_GRPC_PORT"] = "0"
     return kept | own | {f"MODELLESS_{k.upper()}": str(v) for k, v in settings.items()}
 
 
@@ -160,7 +167,8 @@ def deployed(
     state_dir: Path, *, arguments: Sequence[str] = (), start_s: float = START_S, **settings: object
 ) -> Iterator[Deployment]:
     """Start ``modelless up`` on a state directory; afterwards nothing of it may be left."""
-    port = free_port()
+    port, grpc_port = free_port(), free_port()
+    settings = {"grpc_port": grpc_port, **settings}
     state_dir.mkdir(parents=True, exist_ok=True)
     with (state_dir / "test.log").open("ab") as log:
         process = subprocess.Popen(
@@ -171,7 +179,7 @@ def deployed(
             stderr=log,
             start_new_session=True,
         )
-    deployment = Deployment(process, state_dir, port)
+    deployment = Deployment(process, state_dir, port, grpc_port)
     started: list[psutil.Process] = []
     try:
         _wait_until_ready(deployment, start_s)

@@ -167,7 +167,7 @@ def describe(spec: TensorSpec) -> str:
 
 def _parse(where: str, data: bytes) -> Any:
     import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
 
     try:
         model = onnx.load_model_from_string(data)

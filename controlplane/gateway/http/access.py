@@ -86,6 +86,22 @@ class Access:
             return Unauthenticated("an Authorization header with 'Bearer TOKEN' is required")
         return None
 
+    def permit_call(
+        self, origin: bytes | None, authorization: bytes | None, *, open: bool = False
+    ) -> ModellessError | None:
+        """What is wrong with a gRPC call, if anything.
+
+        No page makes a browser send one: without TLS none speaks HTTP/2, with it the certificate
+        names the host, and the content type would have to be allowed first. So there is no Host
+        to check; an Origin counts only where the settings allow its name.
+        """
+        if origin and not _among(origin.lower().partition(b"://")[2], self._extra):
+            shown = origin[:80].decode("latin-1")
+            return Forbidden(f"pages of {shown!r} may not call this gateway")
+        if self.token is None or open or self.token_matches(authorization or b""):
+            return None
+        return Unauthenticated("metadata 'authorization' with 'Bearer TOKEN' are required")
+
     def token_matches(self, value: bytes) -> bool:
         """Whether an Authorization header carries the token."""
         scheme, _, token = value.partition(b" ")

@@ -17,9 +17,10 @@ from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.guarded import AsgiApp, Guarded
 from controlplane.gateway.http.oip import add_protocol_routes
 from controlplane.gateway.http.query_routes import add_query_routes
-from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.metrics import GatewayCollector
+from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
+from controlplane.gateway.repository import Repository
 from controlplane.live_state import LiveState
 from workers.types import WorkerStatus
 
@@ -63,8 +64,8 @@ class LiveReads:
 def build_asgi(
     context: ApiContext,
     path: QueryPath,
-    known: Knowledge,
-    is_ready: Callable[[], bool],
+    views: ProtocolViews,
+    repository: Repository,
     access: Access,
     collector: GatewayCollector,
     max_body: int,
@@ -74,13 +75,13 @@ def build_asgi(
     Args:
         context: what the control API stands on.
         path: answers queries that come here.
-        known: the tasks and variants of the protocol's metadata.
-        is_ready: whether the gateway takes requests now.
+        views: what the protocol says of tasks and variants.
+        repository: loads what is asked for by name.
         max_body: the longest body of a request, in bytes.
     """
     api = build_api(context)
     add_metrics_route(api, collector)
-    add_protocol_routes(api, known, path.counters, is_ready)
+    add_protocol_routes(api, views, repository)
     add_query_routes(api, path, max_body)
     return Guarded(api, access, max_body)
 

@@ -4,10 +4,11 @@ In come a body in one of two dialects and a function to answer with. Out go one 
 and exactly one call of that function. There is no SQL, no Redis, no task and no timer per query:
 what is known lies in memory, and ``QueryContext.update`` replaces it as a whole.
 
-Read ``query_path`` (the entrance), ``parsing`` with ``query_fields``, ``lean_json`` and
-``json_tensors`` (bytes to a query), ``skimming`` and ``recent_refusals`` (what is refused before
-that), ``query_context`` (what all queries share), ``in_flight`` (choosing, sending, retrying,
-answering), ``replies`` and ``query_errors`` (the answer), ``deadline_guard`` and ``waiting``.
+Read ``query_path`` (the entrance), ``parsing`` and ``v2_parsing`` with ``query_fields``,
+``lean_json``, ``json_tensors`` and ``datatypes`` (bytes to a query), ``skimming`` and
+``recent_refusals`` (what is refused before that), ``query_context`` (what all queries share),
+``in_flight`` (choosing, sending, retrying, answering), ``replies`` and ``query_errors`` (the
+answer), ``deadline_guard`` and ``waiting``.
 
 It may import ``planner``, ``workers.channel``, ``controlplane.http_errors`` and
 ``controlplane.gateway.metrics``, and nothing else of the control plane.

@@ -9,9 +9,9 @@ import asyncio
 
 from controlplane.gateway.query.deadline_guard import GRACE_MS, GUARD_MS
 from controlplane.gateway.query.parsing import ParsedQuery
-from controlplane.gateway.query.query_context import JSON, QueryContext, Respond
+from controlplane.gateway.query.query_context import QueryContext, Respond
 from controlplane.gateway.query.query_errors import expired_error, refusal_error, worker_error
-from controlplane.gateway.query.replies import ReplyMetadata, encode_v1, encode_v2
+from controlplane.gateway.query.replies import JSON, ReplyMetadata, encode_v1
 from planner import sentences as explain
 from planner.selection.plan_following import choose
 from planner.types import TRANSPORT_MS, Candidate, Query, Reason, Refusal, RefusalCode, WorkerView
@@ -65,6 +65,7 @@ class InFlight:
         "loads",
         "parsed",
         "path",
+        "read_ms",
         "reason",
         "refusal",
         "refused",
@@ -85,6 +86,7 @@ class InFlight:
         query = parsed.query
         grace_ms = GRACE_MS if query.best_effort else 0.0
         self.slot = int((query.received_ms + query.latency_ms + grace_ms) / GUARD_MS) + 1
+        self.read_ms = path.clock_ms() - query.received_ms
         self.done = False
         self.tries = 0
         self.loads = 0
@@ -199,7 +201,8 @@ class InFlight:
         body, headers = _encode(parsed, reply, metadata)
         path = self.path
         # Encoding large outputs takes time, too.
-        elapsed_ms = path.clock_ms() - query.received_ms
+        encoded_ms = path.clock_ms()
+        elapsed_ms = encoded_ms - query.received_ms
         if in_time and elapsed_ms > query.latency_ms:
             if not query.best_effort:
                 self.fail(expired_error(query))
@@ -218,6 +221,10 @@ class InFlight:
             reply.run_us,
             price * query.rows / 1000,
             met,
+            batch_size=reply.batch_size,
+            read_ms=self.read_ms,
+            encode_ms=encoded_ms - now_ms,
+            now_ms=encoded_ms,
         )
         self._release()(200, body, headers + CHOICE_REASON[self.reason])
 
@@ -363,11 +370,7 @@ def _encode(parsed: ParsedQuery, reply: Reply, metadata: ReplyMetadata) -> tuple
     """The body of an answer and its header lines."""
     if parsed.v2 is None:
         return encode_v1(parsed.task, reply.outputs, metadata), JSON
-    body, json_length = encode_v2(parsed.task, parsed.v2, reply.outputs, metadata)
-    if json_length is None:
-        return body, JSON
-    lines = b"content-type: application/octet-stream\r\ninference-header-content-length: %d\r\n"
-    return body, lines % json_length
+    return parsed.v2.encode(parsed.task, reply.outputs, metadata)
 
 
 def _answered(_status: int, _body: bytes, _headers: bytes) -> None:

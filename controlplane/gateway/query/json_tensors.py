@@ -24,7 +24,7 @@ from workers.runtimes.protocol import Tensor
 MAX_ROWS = 4096
 CODES = {
     "int8": "b", "uint8": "B", "int16": "h", "int32": "i", "int64": "q",
-    "float16": "e", "float32": "f", "float64": "d",
+    "uint16": "H", "uint32": "I", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
 }  # fmt: skip
 """How ``struct`` calls the types of tensors; booleans go another way."""
 LISTS = {list}

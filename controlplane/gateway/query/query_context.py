@@ -12,6 +12,7 @@ from controlplane.gateway.metrics import Counters
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
 from controlplane.gateway.query.query_errors import header_lines
 from controlplane.gateway.query.recent_refusals import RecentRefusals
+from controlplane.gateway.query.replies import JSON
 from controlplane.gateway.query.waiting import Waiting
 from controlplane.http_errors import error_body, request_id, status_of
 from planner.selection.plan_following import CongestionWindow
@@ -23,8 +24,6 @@ from workers.channel.client import WorkerConnection
 from workers.types import variant_id
 
 log = logging.getLogger(__name__)
-
-JSON = b"content-type: application/json\r\n"
 
 Respond = Callable[[int, bytes, bytes], None]
 """Status, body, and header lines (each ending in CRLF) but the length, to the client's socket."""
@@ -71,6 +70,8 @@ class QueryContext:
         self.counters = Counters()
         self.waiting: Waiting | None = None
         """Holds queries while more workers may become known; None once all are."""
+        self.variant_of: Callable[[TaskName, str], str] = lambda _, version: version
+        """The variant that a version of the Open Inference Protocol names."""
         self.load = loader
         self.clock_ms = clock_ms
         self.guard = DeadlineGuard(clock_ms)

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from random import getrandbits
 
 from controlplane.gateway.query.in_flight import TRIES, InFlight
-from controlplane.gateway.query.parsing import ParsedQuery, parse_v1, parse_v2
+from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.query_context import Loader, QueryContext, Respond
 from controlplane.gateway.query.query_errors import refusal_error, worker_error
 from controlplane.gateway.query.skimming import skim_v1, skim_v2
+from controlplane.gateway.query.v2_parsing import parse_v2
 from planner.selection.plan_following import choose
 from planner.types import Choice, Query, Refusal, RefusalCode
 from variants.errors import ModellessError, Overloaded
@@ -82,12 +83,14 @@ class QueryPath(QueryContext):
         """Answer a ``POST /v2/models/{task}[/versions/{variant}]/infer``.
 
         Args:
-            pinned: the variant of the address, if it has one.
+            pinned: the version of the address, if it has one.
             json_header: the header ``Inference-Header-Content-Length``.
             received_ms: when its first byte came, by ``clock_ms``.
             given_id: the caller's ``X-Request-Id``.
         """
         try:
+            if pinned is not None:
+                pinned = self.variant_of(TaskName(task), pinned)
             draw = getrandbits(32)
             if json_header is None and self.under_pressure():
                 asked = skim_v2(body, task, pinned, self.tasks, received_ms, draw)

@@ -3,33 +3,20 @@
 Outputs come as arrays of shape (rows, *shape of the output), in the order of the task's outputs.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
+from controlplane.gateway.query.datatypes import BYTES, V2_NAMES, best_classes, bytes_of
 from variants.types import Task
 from workers.runtimes.protocol import Tensor
 
-V2_NAMES = {
-    "bool": "BOOL", "uint8": "UINT8", "int8": "INT8", "int16": "INT16", "int32": "INT32",
-    "int64": "INT64", "float16": "FP16", "float32": "FP32", "float64": "FP64",
-}  # fmt: skip
-"""Numpy's names of element types to the protocol's."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class V2Request:
-    """What a v2 reply repeats from its request."""
-
-    id: str | None
-    outputs: tuple[str, ...] | None
-    """Names of the outputs asked for; ``None`` asks for all."""
-    binary: frozenset[str]
-    """Outputs to send as raw bytes behind the JSON."""
-    pinned: str | None
+JSON = b"content-type: application/json\r\n"
+"""Header lines of an answer, each with its CRLF."""
+_RAW = b"content-type: application/octet-stream\r\ninference-header-content-length: %d\r\n"
 
 
 class ReplyMetadata(NamedTuple):
@@ -44,6 +31,47 @@ class ReplyMetadata(NamedTuple):
     accuracy: float
     cost_usd_per_1k: float
     slo_met: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class V2Request:
+    """What a v2 reply repeats from its request."""
+
+    id: str | None
+    outputs: tuple[str, ...] | None
+    """Names of the outputs asked for; ``None`` asks for all."""
+    binary: frozenset[str]
+    """Outputs to send as raw bytes behind the JSON."""
+    pinned: str | None
+    classes: Mapping[str, int] = field(default_factory=dict)
+    """Outputs to send as so many of their best classes (the classification extension)."""
+
+    def encode(
+        self, task: Task, outputs: Sequence[Tensor], metadata: ReplyMetadata
+    ) -> tuple[bytes, bytes]:
+        """The body of the reply, and its header lines."""
+        body, json_length = encode_v2(task, self, outputs, metadata)
+        return body, JSON if json_length is None else _RAW % json_length
+
+    def listed(
+        self, task: Task, outputs: Sequence[Tensor]
+    ) -> Iterator[tuple[str, str, list[int], Tensor | list[str]]]:
+        """The outputs that are asked for: name, datatype, shape, and values; texts are flat."""
+        for spec, tensor in zip(task.outputs, outputs, strict=True):
+            if self.outputs is not None and spec.name not in self.outputs:
+                continue
+            count = self.classes.get(spec.name)
+            if count is None:
+                yield spec.name, V2_NAMES[spec.dtype], list(tensor.shape), tensor
+                continue
+            labels = task.labels if spec is task.outputs[0] else ()
+            rows = best_classes(tensor, count, labels)
+            yield (
+                spec.name,
+                BYTES,
+                [len(rows), len(rows[0])],
+                [text for row in rows for text in row],
+            )
 
 
 def encode_v1(task: Task, outputs: Sequence[Tensor], metadata: ReplyMetadata) -> bytes:
@@ -86,19 +114,15 @@ def encode_v2(
     """The body of a v2 reply, and the length in bytes of its JSON where raw bytes follow it."""
     listed: list[dict[str, Any]] = []
     raw: list[bytes] = []
-    for spec, tensor in zip(task.outputs, outputs, strict=True):
-        if request.outputs is not None and spec.name not in request.outputs:
-            continue
-        entry: dict[str, Any] = {
-            "name": spec.name,
-            "datatype": V2_NAMES[spec.dtype],
-            "shape": list(tensor.shape),
-        }
-        if spec.name in request.binary:
-            raw.append(tensor.tobytes())
+    for name, datatype, shape, values in request.listed(task, outputs):
+        entry: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
+        if name in request.binary:
+            raw.append(bytes_of(values) if isinstance(values, list) else values.tobytes())
             entry["parameters"] = {"binary_data_size": len(raw[-1])}
+        elif isinstance(values, list):
+            entry["data"] = values
         else:
-            entry["data"] = np.ascontiguousarray(tensor).reshape(-1)
+            entry["data"] = np.ascontiguousarray(values).reshape(-1)
         listed.append(entry)
     reply: dict[str, Any] = {
         "model_name": task.name,

@@ -18,24 +18,27 @@ CONNECT_S = 2.0
 
 
 def port(settings: Settings) -> Iterator[Finding]:
+    """The ports of HTTP and, where there is one, of gRPC."""
+    yield _port(settings, "port", settings.port, "--port or MODELLESS_PORT")
+    if settings.grpc_port:
+        remedy = "MODELLESS_GRPC_PORT, or 0 for no gRPC"
+        yield _port(settings, "gRPC port", settings.grpc_port, remedy)
+
+
+def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
     from controlplane.gateway.gateway import bind
     from controlplane.startup.presence import base_url
 
-    where = f"{settings.host}:{settings.port}"
+    where = f"{settings.host}:{number}"
     ours = running_here(settings)
     if ours is not None and ours["url"] == base_url(settings):
-        yield fine("port", f"{where} is served by process {ours['pid']}")
-        return
+        return fine(name, f"{where} is served by process {ours['pid']}")
     try:
-        bind(settings, alone=True).close()
+        bind(settings, alone=True, port=number).close()
     except OSError as error:
-        yield problem(
-            "port",
-            f"{where} cannot be used: {error.strerror}",
-            "choose another port with --port or MODELLESS_PORT",
-        )
-    else:
-        yield fine("port", f"{where} is free")
+        why = f"{where} cannot be used: {error.strerror}"
+        return problem(name, why, f"choose another port with {remedy}")
+    return fine(name, f"{where} is free")
 
 
 def live_state(settings: Settings) -> Iterator[Finding]:

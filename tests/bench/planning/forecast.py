@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from planner.forecasting.forecast import Forecaster, adaptive
 from profiler.learned_forecaster import LearnedForecaster, learn
-from tests.bench.planning.baseline_forecasts import ewma, last_value, seasonal
+from tests.bench.planning.forecasts.baselines import ewma, last_value, seasonal
 
 STEP_S = 10
 HORIZON_S = 60

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -38,8 +39,9 @@ def asked() -> Counters:
     """Two answers, one of them late, an error and a second attempt."""
     counters = Counters()
     task = counters.task("digits")
-    task.answered("mlp", 0.25, 1, 100, 200, 0.5, True)
-    task.answered("mlp", 99_999.0, 3, 300, 400, 0.25, False)
+    times = {"read_ms": 0.01, "encode_ms": 0.02, "now_ms": 100_000.0}
+    task.answered("mlp", 0.25, 1, 100, 200, 0.5, True, batch_size=4, **times)
+    task.answered("mlp", 99_999.0, 3, 300, 400, 0.25, False, batch_size=4, **times)
     task.chosen("planned")
     task.chosen("planned")
     task.failed("OVERLOADED")
@@ -54,6 +56,15 @@ def test_the_table_names_every_metric_and_no_other() -> None:
 
 def test_a_gateway_that_was_asked_nothing_has_them_all() -> None:
     assert scraped(Counters())[0] == TABLE
+
+
+def test_a_batch_is_counted_once_however_many_queries_share_it() -> None:
+    counted = asked().task("digits").variants["mlp"]
+
+    assert counted.batches == {4: [4, 1 * 200 / 4 + 3 * 400 / 4]}
+    assert counted.read_ms == pytest.approx(0.02)
+    assert counted.encode_ms == pytest.approx(0.04)
+    assert counted.elapsed_ms == 99_999.25
 
 
 def test_answers_are_counted_by_variant() -> None:

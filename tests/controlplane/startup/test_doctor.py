@@ -23,6 +23,7 @@ from controlplane.startup.presence import write_state
 from controlplane.startup.state_directory import prepare
 from tests.controlplane.certificates import self_signed
 from tests.controlplane.fleet import register_echo
+from tests.controlplane.serving import free_port
 from tests.services import drop_database, fresh_database, postgres_server, redis_server
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog
@@ -148,7 +149,7 @@ def test_a_process_that_a_killed_run_left_is_named(settings: Settings) -> None:
 def test_a_taken_port_is_a_problem_and_a_free_one_is_not(state_dir: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
-        settings = load_settings(state_dir=state_dir, port=number)
+        settings = load_settings(state_dir=state_dir, port=number, grpc_port=0)
         before = found(services.port, settings)
 
     assert before == [
@@ -159,6 +160,19 @@ def test_a_taken_port_is_a_problem_and_a_free_one_is_not(state_dir: Path) -> Non
         )
     ]
     assert found(services.port, settings) == [fine("port", f"127.0.0.1:{number} is free")]
+
+
+def test_the_port_of_grpc_is_looked_at_too(state_dir: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        settings = load_settings(state_dir=state_dir, port=free_port(), grpc_port=number)
+        [_, finding] = found(services.port, settings)
+
+    assert finding == problem(
+        "gRPC port",
+        f"127.0.0.1:{number} cannot be used: Address already in use",
+        "choose another port with MODELLESS_GRPC_PORT, or 0 for no gRPC",
+    )
 
 
 def test_the_embedded_valkey_is_tried(settings: Settings) -> None:
@@ -350,6 +364,7 @@ def one_problem(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[in
             monkeypatch.delenv(name)
         monkeypatch.setenv("MODELLESS_STATE_DIR", str(state_dir))
         monkeypatch.setenv("MODELLESS_PORT", str(number))
+        monkeypatch.setenv("MODELLESS_GRPC_PORT", "0")
         monkeypatch.setenv("MODELLESS_WORKER_MEMORY_MIB", "1")
         yield number
 

@@ -34,7 +34,9 @@ def disk() -> Iterator[Path]:
 
 @pytest.fixture
 def settings(disk: Path) -> Settings:
-    return load_settings(state_dir=disk / "s", host="127.0.0.1", port=free_port(), api_token="")
+    return load_settings(
+        state_dir=disk / "s", host="127.0.0.1", port=free_port(), grpc_port=0, api_token=""
+    )
 
 
 def supervisor(settings: Settings) -> Supervisor:

@@ -57,7 +57,7 @@ def port() -> int:
 
 @pytest.fixture
 def settings(tmp_path: Path, port: int) -> Settings:
-    return load_settings(state_dir=tmp_path, host="127.0.0.1", port=port)
+    return load_settings(state_dir=tmp_path, host="127.0.0.1", port=port, grpc_port=0)
 
 
 @pytest.fixture
@@ -148,6 +148,14 @@ def test_a_taken_port_is_named_and_the_directory_stays_free(
             supervisor(settings).claim()
     assert running(settings) is None
     assert not state_path(settings).exists()
+
+
+def test_a_taken_port_for_grpc_is_named_with_its_setting(settings: Settings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        settings.grpc_port = other.getsockname()[1]
+        with pytest.raises(Conflict, match="choose another port with MODELLESS_GRPC_PORT"):
+            supervisor(settings).claim()
+    assert running(settings) is None
 
 
 def test_what_a_killed_run_left_is_ended(

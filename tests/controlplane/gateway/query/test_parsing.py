@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.gateway.query.parsing import ParsedQuery, parse_v1, parse_v2
+from controlplane.gateway.query.datatypes import V2_NAMES, best_classes, bytes_of
+from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.replies import ReplyMetadata, encode_v1, encode_v2
+from controlplane.gateway.query.v2_parsing import parse_v2
 from planner.types import Query
 from variants.errors import InvalidInput, TaskNotFound
 from variants.types import Prefer, Slo, Task, TaskName, TensorSpec, VariantName
@@ -28,6 +30,7 @@ def task(name: str, *inputs: TensorSpec, **changes: Any) -> Task:
 PAIR = task("pair")
 WHOLE = task("whole", spec("x", "int32"))
 LONG = task("long", spec("x", "int64"))
+PREFERENCES = "slo.prefer must be one of: cost, accuracy, latency, energy"
 BYTES = task("bytes", spec("x", "uint8"))
 FLAGS = task("flags", spec("x", "bool"))
 DOUBLES = task("doubles", spec("x", "float64"))
@@ -173,8 +176,11 @@ def test_a_body_that_is_no_query(body: bytes, message: str) -> None:
         ({"slo": {"latency_ms": "nan"}}, "slo.latency_ms must be a number"),
         ({"slo": {"accuracy": 95}}, "slo.accuracy must be between 0 and 1"),
         ({"slo": {"cost": -0.1}}, "slo.cost must not be negative"),
-        ({"slo": {"prefer": "speed"}}, "slo.prefer must be one of: cost, accuracy, latency"),
-        ({"slo": {"prefer": {}}}, "slo.prefer must be one of: cost, accuracy, latency"),
+        (
+            {"slo": {"prefer": "speed"}},
+            "slo.prefer must be one of: cost, accuracy, latency, energy",
+        ),
+        ({"slo": {"prefer": {}}}, "slo.prefer must be one of: cost, accuracy, latency, energy"),
         ({"best_effort": 1}, "best_effort must be true or false"),
         ({"best_effort": None}, "best_effort must be true or false"),
         ({"variant": 3}, "'variant' must be the name of a variant"),
@@ -471,9 +477,9 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
         (
             {
                 "inputs": [entry()],
-                "outputs": [{"name": "y", "parameters": {"classification": 3}}],
+                "outputs": [{"name": "y", "parameters": {"classification": 1.5}}],
             },
-            "the classification extension is not supported; use labels",
+            "classification must be a number of classes, 1 or more",
         ),
         (
             {"inputs": [entry()], "parameters": {"timeout": -5}},
@@ -570,6 +576,79 @@ def test_raw_bytes_make_the_round_trip(
         "parameters": {"binary_data_size": 8 * rows},
     }  # fmt: skip
     assert reply[length:] == sent[0].tobytes()
+
+
+# -- datatypes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "datatype", "data"),
+    [
+        ("pair", "FP16", np.array([1.5, -2], "<f2").tobytes()),
+        ("pair", "BF16", (np.array([1.5, -2], "<f4").view("<u4") >> 16).astype("<u2").tobytes()),
+        ("pair", "INT8", np.array([1, -2], "i1").tobytes()),
+        ("pair", "UINT16", np.array([1, 2], "<u2").tobytes()),
+        ("doubles", "FP32", np.array([1.5, -2], "<f4").tobytes()),
+        ("doubles", "BF16", (np.array([1.5, -2], "<f4").view("<u4") >> 16).astype("<u2").tobytes()),
+        ("long", "UINT32", np.array([1, 2], "<u4").tobytes()),
+        ("whole", "INT16", np.array([1, -2], "<i2").tobytes()),
+    ],
+)
+def test_raw_values_of_a_narrower_type_are_widened(name: str, datatype: str, data: bytes) -> None:
+    parameters = {"binary_data_size": len(data)}
+    parsed = v2(
+        {"inputs": [entry(datatype=datatype, data=None, parameters=parameters)]}, name, raw=data
+    )
+    first = 1.5 if datatype in ("FP16", "FP32", "BF16") else 1
+    second = 2 if datatype.startswith("U") else -2
+    assert parsed.tensors[0].tolist() == [[first, second]]
+    assert parsed.tensors[0].dtype == TASKS[TaskName(name)].inputs[0].dtype
+
+
+def test_listed_values_of_a_narrower_type_have_to_fit_it() -> None:
+    parsed = v2({"inputs": [entry(datatype="INT8", data=[1, -128])]}, "long")
+    assert parsed.tensors[0].tolist() == [[1, -128]]
+    assert parsed.tensors[0].dtype == "int64"
+    message = v2_error({"inputs": [entry(datatype="INT8", data=[1, 128])]}, "long")
+    assert message == "input 'x' has values outside int8"
+
+
+@pytest.mark.parametrize(
+    ("name", "datatype"),
+    [
+        ("pair", "INT32"), ("pair", "FP64"), ("pair", "BOOL"), ("pair", "BYTES"), ("pair", None),
+        ("whole", "FP16"), ("whole", "UINT32"), ("whole", "INT64"), ("long", "UINT64"),
+        ("flags", "UINT8"), ("bytes", "INT8"), ("bytes", "BOOL"), ("pair", ["FP32"]),
+    ],
+)  # fmt: skip
+def test_what_would_change_values_is_refused(name: str, datatype: object) -> None:
+    message = v2_error({"inputs": [entry(datatype=datatype)]}, name)
+    expected = V2_NAMES[TASKS[TaskName(name)].inputs[0].dtype]
+    assert message.startswith(f"input 'x' must have datatype {expected}, not ")
+
+
+@pytest.mark.parametrize(
+    ("labels", "count", "expected"),
+    [
+        (("a", "b", "c"), 2, [["0.500000:1:b", "0.300000:2:c"], ["0.400000:0:a", "0.400000:1:b"]]),
+        ((), 1, [["0.500000:1"], ["0.400000:0"]]),
+        (
+            ("a", "b", "c"),
+            9,
+            [
+                ["0.500000:1:b", "0.300000:2:c", "0.200000:0:a"],
+                ["0.400000:0:a", "0.400000:1:b", "0.200000:2:c"],
+            ],
+        ),
+    ],
+)
+def test_the_best_classes(labels: tuple[str, ...], count: int, expected: list[list[str]]) -> None:
+    table = np.array([[0.2, 0.5, 0.3], [0.4, 0.4, 0.2]])
+    assert best_classes(table, count, labels) == expected
+
+
+def test_texts_stand_behind_their_lengths() -> None:
+    assert bytes_of(["ab", ""]) == b"\x02\0\0\0ab\0\0\0\0"
 
 
 # -- replies ------------------------------------------------------------------------------------

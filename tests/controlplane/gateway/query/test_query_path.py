@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.gateway.protocol_views import number_of
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from controlplane.load_specs import Specs
 from planner.types import Candidate
@@ -626,6 +627,8 @@ async def test_v2_health_and_metadata(served: Served) -> None:
     )
     assert (await served.get("/v2")).json["extensions"] == [
         "binary_tensor_data",
+        "classification",
+        "model_configuration",
         "model_repository",
         "statistics",
     ]
@@ -642,11 +645,80 @@ async def test_v2_statistics_count_what_was_answered(served: Served) -> None:
         body = {"task": "letters", "inputs": [[1, 2, 3, 4]] * rows}
         assert (await served.ask(body)).status == 200
     stats = (await served.get("/v2/models/letters/stats")).json["model_stats"]
-    found = {row["version"]: row for row in stats}
+    found = {row["variant"]: row for row in stats}
+    assert found[FAST]["version"] == str(number_of("letters", FAST))
     assert found[FAST]["inference_count"] == 3
-    assert found[FAST]["inference_stats"]["success"]["count"] == 2
-    assert found[FAST]["inference_stats"]["compute_infer"]["ns"] > 0
-    assert found[SLOW]["inference_count"] == 0
+    assert found[FAST]["execution_count"] == 2
+    assert found[FAST]["last_inference"] > 0
+    assert found[SLOW]["inference_count"] == found[SLOW]["last_inference"] == 0
+    told = found[FAST]["inference_stats"]
+    assert {name for name, duration in told.items() if duration["count"] == 2} == {
+        "success", "queue", "compute_input", "compute_infer", "compute_output",
+    }  # fmt: skip
+    assert told["compute_infer"]["ns"] > 0
+    assert told["compute_input"]["ns"] > 0
+    assert told["compute_output"]["ns"] > 0
+    parts = ("queue", "compute_input", "compute_infer", "compute_output")
+    assert told["success"]["ns"] > sum(told[part]["ns"] for part in parts)
+    assert [
+        (row["batch_size"], row["compute_infer"]["count"]) for row in found[FAST]["batch_stats"]
+    ] == [(1, 1), (2, 1)]
     one = (await served.get(f"/v2/models/letters/versions/{FAST}/stats")).json["model_stats"]
-    assert one == [found[FAST]]
+    assert one == [found[FAST] | {"version": FAST}]
+    all_of_them = (await served.get("/v2/models/stats")).json["model_stats"]
+    assert all_of_them == stats
     assert (await served.get("/v2/models/nope/stats")).error[:2] == (404, "TASK_NOT_FOUND")
+
+
+async def test_v2_configuration_has_the_signature_and_numbers_of_versions(served: Served) -> None:
+    config = (await served.get("/v2/models/letters/config")).json
+    numbers = {number_of("letters", name): name for name in (FAST, SLOW, LATE, DOUBLE)}
+    assert config["max_batch_size"] == 8
+    assert config["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": [4]}]
+    assert config["output"] == [{"name": "y", "data_type": "TYPE_FP32", "dims": [4]}]
+    assert set(config["version_policy"]["specific"]["versions"]) == set(numbers)
+    assert config["parameters"] == {
+        f"version {number}": {"string_value": name} for number, name in numbers.items()
+    }
+    one = (await served.get(f"/v2/models/letters/versions/{FAST}/config")).json
+    assert one["version_policy"]["specific"]["versions"] == [number_of("letters", FAST)]
+    wrong = await served.get("/v2/models/letters/versions/7/config")
+    assert wrong.error[:2] == (404, "NOT_FOUND")
+
+
+async def test_v2_versions_may_be_named_by_their_numbers(served: Served) -> None:
+    await served.worker("w1", FAST)
+    number = number_of("letters", FAST)
+    answer = await served.ask(INFER, path=f"/v2/models/letters/versions/{number}/infer")
+    assert answer.json["parameters"]["variant"] == FAST
+    assert (await served.get(f"/v2/models/letters/versions/{number}/ready")).status == 200
+    assert (await served.get("/v2/models/letters/versions/7/ready")).status == 404
+
+
+async def test_v2_loads_what_is_asked_for_by_name(served: Served) -> None:
+    await served.worker("w1")
+    assert (await served.get("/v2/models/letters/ready")).status == 503
+    loaded = await served.ask(b"{}", path="/v2/repository/models/letters/load")
+    assert (loaded.status, loaded.json) == (200, {})
+    assert (await served.get("/v2/models/letters/ready")).status == 200
+    refused = await served.ask(b"{}", path="/v2/repository/models/letters/unload")
+    assert refused.error[:2] == (409, "CONFLICT")
+    unknown = await served.ask(b"{}", path="/v2/repository/models/nope/load")
+    assert unknown.error[:2] == (404, "TASK_NOT_FOUND")
+
+
+async def test_v2_answers_with_classes_where_they_are_asked_for(served: Served) -> None:
+    await served.worker("w1", FAST)
+    body = {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 4, 2, 3]}],
+        "outputs": [{"name": "y", "parameters": {"classification": 2}}],
+    }
+    answer = await served.ask(body, path=f"/v2/models/letters/versions/{FAST}/infer")
+    assert answer.json["outputs"] == [
+        {
+            "name": "y",
+            "datatype": "BYTES",
+            "shape": [1, 2],
+            "data": ["4.000000:1:b", "3.000000:3:d"],
+        }
+    ]

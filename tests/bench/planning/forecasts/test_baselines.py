@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.forecasting.forecast import Forecaster
-from tests.bench.planning.baseline_forecasts import ewma, last_value, seasonal
+from tests.bench.planning.forecasts.baselines import ewma, last_value, seasonal
 
 Make = Callable[[], Forecaster[str]]
 LEVELS = (0.05, 0.5, 0.9, 0.95, 0.99)

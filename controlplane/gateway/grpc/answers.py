@@ -1,0 +1,78 @@
+"""Answers: every procedure but inference, from what the gateway knows.
+
+Each takes a request and fills in a reply. Values come as the protocol's JSON has them, whose fields
+are those of the messages.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from google.protobuf.json_format import ParseDict
+
+from controlplane.gateway.protocol_views import ProtocolViews
+from controlplane.gateway.repository import Repository
+from variants.errors import InvalidInput
+
+
+class Answers:
+    """The procedures of one gateway, by name in ``table``."""
+
+    def __init__(self, views: ProtocolViews, repository: Repository) -> None:
+        self._views = views
+        self._repository = repository
+
+    def table(self) -> Mapping[str, Callable[[Any, Any], Awaitable[None]]]:
+        return {
+            "ServerLive": self._live,
+            "ServerReady": self._ready,
+            "ModelReady": self._model_ready,
+            "ServerMetadata": self._server,
+            "ModelMetadata": self._metadata,
+            "ModelConfig": self._config,
+            "ModelStatistics": self._statistics,
+            "RepositoryIndex": self._index,
+            "RepositoryModelLoad": self._load,
+            "RepositoryModelUnload": self._unload,
+        }
+
+    async def _live(self, _: Any, reply: Any) -> None:
+        reply.live = True
+
+    async def _ready(self, _: Any, reply: Any) -> None:
+        reply.ready = self._views.is_ready()
+
+    async def _model_ready(self, request: Any, reply: Any) -> None:
+        reply.ready = self._views.task_ready(request.name, request.version)
+
+    async def _server(self, _: Any, reply: Any) -> None:
+        ParseDict(self._views.server(), reply)
+
+    async def _metadata(self, request: Any, reply: Any) -> None:
+        found = self._views.metadata(request.name, request.version)
+        ParseDict({**found, "properties": self._views.properties(request.name)}, reply)
+
+    async def _config(self, request: Any, reply: Any) -> None:
+        ParseDict({"config": self._views.config(request.name, request.version)}, reply)
+
+    async def _statistics(self, request: Any, reply: Any) -> None:
+        rows = self._views.statistics(request.name, request.version)
+        # A message has no place for the variant's name: the metadata's properties have it.
+        ParseDict({"model_stats": rows}, reply, ignore_unknown_fields=True)
+
+    async def _index(self, request: Any, reply: Any) -> None:
+        ParseDict({"models": self._views.index(ready_only=request.ready)}, reply)
+
+    async def _load(self, request: Any, reply: Any) -> None:
+        name = _named(request)
+        await self._repository.load(name)
+        reply.model_name, reply.isLoaded = name, True
+
+    async def _unload(self, request: Any, _: Any) -> None:
+        self._repository.unload(_named(request))
+
+
+def _named(request: Any) -> str:
+    """The task of a request to the repository; KServe's clients write it into the first field."""
+    if request.parameters:
+        raise InvalidInput("models are registered, and not loaded with parameters or files")
+    return str(request.model_name or request.repository_name)

@@ -1,0 +1,80 @@
+"""GrpcServer: the socket, its limits and its end."""
+
+import logging
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from controlplane.gateway.grpc.service import Service
+from controlplane.gateway.http.client_limits import ClientLimits
+from controlplane.gateway.query.query_path import MAX_IN_FLIGHT
+from controlplane.settings import Settings
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 10.0
+"""What calls in flight have to end when the gateway stops, as with HTTP."""
+CALLS_PER_CONNECTION = 1_000
+"""Calls at once on one connection; more wait at the client."""
+KEEPALIVE_S = 60.0
+"""A connection that says nothing for so long is asked whether it is still there."""
+ANSWER_S = 20.0
+"""How long it has to say so."""
+IDENTITY_ONLY = 1
+"""Bits of the compressions that are taken: a body that unpacks to more than its size is not."""
+
+
+class GrpcServer:
+    """Serves the protocol on the running event loop, beside HTTP, until ``stop``."""
+
+    def __init__(
+        self, settings: Settings, service: Service, limits: ClientLimits, max_body: int
+    ) -> None:
+        """
+        Args:
+            max_body: the longest message, in bytes.
+        """
+        self._settings = settings
+        self._server = grpc.aio.server(
+            maximum_concurrent_rpcs=MAX_IN_FLIGHT,
+            options=(
+                ("grpc.so_reuseport", 1),
+                ("grpc.max_receive_message_length", max_body),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION),
+                ("grpc.server_handshake_timeout_ms", round(limits.head_s * 1000)),
+                ("grpc.max_connection_idle_ms", round(limits.idle_s * 1000)),
+                ("grpc.keepalive_time_ms", round(KEEPALIVE_S * 1000)),
+                ("grpc.keepalive_timeout_ms", round(ANSWER_S * 1000)),
+                ("grpc.compression_enabled_algorithms_bitset", IDENTITY_ONLY),
+            ),
+        )
+        self._server.add_generic_rpc_handlers((service.handlers(),))
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        settings = self._settings
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        address = f"{host}:{settings.grpc_port}"
+        try:
+            if settings.tls_cert:
+                self._server.add_secure_port(address, _credentials(settings))
+            else:
+                self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(f"{address} cannot be listened on for gRPC: {error}") from error
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Take no more calls, answer those in flight, and close."""
+        await self._server.stop(GRACE_S)
+
+
+def _credentials(settings: Settings) -> grpc.ServerCredentials:
+    pair = Path(settings.tls_key).read_bytes(), Path(settings.tls_cert).read_bytes()
+    return grpc.ssl_server_credentials((pair,))

@@ -1,0 +1,160 @@
+"""Inference over gRPC: from a ``ModelInferRequest`` to a query, and from its outputs to a reply."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from controlplane.gateway.grpc.messages import ModelInferResponse
+from controlplane.gateway.grpc.wire import read_request, with_raw
+from controlplane.gateway.query.datatypes import (
+    bytes_of,
+    check_size,
+    raw_tensor,
+    source_type,
+)
+from controlplane.gateway.query.json_tensors import finite, same_rows
+from controlplane.gateway.query.parsing import ParsedQuery
+from controlplane.gateway.query.query_fields import task_of
+from controlplane.gateway.query.replies import ReplyMetadata, V2Request
+from controlplane.gateway.query.v2_parsing import input_spec, query_v2, v2_form, v2_shape
+from variants.errors import InvalidInput
+from variants.types import Task, TaskName, TensorSpec
+from workers.runtimes.protocol import Tensor
+
+_CONTENTS = {
+    "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
+    "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",
+    "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
+    "FP32": "fp32_contents", "FP64": "fp64_contents",
+}  # fmt: skip
+"""Where values of a datatype stand that do not come as raw bytes; FP16 and BF16 always do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcForm(V2Request):
+    """What a reply repeats from its request; it is a ``ModelInferResponse``, its outputs raw."""
+
+    def encode(
+        self, task: Task, outputs: Sequence[Tensor], metadata: ReplyMetadata
+    ) -> tuple[bytes, bytes]:
+        message = ModelInferResponse(
+            model_name=task.name,
+            model_version=metadata.variant if self.pinned else metadata.model_version,
+            id=self.id,
+        )
+        parameters = message.parameters
+        for name, value in zip(metadata._fields, metadata, strict=True):
+            # A boolean is an int, too.
+            if isinstance(value, str):
+                parameters[name].string_param = value
+            elif isinstance(value, float):
+                parameters[name].double_param = value
+            elif isinstance(value, bool):
+                parameters[name].bool_param = value
+            else:
+                parameters[name].int64_param = value
+        raw: list[bytes | memoryview] = []
+        for name, datatype, shape, values in self.listed(task, outputs):
+            message.outputs.add(name=name, datatype=datatype, shape=shape)
+            raw.append(bytes_of(values) if isinstance(values, list) else _bytes(values))
+        return with_raw(message, raw), b""
+
+
+def read_query(
+    data: bytes,
+    tasks: Mapping[TaskName, Task],
+    variant_of: Callable[[TaskName, str], str],
+    received_ms: float,
+    draw: int,
+) -> ParsedQuery:
+    """Read a ``ModelInferRequest``.
+
+    Args:
+        variant_of: the variant that a version names, of a task.
+        received_ms: when its call began.
+        draw: 32 random bits, by which one of several workers is chosen.
+
+    Raises:
+        InvalidInput: it breaks the protocol or does not fit the task's signature.
+        TaskNotFound: there is no such task.
+    """
+    message, raw = read_request(data)
+    task = task_of(message.model_name, tasks)
+    version = message.model_version
+    pinned = variant_of(task.name, version) if version else None
+    tensors = _inputs(message.inputs, raw, task.inputs)
+    parameters = plain(message.parameters)
+    outputs = [{"name": one.name, "parameters": plain(one.parameters)} for one in message.outputs]
+    asked = v2_form(outputs, parameters, task, message.id, pinned)
+    form = GrpcForm(
+        id=asked.id,
+        outputs=asked.outputs,
+        binary=asked.binary,
+        pinned=asked.pinned,
+        classes=asked.classes,
+    )
+    query = query_v2(task, len(tensors[0]), parameters, received_ms, draw, pinned)
+    return ParsedQuery(task, query, tensors, form)
+
+
+def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as JSON would have them."""
+    found = {}
+    for name, value in parameters.items():
+        which = value.WhichOneof("parameter_choice")
+        found[name] = None if which is None else getattr(value, which)
+    return found
+
+
+def _inputs(
+    inputs: Sequence[Any], raw: Sequence[bytes | memoryview], specs: Sequence[TensorSpec]
+) -> list[Tensor]:
+    """The tensors, in the order of the task's inputs; all of them raw, or none."""
+    if raw and len(raw) != len(inputs):
+        raise InvalidInput(
+            f"there are {len(inputs)} inputs and {len(raw)} raw_input_contents: each needs its own"
+        )
+    by_name = {spec.name: spec for spec in specs}
+    found: dict[str, Tensor] = {}
+    for index, entry in enumerate(inputs):
+        spec = input_spec(entry.name, by_name, found)
+        datatype = entry.datatype
+        dtype = source_type(datatype, spec)
+        shape = v2_shape(list(entry.shape), spec)
+        if "shared_memory_region" in entry.parameters:
+            raise InvalidInput(f"input {spec.name!r}: shared memory is not supported")
+        if not raw:
+            found[spec.name] = _listed(entry.contents, datatype, dtype, shape, spec)
+            continue
+        if entry.HasField("contents"):
+            raise InvalidInput(f"input {spec.name!r} has contents beside raw_input_contents")
+        check_size(spec, datatype, shape, len(raw[index]))
+        found[spec.name] = raw_tensor(raw[index], datatype, shape, spec)
+    return same_rows(found, specs)
+
+
+def _listed(
+    contents: Any, datatype: str, dtype: str, shape: tuple[int, ...], spec: TensorSpec
+) -> Tensor:
+    """A tensor from the list of its values in a message."""
+    field = _CONTENTS.get(datatype)
+    if field is None:
+        raise InvalidInput(f"input {spec.name!r}: {datatype} has to come in raw_input_contents")
+    values = getattr(contents, field)
+    if len(values) != (count := int(np.prod(shape))):
+        raise InvalidInput(
+            f"input {spec.name!r} has {len(values)} values in {field}, its shape {list(shape)}"
+            f" needs {count}"
+        )
+    try:
+        array: Tensor = np.array(values, dtype)
+    except OverflowError as error:
+        raise InvalidInput(f"input {spec.name!r} has values outside {dtype}") from error
+    return finite(array.reshape(shape).astype(spec.dtype, copy=False), spec)
+
+
+def _bytes(tensor: Tensor) -> bytes | memoryview:
+    """A tensor's bytes, as they lie where that is possible."""
+    return tensor.data.cast("B") if tensor.flags.c_contiguous and tensor.size else tensor.tobytes()

@@ -1,0 +1,258 @@
+"""The procedures of the service: inference takes the query path, the rest answers from memory.
+
+All messages come and go as bytes: those of inference because large tensors are not to be copied,
+the others because what is wrong with them gets our own sentence. Every procedure reads its request
+itself, so that the clock starts with the call and not with the end of its message, and a client
+cannot keep a call open by never finishing it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from random import getrandbits
+from typing import Any
+
+import grpc
+import orjson
+from google.protobuf.message import DecodeError
+
+from controlplane.gateway.grpc.inference import read_query
+from controlplane.gateway.grpc.messages import (
+    METHODS,
+    SERVICE,
+    Method,
+    ModelInferResponse,
+    ModelStreamInferResponse,
+    message_class,
+)
+from controlplane.gateway.grpc.statuses import sentence, status_of
+from controlplane.gateway.grpc.wire import nested, read_request
+from controlplane.gateway.http.access import Access
+from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
+from controlplane.http_errors import error_body, request_id
+from variants.errors import Internal, InvalidInput, ModellessError, RateLimited
+
+log = logging.getLogger(__name__)
+
+MESSAGE_S = 75.0
+"""How long a request may take to come in full; as long as HTTP leaves a connection without one."""
+AHEAD = 64
+"""Queries of one stream that are answered at once; no more of it is read meanwhile. Two of the
+largest batches that profiles have (32 rows): one runs, one fills."""
+STREAMS = 1_000
+"""Streams of one gateway. An idle one takes no more than its connection."""
+_INFER_RESPONSE = 2
+"""Number of the field of a ``ModelStreamInferResponse``."""
+OPEN = frozenset({"ServerLive", "ServerReady"})
+"""What may be called without the token."""
+
+Answer = tuple[int, bytes, bytes]
+"""As the query path gives it: HTTP's status, body, header lines."""
+
+
+class Service:
+    """The handlers of one gateway. ``answers`` has one for each procedure but inference."""
+
+    def __init__(
+        self,
+        path: QueryPath,
+        access: Access,
+        answers: Mapping[str, Callable[[Any, Any], Awaitable[None]]],
+    ) -> None:
+        """
+        Args:
+            answers: each takes a request and a reply to fill in.
+        """
+        self._path = path
+        self._access = access
+        self._answers = answers
+        self._streams = 0
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """What a server is given."""
+        found: dict[str, Any] = {}
+        for method in METHODS:
+            if method.name == "ModelInfer":
+                found[method.name] = grpc.stream_unary_rpc_method_handler(self.infer)
+            elif method.streams:
+                found[method.name] = grpc.stream_stream_rpc_method_handler(self.stream)
+            elif method.name in self._answers:
+                found[method.name] = grpc.stream_unary_rpc_method_handler(self._plain(method))
+        return grpc.method_handlers_generic_handler(SERVICE, found)
+
+    # -- inference ------------------------------------------------------------------------------
+
+    async def infer(self, _requests: object, context: Any) -> bytes:
+        """``ModelInfer``: one query, one answer."""
+        began_ms = monotonic_ms()
+        given_id = await self._admit(context)
+        data = await _read(context, MESSAGE_S)
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._ask(data, began_ms, answered, given_id)
+        status, body, headers = await answered
+        if status != 200:
+            await context.abort(*status_of(orjson.loads(body)))
+        context.set_trailing_metadata(_metadata(headers))
+        return body
+
+    async def stream(self, _requests: object, context: Any) -> None:
+        """``ModelStreamInfer``: queries as they come, answers in the order of their queries."""
+        given_id = await self._admit(context)
+        if self._streams >= STREAMS:
+            await _abort(context, RateLimited(f"{STREAMS} streams are open"), given_id)
+        self._streams += 1
+        writer = _Writer(context)
+        try:
+            while (data := await context.read()) is not grpc.aio.EOF:
+                began_ms = monotonic_ms()
+                answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+                self._ask(data, began_ms, answered, None)
+                await writer.add(data, answered)
+            await writer.finish()
+        finally:
+            self._streams -= 1
+            writer.cancel()
+
+    def _ask(
+        self,
+        data: bytes,
+        began_ms: float,
+        answered: "asyncio.Future[Answer]",
+        given_id: bytes | None,
+    ) -> None:
+        """Hand a query to the query path."""
+
+        def respond(status: int, body: bytes, headers: bytes) -> None:
+            if not answered.done():  # the client may have gone
+                answered.set_result((status, body, headers))
+
+        path = self._path
+        try:
+            parsed = read_query(data, path.tasks, path.variant_of, began_ms, getrandbits(32))
+            path.start(parsed, respond, given_id)
+        except Exception as error:
+            path.fail(error, respond, given_id=given_id)
+
+    # -- everything else ------------------------------------------------------------------------
+
+    def _plain(self, method: Method) -> Callable[[object, Any], Awaitable[bytes]]:
+        """The handler of a procedure that answers from memory."""
+        request_class = message_class(method.request)
+        reply_class = message_class(method.reply)
+        answer = self._answers[method.name]
+        is_open = method.name in OPEN
+
+        async def handle(_requests: object, context: Any) -> bytes:
+            given_id = await self._admit(context, is_open=is_open)
+            data = await _read(context, MESSAGE_S)
+            reply = reply_class()
+            try:
+                await answer(request_class.FromString(data), reply)
+            except DecodeError:
+                wrong = InvalidInput(f"the message is no {method.request}")
+                await _abort(context, wrong, given_id)
+            except Exception as error:
+                await _abort(context, error, given_id)
+            return bytes(reply.SerializeToString())
+
+        return handle
+
+    async def _admit(self, context: Any, *, is_open: bool = False) -> bytes | None:
+        """Refuse a call that may not be made; the caller's own id of an admitted one."""
+        fields = dict(context.invocation_metadata() or ())
+        given_id = _bytes(fields.get("x-request-id"))
+        error = self._access.permit_call(
+            _bytes(fields.get("origin")), _bytes(fields.get("authorization")), open=is_open
+        )
+        if error is not None:
+            await _abort(context, error, given_id)
+        return given_id
+
+
+class _Writer:
+    """The answers of one stream, written in the order of their queries."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._due: asyncio.Queue[tuple[bytes, asyncio.Future[Answer]] | None]
+        self._due = asyncio.Queue(AHEAD)
+        self._task = asyncio.create_task(self._write())
+        self._task.add_done_callback(self._make_room)
+
+    async def add(self, request: bytes, answered: "asyncio.Future[Answer]") -> None:
+        """Return when another query may be read."""
+        await self._due.put((request, answered))
+        if self._task.done():
+            self._task.result()
+
+    async def finish(self) -> None:
+        """Return when all are written."""
+        await self._due.put(None)
+        await self._task
+
+    def cancel(self) -> None:
+        self._task.cancel()
+
+    async def _write(self) -> None:
+        while (due := await self._due.get()) is not None:
+            request, answered = due
+            await self._context.write(_streamed(request, await answered))
+
+    def _make_room(self, _: object) -> None:
+        """Nobody waits for a writer that has ended."""
+        while not self._due.empty():
+            self._due.get_nowait()
+
+
+def _streamed(request: bytes, answer: Answer) -> bytes:
+    """An answer as a ``ModelStreamInferResponse``; a stream goes on after an error."""
+    status, body, _ = answer
+    if status == 200:
+        return nested(_INFER_RESPONSE, body)
+    error = orjson.loads(body)
+    response = ModelInferResponse()
+    try:
+        message, _ = read_request(request)
+        response.id, response.model_name = message.id, message.model_name
+    except InvalidInput:
+        pass  # then it has none
+    _, _, metadata = status_of(error)
+    for name, value in metadata:
+        response.parameters[name].string_param = value
+    return bytes(
+        ModelStreamInferResponse(
+            error_message=sentence(error), infer_response=response
+        ).SerializeToString()
+    )
+
+
+async def _read(context: Any, within_s: float) -> bytes:
+    """The one message of a call."""
+    try:
+        async with asyncio.timeout(within_s):
+            data = await context.read()
+    except TimeoutError:
+        late = InvalidInput(f"the request takes too long: it has not come within {within_s:g} s")
+        await _abort(context, late, None)
+        raise
+    if data is grpc.aio.EOF:
+        await _abort(context, InvalidInput("the call carries no message"), None)
+    return bytes(data)
+
+
+async def _abort(context: Any, error: Exception, given_id: bytes | None) -> None:
+    """End a call with an error; one that is not ours is logged and shown as an id only."""
+    id_ = request_id(given_id)
+    if not isinstance(error, ModellessError) or isinstance(error, Internal):
+        log.error("request %s failed", id_, exc_info=error)
+    await context.abort(*status_of(error_body(error, id_)))
+
+
+def _metadata(headers: bytes) -> tuple[tuple[str, str], ...]:
+    """Header lines, each ending in CRLF, as metadata."""
+    lines = headers.decode("latin-1").split("\r\n")[:-1]
+    return tuple((name, value) for name, _, value in (line.partition(": ") for line in lines))
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode("latin-1", "replace") if isinstance(value, str) else value

@@ -1,0 +1,258 @@
+"""ProtocolViews: what the Open Inference Protocol says of the server, its tasks and variants.
+
+Values are as the protocol's JSON has them; REST sends them as they are, gRPC as messages of the
+same fields. The model is the task, and its versions are the variants: by their names, or by numbers
+for clients that know no other versions. A number is made of the names of task and variant, so it is
+the same at every gateway and after every restart.
+"""
+
+import time
+from collections.abc import Callable
+from importlib.metadata import version as version_of
+from typing import Any
+
+from controlplane.gateway.knowledge import Knowledge
+from controlplane.gateway.metrics import VariantCounters
+from controlplane.gateway.query.datatypes import V2_NAMES
+from controlplane.gateway.query.json_tensors import MAX_ROWS
+from controlplane.gateway.query.query_path import QueryPath
+from variants.errors import NotFound, TaskNotFound
+from variants.types import Stage, Task, TaskName, TensorSpec
+from workers.types import variant_id
+
+EXTENSIONS = [
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "statistics",
+]
+NUMBER_BITS = 52
+"""Of a variant's number: numbers in JSON are exact up to 2**53."""
+
+
+def number_of(task: str, variant: str) -> int:
+    """The number of a variant among the versions of its task."""
+    return variant_id(task, variant) >> (64 - NUMBER_BITS)
+
+
+class ProtocolViews:
+    """Reads what one gateway knows. A version is the name of a variant, its number, or empty."""
+
+    def __init__(self, known: Knowledge, path: QueryPath, is_ready: Callable[[], bool]) -> None:
+        """``is_ready`` says whether the gateway takes requests now."""
+        self._known = known
+        self._path = path
+        self.is_ready = is_ready
+        self._numbers: dict[TaskName, dict[str, str]] = {}
+        self._revision = -1
+        self._zero_ms = time.time() * 1000 - path.clock_ms()
+        """When the query path's clock was 0, in ms since 1970."""
+
+    # -- names ----------------------------------------------------------------------------------
+
+    def variant_of(self, task: TaskName, version: str) -> str:
+        """The variant that a version names; what is no number is taken for a name."""
+        return self._numbered(task).get(version, version) if version.isdecimal() else version
+
+    def _numbered(self, task: TaskName) -> dict[str, str]:
+        catalog = self._known.catalog
+        if catalog.revision != self._revision:
+            self._revision = catalog.revision
+            self._numbers = {}
+        found = self._numbers.get(task)
+        if found is None:
+            found = self._numbers[task] = {
+                str(number_of(task, one.name)): one.name
+                for one in catalog.variants
+                if one.task == task
+            }
+        return found
+
+    def _task(self, name: str) -> Task:
+        found = self._known.tasks.get(TaskName(name))
+        if found is None:
+            raise TaskNotFound(f"there is no task {name[:128]!r}")
+        return found
+
+    def _variants(self, task: Task, *stages: Stage) -> list[str]:
+        """Variants of the task's versions at these stages, else live and canary, by name."""
+        catalog = self._known.catalog
+        answering = {
+            (v.model, v.version)
+            for v in catalog.versions
+            if v.task == task.name and v.stage in (stages or (Stage.LIVE, Stage.CANARY))
+        }
+        return [
+            v.name
+            for v in catalog.variants
+            if v.task == task.name and (v.model, v.version) in answering
+        ]
+
+    def _named(self, task: Task, version: str) -> str:
+        """The variant of the task that a version names."""
+        variant = self.variant_of(task.name, version)
+        if variant not in self._variants(task):
+            raise NotFound(f"task {task.name!r} has no variant {version[:128]!r}")
+        return variant
+
+    # -- what is asked --------------------------------------------------------------------------
+
+    def task_ready(self, name: str, version: str = "") -> bool:
+        """Whether some worker holds the variant, or else one that queries may be given unasked.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            NotFound: it has no such variant.
+        """
+        task = self._task(name)
+        ready = self._known.workers.ready(task.name)
+        if version:
+            return self._named(task, version) in ready
+        return not ready.isdisjoint(self._variants(task, Stage.LIVE))
+
+    def server(self) -> dict[str, Any]:
+        return {"name": "modelless", "version": version_of("modelless"), "extensions": EXTENSIONS}
+
+    def metadata(self, name: str, version: str = "") -> dict[str, Any]:
+        """Signature and versions of a task.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            NotFound: it has no such variant.
+        """
+        task = self._task(name)
+        if version:
+            self._named(task, version)
+        return {
+            "name": task.name,
+            "versions": self._variants(task),
+            "platform": "modelless",
+            "inputs": [_tensor(spec) for spec in task.inputs],
+            "outputs": [_tensor(spec) for spec in task.outputs],
+        }
+
+    def properties(self, name: str) -> dict[str, str]:
+        """The number of each version to its name.
+
+        Raises:
+            TaskNotFound: there is no such task.
+        """
+        task = self._task(name)
+        return {str(number_of(task.name, one)): one for one in self._variants(task)}
+
+    def config(self, name: str, version: str = "") -> dict[str, Any]:
+        """The configuration, as far as a task has what Triton's models have.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            NotFound: it has no such variant.
+        """
+        task = self._task(name)
+        variants = [self._named(task, version)] if version else self._variants(task)
+        numbers = {number_of(task.name, one): one for one in variants}
+        return {
+            "name": task.name,
+            "platform": "modelless",
+            "backend": "modelless",
+            "version_policy": {"specific": {"versions": list(numbers)}},
+            "max_batch_size": self._most_rows(task, variants),
+            "input": [_configured(spec) for spec in task.inputs],
+            "output": [_configured(spec) for spec in task.outputs],
+            # Batches are formed by deadline, and nothing waits to fill one.
+            "dynamic_batching": {"preferred_batch_size": [], "max_queue_delay_microseconds": 0},
+            "parameters": {
+                f"version {number}": {"string_value": one} for number, one in numbers.items()
+            },
+        }
+
+    def index(self, *, ready_only: bool = False) -> list[dict[str, Any]]:
+        """The variants of every task, and which of them are loaded."""
+        rows = []
+        for task in self._known.tasks.values():
+            ready = self._known.workers.ready(task.name)
+            for variant in self._variants(task):
+                row = {"name": task.name, "version": variant, "state": "READY", "reason": ""}
+                if variant not in ready:
+                    row["state"] = "UNAVAILABLE"
+                    row["reason"] = "not loaded; loaded when a query needs it"
+                if not ready_only or variant in ready:
+                    rows.append(row)
+        return rows
+
+    def statistics(self, name: str = "", version: str = "") -> list[dict[str, Any]]:
+        """What this gateway has answered since it started, by variant; times in nanoseconds.
+
+        Args:
+            name: of a task; empty for all.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            NotFound: it has no such variant.
+        """
+        tasks = [self._task(name)] if name else list(self._known.tasks.values())
+        rows = []
+        for task in tasks:
+            named = [self._named(task, version)] if version else self._variants(task)
+            counted = self._path.counters.tasks.get(task.name)
+            for variant in named:
+                counters = counted.variants.get(variant) if counted else None
+                rows.append(
+                    {
+                        "name": task.name,
+                        # As it was asked for: who asks by number reads numbers.
+                        "version": version or str(number_of(task.name, variant)),
+                        "variant": variant,
+                        **self._counted(counters or VariantCounters()),
+                    }
+                )
+        return rows
+
+    def _counted(self, counters: VariantCounters) -> dict[str, Any]:
+        answered = counters.met + counters.missed
+        queue_ns = counters.queue_us * 1_000
+        run_ns = counters.run_us * 1_000
+        batches = sorted(counters.batches.items())
+        return {
+            "last_inference": round(self._zero_ms + counters.last_ms) if answered else 0,
+            "inference_count": counters.rows,
+            "execution_count": round(sum(rows / size for size, (rows, _) in batches)),
+            "inference_stats": {
+                "success": _duration(answered, counters.elapsed_ms * 1e6),
+                "fail": _duration(0, 0),
+                "queue": _duration(answered, queue_ns),
+                "compute_input": _duration(answered, counters.read_ms * 1e6),
+                "compute_infer": _duration(answered, run_ns),
+                "compute_output": _duration(answered, counters.encode_ms * 1e6),
+            },
+            "batch_stats": [
+                {
+                    "batch_size": size,
+                    "compute_infer": _duration(round(rows / size), run_us * 1e3),
+                }
+                for size, (rows, run_us) in batches
+            ],
+        }
+
+    def _most_rows(self, task: Task, variants: list[str]) -> int:
+        """The most rows of one query that some variant takes."""
+        sizes = [
+            profile.points[-1].batch_size
+            for profile in self._known.catalog.profiles
+            if profile.task == task.name and profile.variant in variants and profile.points
+        ]
+        return min(max(sizes, default=1), MAX_ROWS)
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": V2_NAMES[spec.dtype], "shape": [-1, *spec.shape]}
+
+
+def _configured(spec: TensorSpec) -> dict[str, Any]:
+    """Without the axis of rows, as a configuration with a ``max_batch_size`` has it."""
+    kind = f"TYPE_{V2_NAMES[spec.dtype]}"
+    return {"name": spec.name, "data_type": kind, "dims": list(spec.shape)}
+
+
+def _duration(count: int, ns: float) -> dict[str, int]:
+    return {"count": count, "ns": round(ns)}
