@@ -120,9 +120,15 @@ def request_id(given: bytes | str | None) -> str:
 
 
 def error_headers(error: BaseException) -> dict[str, str]:
-    """Headers that go with an error: ``Retry-After`` in whole seconds, at least 1."""
-    if isinstance(error, ModellessError) and error.retry_after_s is not None:
-        return {"Retry-After": str(max(1, math.ceil(error.retry_after_s)))}
+    """Headers that go with an error: ``Retry-After`` in whole seconds, at least 1.
+
+    Where the queues are too long, a wait is often much shorter: ``Retry-After-Ms`` says it.
+    """
+    if isinstance(error, ModellessError) and (wait_s := error.retry_after_s) is not None:
+        headers = {"Retry-After": str(max(1, math.ceil(wait_s)))}
+        if isinstance(error, Overloaded):
+            headers["Retry-After-Ms"] = str(math.ceil(1_000 * wait_s))
+        return headers
     if isinstance(error, Unauthenticated):
         return {"WWW-Authenticate": "Bearer"}
     return {}

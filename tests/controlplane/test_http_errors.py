@@ -107,6 +107,13 @@ def test_retry_after_is_whole_seconds_rounded_up(wait_s: float, header: str) -> 
     assert error_body(error, "r1")["retry_after_s"] == wait_s
 
 
+def test_a_short_wait_is_told_in_milliseconds_as_well() -> None:
+    error = Overloaded("full")
+    assert error_headers(error) == {}
+    error.retry_after_s = 0.0421
+    assert error_headers(error) == {"Retry-After": "1", "Retry-After-Ms": "43"}
+
+
 def test_an_unauthenticated_caller_is_told_the_scheme() -> None:
     assert error_headers(Unauthenticated("who?")) == {"WWW-Authenticate": "Bearer"}
 

@@ -2,7 +2,12 @@
 
 from collections.abc import Iterable
 from typing import Protocol
+from urllib.parse import unquote
 
+V1 = b"/v1/query"
+_V2 = b"/v2/models/"
+_INFER = b"/infer"
+_WAIT = b"retry-after-ms: "
 _UPGRADE = frozenset({b"upgrade", b"connection", b"http2-settings"})
 """Headers by which a client offers another protocol."""
 
@@ -42,6 +47,36 @@ class Exchange:
         """Write the answer, unless the client has gone."""
         if self.front.exchange is self:
             self.front.answer(self, status, body, headers)
+
+
+def is_query(target: bytes) -> bool:
+    """Whether a path is one of the inference routes, as far as its ends say."""
+    return target == V1 or (target.startswith(_V2) and target.endswith(_INFER))
+
+
+def task_and_variant(target: bytes) -> tuple[str, str | None] | None:
+    """What ``/v2/models/{task}[/versions/{variant}]/infer`` names; ``None`` for another path."""
+    parts = target.decode("latin-1").split("/")
+    if len(parts) == 7 and parts[4] == "versions":
+        return unquote(parts[3]), unquote(parts[5])
+    return (unquote(parts[3]), None) if len(parts) == 5 else None
+
+
+def told_wait_ms(headers: bytes) -> float:
+    """How long the header lines of an answer tell its reader to wait; 0 where they do not."""
+    begin = headers.find(_WAIT)
+    if begin < 0:
+        return 0.0
+    begin += len(_WAIT)
+    return float(headers[begin : headers.index(b"\r", begin)])
+
+
+def whole_answer(status_line: bytes, body: bytes, headers: bytes, last: bool) -> bytes:
+    """An answer on the wire; ``last``: the connection is closed behind it."""
+    close = b"connection: close\r\n" if last else b""
+    return b"%s%scontent-length: %d\r\n%s\r\n%s" % (
+        status_line, headers, len(body), close, body,
+    )  # fmt: skip
 
 
 def head_without_upgrade(

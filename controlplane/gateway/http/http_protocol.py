@@ -8,7 +8,6 @@ for its turn, so that every answer is written the moment it is made, in the orde
 
 import logging
 from typing import Any
-from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import (
@@ -19,20 +18,26 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.client_limits import ClientLimits, Phase, Verdict, Watch
-from controlplane.gateway.http.exchange import Exchange, head_without_upgrade
+from controlplane.gateway.http.exchange import (
+    V1,
+    Exchange,
+    head_without_upgrade,
+    is_query,
+    task_and_variant,
+    told_wait_ms,
+    whole_answer,
+)
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from variants.errors import InvalidInput, ModellessError, PayloadTooLarge
 
 log = logging.getLogger(__name__)
 
-V1 = b"/v1/query"
-V2 = b"/v2/models/"
-INFER = b"/infer"
 MAX_HEAD = 65_536
 """Bytes of request line and headers, beyond the first piece that arrives."""
 LINGER_S = 5.0
 """How long a refused body is still taken off the wire. Closing at once would reset the connection,
 and the client would see that instead of the answer."""
+BUSY = 503
 TOO_SLOW = 408
 """Status of a request that does not come in full; its code is that of what cannot be right."""
 
@@ -59,6 +64,8 @@ class Front(HttpToolsProtocol):
         self.receiving: RequestResponseCycle | None = None
         """An ordinary request whose body has not come in full."""
         self.arrived_ms = self.began_ms = 0.0
+        self.told_ms = 0.0
+        """When the client was told to come back, if the last query was refused for a while."""
         self.received = 0
         """Bytes in all."""
         self.watch = Watch()
@@ -117,7 +124,7 @@ class Front(HttpToolsProtocol):
         if b"?" in target:
             target = target.partition(b"?")[0]
         if (
-            (target == V1 or (target.startswith(V2) and target.endswith(INFER)))
+            is_query(target)
             and self.parser.get_method() == b"POST"
             and self.exchange is None
             and (self.cycle is None or self.cycle.response_complete)
@@ -155,6 +162,7 @@ class Front(HttpToolsProtocol):
                     exchange.received_ms,
                     exchange.respond,
                     exchange.fields.get(b"x-request-id"),
+                    self.told_ms,
                 )
             else:
                 self._infer(exchange)
@@ -182,21 +190,18 @@ class Front(HttpToolsProtocol):
 
     def _infer(self, exchange: Exchange) -> None:
         """``/v2/models/{task}/infer`` or ``/v2/models/{task}/versions/{variant}/infer``."""
-        parts = exchange.target.decode("latin-1").split("/")
-        pinned: str | None = None
-        if len(parts) == 7 and parts[4] == "versions":
-            pinned = unquote(parts[5])
-        elif len(parts) != 5:
+        named = task_and_variant(exchange.target)
+        if named is None:
             self._fail(exchange, InvalidInput("not an inference route"))
             return
         self.path.handle_v2(
-            unquote(parts[3]),
-            pinned,
+            *named,
             exchange.body,
             exchange.fields.get(b"inference-header-content-length"),
             exchange.received_ms,
             exchange.respond,
             exchange.fields.get(b"x-request-id"),
+            self.told_ms,
         )
 
     def _fail(self, exchange: Exchange, error: ModellessError, status: int = 0) -> None:
@@ -285,20 +290,12 @@ class Front(HttpToolsProtocol):
     def answer(self, exchange: Exchange, status: int, body: bytes, headers: bytes) -> None:
         """Write the answer of the query in ``exchange``."""
         self.exchange = None
+        self.told_ms = monotonic_ms() + told_wait_ms(headers) if status == BUSY else 0.0
         transport = self.transport
         if transport.is_closing():
             return
         last = not exchange.keep_alive or (self.closing and not self.pipeline)
-        transport.write(
-            b"%s%scontent-length: %d\r\n%s\r\n%s"
-            % (
-                STATUS_LINE[status],
-                headers,
-                len(body),
-                b"connection: close\r\n" if last else b"",
-                body,
-            )
-        )
+        transport.write(whole_answer(STATUS_LINE[status], body, headers, last))
         self.server_state.total_requests += 1
         if not last:
             self._next()

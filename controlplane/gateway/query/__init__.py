@@ -6,7 +6,8 @@ what is known lies in memory, and ``QueryContext.update`` replaces it as a whole
 
 Read ``query_path`` (the entrance), ``parsing`` and ``v2_parsing`` with ``query_fields``,
 ``lean_json``, ``json_tensors`` and ``datatypes`` (bytes to a query), ``skimming`` and
-``recent_refusals`` (what is refused before that), ``query_context`` (what all queries share),
+``recent_refusals`` (what is refused before that), ``retry_advice`` (when to come back),
+``query_context`` (what all queries share),
 ``in_flight`` (choosing, sending, retrying, answering), ``replies`` and ``query_errors`` (the
 answer), ``deadline_guard`` and ``waiting``.
 

@@ -211,6 +211,7 @@ class InFlight:
             body, headers = _encode(parsed, reply, metadata._replace(slo_met=False))
         self.done = True
         path.counters.in_flight -= 1
+        path.advice.answered(now_ms)
         counters = path.counters.task(query.task)
         counters.chosen(self.reason)
         counters.answered(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from math import inf
+from random import Random
 from typing import Protocol
 
 import orjson
@@ -13,6 +14,7 @@ from controlplane.gateway.query.deadline_guard import DeadlineGuard
 from controlplane.gateway.query.query_errors import header_lines
 from controlplane.gateway.query.recent_refusals import RecentRefusals
 from controlplane.gateway.query.replies import JSON
+from controlplane.gateway.query.retry_advice import RetryAdvice
 from controlplane.gateway.query.waiting import Waiting
 from controlplane.http_errors import error_body, request_id, status_of
 from planner.selection.plan_following import CongestionWindow
@@ -67,6 +69,7 @@ class QueryContext:
         self.connections: Mapping[WorkerId, WorkerConnection] = {}
         self.congestion = CongestionWindow()
         self.refusals = RecentRefusals()
+        self.advice = RetryAdvice(Random())
         self.counters = Counters()
         self.waiting: Waiting | None = None
         """Holds queries while more workers may become known; None once all are."""
@@ -137,11 +140,22 @@ class QueryContext:
             log.error("request %s failed", id_, exc_info=error)
         code = error.code if isinstance(error, ModellessError) else "INTERNAL"
         if isinstance(error, Overloaded | DeadlineExceeded):
-            self._pressed_until_ms = self.clock_ms() + PRESSED_MS
+            now_ms = self.clock_ms()
+            self._pressed_until_ms = now_ms + PRESSED_MS
+            if isinstance(error, Overloaded):
+                error.retry_after_s = (
+                    self.advice.wait_ms(self._least_queue_ms(now_ms), now_ms) / 1e3
+                )
         self.counters.task(task).failed(code)
         body = orjson.dumps(error_body(error, id_))
         headers = b"%sx-request-id: %s\r\n%s" % (JSON, id_.encode(), header_lines(error))
         respond(status_of(error), body, headers)
+
+    def _least_queue_ms(self, now_ms: float) -> float:
+        """When the first worker is expected to have done all it was given."""
+        workers = self.snapshot.workers.values()
+        queues_ms = (worker.busy_until_ms - now_ms for worker in workers if not worker.draining)
+        return min(queues_ms, default=0.0)
 
     def under_pressure(self) -> bool:
         """Whether a query could not be answered in time a moment ago."""

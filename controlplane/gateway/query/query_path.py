@@ -5,8 +5,10 @@ parsed here and becomes an ``InFlight``, which selects, sends, retries and answe
 share is in ``QueryContext``.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
+from math import inf
 from random import getrandbits
 
 from controlplane.gateway.query.in_flight import TRIES, InFlight
@@ -52,21 +54,25 @@ class QueryPath(QueryContext):
         received_ms: float,
         respond: Respond,
         given_id: bytes | None = None,
+        told_ms: float = -inf,
     ) -> None:
         """Answer a ``POST /v1/query``.
 
         Args:
             received_ms: when its first byte came, by ``clock_ms``.
             given_id: the caller's ``X-Request-Id``.
+            told_ms: when its sender was told to come back, by ``clock_ms``.
         """
         try:
             draw = getrandbits(32)
-            if self.under_pressure():
-                asked = skim_v1(body, self.tasks, received_ms, draw)
-                if asked is not None and self.turn_away(asked, respond, given_id):
-                    return
+            pressed = self.under_pressure()
+            asked = skim_v1(body, self.tasks, received_ms, draw) if pressed else None
+            if asked is not None and self.turn_away(asked, respond, given_id, told_ms):
+                return
             parsed = parse_v1(body, self.tasks, received_ms, draw)
-            self.start(parsed, respond, given_id)
+            late = pressed and asked is None
+            if not (late and self.turn_away(parsed.query, respond, given_id, told_ms)):
+                self.start(parsed, respond, given_id)
         except Exception as error:
             self.fail(error, respond, given_id=given_id)
 
@@ -79,6 +85,7 @@ class QueryPath(QueryContext):
         received_ms: float,
         respond: Respond,
         given_id: bytes | None = None,
+        told_ms: float = -inf,
     ) -> None:
         """Answer a ``POST /v2/models/{task}[/versions/{variant}]/infer``.
 
@@ -87,17 +94,21 @@ class QueryPath(QueryContext):
             json_header: the header ``Inference-Header-Content-Length``.
             received_ms: when its first byte came, by ``clock_ms``.
             given_id: the caller's ``X-Request-Id``.
+            told_ms: when its sender was told to come back, by ``clock_ms``.
         """
         try:
             if pinned is not None:
                 pinned = self.variant_of(TaskName(task), pinned)
             draw = getrandbits(32)
-            if json_header is None and self.under_pressure():
+            pressed, asked = self.under_pressure(), None
+            if pressed and json_header is None:
                 asked = skim_v2(body, task, pinned, self.tasks, received_ms, draw)
-                if asked is not None and self.turn_away(asked, respond, given_id):
-                    return
+            if asked is not None and self.turn_away(asked, respond, given_id, told_ms):
+                return
             parsed = parse_v2(body, task, pinned, self.tasks, received_ms, draw, json_header)
-            self.start(parsed, respond, given_id)
+            late = pressed and asked is None
+            if not (late and self.turn_away(parsed.query, respond, given_id, told_ms)):
+                self.start(parsed, respond, given_id)
         except Exception as error:
             self.fail(error, respond, given_id=given_id)
 
@@ -118,10 +129,18 @@ class QueryPath(QueryContext):
         except Exception as error:
             flight.fail(error)
 
-    def turn_away(self, query: Query, respond: Respond, given_id: bytes | None = None) -> bool:
+    def turn_away(
+        self,
+        query: Query,
+        respond: Respond,
+        given_id: bytes | None = None,
+        told_ms: float = -inf,
+    ) -> bool:
         """Answer a query that would be refused for want of time now; return whether it was.
 
-        The refusal is the one that it would get after its body was read.
+        The refusal is the one that it would get after its body was read. Who has come back sooner
+        than told gets it when that time has come, but no later than an answer: those who ask again
+        at once do not take the time of those who wait.
         """
         if self.waiting is not None:
             return False
@@ -129,7 +148,13 @@ class QueryPath(QueryContext):
         if error is None:
             return False
         self._asked(query)
-        self.fail(error, respond, query.task, given_id)
+        now_ms = self.clock_ms()
+        held_ms = min(told_ms, query.received_ms + query.latency_ms) - now_ms
+        if held_ms > 0.0 and isinstance(error, Overloaded):
+            later = asyncio.get_running_loop().call_later
+            later(held_ms / 1_000, self.fail, error, respond, query.task, given_id)
+        else:
+            self.fail(error, respond, query.task, given_id)
         return True
 
     def _expected_error(self, query: Query) -> ModellessError | None:

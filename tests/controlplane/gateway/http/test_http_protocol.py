@@ -9,7 +9,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from controlplane.gateway.http.exchange import told_wait_ms
 from controlplane.gateway.http.http_protocol import Front
+from controlplane.gateway.query.query_path import monotonic_ms
 from tests.controlplane.serving import (
     FAST,
     LATE,
@@ -21,6 +23,7 @@ from tests.controlplane.serving import (
     serving,
     until,
 )
+from variants.types import WorkerId
 
 MAX_BODY = 262_144
 
@@ -102,6 +105,45 @@ async def test_many_pipelined_requests_with_a_reader_that_comes_late(served: Ser
     await asyncio.sleep(0.05)
     answers = [await client.answer() for _ in range(500)]
     assert [one.json["outputs"][0][0] for one in answers] == list(range(500))
+
+
+async def test_who_asks_again_at_once_gets_every_refusal_and_then_an_answer(served: Served) -> None:
+    view = served.gateway.known.workers[WorkerId("w1")].view
+    view.busy_until_ms = monotonic_ms() + 3_600_000.0
+    client = await served.client()
+    for _ in range(3):
+        answer = await client.ask(query(1))
+        assert answer.error[:2] == (503, "OVERLOADED")
+        wait_s = answer.json["retry_after_s"]
+        assert 0 <= int(answer.headers["retry-after-ms"]) - 1_000 * wait_s <= 1
+        assert int(answer.headers["retry-after"]) >= wait_s
+    client.send(post(query(2)) + post(query(3)))
+    assert [(await client.answer()).status for _ in range(2)] == [503, 503]
+    view.busy_until_ms = 0.0
+    assert (await client.ask(query(4))).json["outputs"][0][0] == 4
+
+
+async def test_a_client_that_goes_while_its_refusal_is_held_leaves_nothing(served: Served) -> None:
+    served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
+    client = await served.client()
+    assert (await client.ask(query(1))).status == 503
+    client.send(post(query(2)))
+    client.close()
+    errors = served.gateway.path.counters.task("letters").errors
+    await until(lambda: errors.get("OVERLOADED") == 2)
+    assert served.in_flight == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait_ms"),
+    [
+        (b"", 0.0),
+        (b"retry-after: 3\r\n", 0.0),
+        (b"retry-after: 1\r\nretry-after-ms: 43\r\nx: y\r\n", 43.0),
+    ],
+)
+def test_what_an_answer_tells_its_reader(headers: bytes, wait_ms: float) -> None:
+    assert told_wait_ms(headers) == wait_ms
 
 
 # -- bodies -------------------------------------------------------------------------------------

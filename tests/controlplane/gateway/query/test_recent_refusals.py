@@ -1,6 +1,7 @@
-"""Recent refusals: whom a worker refuses as well, and how long; and that nobody is asked then."""
+"""Recent refusals: whom a worker refuses as well, how long, and who is told when to come back."""
 
 from itertools import pairwise
+from random import Random
 from typing import Any, NamedTuple, cast
 
 import orjson
@@ -8,9 +9,11 @@ import pytest
 
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.query.recent_refusals import RecentRefusals
+from controlplane.gateway.query.retry_advice import RetryAdvice
 from planner.selection.routes import EMPTY
 from planner.types import Query
 from tests.controlplane.gateway.test_plan_following import Refusing
+from tests.controlplane.serving import until
 from tests.planner.builders import (
     DIGITS,
     NOW_MS,
@@ -37,6 +40,7 @@ class Path:
         self.now_ms = NOW_MS
         self.workers = {WorkerId(f"w{at + 1}"): Refusing(code) for at, code in enumerate(codes)}
         self.answers: list[tuple[int, Any]] = []
+        self.waits_s: list[float | None] = []
         one = catalog([variant("a")], [profile("a")])
         seen = snapshot(one, *((worker(name), {key("a")}) for name in self.workers))
         self.candidate = seen.tasks[DIGITS].by_cost[0]
@@ -50,15 +54,22 @@ class Path:
             connections=cast(dict[WorkerId, WorkerConnection], self.workers),
         )
 
-    def ask(self, inputs: Any = None, **fields: Any) -> None:
+    def ask(
+        self,
+        inputs: Any = None,
+        told_ms: float = 0.0,
+        latency_ms: float = LATENCY_MS,
+        **fields: Any,
+    ) -> None:
         row = [[0.25] * 64] if inputs is None else inputs
-        slo = {"latency_ms": LATENCY_MS}
+        slo = {"latency_ms": latency_ms}
         body = orjson.dumps({"task": DIGITS, "inputs": row, "slo": slo, **fields})
         body = body.replace(b"[", b"[" + b" " * 2_000, 1)  # long enough to be skimmed
-        self.path.handle_v1(body, self.now_ms, self.answered)
+        self.path.handle_v1(body, self.now_ms, self.answered, None, told_ms)
 
     def answered(self, status: int, body: bytes, headers: bytes) -> None:
         found = orjson.loads(body)
+        self.waits_s.append(found.pop("retry_after_s", None))
         found.pop("request_id", None)
         self.answers.append((status, found))
 
@@ -124,6 +135,68 @@ async def test_after_a_while_a_body_is_read_again() -> None:
     path.now_ms += path.one_more_ms
     path.ask()
     assert path.asked == 2
+
+
+# -- who comes back sooner than told --------------------------------------------------------------
+
+
+async def test_who_comes_back_sooner_than_told_is_refused_when_that_time_has_come() -> None:
+    path = Path(ReplyCode.OVERLOADED)
+    path.ask()
+    path.ask(told_ms=NOW_MS + 30.0)
+    path.ask()
+    assert len(path.answers) == 2
+    await until(lambda: len(path.answers) == 3)
+    assert path.answers[2] == path.answers[0]
+    assert path.path.take_demand() == {(DIGITS, LATENCY_MS, None, None): 3}
+    assert path.path.counters.task(DIGITS).errors == {"OVERLOADED": 3}
+
+
+async def test_a_refusal_is_held_no_longer_than_an_answer_is_waited_for() -> None:
+    path = Path(ReplyCode.OVERLOADED)
+    path.ask(latency_ms=20.0)
+    path.ask(latency_ms=20.0, told_ms=NOW_MS + 3_600_000.0)
+    await until(lambda: len(path.answers) == 2)
+
+
+async def test_whom_there_is_room_for_is_answered_however_soon_he_comes() -> None:
+    path = Path(ReplyCode.OVERLOADED, ReplyCode.OK)
+    for _ in range(3):
+        path.ask(told_ms=NOW_MS + 60_000.0)
+    assert [status for status, _ in path.answers] == [200] * 3
+
+
+async def test_a_refusal_says_when_to_come_back() -> None:
+    path = Path(ReplyCode.OVERLOADED)
+    for _ in range(20):
+        path.ask()
+    waits_s = [wait_s for wait_s in path.waits_s if wait_s is not None]
+    assert len(waits_s) == len(set(waits_s)) == 20
+    assert waits_s[-1] > 5 * waits_s[0] > 0.0  # twenty are refused by then, and none was answered
+
+
+def test_a_wait_is_as_long_as_all_that_were_refused_take_their_turns() -> None:
+    random = Random(1)
+    for refused in (1, 4, 9):
+        waits_ms = []
+        for _ in range(100):
+            advice = RetryAdvice(random)
+            for _ in range(10):
+                advice.answered(1_000.0)
+            for _ in range(10 * refused):
+                wait_ms = advice.wait_ms(20.0, 1_000.0)
+            waits_ms.append(wait_ms)
+        least_ms = 20.0 * (1 + refused)
+        assert least_ms <= min(waits_ms) < max(waits_ms) <= 1.5 * least_ms
+        assert max(waits_ms) > 1.4 * least_ms
+
+
+def test_what_was_long_ago_counts_no_more_and_a_wait_is_bounded() -> None:
+    advice = RetryAdvice(Random(1))
+    for _ in range(10_000):
+        assert 5.0 <= advice.wait_ms(50.0, 0.0) <= 1_500.0
+    assert advice.wait_ms(50.0, 60_000.0) <= 150.0
+    assert advice.wait_ms(-1.0, 120_000.0) <= 15.0
 
 
 def test_who_is_due_later_or_has_fewer_rows_may_be_taken() -> None:
