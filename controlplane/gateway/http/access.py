@@ -12,7 +12,13 @@ from hmac import compare_digest
 from controlplane.dashboard.pages import PAGES
 from controlplane.exposure import ANY, is_every_address, names_in
 from controlplane.settings import Settings
-from variants.errors import Forbidden, InvalidInput, ModellessError, Unauthenticated
+from variants.errors import (
+    Forbidden,
+    InvalidInput,
+    ModellessError,
+    PayloadTooLarge,
+    Unauthenticated,
+)
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
@@ -102,6 +108,14 @@ class Access:
             return None
         return Unauthenticated("metadata 'authorization' with 'Bearer TOKEN' are required")
 
+    def permit_query(self, fields: Mapping[bytes, bytes], max_body: int) -> ModellessError | None:
+        """What is wrong with the headers of a query, if anything."""
+        if int(fields.get(b"content-length", 0)) > max_body:
+            return too_large(max_body)
+        if fields.get(b"content-encoding", b"identity").lower() != b"identity":
+            return InvalidInput("a compressed body is not supported")
+        return self.permit(fields)
+
     def token_matches(self, value: bytes) -> bool:
         """Whether an Authorization header carries the token."""
         scheme, _, token = value.partition(b" ")
@@ -114,6 +128,11 @@ class Access:
     def _wrong_host(self, value: bytes) -> Forbidden:
         shown = value[:80].decode("latin-1")
         return Forbidden(f"Host {shown!r} is not served here; see MODELLESS_ALLOWED_HOSTS")
+
+
+def too_large(max_body: int) -> PayloadTooLarge:
+    """The error of a body that is longer than ``max_body`` bytes."""
+    return PayloadTooLarge(f"the body is larger than {max_body / 2**20:g} MiB")
 
 
 def _among(value: bytes, names: frozenset[bytes]) -> bool:

@@ -1,9 +1,11 @@
 """Exchange: one query on a client's connection, from its headers to its answer."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 from urllib.parse import unquote
 
+TASK = b"x-modelless-task"
+SLO = b"x-modelless-slo"
 V1 = b"/v1/query"
 _V2 = b"/v2/models/"
 _INFER = b"/infer"
@@ -43,6 +45,11 @@ class Exchange:
         self.body: bytes | bytearray = b""
         self.keep_alive = True
 
+    @property
+    def given_id(self) -> bytes | None:
+        """The caller's ``X-Request-Id``."""
+        return self.fields.get(b"x-request-id")
+
     def respond(self, status: int, body: bytes, headers: bytes) -> None:
         """Write the answer, unless the client has gone."""
         if self.front.exchange is self:
@@ -60,6 +67,24 @@ def task_and_variant(target: bytes) -> tuple[str, str | None] | None:
     if len(parts) == 7 and parts[4] == "versions":
         return unquote(parts[3]), unquote(parts[5])
     return (unquote(parts[3]), None) if len(parts) == 5 else None
+
+
+def asked_in_headers(
+    target: bytes, fields: Mapping[bytes, bytes]
+) -> tuple[str, str | None, bytes | None] | None:
+    """Task, variant and SLO of a query whose headers say what it asks for; ``None`` of others.
+
+    The task of an inference request of v2 stands in its path, the SLO as JSON in a header. A query
+    with a body of unknown length is none of these: it may never end.
+    """
+    if b"content-length" not in fields:
+        return None
+    slo = fields.get(SLO)
+    if target == V1:
+        task = fields.get(TASK)
+        return None if task is None else (task.decode("latin-1"), None, slo)
+    named = None if slo is None else task_and_variant(target)
+    return None if named is None else (*named, slo)
 
 
 def told_wait_ms(headers: bytes) -> float:

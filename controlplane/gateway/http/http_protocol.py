@@ -16,19 +16,21 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from controlplane.gateway.http.access import Access
+from controlplane.gateway.http.access import Access, too_large
 from controlplane.gateway.http.client_limits import ClientLimits, Phase, Verdict, Watch
 from controlplane.gateway.http.exchange import (
     V1,
     Exchange,
+    asked_in_headers,
     head_without_upgrade,
     is_query,
     task_and_variant,
     told_wait_ms,
     whole_answer,
 )
+from controlplane.gateway.http.turn_clock import TurnClock
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
-from variants.errors import InvalidInput, ModellessError, PayloadTooLarge
+from variants.errors import InvalidInput, ModellessError
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ class Front(HttpToolsProtocol):
     path: QueryPath
     access: Access
     max_body: int
+    turn: TurnClock
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -56,6 +59,8 @@ class Front(HttpToolsProtocol):
         """The query that is being read or answered."""
         self.reading = False
         """Its body has not come in full."""
+        self.skipping = False
+        """The rest of a body is thrown away: its query was refused by its headers."""
         self.in_head = self.upgrading = False
         self.head_bytes = 0
         self.deaf = False
@@ -75,7 +80,7 @@ class Front(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.deaf:
             return
-        self.arrived_ms = monotonic_ms()
+        self.arrived_ms = self.turn.arrived_ms()
         self.received += len(data)
         if self.in_head:
             self.head_bytes += len(data)
@@ -137,7 +142,7 @@ class Front(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         if not self.reading:
-            if not self.deaf:
+            if not self.deaf and not self.skipping:
                 super().on_body(body)
             return
         exchange = self.exchange
@@ -149,7 +154,7 @@ class Front(HttpToolsProtocol):
                 exchange.body = bytearray(exchange.body)
             exchange.body += body
         if len(exchange.body) > self.max_body:
-            self._refuse(exchange, self._too_large())
+            self._refuse(exchange, too_large(self.max_body))
 
     def on_message_complete(self) -> None:
         if self.reading:
@@ -157,15 +162,14 @@ class Front(HttpToolsProtocol):
             exchange = self.exchange
             assert exchange is not None
             if exchange.target == V1:
+                body, given_id = exchange.body, exchange.given_id
                 self.path.handle_v1(
-                    exchange.body,
-                    exchange.received_ms,
-                    exchange.respond,
-                    exchange.fields.get(b"x-request-id"),
-                    self.told_ms,
+                    body, exchange.received_ms, exchange.respond, given_id, self.told_ms
                 )
             else:
                 self._infer(exchange)
+        elif self.skipping:
+            self.skipping = False
         elif not self.deaf and not self.upgrading:
             self.receiving = None
             super().on_message_complete()
@@ -174,19 +178,18 @@ class Front(HttpToolsProtocol):
         """Take a query whose headers are complete."""
         exchange = self.exchange = Exchange(self, target, fields, self.began_ms)
         exchange.keep_alive = self.parser.should_keep_alive()
-        error = self._check(fields)
-        if error is None:
-            self.reading = True
-        else:
+        error = self.access.permit_query(fields, self.max_body)
+        if error is not None:
             self._refuse(exchange, error)
-
-    def _check(self, fields: dict[bytes, bytes]) -> ModellessError | None:
-        """What is wrong with the headers of a query, if anything."""
-        if int(fields.get(b"content-length", 0)) > self.max_body:
-            return self._too_large()
-        if fields.get(b"content-encoding", b"identity").lower() != b"identity":
-            return InvalidInput("a compressed body is not supported")
-        return self.access.permit(fields)
+            return
+        asked = asked_in_headers(target, fields)
+        if asked is not None:
+            self.skipping = True  # also while it is answered
+            received_ms, given_id = exchange.received_ms, exchange.given_id
+            self.skipping = self.path.turn_away_by_headers(
+                *asked, received_ms, exchange.respond, given_id, self.told_ms
+            )
+        self.reading = not self.skipping
 
     def _infer(self, exchange: Exchange) -> None:
         """``/v2/models/{task}/infer`` or ``/v2/models/{task}/versions/{variant}/infer``."""
@@ -200,7 +203,7 @@ class Front(HttpToolsProtocol):
             exchange.fields.get(b"inference-header-content-length"),
             exchange.received_ms,
             exchange.respond,
-            exchange.fields.get(b"x-request-id"),
+            exchange.given_id,
             self.told_ms,
         )
 
@@ -210,10 +213,7 @@ class Front(HttpToolsProtocol):
         def respond(own: int, body: bytes, headers: bytes) -> None:
             exchange.respond(status or own, body, headers)
 
-        self.path.fail(error, respond, given_id=exchange.fields.get(b"x-request-id"))
-
-    def _too_large(self) -> PayloadTooLarge:
-        return PayloadTooLarge(f"the body is larger than {self.max_body / 2**20:g} MiB")
+        self.path.fail(error, respond, given_id=exchange.given_id)
 
     def _refuse(self, exchange: Exchange, error: ModellessError, status: int = 0) -> None:
         """Answer before the body has come in full, and end the connection."""
@@ -228,7 +228,9 @@ class Front(HttpToolsProtocol):
     def _break_off(self, error: ModellessError, status: int = 0) -> None:
         """Answer what is no request, after whatever is still to be answered before it."""
         cycle = self.cycle
-        if self.reading and self.exchange is not None:
+        if self.skipping:  # it has its answer
+            self.transport.close()
+        elif self.reading and self.exchange is not None:
             self._refuse(self.exchange, error, status)
         elif cycle is not None and not cycle.response_complete:
             self.deaf = True
@@ -299,7 +301,7 @@ class Front(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if not last:
             self._next()
-        elif self.deaf and transport.can_write_eof():
+        elif (self.deaf or self.skipping) and transport.can_write_eof():
             transport.write_eof()
             self.loop.call_later(LINGER_S, transport.close)
         else:
@@ -337,7 +339,7 @@ class Front(HttpToolsProtocol):
             return Phase.OURS
         if self.in_head:
             return Phase.HEAD
-        if self.reading:
+        if self.reading or self.skipping:
             return Phase.BODY
         if self.receiving is not None:
             return Phase.OURS if self.receiving.waiting_for_100_continue else Phase.BODY
@@ -394,4 +396,5 @@ class Front(HttpToolsProtocol):
 
 def front_factory(path: QueryPath, access: Access, max_body: int) -> type[Front]:
     """A protocol class for uvicorn, bound to one query path."""
-    return type("BoundFront", (Front,), {"path": path, "access": access, "max_body": max_body})
+    bound = {"path": path, "access": access, "max_body": max_body, "turn": TurnClock(monotonic_ms)}
+    return type("BoundFront", (Front,), bound)

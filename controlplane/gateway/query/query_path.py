@@ -15,7 +15,7 @@ from controlplane.gateway.query.in_flight import TRIES, InFlight
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.query_context import Loader, QueryContext, Respond
 from controlplane.gateway.query.query_errors import refusal_error, worker_error
-from controlplane.gateway.query.skimming import skim_v1, skim_v2
+from controlplane.gateway.query.skimming import asked_by_headers, skim_v1, skim_v2
 from controlplane.gateway.query.v2_parsing import parse_v2
 from planner.selection.plan_following import choose
 from planner.types import Choice, Query, Refusal, RefusalCode
@@ -128,6 +128,31 @@ class QueryPath(QueryContext):
             flight.dispatch(query)
         except Exception as error:
             flight.fail(error)
+
+    def turn_away_by_headers(
+        self,
+        task: str,
+        variant: str | None,
+        slo: bytes | None,
+        received_ms: float,
+        respond: Respond,
+        given_id: bytes | None,
+        told_ms: float,
+    ) -> bool:
+        """Answer a query whose body is still to come, if it would be refused for want of time now.
+
+        Args:
+            task: what it asks for, by its headers or path; ``variant`` and ``slo``, which is JSON,
+                as well, where those say it.
+
+        Returns:
+            Whether it was answered, or will be: then its body is not wanted.
+        """
+        if not self.under_pressure():
+            return False
+        draw = getrandbits(32)
+        asked = asked_by_headers(task, variant, slo, self.tasks, received_ms, draw)
+        return asked is not None and self.turn_away(asked, respond, given_id, told_ms)
 
     def turn_away(
         self,

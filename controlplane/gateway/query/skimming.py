@@ -85,6 +85,25 @@ def skim_v2(
         return None
 
 
+def asked_by_headers(
+    task_name: str,
+    variant: str | None,
+    slo: bytes | None,
+    tasks: Mapping[TaskName, Task],
+    received_ms: float,
+    draw: int,
+) -> Query | None:
+    """What a query of one row asks for, by its headers; ``slo`` is the JSON of an object.
+
+    ``None`` where they are wrong: the body may be right.
+    """
+    try:
+        fields = {"slo": None if slo is None else orjson.loads(slo), "variant": variant}
+        return query_v1(fields, task_of(task_name, tasks), 1, received_ms, draw)
+    except (orjson.JSONDecodeError, InvalidInput, TaskNotFound):
+        return None
+
+
 def _around(body: bytes | bytearray, least_bytes: int) -> tuple[Mapping[str, Any], int, int] | None:
     """The fields of a body but its inputs, and where those begin and end."""
     if len(body) < least_bytes:

@@ -123,6 +123,55 @@ async def test_who_asks_again_at_once_gets_every_refusal_and_then_an_answer(serv
     assert (await client.ask(query(4))).json["outputs"][0][0] == 4
 
 
+HINTS = {
+    "/v1/query": [("X-Modelless-Task", "letters"), ("X-Modelless-Slo", '{"latency_ms": 60000}')],
+    "/v2/models/letters/infer": [("X-Modelless-Slo", "null")],
+}
+
+
+@pytest.mark.parametrize("path", HINTS)
+async def test_what_headers_ask_for_is_refused_before_the_body_and_the_connection_goes_on(
+    served: Served, path: str
+) -> None:
+    view = served.gateway.known.workers[WorkerId("w1")].view
+    view.busy_until_ms = monotonic_ms() + 3_600_000.0
+    hint = [*HINTS[path], ("Content-Length", "20")]
+    client = await served.client()
+    client.send(request("POST", path, None, headers=hint) + b"x" * 20)
+    assert (await client.answer()).error[:2] == (400, "INVALID_INPUT")  # none was refused yet
+    assert (await client.ask(query(1))).error[:2] == (503, "OVERLOADED")
+    for sent in (b"", b"x" * 7):
+        client.send(request("POST", path, None, headers=hint) + sent)
+        answer = await client.answer()
+        assert answer.error[:2] == (503, "OVERLOADED")
+        assert "connection" not in answer.headers
+        client.send(b"x" * (20 - len(sent)))
+    view.busy_until_ms = 0.0
+    client.send(request("POST", path, None, headers=hint) + b"x" * 20 + post(query(4)))
+    assert (await client.answer()).status == 400
+    assert (await client.answer()).json["outputs"][0][0] == 4
+    assert served.in_flight == 0
+
+
+async def test_a_body_of_unknown_length_is_read_before_it_is_refused(served: Served) -> None:
+    served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
+    client = await served.client()
+    assert (await client.ask(query(1))).status == 503
+    hint = [*HINTS["/v1/query"], ("Transfer-Encoding", "chunked")]
+    client.send(request("POST", "/v1/query", None, headers=hint) + chunked(b"{", 1))
+    assert (await client.answer()).error[:2] == (400, "INVALID_INPUT")
+
+
+async def test_a_refusal_before_the_body_of_a_last_request_is_read_whole(served: Served) -> None:
+    served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
+    client = await served.client()
+    assert (await client.ask(query(1))).status == 503
+    hint = [*HINTS["/v1/query"], ("Content-Length", "200000"), ("Connection", "close")]
+    client.send(request("POST", "/v1/query", None, headers=hint) + b"x" * 200_000)
+    assert (await client.answer()).error[:2] == (503, "OVERLOADED")
+    assert await client.ended() == b""
+
+
 async def test_a_client_that_goes_while_its_refusal_is_held_leaves_nothing(served: Served) -> None:
     served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
     client = await served.client()
