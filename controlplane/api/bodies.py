@@ -159,6 +159,10 @@ INFER: dict[str, Any] = {
                             "prefer": {"enum": ["cost", "accuracy", "latency", "energy"]},
                             "best_effort": {"type": "boolean", "default": False},
                             "timeout": {"type": "integer", "description": "Microseconds."},
+                            "priority": {
+                                "type": "integer",
+                                "description": "Taken, and changes nothing: deadlines count.",
+                            },
                         },
                     },
                 },

@@ -195,6 +195,8 @@ def test_a_gateway_is_ready_when_it_says_so() -> None:
     assert script.endswith(" http://127.0.0.1:$MODELLESS_PORT/v2/health/ready")
     assert environment("gateway")["MODELLESS_PORT"] == "8000"
     assert {"containerPort": 8000, "name": "http"} in pods()["gateway"]["ports"]
+    assert environment("gateway")["MODELLESS_GRPC_PORT"] == "8001"
+    assert {"containerPort": 8001, "name": "grpc"} in pods()["gateway"]["ports"]
 
 
 def test_the_service_leads_to_the_gateways() -> None:

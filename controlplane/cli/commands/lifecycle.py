@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
@@ -354,6 +355,9 @@ def _detach(settings: Settings, example: str | None) -> None:
 def _hello(settings: Settings, url: str, seconds: float, any_variant: bool) -> None:
     err.print(f"\nReady in {seconds:.1f} s")
     err.print(f"  Gateway     [bold]{url}[/]")
+    if settings.grpc_port:
+        where = urlsplit(url).netloc.rpartition(":")[0]
+        err.print(f"  gRPC        {where}:{settings.grpc_port}")
     err.print(f"  Dashboard   {url}/")
     err.print(f"  API         {url}/docs")
     err.print(f"  Metrics     {url}/metrics")

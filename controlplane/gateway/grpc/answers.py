@@ -63,6 +63,8 @@ class Answers:
         ParseDict({"models": self._views.index(ready_only=request.ready)}, reply)
 
     async def _load(self, request: Any, reply: Any) -> None:
+        if request.parameters:
+            raise InvalidInput("models are registered, and not loaded with parameters or files")
         name = _named(request)
         await self._repository.load(name)
         reply.model_name, reply.isLoaded = name, True
@@ -73,6 +75,4 @@ class Answers:
 
 def _named(request: Any) -> str:
     """The task of a request to the repository; KServe's clients write it into the first field."""
-    if request.parameters:
-        raise InvalidInput("models are registered, and not loaded with parameters or files")
     return str(request.model_name or request.repository_name)

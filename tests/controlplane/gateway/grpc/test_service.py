@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from controlplane.gateway.gateway import bind
+from controlplane.gateway.grpc.messages import message_class
 from controlplane.gateway.protocol_views import number_of
 from controlplane.http_errors import STATUS
 from tests.controlplane.certificates import self_signed
@@ -310,10 +311,18 @@ async def test_the_repository_lists_and_loads(served: Served, stubs: Stubs) -> N
     assert (await stubs.call("RepositoryModelLoad", model_name="letters")).isLoaded
     assert (await stubs.call("RepositoryModelLoad", repository_name="letters")).isLoaded
     assert len((await stubs.call("RepositoryIndex", ready=True)).models) == 1
+    # Triton's clients send a parameter with it.
+    asked = message_class("RepositoryModelUnloadRequest")(model_name="letters")
+    asked.parameters["unload_dependents"].bool_param = False
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stubs.call("RepositoryModelUnload", model_name="letters")
+        await stubs.send("RepositoryModelUnload", asked.SerializeToString())
     status, text, _ = error_of(caught.value)
     assert (status, text[:10]) == (grpc.StatusCode.FAILED_PRECONDITION, "CONFLICT: ")
+    asked = message_class("RepositoryModelLoadRequest")(model_name="letters")
+    asked.parameters["config"].string_param = "{}"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stubs.send("RepositoryModelLoad", asked.SerializeToString())
+    assert error_of(caught.value)[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_what_the_gateway_does_not_have_is_unimplemented(stubs: Stubs) -> None:
