@@ -121,6 +121,9 @@ class Relaxation:
 
     def _users(self) -> dict[int, list[int]]:
         """Variables by the offer that they use; both are indices."""
+        return self.options.once(("users", self.columns), self._by_offer)
+
+    def _by_offer(self) -> dict[int, list[int]]:
         users: dict[int, list[int]] = defaultdict(list)
         for at, index in enumerate(self.columns):
             users[self.options.all[index].offer].append(at)

@@ -114,25 +114,24 @@ class Device:
         if self.left <= NEGLIGIBLE:
             return None
         options = self._options
-        option = options.all[index]
-        if self._noisy and self._begins(option.offer):
+        demand, offer, _, _, memory_mib, alone, _, smallest_ms, _ = options.all[index]
+        if self._noisy and self._begins(offer):
             slower = self._shared(index)
             return slower.room(index) if slower is not None else None
-        if option.offer not in self.offers and option.memory_mib > self.memory_mib * (1 + SLACK):
+        if offer not in self.offers and memory_mib > self.memory_mib * (1 + SLACK):
             return None
         if (part := self.parts.get(index)) is not None:
             batch: SizedBatch | None = part[0]
         else:
-            left_ms = options.left_ms(option.demand) / self.slowdown
+            left_ms = options.left_ms(demand) / self.slowdown
             # Half of what is left if that makes it the longest; else it bears the longest's wait.
-            half = left_ms / 2
-            limit = half if half >= self.longest_ms else left_ms - self.longest_ms
+            limit = left_ms / 2
+            if limit < self.longest_ms:
+                limit = left_ms - self.longest_ms
             limit = min(limit, self.allowed_ms)
-            if limit <= 0 or limit < option.smallest_ms:
+            if limit <= 0 or limit < smallest_ms:
                 return None
-            batch = (
-                option.alone if limit >= option.alone.latency_ms else options.batch(index, limit)
-            )
+            batch = alone if limit >= alone.latency_ms else options.batch(index, limit)
         if batch is None:
             return None
         unit_ms = batch.unit_ms * self.slowdown
