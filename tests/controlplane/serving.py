@@ -71,6 +71,8 @@ class Known:
     p95_ms: float
     load_s: float = 0.1
     options: Mapping[str, str] = field(default_factory=dict)
+    energy_j: float | None = None
+    """Of any batch."""
 
 
 KNOWN = (
@@ -120,7 +122,13 @@ def filled(
                         variant=VariantName(known.name),
                         device_kind=KIND.name,
                         points=tuple(
-                            LatencyPoint(batch_size=rows, p50_ms=ms, p95_ms=ms, p99_ms=ms)
+                            LatencyPoint(
+                                batch_size=rows,
+                                p50_ms=ms,
+                                p95_ms=ms,
+                                p99_ms=ms,
+                                energy_j=known.energy_j,
+                            )
                             for rows, ms in ((1, known.p95_ms), (8, 2 * known.p95_ms))
                         ),
                         memory_mib=10.0,

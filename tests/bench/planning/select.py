@@ -11,7 +11,8 @@ Catalogs, all but the first with 1,000 variants in the task and 10,000 in all:
 * monotone: every costlier variant is more accurate, so that nothing can be;
 * scattered: the same, and every variant is ready on two workers of the eight only;
 * three kinds: the same, each variant on one of three device kinds of different price and speed, so
-  that price, accuracy and latency are three orders.
+  that price, accuracy and latency are three orders;
+* joules: the same, and two in three have joules that were drawn independently.
 
 After a change, the snapshot is made from the one before: one worker holds one variant less, or the
 accuracy of one variant is another.
@@ -55,6 +56,7 @@ class Shape(NamedTuple):
     copies: int = 8
     """Workers of each kind that hold a variant, of eight."""
     kinds: int = 1
+    joules: bool = False
 
 
 SHAPES = (
@@ -63,6 +65,7 @@ SHAPES = (
     Shape("1,000 monotone", 10, 1_000, monotone),
     Shape("1,000 scattered", 10, 1_000, monotone, copies=2),
     Shape("1,000 three kinds", 10, 1_000, monotone, kinds=3),
+    Shape("1,000 joules", 10, 1_000, monotone, kinds=3, joules=True),
 )
 
 KINDS = {"cpu-1": (0.36, 1.0), "cpu-4": (1.2, 0.5), "gpu-a": (3.6, 0.2)}
@@ -85,6 +88,9 @@ def registered(shape: Shape) -> CatalogSnapshot:
                     kind=on,
                     max_batch=32,
                     memory_mib=1.0,
+                    energy_j=rng.choice((None, rng.random(), rng.random()))
+                    if shape.joules
+                    else None,
                 )
             )
     kinds = [kind(on, price, memory_mib=100_000.0) for on, (price, _) in KINDS.items()]
