@@ -10,6 +10,8 @@ V1 = b"/v1/query"
 _V2 = b"/v2/models/"
 _INFER = b"/infer"
 _WAIT = b"retry-after-ms: "
+_BUSY = 503
+_FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for"})
 _UPGRADE = frozenset({b"upgrade", b"connection", b"http2-settings"})
 """Headers by which a client offers another protocol."""
 
@@ -50,6 +52,11 @@ class Exchange:
         """The caller's ``X-Request-Id``."""
         return self.fields.get(b"x-request-id")
 
+    @property
+    def forwarded(self) -> bool:
+        """Whether it came through a proxy, whose connections are shared by many clients."""
+        return not _FORWARDED.isdisjoint(self.fields)
+
     def respond(self, status: int, body: bytes, headers: bytes) -> None:
         """Write the answer, unless the client has gone."""
         if self.front.exchange is self:
@@ -87,9 +94,9 @@ def asked_in_headers(
     return None if named is None else (*named, slo)
 
 
-def told_wait_ms(headers: bytes) -> float:
-    """How long the header lines of an answer tell its reader to wait; 0 where they do not."""
-    begin = headers.find(_WAIT)
+def told_wait_ms(status: int, headers: bytes) -> float:
+    """How long an answer with these header lines tells its reader to wait; 0 if it does not."""
+    begin = headers.find(_WAIT) if status == _BUSY else -1
     if begin < 0:
         return 0.0
     begin += len(_WAIT)

@@ -39,7 +39,6 @@ MAX_HEAD = 65_536
 LINGER_S = 5.0
 """How long a refused body is still taken off the wire. Closing at once would reset the connection,
 and the client would see that instead of the answer."""
-BUSY = 503
 TOO_SLOW = 408
 """Status of a request that does not come in full; its code is that of what cannot be right."""
 
@@ -70,7 +69,7 @@ class Front(HttpToolsProtocol):
         """An ordinary request whose body has not come in full."""
         self.arrived_ms = self.began_ms = 0.0
         self.told_ms = 0.0
-        """When the client was told to come back, if the last query was refused for a while."""
+        """When the client was told to come back; 0 where that says nothing of the next query."""
         self.received = 0
         """Bytes in all."""
         self.watch = Watch()
@@ -292,7 +291,8 @@ class Front(HttpToolsProtocol):
     def answer(self, exchange: Exchange, status: int, body: bytes, headers: bytes) -> None:
         """Write the answer of the query in ``exchange``."""
         self.exchange = None
-        self.told_ms = monotonic_ms() + told_wait_ms(headers) if status == BUSY else 0.0
+        wait_ms = 0.0 if exchange.forwarded else told_wait_ms(status, headers)
+        self.told_ms = monotonic_ms() + wait_ms if wait_ms else 0.0
         transport = self.transport
         if transport.is_closing():
             return

@@ -183,6 +183,18 @@ async def test_a_client_that_goes_while_its_refusal_is_held_leaves_nothing(serve
     assert served.in_flight == 0
 
 
+@pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "Via", "X-Other"])
+async def test_a_connection_of_a_proxy_is_no_client(served: Served, name: str) -> None:
+    view = served.gateway.known.workers[WorkerId("w1")].view
+    view.busy_until_ms = monotonic_ms() + 3_600_000.0
+    client = await served.client()
+    assert (await client.ask(query(1), headers=[(name, "a")])).status == 503
+    assert served.gateway._server is not None
+    (front,) = served.gateway._server.server_state.connections
+    assert isinstance(front, Front)
+    assert (front.told_ms > 0.0) == (name == "X-Other")
+
+
 @pytest.mark.parametrize(
     ("headers", "wait_ms"),
     [
@@ -192,7 +204,8 @@ async def test_a_client_that_goes_while_its_refusal_is_held_leaves_nothing(serve
     ],
 )
 def test_what_an_answer_tells_its_reader(headers: bytes, wait_ms: float) -> None:
-    assert told_wait_ms(headers) == wait_ms
+    assert told_wait_ms(503, headers) == wait_ms
+    assert told_wait_ms(200, headers) == 0.0
 
 
 # -- bodies -------------------------------------------------------------------------------------
