@@ -7,7 +7,7 @@ Read ``grpc_server`` (the socket and its limits) with ``service`` (the procedure
 (a request to a query, outputs to a reply) with ``wire`` (its bytes) and ``messages`` (the classes),
 ``answers`` (everything but inference) and ``statuses`` (errors).
 
-Measured in decision 22. It may import ``controlplane.gateway.query``, the rules of access and the limits of clients from
-``controlplane.gateway.http``, and what the procedures show (``protocol_views``). Only the gateway
-imports it, and only where a port is set: it brings grpc with it.
+It may import ``controlplane.gateway.query``, the rules of access and the limits of clients from
+``controlplane.gateway.http``, and what the procedures show (``protocol_views``, ``repository``).
+Only the gateway imports it, and only where a port is set: it brings grpc with it.
 """

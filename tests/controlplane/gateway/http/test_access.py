@@ -150,3 +150,34 @@ def test_a_token_must_match(tmp_path: Path, authorization: str, allowed: bool) -
 
 def test_without_a_token_none_is_asked_for(tmp_path: Path) -> None:
     assert outcome(access(tmp_path), host="localhost", authorization="Bearer any") is None
+
+
+# -- gRPC -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        (None, None),
+        (b"", None),
+        (b"https://pages.example", None),
+        (b"https://pages.example:8443", None),
+        (b"https://elsewhere.example", Forbidden),
+        (b"http://127.0.0.1:8000", Forbidden),
+        (b"null", Forbidden),
+    ],
+)
+def test_a_call_of_a_page_needs_an_allowed_name(
+    tmp_path: Path, origin: bytes | None, expected: type[Exception] | None
+) -> None:
+    found = access(tmp_path, allowed_hosts="pages.example").permit_call(origin, None)
+    assert (None if found is None else type(found)) is expected
+
+
+def test_a_call_needs_the_token_unless_it_is_open_to_all(tmp_path: Path) -> None:
+    rules = access(tmp_path, api_token="sesame")
+    assert isinstance(rules.permit_call(None, None), Unauthenticated)
+    assert isinstance(rules.permit_call(None, b"Bearer nothing"), Unauthenticated)
+    assert rules.permit_call(None, b"Bearer sesame") is None
+    assert rules.permit_call(None, None, open=True) is None
+    assert access(tmp_path).permit_call(None, None) is None
