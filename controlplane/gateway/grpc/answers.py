@@ -4,6 +4,7 @@ Each takes a request and fills in a reply. Values come as the protocol's JSON ha
 are those of the messages.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -57,10 +58,10 @@ class Answers:
     async def _statistics(self, request: Any, reply: Any) -> None:
         rows = self._views.statistics(request.name, request.version)
         # A message has no place for the variant's name: the metadata's properties have it.
-        ParseDict({"model_stats": rows}, reply, ignore_unknown_fields=True)
+        await _fill(reply, {"model_stats": rows})
 
     async def _index(self, request: Any, reply: Any) -> None:
-        ParseDict({"models": self._views.index(ready_only=request.ready)}, reply)
+        await _fill(reply, {"models": self._views.index(ready_only=request.ready)})
 
     async def _load(self, request: Any, reply: Any) -> None:
         if request.parameters:
@@ -71,6 +72,14 @@ class Answers:
 
     async def _unload(self, request: Any, _: Any) -> None:
         self._repository.unload(_named(request))
+
+
+async def _fill(reply: Any, fields: Mapping[str, Any]) -> None:
+    """Fill in a reply that has rows for every variant, in a thread: queries go on meanwhile.
+
+    Fields that the messages do not have are left out.
+    """
+    await asyncio.to_thread(ParseDict, fields, reply, ignore_unknown_fields=True)
 
 
 def _named(request: Any) -> str:
