@@ -12,6 +12,7 @@ from tests.controlplane.serving import (
     FAST,
     KIND,
     KNOWN,
+    SLOW,
     TASK,
     Served,
     query,
@@ -30,16 +31,24 @@ async def served(live_url: str) -> AsyncIterator[Served]:
             yield running
 
 
-async def answered_by(served: Served, prefer: str) -> str:
+async def answered_by(served: Served, prefer: str) -> tuple[str, str]:
+    """The variant, and why it was chosen."""
     slo = {"latency_ms": 30_000.0, "prefer": prefer}
-    return str((await served.ask(query(variant=None, slo=slo))).json["variant"])
+    answer = await served.ask(query(variant=None, slo=slo))
+    return str(answer.json["variant"]), answer.headers["x-choice-reason"]
 
 
 async def test_the_fewest_joules_answer_a_query_that_prefers_them(served: Served) -> None:
     await served.worker("w1", FAST, DOUBLE)
 
-    assert await answered_by(served, "cost") == FAST
-    assert await answered_by(served, "energy") == DOUBLE
+    assert await answered_by(served, "cost") == (FAST, "cheapest_that_fits")
+    assert await answered_by(served, "energy") == (DOUBLE, "least_energy_that_fits")
+
+
+async def test_what_answers_without_measured_joules_says_so(served: Served) -> None:
+    await served.worker("w1", SLOW)
+
+    assert await answered_by(served, "energy") == (SLOW, "energy_not_measured")
 
 
 async def test_what_a_joule_emits_is_of_the_present_hour(served: Served) -> None:
