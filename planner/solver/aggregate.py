@@ -48,6 +48,7 @@ def aggregated(
     objective: Objective,
     *,
     left: Left,
+    far: float = inf,
 ) -> Aggregated:
     """Solve the relaxation, pack it onto devices, and plan anew with what packing lost.
 
@@ -57,6 +58,7 @@ def aggregated(
         known: a plan to begin with, which is returned where nothing better is found.
         objective: what counts once all is served.
         left: answers how many seconds are left.
+        far: a gap after the first packing above which planning anew is left to others.
     """
     cost = objective is Objective.COST
     best, bound = known, 0.0 if cost else inf
@@ -86,6 +88,8 @@ def aggregated(
         if gained:
             best = partial
         if _near(best, served, bound, cost=cost):
+            break
+        if cost and not short and best.usd_per_hour > bound * (1 + far):
             break
         lost = [max(0.0, 1 - g / w) if w else 0.0 for w, g in zip(wanted, given, strict=True)]
         if not any(loss > 1e-6 for loss in lost):

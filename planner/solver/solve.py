@@ -31,6 +31,8 @@ NODES_SMALL = 50
 WIDE = 0.01
 """A gap above which columns are generated where sharing a device is limited by more than time. What
 is asked for; packing is mostly below it."""
+FAR = 0.02
+"""A gap above which packing is not tried anew there, because columns close it and it does not."""
 LAST_S = 0.05
 """What a bound may still take when time is up."""
 
@@ -65,7 +67,7 @@ def solve(
     search = _Search(problem, objective, lambda: until - clock())
     search.fit()
     if not search.out_of_time:
-        search.pack()
+        search.pack(far=FAR if exact else inf)
     if exact and not search.out_of_time and not search.near:
         search.prove()
     return search.solution()
@@ -126,10 +128,18 @@ class _Search:
         found = plan(self.options, self.objective, lambda: self.out_of_time, quick=True)
         self.offer(found, "best fit")
 
-    def pack(self) -> None:
-        """Solve the relaxation and pack it onto devices."""
+    def pack(self, far: float) -> None:
+        """Solve the relaxation and pack it onto devices.
+
+        ``far`` is the gap above which packing is not tried anew where devices are shared.
+        """
         packed = aggregated(
-            self.options, self.relaxation, self.best, self.objective, left=self.left
+            self.options,
+            self.relaxation,
+            self.best,
+            self.objective,
+            left=self.left,
+            far=far if self._limited else inf,
         )
         self.offer(packed.partial, "packed from the relaxation")
         self.learn(packed.bound, packed.served_qps)
@@ -177,13 +187,16 @@ class _Search:
     def _shares_devices(self) -> bool:
         """Whether all that can be is served, at a cost that sharing devices has a part in."""
         served = self.best.served_qps >= self.options.reachable_qps * (1 - 1e-9)
-        kinds = range(len(self.options.counts))
-        binds = any(
-            self.options.binds(kind) or self.options.slowdown(kind, 2) > 1 for kind in kinds
-        )
-        if self.options.has_work or self.objective is not Objective.COST:
+        return served and self._limited and not self.out_of_time
+
+    @property
+    def _limited(self) -> bool:
+        """Whether only cost counts, and something else than time limits sharing devices."""
+        options = self.options
+        kinds = range(len(options.counts))
+        if options.has_work or self.objective is not Objective.COST:
             return False
-        return served and binds and not self.out_of_time
+        return any(options.binds(kind) or options.slowdown(kind, 2) > 1 for kind in kinds)
 
     def bound(self) -> float:
         """What no plan that serves as much as the best one can beat: USD per hour, or accuracy."""

@@ -3,8 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from planner.latency_curve import SizedBatch
 from planner.solver.options import Options
+
+Array = npt.NDArray[np.float64]
+Bits = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
 
 NOTHING = 1e-9
 """Part of a class that is rounding."""

@@ -8,7 +8,8 @@ little remains no longer fills a device, so the new prices say what sharing cost
 from math import floor
 
 from planner.solver.columns.column import Column
-from planner.solver.columns.master import Left, Master
+from planner.solver.columns.devices import Left
+from planner.solver.columns.master import Master
 from planner.solver.columns.menus import Menus
 from planner.solver.device import Device
 from planner.solver.greedy import finish_up
@@ -19,14 +20,12 @@ from planner.types import Objective
 
 ROUNDS = 6
 """Of new columns for what remains. With 12, plans were no cheaper and took twice the time."""
-REFINED = 4
-"""So often longest batches are added at which the bound says that devices could be better."""
-NEAR = 0.005
-"""A bound as near to the relaxation as this is good enough."""
+ROUNDS_ALL = 80
+"""Of new columns for the whole problem; about 20 were needed."""
 PART = 6
 """One in so many of the columns is opened in a step that opens no whole ones; with 12, plans were
 no cheaper."""
-WORTHY = 0.8
+WORTHY = 0.6
 """Part of its cost that a column must be worth to be kept for what remains."""
 DUST = 1e-11
 """Relative: rates below this part of a class are none."""
@@ -48,13 +47,9 @@ def generated(
     """
     master = Master(Menus(options), PartialSolution(options))
     master.seed(known)
-    answer = master.generate(left)
-    bound = master.bound(answer, left)
-    for _ in range(REFINED):
-        if left() <= 0 or answer.objective <= bound * (1 + NEAR):
-            break
-        answer = master.generate(left, ROUNDS)
-        bound = max(bound, master.bound(answer, left))
+    master.generate(left, ROUNDS_ALL)
+    master.generate(left, ROUNDS_ALL, closely=True)
+    answer, bound = master.prove(left)
     partial = _dive(master, answer, left)
     return finish_up(partial, Objective.COST, lambda: left() <= 0), bound
 
@@ -104,11 +99,14 @@ def _put(partial: PartialSolution, column: Column, count: int) -> int:
     if count <= 0:
         return 0
     device = Device(options, column.kind)
+    missing: dict[int, float] = {}
     for index, (batch, part) in column.parts.items():
         demand = options.all[index].demand
-        qps = min(part * options.rates[demand], partial.missing[demand] / count)
+        left = missing.get(demand, partial.missing[demand] / count)
+        qps = min(part * options.rates[demand], left)
         if qps > DUST * options.rates[demand]:
             device.put(index, batch, qps)
+            missing[demand] = left - qps
     if not device.parts:
         return 0
     partial.take_in(device, count)

@@ -3,57 +3,43 @@
 New columns come from the best device at the prices of the classes, until none is worth more than
 it costs. At any prices it also bounds from below: divided by how many times its cost the best
 device is worth, they are prices at which no device is worth more than it costs (Farley, Oper. Res.
-38, 1990).
+38, 1990). Rounding cuts are part of it: their prices are in what a device is worth.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from math import inf, sqrt
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
-from planner.solver.columns.column import NOTHING, Column
-from planner.solver.columns.menus import Menu, Menus
-from planner.solver.columns.pricing import Array, Priced, best_devices
-from planner.solver.milp import Answer, Program, solve
+from planner.solver.columns.column import NOTHING, Array, Column
+from planner.solver.columns.devices import Devices, Left
+from planner.solver.columns.menus import Menus
+from planner.solver.columns.prices import Prices
+from planner.solver.columns.rounding import Rounding
+from planner.solver.milp import Answer, Growing
 from planner.solver.partial_solution import PartialSolution
 
-LABELS = 150
-"""Sets that a pricing keeps of each step, where it looks for columns."""
-MANY = 1_000
-"""The same where it bounds."""
-COLUMNS = 8
-"""That one pricing adds at most. With 1, the relaxation of 100 classes took 65 rounds; with 8, 20;
-with 16 as many."""
-ROUNDS = 30
-"""Of new columns for the whole problem."""
-SPLITS = 24
-"""Menus that the bound of a kind is divided into at most."""
-NARROW = 1.02
-"""Between longest batches as close as this, a menu is not divided any more."""
-OFF = 0.001
-"""Relative; what a device may be worth more than it costs where the bound is concerned."""
-
-Left = Callable[[], float]
-"""Seconds that are left."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """What classes are worth, and what devices cost."""
-
-    total: float
-    """Of the relaxation: USD per hour."""
-    classes: Array
-    """Per class, of serving all of it."""
-    kinds: Array
-    """Per kind, of a device, what it takes from counts and pools included."""
+SLOW = 2e-4
+"""A relative fall of the relaxation in one round that is little."""
+PATIENCE = 4
+"""So many such rounds in a row end the search for columns."""
+BOXES = 2
+"""So often a bound is sought from prices that only fall."""
+FALLS = 30
+"""Most rounds of one of them; about ten were needed."""
+NEAR = 0.005
+"""A bound as near to the relaxation as this is good enough."""
+BROKEN = 1e-3
+"""By so much a rounding cut must be broken to be added."""
 
 
 class Master:
     """The relaxation of what a partial solution does not serve yet."""
 
-    __slots__ = ("_known", "columns", "menus", "missing", "options", "program")
+    __slots__ = (
+        "_at", "_coefficients", "_known", "_rounding", "_rows", "_variables", "columns", "devices",
+        "menus", "missing", "options", "program",
+    )  # fmt: skip
 
     def __init__(self, menus: Menus, partial: PartialSolution) -> None:
         options, problem = menus.options, menus.options.problem
@@ -68,18 +54,27 @@ class Master:
         """Per class, the part that is to be served."""
         self.columns: list[Column] = []
         self._known: set[tuple[object, ...]] = set()
-        # Rows: one per class, one per kind, one per pool.
-        self.program = Program()
+        self._rounding = Rounding(menus, self.missing)
+        self.devices = Devices(menus, self._rounding, self.missing)
+        self._variables: list[int] = []
+        """Of the columns, in the program."""
+        self._rows: dict[int, int] = {}
+        """By rounding cut, its row."""
+        self._at: list[tuple[int, int]] = []
+        """Column and rounding cut of each of the coefficients."""
+        self._coefficients: list[float] = []
+        # Rows: one per class, one per kind, one per pool; then those of rounding cuts.
+        self.program = Growing()
         for part in self.missing:
-            self.program.row([], [], low=float(part))
+            self.program.row(low=float(part))
         for count, opened in zip(options.counts, partial.opened, strict=True):
-            self.program.row([], [], high=float(count - opened))
+            self.program.row(high=float(count - opened))
         for pool in problem.pools:
             used = sum(
                 pool.uses.get(kind.name, 0.0) * opened
                 for kind, opened in zip(problem.kinds, partial.opened, strict=True)
             )
-            self.program.row([], [], high=pool.capacity - used)
+            self.program.row(high=pool.capacity - used)
 
     # -- columns ----------------------------------------------------------------------------------
 
@@ -99,7 +94,12 @@ class Master:
             for at, pool in enumerate(problem.pools)
             if name in pool.uses
         ]
-        self.program.column(self.options.prices[column.kind], entries)
+        for cut, value in self._rounding.of(column).items():
+            self._at.append((len(self.columns), cut))
+            self._coefficients.append(value)
+            if cut in self._rows:
+                entries.append((self._rows[cut], value))
+        self._variables.append(self.program.column(self.options.prices[column.kind], entries))
         self.columns.append(column)
         return True
 
@@ -115,10 +115,15 @@ class Master:
         self._add_alone()
 
     def _add_alone(self) -> None:
-        worth = np.ones(len(self.missing))
-        for found in self.menus.alone:
-            for index in found.indices:
-                self.add(found.column(found.filled((index,), worth, self.missing)))
+        load = self.options.problem.load
+        for menu in self.menus.alone:
+            for index, batch in zip(menu.indices, menu.batches, strict=True):
+                demand = self.options.all[index].demand
+                time = self.options.rates[demand] * batch.unit_ms / 1000
+                part = float(self.missing[demand])
+                part = min(part, load / time) if time > 0 else part
+                if part > NOTHING:
+                    self.add(Column(kind=menu.kind, parts={index: (batch, part)}))
 
     def again(self, columns: Iterable[Column]) -> None:
         """Add columns of an earlier relaxation, cut down to what is missing now."""
@@ -126,169 +131,157 @@ class Master:
         for column in columns:
             slowdown = column.slowdown(options)
             left = options.problem.load
+            missing: dict[int, float] = {}
             parts = {}
             for index, (batch, _) in column.parts.items():
                 demand = options.all[index].demand
                 time = options.rates[demand] * batch.unit_ms * slowdown / 1000
-                part = float(self.missing[demand])
+                part = missing.get(demand, float(self.missing[demand]))
                 part = min(part, left / time) if time > 0 else part
                 if part > NOTHING:
                     parts[index] = (batch, part)
                     left -= part * time
+                    missing[demand] = float(self.missing[demand]) - part
             self.add(Column(kind=column.kind, parts=parts))
         self._add_alone()
 
     # -- prices -----------------------------------------------------------------------------------
 
     def solve(self, left: Left) -> Answer:
-        """The parts of the columns there are, in their order; no values when it cannot be."""
-        costs = [self.options.prices[column.kind] for column in self.columns]
-        self.program.aim(costs, maximise=False)
-        return solve(self.program, time_limit_s=max(left(), 0.05), relaxed=True)
+        """The parts of the columns there are, in their order; no values when it cannot be.
+
+        Rounding cuts that it breaks are added first.
+        """
+        answer = self._solve(left)
+        if answer.values is not None and self._cut(np.array(answer.values)):
+            answer = self._solve(left)
+        return answer
+
+    def _solve(self, left: Left) -> Answer:
+        answer = self.program.solve(time_limit_s=max(left(), 0.05))
+        if answer.values is None:
+            return answer
+        return replace(answer, values=tuple(answer.values[at] for at in self._variables))
+
+    def _cut(self, values: Array) -> bool:
+        """Add the rounding cuts that these parts of columns break; whether there are any."""
+        cuts = self._rounding.cuts
+        if not self._at:
+            return False
+        at, coefficients = np.array(self._at), np.array(self._coefficients)
+        sums = np.bincount(at[:, 1], weights=coefficients * values[at[:, 0]], minlength=len(cuts))
+        least = np.array([cut.least for cut in cuts])
+        broken = [int(cut) for cut in np.flatnonzero(sums < least - BROKEN)]
+        new = [cut for cut in broken if cut not in self._rows]
+        for cut in new:
+            chosen = at[:, 1] == cut
+            pairs = zip(at[chosen, 0].tolist(), coefficients[chosen].tolist(), strict=True)
+            self._rows[cut] = self.program.row(low=cuts[cut].least, entries=pairs)
+        return bool(new)
 
     def prices(self, answer: Answer) -> Prices:
         """The prices of an optimal answer."""
         duals = np.array(answer.duals)
-        classes, problem = len(self.missing), self.options.problem
+        count, problem = len(self.missing), self.options.problem
         kinds = len(problem.kinds)
-        cost = np.array(self.options.prices) - duals[classes : classes + kinds]
+        cost = np.array(self.options.prices) - duals[count : count + kinds]
         for at, pool in enumerate(problem.pools):
             uses = [pool.uses.get(kind.name, 0.0) for kind in problem.kinds]
-            cost -= duals[classes + kinds + at] * np.array(uses)
-        return Prices(total=answer.objective, classes=np.maximum(duals[:classes], 0.0), kinds=cost)
+            cost -= duals[count + kinds + at] * np.array(uses)
+        classes = np.maximum(duals[:count], 0.0)
+        cuts = np.zeros(len(self._rounding.cuts))
+        for cut, row in self._rows.items():
+            cuts[cut] = max(0.0, float(duals[row]))
+        asked = float(classes @ self.missing)
+        asked += sum(
+            price * cut.least for price, cut in zip(cuts, self._rounding.cuts, strict=True)
+        )
+        return Prices(
+            classes=classes,
+            cuts=cuts,
+            slopes=self._rounding.slopes(classes, cuts),
+            kinds=cost,
+            asked=float(asked),
+            scarce=min(0.0, answer.objective - float(asked)),
+        )
 
     def worth(self, column: Column, prices: Prices) -> float:
         """What a device is worth."""
         classes = column.classes(self.options)
-        return sum(float(prices.classes[demand]) * part for demand, part in classes.items())
-
-    def _best(self, found: Menu, prices: Prices, *, labels: int, over: float = 0.0) -> Priced:
-        """The best devices of a menu, among those worth more than they cost."""
-        time = np.maximum(found.items.time, 1e-12)
-        part = np.minimum(self.missing[found.classes], 1 / time)
-        return best_devices(
-            found.items,
-            part,
-            prices.classes[found.classes] * part,
-            enough=float(prices.kinds[found.kind]) * (1 + over),
-            labels=labels,
-            most=COLUMNS,
-        )
+        worth = sum(float(prices.classes[demand]) * part for demand, part in classes.items())
+        cuts = self._rounding.of(column)
+        return worth + sum(float(prices.cuts[cut]) * value for cut, value in cuts.items())
 
     # -- generation -------------------------------------------------------------------------------
 
-    def generate(self, left: Left, rounds: int = ROUNDS) -> Answer:
-        """Solve, with new columns until none is worth more than it costs."""
+    def generate(self, left: Left, rounds: int, *, closely: bool = False) -> Answer:
+        """Solve, with new columns as long as the relaxation falls.
+
+        Args:
+            left: answers how many seconds are left.
+            rounds: most solutions beside the first.
+            closely: whether columns are looked for closely.
+        """
         answer = self.solve(left)
+        slow = 0
         for _ in range(rounds):
-            if answer.values is None or not answer.duals or left() <= 0:
+            if answer.values is None or not answer.duals or left() <= 0 or slow == PATIENCE:
                 break
-            prices = self.prices(answer)
-            kinds = [k for k, cost in enumerate(prices.kinds) if cost > 0 and self.menus.indices[k]]
-            if not sum(self._look_widely(kind, prices) for kind in kinds) and not sum(
-                self._look_closely(kind, prices) for kind in kinds
-            ):
+            before, prices = answer.objective, self.prices(answer)
+            found = [
+                column
+                for kind in range(len(prices.kinds))
+                for column in self.devices.some(kind, prices, closely=closely)
+            ]
+            if not sum(self.add(column) for column in found):
                 break
             answer = self.solve(left)
+            slow = slow + 1 if answer.objective > before * (1 - SLOW) else 0
         return answer
 
-    def _look_widely(self, kind: int, prices: Prices) -> int:
-        """Add the best sets of variants, each at its best longest batch; return how many."""
-        wide = self.menus.wide[kind]
-        added = 0
-        for parts in self._best(wide, prices, labels=LABELS).devices:
-            chosen = {wide.indices[at] for at in parts}
-            made = [
-                found.column(found.filled(chosen, prices.classes, self.missing))
-                for found in self.menus.exact[kind]
-            ]
-            best = max(made, key=lambda column: self.worth(column, prices))
-            added += self._add_worthy(best, prices)
-        return added
+    def prove(self, left: Left) -> tuple[Answer, float]:
+        """Generate until it is proven how much better the relaxation can become.
 
-    def _look_closely(self, kind: int, prices: Prices) -> int:
-        """Add the best devices of every longest batch; return how many."""
-        return sum(
-            self._add_worthy(found.column(parts), prices)
-            for found in self.menus.exact[kind]
-            for parts in self._best(found, prices, labels=LABELS).devices
-        )
-
-    def _add_worthy(self, column: Column, prices: Prices) -> bool:
-        worth = self.worth(column, prices)
-        return worth > prices.kinds[column.kind] * (1 + 1e-6) and self.add(column)
-
-    # -- bound ------------------------------------------------------------------------------------
-
-    def bound(self, answer: Answer, left: Left) -> float:
-        """What no plan that serves everything is cheaper than, in USD per hour.
-
-        Longest batches at which a device is worth too much are tried for new columns from then on.
+        Returns:
+            The last answer, and what no plan that serves everything is cheaper than, in USD per
+            hour.
         """
-        if not answer.duals:
-            return 0.0
-        prices = self.prices(answer)
-        ratios = [self._ratio(kind, prices, left) for kind in range(len(prices.kinds))]
-        return prices.total / max(1.0, *ratios) * (1 - 1e-9)
+        bound = 0.0
+        answer = self.solve(left)
+        for _ in range(BOXES):
+            if not answer.duals or left() <= 0 or answer.objective <= bound * (1 + NEAR):
+                break
+            bound = max(bound, self._falling(self.prices(answer), left))
+            answer = self.solve(left)
+        return answer, bound
 
-    def _ratio(self, kind: int, prices: Prices, left: Left) -> float:
-        """How many times its cost a device is worth at most.
+    def _falling(self, prices: Prices, left: Left) -> float:
+        """A bound from prices that only fall, with the columns that are found on the way.
 
-        All longest batches are one menu at first; where that promises too much it is divided.
+        Meanwhile, what is asked for can be had at these prices beside the columns. So no price
+        rises, and where devices were worth too little they stay so. Without that, prices go up and
+        down for many rounds.
         """
-        cost = float(prices.kinds[kind])
-        if not self.menus.indices[kind]:
-            return 0.0
-        if cost <= 0:
-            return inf
-        enough = cost * (1 + OFF) * (1 + 1e-9)
-        alone = self._alone_worth(kind, prices)
-        whole = self._best(self.menus.wide[kind], prices, labels=MANY, over=OFF).bound
-        parts = [(whole, 0.0, inf)]
-        splits = SPLITS
-        while splits > 0 and left() > 0:
-            worst, low_ms, high_ms = max(parts)
-            narrow = high_ms < inf and low_ms > 0 and high_ms <= low_ms * NARROW
-            if worst <= enough:
+        made = []
+        for row, price in enumerate(prices.classes.tolist()):
+            made.append(self.program.column(price, [(row, 1.0)]))
+        for cut, row in self._rows.items():
+            made.append(self.program.column(float(prices.cuts[cut]), [(row, 1.0)]))
+        self.devices.reset()
+        bound = 0.0
+        for _ in range(FALLS):
+            kinds = range(len(prices.kinds))
+            found = [self.devices.all(kind, prices, left) for kind in kinds]
+            # Divided by this, at their prices no device is worth more than it costs.
+            ratio = max(1.0, *(ratio for _, ratio in found))
+            bound = max(bound, (prices.asked / ratio + prices.scarce) * (1 - 1e-7))
+            added = sum(self.add(column) for columns, _ in found for column in columns)
+            if not added or left() <= 0:
                 break
-            if narrow:
-                self.menus.refine(kind, high_ms)
+            answer = self._solve(left)
+            if not answer.duals:
                 break
-            parts.remove((worst, low_ms, high_ms))
-            for low, high in self._halves(kind, low_ms, high_ms):
-                found = self.menus.between(kind, low, high)
-                if found.indices:
-                    bound = self._best(found, prices, labels=MANY, over=OFF).bound
-                    parts.append((min(worst, bound), low, high))
-                splits -= 1
-            if not parts:
-                break
-        return max(alone, *(worth for worth, _, _ in parts), 0.0) / cost
-
-    def _halves(self, kind: int, low_ms: float, high_ms: float) -> list[tuple[float, float]]:
-        """Two ranges of the longest batch that cover one."""
-        every = self.options.all
-        if low_ms == 0:
-            low_ms = min(every[index].smallest_ms for index in self.menus.indices[kind])
-        # Longer than half of what the loosest SLO leaves, no batch is ever in time.
-        slowdown = self.options.slowdown(kind, 2)
-        loosest = max(
-            self.options.left_ms(every[index].demand) for index in self.menus.indices[kind]
-        )
-        high_ms = min(high_ms, loosest / slowdown / 2)
-        middle = sqrt(low_ms * high_ms)
-        return [(low_ms, middle), (middle, high_ms)] if low_ms < high_ms else [(low_ms, low_ms)]
-
-    def _alone_worth(self, kind: int, prices: Prices) -> float:
-        """What a device with one variant is worth at most, where others would slow it down."""
-        if self.options.slowdown(kind, 2) == 1:
-            return 0.0
-        found = self.menus.alone[kind]
-        users: dict[int, list[int]] = {}
-        for index in found.indices:
-            users.setdefault(self.options.all[index].offer, []).append(index)
-        columns = [
-            found.column(found.filled(chosen, prices.classes, self.missing))
-            for chosen in users.values()
-        ]
-        return max(self.worth(column, prices) for column in columns)
+            prices = self.prices(answer)
+        for variable in made:
+            self.program.change(variable, cost=0.0, high=0.0)
+        return bound

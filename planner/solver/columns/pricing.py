@@ -1,56 +1,58 @@
 """The best device at given prices: which variants it holds, and what part of which class it serves.
 
-On one device time and memory are short. Time can be divided, so the last item that finds room may
-be taken in part; memory cannot. That is a knapsack in two dimensions with one fractional item
-(Kellerer, Pferschy and Pisinger, Knapsack Problems, 2004, chapters 9 and 10). It is solved by
-labels: items in the order of worth per time, every set that fits is a label, and a label is
-dropped once what it has and what it could still get is no better than the best found. What it
-could still get is the relaxation of both limits at several pairs of prices (Lagrange), read off
-sums from the end.
+What a class is worth on a device is a concave function of the part that is served: pieces, each
+worth less per part than the one before. On one device time and memory are short. Time can be
+divided, so the last piece that finds room may be taken in part; memory cannot. That is a knapsack
+in two dimensions with one fractional item (Kellerer, Pferschy and Pisinger, Knapsack Problems,
+2004, chapters 9 and 10). It is solved by labels: pieces in the order of worth per time, every set
+that fits is a label, and a label is dropped once what it has and what it could still get
+(``lagrange``) is no better than the best found.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.solver.capacity import SLACK
+from planner.solver.columns.column import Array, Bits, Flags, Indices
+from planner.solver.columns.lagrange import Relaxed, relaxed
 
-Array = npt.NDArray[np.float64]
-Bits = npt.NDArray[np.uint64]
-Indices = npt.NDArray[np.int64]
-
-MIXES: Array = np.linspace(0.0, 1.0, 9)
-"""Parts of time in the sum of both limits that pairs of prices are derived from."""
-
-SCALES: Array = np.array([0.6, 0.8, 1.0, 1.25, 1.6])
-"""Times these prices. With 1 alone, one pricing of 254 items took 1.2 s and 20,000 labels did not
-do; with these 0.02 s and 3,000 did."""
+SIFTED = 2
+"""So often pieces are left out that no good device has; each time the others promise less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Items:
-    """What a device could serve: classes by offers. One entry, or one row of bits, per item."""
+    """What a device could serve: one entry, or one row of bits, per option."""
 
     time: Array
     """Of a device, to serve the whole class."""
     memory: Array
     """Of a device, for the offer; taken once, however many classes it serves."""
-    charge: Array
-    """``memory``, divided among the items of the offer."""
+    own: Array
+    """The same; 0 where other options are of the same offer, because it may be there already."""
+    charges: Sequence[Array]
+    """Ways to charge for the memory of an offer, divided among its options."""
+    options: Bits
     classes: Bits
     """The class: a device serves it by one offer."""
     offers: Bits
 
-    def at(self, chosen: Indices) -> "Items":
-        return Items(
-            time=self.time[chosen],
-            memory=self.memory[chosen],
-            charge=self.charge[chosen],
-            classes=self.classes[chosen],
-            offers=self.offers[chosen],
-        )
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pieces:
+    """What options are worth, along the part that is served; by option, then by part, ascending."""
+
+    option: Indices
+    """Into the items."""
+    part: Array
+    """Of the class, beside what the pieces before it are."""
+    worth: Array
+    """Of this part; per part, it falls from piece to piece."""
+
+    def at(self, kept: Indices | Flags) -> "Pieces":
+        return Pieces(option=self.option[kept], part=self.part[kept], worth=self.worth[kept])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +64,8 @@ class Priced:
     """Item to the part of its class that is served; only those worth more than enough."""
 
 
-def bits(groups: Sequence[int]) -> Bits:
-    """One bit for each different number; shape ``(len(groups), words)``."""
+def bits(groups: Sequence[object]) -> Bits:
+    """One bit for each different one; shape ``(len(groups), words)``."""
     names = {group: at for at, group in enumerate(dict.fromkeys(groups))}
     made = np.zeros((len(groups), len(names) // 64 + 1), dtype=np.uint64)
     for row, group in enumerate(groups):
@@ -72,68 +74,87 @@ def bits(groups: Sequence[int]) -> Bits:
 
 
 def best_devices(
-    items: Items, part: Array, worth: Array, *, enough: float, labels: int, most: int
+    items: Items,
+    pieces: Pieces,
+    *,
+    enough: float,
+    labels: int,
+    most: int,
+    few: int | None = None,
 ) -> Priced:
     """The devices that are worth most.
 
     Args:
         items: what a device could serve.
-        part: of each item's class, what may be served at most, in [0, 1].
-        worth: of serving that part.
+        pieces: what that is worth.
         enough: devices worth no more than this are of no interest; positive.
         labels: most sets that are kept of each step; what is dropped beyond counts in the bound.
         most: devices to return.
+        few: most pieces that are looked at, those that promise most; then ``bound`` means nothing.
 
     Returns:
         ``bound`` is what no device is worth more than, and at least ``enough``.
     """
-    useful = np.flatnonzero((worth > 0) & (items.memory <= 1 + SLACK))
-    efficiency = worth[useful] / np.maximum(items.time[useful] * part[useful], 1e-12)
-    order = useful[np.argsort(-efficiency, kind="stable")]
-    if order.size:
-        time, charge = items.time[order] * part[order], items.charge[order]
-        order = order[_promising(time, charge, worth[order], enough)]
-    if not order.size:
+    pieces = pieces.at((pieces.worth > 0) & (items.memory[pieces.option] <= 1 + SLACK))
+    if not pieces.option.size:
         return Priced(bound=enough, devices=())
-    search = _Search(items.at(order), part[order], worth[order], enough=enough, labels=labels)
+    time = items.time[pieces.option] * pieces.part
+    found = relaxed(pieces.option, time, pieces.worth, items.charges, enough)
+    for turn in range(SIFTED):
+        promise = _promise(items, pieces.option, found)
+        kept = promise > enough
+        if few is not None and turn == SIFTED - 1 and kept.sum() > few:
+            kept &= promise > np.partition(promise, -few)[-few]
+        if not kept.any():
+            return Priced(bound=enough, devices=())
+        pieces, found = pieces.at(kept), found.at(kept)
+    search = _Search(items, pieces, found, enough=enough, labels=labels)
     search.run()
-    devices = [
-        {int(order[item]): share for item, share in found.items()} for found in search.devices(most)
-    ]
-    return Priced(bound=search.bound, devices=tuple(devices))
+    return Priced(bound=search.bound, devices=tuple(search.devices(most)))
 
 
-def _promising(time: Array, charge: Array, worth: Array, enough: float) -> Indices:
-    """The items that a device may have that is worth more than enough, in their order.
+def _promise(items: Items, option: Indices, found: Relaxed) -> Array:
+    """What a device with a part of each piece is worth at most.
 
-    With a part of an item a device has at least its memory taken; without it, it lacks what the
-    item adds at the prices of time and memory.
+    It has all pieces of the option before that one, and nothing that has no room beside it.
     """
-    prices = _prices(time, charge, worth)
-    surplus = worth - prices @ np.array([time, charge])
-    free = np.maximum(surplus, 0.0)
-    total = prices.sum(axis=1) + free.sum(axis=1)
-    with_it = np.maximum(surplus, -prices[:, [1]] * charge) - free + total[:, None]
-    found: Indices = np.flatnonzero(with_it.min(axis=0) > enough)
-    return found
+    options = option[found.first]
+    memory, classes = items.own[options], items.classes[options]
+    beside = memory[:, None] + memory <= 1 + SLACK
+    beside &= ~(classes[:, None] & classes).any(axis=2)
+    others = found.prices.sum(axis=1)[:, None] + found.group @ beside.T
+    loss = found.surplus - found.positive
+    before = np.cumsum(loss, axis=1) - loss
+    before -= before[:, found.first][:, found.of]
+    promise: Array = (found.total - found.charge + others)[:, found.of] + before
+    best: Array = promise.min(axis=0)
+    return best
 
 
 @dataclass(slots=True, kw_only=True)
 class _Labels:
-    """Sets of items that a device serves whole; one entry, or one row of bits, per set."""
+    """Sets of pieces that a device serves whole; one entry, or one row of bits, per set."""
 
     number: Indices
-    used: Array
-    """Time, memory as charged, memory as held; shape ``(3, labels)``."""
+    time: Array
+    memory: Array
     worth: Array
+    promise: Array
+    """What the limits and all that is in it are worth at each pair of prices, and what may still
+    come of its options; shape ``(pairs, labels)``."""
+    begun: Bits
+    """Options of which all pieces so far are in it."""
     classes: Bits
     offers: Bits
 
     def at(self, chosen: Indices) -> "_Labels":
         return _Labels(
             number=self.number[chosen],
-            used=self.used[:, chosen],
+            time=self.time[chosen],
+            memory=self.memory[chosen],
             worth=self.worth[chosen],
+            promise=self.promise[:, chosen],
+            begun=self.begun[chosen],
             classes=self.classes[chosen],
             offers=self.offers[chosen],
         )
@@ -141,59 +162,71 @@ class _Labels:
     def joined(self, other: "_Labels") -> "_Labels":
         return _Labels(
             number=np.concatenate([self.number, other.number]),
-            used=np.concatenate([self.used, other.used], axis=1),
+            time=np.concatenate([self.time, other.time]),
+            memory=np.concatenate([self.memory, other.memory]),
             worth=np.concatenate([self.worth, other.worth]),
+            promise=np.concatenate([self.promise, other.promise], axis=1),
+            begun=np.concatenate([self.begun, other.begun]),
             classes=np.concatenate([self.classes, other.classes]),
             offers=np.concatenate([self.offers, other.offers]),
         )
 
 
 class _Search:
-    """Labels over items in the order of worth per time."""
+    """Labels over pieces in the order of worth per time; of one option, they keep theirs."""
 
     __slots__ = (
-        "best", "bound", "enough", "found", "items", "labels", "part", "prices", "rest", "steps",
-        "time", "worth",
+        "best", "bound", "charge", "enough", "first", "found", "items", "labels", "option", "part",
+        "prices", "rest", "rise", "spare", "steps", "surplus", "time", "worth",
     )  # fmt: skip
 
     def __init__(
-        self, items: Items, part: Array, worth: Array, *, enough: float, labels: int
+        self, items: Items, pieces: Pieces, found: Relaxed, *, enough: float, labels: int
     ) -> None:
         self.items = items
-        self.part = part
-        self.worth = worth
         self.best = self.bound = self.enough = enough
         self.labels = labels
-        self.time: Array = items.time * part
-        self.prices = _prices(self.time, items.charge, worth)
-        surplus = worth - self.prices @ np.array([self.time, items.charge])
-        # Column i: what all items from i on can add, at each pair of prices.
-        self.rest: Array = np.cumsum(np.maximum(surplus, 0.0)[:, ::-1], axis=1)[:, ::-1]
+        self.prices = found.prices
+        time = items.time[pieces.option] * pieces.part
+        order = np.argsort(-pieces.worth / np.maximum(time, 1e-12), kind="stable")
+        self.option, self.part = pieces.option[order], pieces.part[order]
+        self.time, self.worth = time[order], pieces.worth[order]
+        self.first = found.first[order]
+        self.surplus = found.surplus[:, order]
+        self.spare = found.positive[:, order]
+        # A set with the first piece of an option: what that adds, and what may still come of it.
+        self.charge = found.charge[:, found.of][:, order]
+        self.rise = found.total[:, found.of][:, order] - self.spare + self.surplus - self.charge
+        group = np.where(self.first, found.group[:, found.of][:, order], 0.0)
+        # Column i: what the options that begin from i on can add.
+        self.rest = np.cumsum(group[:, ::-1], axis=1)[:, ::-1]
         self.steps: list[tuple[Indices, int, int]] = []
-        """The labels that one item was added to, the item, and the first of the new labels."""
+        """The labels that one piece was added to, the piece, and the first of the new labels."""
         self.found: list[tuple[float, int, int, float]] = []
-        """Worth, the label before the last item, that item, and how much of it."""
+        """Worth, the label before the last piece, that piece, and how much of it."""
 
     def run(self) -> None:
         items = self.items
         labels = _Labels(
             number=np.zeros(1, dtype=np.int64),
-            used=np.zeros((3, 1)),
+            time=np.zeros(1),
+            memory=np.zeros(1),
             worth=np.zeros(1),
+            promise=self.prices.sum(axis=1)[:, None],
+            begun=np.zeros_like(items.options[:1]),
             classes=np.zeros_like(items.classes[:1]),
             offers=np.zeros_like(items.offers[:1]),
         )
-        for item in range(self.time.size):
-            labels = self._alive(labels, item)
+        for step in range(self.time.size):
+            labels = self._alive(labels, step)
             if not labels.worth.size:
                 break
-            labels = self._add(labels, item)
+            labels = self._begin(labels, step) if self.first[step] else self._go_on(labels, step)
         self.bound = max(self.bound, self.best * (1 + 1e-9))
 
-    def _alive(self, labels: _Labels, item: int) -> _Labels:
+    def _alive(self, labels: _Labels, step: int) -> _Labels:
         """The labels that may still become better than the best."""
-        left = 1.0 - labels.used[:2]
-        promise = labels.worth + (self.prices @ left + self.rest[:, [item]]).min(axis=0)
+        promise = (labels.promise + self.rest[:, [step]]).min(axis=0)
         alive = np.flatnonzero(promise > self.best * (1 + 1e-9))
         if alive.size > self.labels:
             ranked = alive[np.argsort(-promise[alive], kind="stable")]
@@ -201,69 +234,73 @@ class _Search:
             alive = np.sort(ranked[: self.labels])
         return labels if alive.size == labels.worth.size else labels.at(alive)
 
-    def _add(self, labels: _Labels, item: int) -> _Labels:
-        """The labels, and beside them those with one more item that fits whole."""
-        items = self.items
-        free = ~(labels.classes & items.classes[item]).any(axis=1)
-        held = (labels.offers & items.offers[item]).any(axis=1)
-        memory = np.where(held, 0.0, items.memory[item])
-        fits = np.flatnonzero(free & (labels.used[2] + memory <= 1 + SLACK))
+    def _begin(self, labels: _Labels, step: int) -> _Labels:
+        """The labels, and beside them those with the first piece of an option that fits whole."""
+        items, option = self.items, self.option[step]
+        free = ~(labels.classes & items.classes[option]).any(axis=1)
+        held = (labels.offers & items.offers[option]).any(axis=1)
+        memory = labels.memory + np.where(held, 0.0, items.memory[option])
+        fits = np.flatnonzero(free & (memory <= 1 + SLACK))
         if not fits.size:
             return labels
-        whole = fits[self._share(labels, fits, item) >= 1]
+        whole = fits[self._share(labels, fits, step) >= 1]
         if not whole.size:
             return labels
-        first = self.steps[-1][2] + self.steps[-1][0].size if self.steps else 1
-        grown = labels.at(whole)
-        self.steps.append((grown.number, item, first))
-        grown.number = np.arange(first, first + whole.size)
-        grown.used += np.array([[self.time[item]], [items.charge[item]], [0.0]])
-        grown.used[2] += memory[whole]
-        grown.worth = grown.worth + self.worth[item]
-        grown.classes = grown.classes | items.classes[item]
-        grown.offers = grown.offers | items.offers[item]
+        grown = self._grown(labels, whole, step)
+        grown.memory = memory[whole]
+        grown.promise += self.rise[:, [step]]
+        grown.begun |= items.options[option]
+        grown.classes |= items.classes[option]
+        grown.offers |= items.offers[option]
         return labels.joined(grown)
 
-    def _share(self, labels: _Labels, fits: Indices, item: int) -> Array:
-        """How much of an item these labels have time for, in [0, 1]; the best end is noted."""
-        time = self.time[item]
-        left = 1.0 - labels.used[0, fits]
-        share = np.ones(fits.size) if time <= 0 else np.clip(left / time, 0.0, 1.0)
-        reached = labels.worth[fits] + self.worth[item] * share
-        top = int(np.argmax(reached))
-        if reached[top] > self.enough * (1 + 1e-6):
+    def _go_on(self, labels: _Labels, step: int) -> _Labels:
+        """The labels, and beside them those with a further piece of an option that they have."""
+        own = self.items.options[self.option[step]]
+        begun = np.flatnonzero((labels.begun & own).any(axis=1))
+        if not begun.size:
+            return labels
+        whole = begun[self._share(labels, begun, step) >= 1]
+        grown = self._grown(labels, whole, step)
+        grown.promise += self.surplus[:, [step]] - self.spare[:, [step]]
+        labels.promise[:, begun] -= self.spare[:, [step]]
+        labels.begun[begun] &= ~own
+        return labels.joined(grown) if whole.size else labels
+
+    def _grown(self, labels: _Labels, whole: Indices, step: int) -> _Labels:
+        """These labels with one more piece; what they promise is left to the caller."""
+        first = self.steps[-1][2] + self.steps[-1][0].size if self.steps else 1
+        grown = labels.at(whole)
+        self.steps.append((grown.number, step, first))
+        grown.number = np.arange(first, first + whole.size)
+        grown.time += self.time[step]
+        grown.worth += self.worth[step]
+        return grown
+
+    def _share(self, labels: _Labels, fits: Indices, step: int) -> Array:
+        """How much of a piece these labels have time for, in [0, 1]; the best end is noted."""
+        time = self.time[step]
+        left = np.maximum(1.0 - labels.time[fits], 0.0)
+        share: Array = np.ones(fits.size) if time <= 0 else np.minimum(left / time, 1.0)
+        reached = labels.worth[fits] + self.worth[step] * share
+        top = int(reached.argmax())
+        best = float(reached[top])
+        if best > self.enough * (1 + 1e-6):
             number = int(labels.number[fits[top]])
-            self.found.append((float(reached[top]), number, item, float(share[top])))
-        self.best = max(self.best, float(reached[top]))
+            self.found.append((best, number, step, float(share[top])))
+        self.best = max(self.best, best)
         return share
 
     def devices(self, most: int) -> list[dict[int, float]]:
         """The parts of the best devices by item, the best first."""
         ranked = sorted(self.found, key=lambda found: -found[0])[:most]
-        return [self._parts(number, item, share) for _, number, item, share in ranked]
+        return [self._parts(number, step, share) for _, number, step, share in ranked]
 
-    def _parts(self, number: int, item: int, share: float) -> dict[int, float]:
-        taken = {item: share * float(self.part[item])}
-        for numbers, step, first in reversed(self.steps):
+    def _parts(self, number: int, step: int, share: float) -> dict[int, float]:
+        taken = {int(self.option[step]): share * float(self.part[step])}
+        for numbers, before, first in reversed(self.steps):
             if first <= number:
                 number = int(numbers[number - first])
-                taken[step] = float(self.part[step])
+                option = int(self.option[before])
+                taken[option] = taken.get(option, 0.0) + float(self.part[before])
         return taken
-
-
-def _prices(time: Array, charge: Array, worth: Array) -> Array:
-    """Pairs of prices of time and memory at which both limits together bound well.
-
-    For each of ``MIXES``, the two limits are added up in that proportion; the price of the sum is
-    what the last item that fits is worth per unit, and some that are lower and higher, for sets
-    that have taken more or less of it. Returns shape ``(mixes x scales, 2)``.
-    """
-    sizes = np.maximum(MIXES[:, None] * time + (1 - MIXES[:, None]) * charge, 1e-12)
-    order = np.argsort(-(worth / sizes), axis=1, kind="stable")
-    filled = np.cumsum(np.take_along_axis(sizes, order, axis=1), axis=1) >= 1.0
-    critical = np.where(filled.any(axis=1), filled.argmax(axis=1), worth.size)
-    ratios = np.take_along_axis(worth / sizes, order, axis=1)
-    ratios = np.concatenate([ratios, np.zeros((MIXES.size, 1))], axis=1)
-    scale = (ratios[np.arange(MIXES.size), critical] * SCALES[:, None]).ravel()
-    mixes = np.tile(MIXES, SCALES.size)
-    return np.stack([scale * mixes, scale * (1 - mixes)], axis=1)

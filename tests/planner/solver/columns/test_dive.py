@@ -34,6 +34,7 @@ def roomy(problem: Problem) -> Problem:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(10_000, 20_000), st.booleans())
 @example(seed=17810, noisy=False)  # a variant that is slower alone is faster in small batches
+@example(seed=15328, noisy=True)  # one variant for two classes, whose batches one cannot bear
 def test_no_plan_is_cheaper_than_the_bound(seed: int, noisy: bool) -> None:
     problem = roomy(interfering(seed) if noisy else small(seed))
     options = Options(problem)
