@@ -28,8 +28,8 @@ from typing import Any
 
 import httpx
 
-CATALOG = "task,model,variant,accuracy,device_kind,batch_size,latency_ms,memory_mib,load_s"
-DEVICES = "device_kind,count,memory_mib,usd_per_hour"
+CATALOG = "task,model,variant,accuracy,device_kind,batch_size,latency_ms,memory_mib,load_s,energy_j"
+DEVICES = "device_kind,count,memory_mib,usd_per_hour,idle_w,carbon_g_per_kwh"
 TRACE = "second,task,requests,latency_slo_ms,min_accuracy"
 COUNTED = re.compile(r'modelless_(?:queries|errors)_total\{.*task="([^"]+)".*\} (\S+)')
 """A line of ``/metrics`` that counts queries with an answer, or with an error."""
@@ -96,7 +96,16 @@ def catalog_rows(gateway: httpx.Client, tasks: Iterable[str]) -> Iterable[Row]:
                 yield (
                     task, model, variant["name"], variant["accuracy"], profile["device_kind"],
                     point["batch_size"], point["p95_ms"], profile["memory_mib"], profile["load_s"],
+                    point["energy_j"],
                 )  # fmt: skip
+
+
+def device_rows(kinds: Iterable[dict[str, Any]], count: int) -> Iterable[Row]:
+    """So many devices of each kind; what is not known of energy stays blank."""
+    for kind in kinds:
+        carbon = " ".join(str(grams) for grams in kind["carbon_g_per_kwh"])
+        price, idle_w = kind["usd_per_hour"], kind["idle_w"]
+        yield kind["name"], count, kind["memory_mib"], price, idle_w, carbon
 
 
 def simulate(folder: Path, devices: Path) -> dict[str, Any]:
@@ -142,8 +151,7 @@ def main() -> None:
     print("workers  violated  accuracy  cost in USD")
     for count in given.workers:
         devices = given.folder / f"devices-{count}.csv"
-        fleet = [(kind["name"], count, kind["memory_mib"], kind["usd_per_hour"]) for kind in kinds]
-        write(devices, DEVICES, fleet)
+        write(devices, DEVICES, device_rows(kinds, count))
         found = simulate(given.folder, devices)
         violated, accuracy = found["violation_ratio"], found["effective_accuracy"]
         print(f"{count:7}  {violated:8.1%}  {accuracy:8.3f}  {found['cost_usd']:.4f}")
