@@ -75,6 +75,8 @@ def select(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
         frontier, reason = view.accuracy_frontier, Reason.MOST_ACCURATE_THAT_FITS
     elif prefer is Prefer.ENERGY:
         frontier, reason = view.energy_frontier, Reason.LEAST_ENERGY_THAT_FITS
+        if frontier is view.cost_frontier:  # nothing was measured
+            reason = Reason.ENERGY_NOT_MEASURED
     else:
         frontier, reason = view.latency_frontier, Reason.EARLIEST_COMPLETION
 
