@@ -106,6 +106,7 @@ def assign_demand(
         made, found = _evened(
             lambda load: build.problem(tail=tail, load=load), made, found, planner
         )
+    build.forget()
     served = [0.0] * len(made.asked)
     for assignment in found.assignments:
         served[assignment.demand] += assignment.qps / made.factors[assignment.demand]

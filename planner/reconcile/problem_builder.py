@@ -116,6 +116,13 @@ class ProblemBuilder:
         slack = _slack([c.table.curve for c in able], left_ms, entry.qps, largest)
         return _Class(entry, slo_ms, largest, slack)
 
+    def forget(self) -> None:
+        """Let go of what planners found out about the problems, when no more of them are asked for.
+
+        It leads back to the problems, and would stay until the garbage collector finds that.
+        """
+        self._common.options = None
+
     def problem(self, *, tail: float = TAIL, load: float = MOST_LOAD) -> BuiltProblem:
         """The problem with this headroom.
 

@@ -9,6 +9,7 @@ used. There, small options are put beside a large one, which then fills the time
 from collections.abc import Callable, Mapping, Sequence
 from math import floor, inf
 
+from planner.solver.capacity import SLACK
 from planner.solver.device import Device
 from planner.solver.options import Options
 from planner.solver.partial_solution import PartialSolution
@@ -198,17 +199,24 @@ def _snug(options: Options, device: Device, rests: Rests) -> int | None:
     """The one that fits whole and fills most; if none fits whole, what loses least by sharing."""
     best: tuple[float, float] | None = None
     found = None
+    # What takes less time alone fills less, or wastes too much; what takes more does not fit whole.
+    least_ms, most_ms = 0.0, inf
     for at, (index, qps) in enumerate(rests[:WINDOW]):
+        alone = options.all[index].alone.unit_ms
+        if alone > 0.0 and not least_ms <= alone * qps <= most_ms:
+            continue
         room = device.room(index)
         if room is None:
             continue
-        alone = options.all[index].alone.unit_ms
         waste = room.batch.unit_ms / alone if alone > 0 else 1.0
         whole = qps <= room.qps
         time = min(qps, room.qps) * room.batch.unit_ms
         score = (waste if waste > WASTEFUL else 1.0, -time if whole else 0.0)
         if best is None or score < best:
             best, found = score, at
+            if score[0] == 1.0:
+                least_ms = time / (WASTEFUL * (1 + SLACK)) if whole else 0.0
+                most_ms = device.left * 1000 * (1 + SLACK)
     return found
 
 

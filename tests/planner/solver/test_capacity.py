@@ -63,3 +63,18 @@ def test_the_frontier_holds_the_cheapest_batch_of_every_limit(curve: Curve, limi
     assert (best is None) == (not within)
     if best is not None:
         assert abs(min(batch.unit_ms for batch in within) - best.unit_ms) <= 1e-9 * best.unit_ms
+
+
+@given(CURVES, st.floats(0.05, 120.0), st.one_of(st.none(), st.integers(1, 14)))
+def test_the_cheapest_batch_is_that_of_a_look_at_every_size(
+    curve: Curve, limit: float, most: int | None
+) -> None:
+    sizes = range(1, min(curve.max_batch, most or curve.max_batch) + 1)
+    units_ms = [curve.latency_ms(n) / n for n in sizes if curve.latency_ms(n) <= limit]
+    best = curve.cheapest(limit, most)
+
+    if best is None:
+        assert not units_ms
+    else:
+        assert best == (best.size, curve.latency_ms(best.size), best.latency_ms / best.size)
+        assert best.unit_ms == pytest.approx(min(units_ms))
