@@ -116,7 +116,8 @@ class Settings(BaseSettings):
     linger_s: float = Field(
         DEFAULTS.linger_s,
         ge=1,
-        description="How long fewer workers must have sufficed before any goes.",
+        description="How long fewer workers must have sufficed before any goes, at most: sooner "
+        "where what came so far says that this is cheaper.",
     )
     plan_limit_s: float = Field(
         1.0, ge=0, le=60, description="Time to search for a better plan; 0: best fit alone."

@@ -26,8 +26,9 @@ class PlanningSettings:
     """A name in ``planner.eviction.registry.RULES``."""
     batching: str = "profile"
     """A name in ``planner.batching.registry.BATCHING``."""
-    linger_s: float = 300.0
-    """How long fewer workers must have sufficed before any goes."""
+    linger_s: float = 1_200.0
+    """How long fewer workers must have sufficed before any goes, at most: sooner where what came so
+    far says that this is cheaper."""
 
     @property
     def prefer(self) -> Prefer:

@@ -324,13 +324,14 @@ class Observation:
     seed: int = 0
     objective: Objective = Objective.COST
     expected: tuple[Demand, ...] | None = None
-    """What to plan for: an upper quantile of the demand over the time that a load takes. None
-    without a forecast; then it is ``demand``."""
+    """What to plan for: a quantile of the demand over the time that a load takes. None without a
+    forecast; then it is ``demand``."""
     envelope: tuple[Demand, ...] | None = None
-    """The most that was expected lately, by class: workers are stopped only when even that needs
-    fewer. None where it is not known; then it is ``expected``."""
-    settled: bool = True
-    """Whether demand has been observed for long enough to stop workers."""
+    """What workers are to be there for, by class (``planner.forecasting.provisioning``). None where
+    it is not known; then it is ``expected``."""
+    watched: float = 1.0
+    """Which part of the inventory may be stopped, from 0 to 1: all of it once demand has been
+    observed for long enough."""
     declared: tuple[str, ...] = ()
     """A sentence for each declared peak that ``expected`` allows for."""
     elastic: bool = False

@@ -241,7 +241,7 @@ class ControlLoop:
             objective=planning.objective,
             expected=(*foreseen.expected, *self._arrivals.pinned),
             envelope=(*foreseen.envelope, *self._arrivals.pinned),
-            settled=estimator.settled,
+            watched=estimator.watched,
             declared=foreseen.declared,
             elastic=planning.elastic,
             corrected=self._corrected,

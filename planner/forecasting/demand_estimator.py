@@ -1,36 +1,42 @@
 """The estimator of demand: from what was counted to the demand that is to be planned for.
 
-It remembers a forecast, the tightest SLO seen in each class and the most that was expected lately,
+It remembers a forecast, the tightest SLO seen in each class and what provisioning learned,
 so that its caller has to keep nothing but counts. It holds no clock, and its memory is bounded by
 the number of SLO classes.
 """
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from math import inf
+from math import floor, inf
 from typing import Any, Generic, TypeVar
 
 from planner.forecasting.demand import Counters, SloClass
 from planner.forecasting.forecast import HORIZON_S, STEP_S, ClassForecast, Forecaster
 from planner.forecasting.memory import Memory, as_key, as_list, listed, number, part
+from planner.forecasting.provisioning import Provisioning
 from planner.types import Demand, Objective
 from variants.types import TaskName
 
 QUANTILE = {Objective.ACCURACY: 0.5, Objective.COST: 0.8, Objective.ENERGY: 0.8}
-"""Quantile of the forecast that is planned for. Under ``accuracy`` the middle is enough, because
-accuracy gives way first when more comes. Under ``cost``, of 0.5, 0.8 and 0.95 on a slow swing and
-on the tweet stream's jumps (``tests.bench.simulation.quantiles``, two seeds), 0.8 costs 0 to 17 %
-less than 0.95 and violates 0.00 to 0.03 points more: plans have headroom for chance of their own.
-0.5 saves more still, but where rates jump it violates 0.1 to 0.3 points more."""
-ENVELOPE_S = 300.0
-"""How long the most that was expected is remembered: workers go only after so much slack."""
-PARTS = 30
-"""That the envelope's time is divided into: it remembers the most of each part."""
-SETTLED_S = 120.0
-"""Demand has to be watched for so long before any worker goes."""
+"""Quantile of the forecast that work is divided for. Under ``accuracy`` the middle is enough,
+because accuracy gives way first when more comes. Under ``cost``, where how many workers there are
+follows from ``planner.forecasting.provisioning``, it is one of the two rates that their number goes
+by (docs/decisions/0006-forecast.md has other quantiles)."""
+ENVELOPE_S = 1_200.0
+"""The longest that workers are kept which nobody needs."""
+SETTLED_S = 720.0
+"""Demand has to be watched for so long before all that are not needed may go."""
+HOLD = 1 / 6
+"""Part of that time for which none goes; then more and more may. That an installation starts from
+nothing says nothing of its traffic, so provisioning does not learn from this part."""
 TIGHT_S = 60.0
 """How long the tightest SLO of a class is remembered, and up to twice as long."""
+
+STAGES = 20
+"""In which the fleet is let go at first; between them nothing changes for a tick."""
+WHOLE = 0.99
+"""Part of a step from which on it counts as over: ticks are not exactly as far apart as they should
+be."""
 
 KeyT = TypeVar("KeyT")
 
@@ -88,7 +94,7 @@ class Least(Generic[KeyT]):
 
 
 class DemandEstimator:
-    """The demand to plan for: what is expected of each class, and the most of that lately."""
+    """The demand to plan for: what is expected of each class, and what to have workers for."""
 
     def __init__(
         self,
@@ -105,19 +111,25 @@ class DemandEstimator:
         Args:
             forecaster: of each task's total, with a model for ``QUANTILE[objective]``; None: the
                 adaptive one.
-            settled_s: how long demand has to be watched before workers may go.
+            envelope_s: the longest that workers are kept which nobody needs.
+            settled_s: how long demand has to be watched before all workers may go that are not
+                needed.
         """
         self.expected: tuple[Demand, ...] = ()
-        """An upper quantile of the demand over the horizon, each class with its tightest SLO."""
+        """A quantile of the demand over the horizon, each class with its tightest SLO."""
         self._quantile = QUANTILE[objective]
         self._forecast = ClassForecast(forecaster, step_s=step_s, horizon_s=horizon_s)
         self._tightest: Least[tuple[TaskName, SloClass]] = Least(TIGHT_S)
-        self._part_s = envelope_s / PARTS
+        self._envelope_s = envelope_s
         self._settled_s = settled_s
         self._observed_s = 0.0
-        self._parts: deque[tuple[float, dict[tuple[TaskName, SloClass], Demand]]] = deque(
-            maxlen=PARTS + 1
-        )
+        self._latest_s = -inf
+        self._step_s = step_s
+        self._open, self._open_s = 0.0, 0.0
+        """Rows counted since the last step of provisioning, and for how long."""
+        self._provisioning = Provisioning(step_s=step_s, horizon_s=horizon_s, linger_s=envelope_s)
+        self._mix: tuple[Demand, ...] = ()
+        """What was expected when anything was expected last."""
 
     def observe(
         self,
@@ -138,9 +150,14 @@ class DemandEstimator:
         self._tightest.saw(now_s, tightest)
         self._observed_s += elapsed_s
         self.expected = self._expected()
-        if not self._parts or now_s - self._parts[-1][0] >= self._part_s:
-            self._parts.append((now_s, {}))
-        _raise(self._parts[-1][1], self.expected)
+        self._mix = self.expected or self._mix
+        self._latest_s = now_s
+        self._open += sum(counters.values())
+        self._open_s += elapsed_s
+        if self._open_s >= self._step_s * WHOLE:
+            if self._observed_s >= HOLD * self._settled_s:
+                self._provisioning.observe(self._open / self._open_s, _qps(self.expected))
+            self._open = self._open_s = 0.0
 
     def _expected(self) -> tuple[Demand, ...]:
         return tuple(
@@ -150,15 +167,24 @@ class DemandEstimator:
 
     @property
     def envelope(self) -> tuple[Demand, ...]:
-        """The most that was expected of each class within the last ``envelope_s``."""
-        most: dict[tuple[TaskName, SloClass], Demand] = {}
-        for _, held in self._parts:
-            _raise(most, held.values())
-        return tuple(most.values())
+        """What workers are to be there for: the classes that are expected, in their proportions,
+        with the rate that ``planner.forecasting.provisioning`` finds."""
+        mixed_qps = _qps(self._mix)
+        if mixed_qps <= 0.0:
+            return ()
+        factor = self._provisioning.target(_qps(self.expected)) / mixed_qps
+        return tuple(replace(d, qps=d.qps * factor) for d in self._mix) if factor > 0.0 else ()
+
+    @property
+    def watched(self) -> float:
+        """Which part of the fleet may go as far as demand has been watched, from 0 to 1."""
+        held_s = HOLD * self._settled_s
+        part = max(0.0, self._observed_s - held_s) / (self._settled_s - held_s)
+        return min(1.0, floor(part * STAGES) / STAGES)
 
     @property
     def settled(self) -> bool:
-        """Whether demand has been watched for long enough to let workers go."""
+        """Whether demand has been watched for long enough to let all workers go."""
         return self._observed_s >= self._settled_s
 
     def memory(self) -> Memory:
@@ -167,16 +193,15 @@ class DemandEstimator:
             "forecast": self._forecast.memory(),
             "tightest": self._tightest.memory(),
             "observed_s": self._observed_s,
-            "parts": [
-                [at_s, [asdict(demand) for demand in held.values()]] for at_s, held in self._parts
-            ],
+            "latest_s": self._latest_s,
+            "mix": [asdict(demand) for demand in self._mix],
+            "provisioning": self._provisioning.memory(),
         }
 
     def recall(self, memory: Memory, shift_s: float, now_s: float) -> None:
         """Go on from what another one remembered; this one has seen nothing yet.
 
-        What was expected longer ago than the envelope goes back is forgotten; and where that is all
-        of it, demand has to be watched anew before workers go.
+        Where that is longer ago than workers are kept, demand has to be watched anew before any go.
 
         Args:
             shift_s: to add to the times of the memory, for those of this one's clock.
@@ -187,13 +212,12 @@ class DemandEstimator:
         """
         self._forecast.recall(part(memory, "forecast"), shift_s)
         self._tightest.recall(part(memory, "tightest"), shift_s)
-        oldest_s = now_s - self._part_s * PARTS
-        for at_s, held in listed(memory, "parts"):
-            if float(at_s) + shift_s >= oldest_s:
-                demands = [recalled_demand(values) for values in held]
-                self._parts.append((float(at_s) + shift_s, {_key(d): d for d in demands}))
-        if self._parts:
-            self._observed_s = number(memory, "observed_s")
+        latest_s = number(memory, "latest_s") + shift_s
+        observed_s = number(memory, "observed_s")
+        mix = tuple(recalled_demand(values) for values in listed(memory, "mix"))
+        self._provisioning.recall(part(memory, "provisioning"))
+        if latest_s >= now_s - self._envelope_s:
+            self._latest_s, self._observed_s, self._mix = latest_s, observed_s, mix
             self.expected = self._expected()
 
 
@@ -216,12 +240,8 @@ def recalled_demand(values: Any) -> Demand:
     return demand
 
 
-def _raise(most: dict[tuple[TaskName, SloClass], Demand], demands: Iterable[Demand]) -> None:
-    """Keep the larger demand of each class."""
-    for demand in demands:
-        key = _key(demand)
-        if key not in most or demand.qps > most[key].qps:
-            most[key] = demand
+def _qps(demands: Iterable[Demand]) -> float:
+    return sum(demand.qps for demand in demands)
 
 
 def _key(demand: Demand) -> tuple[TaskName, SloClass]:

@@ -1,6 +1,6 @@
 """The demand estimator that goes with the settings, in the product and in the simulator."""
 
-from planner.forecasting.demand_estimator import DemandEstimator
+from planner.forecasting.demand_estimator import ENVELOPE_S, SETTLED_S, DemandEstimator
 from planner.forecasting.forecast import HORIZON_S, STEP_S, Forecaster
 from planner.planning_settings import PlanningSettings
 from variants.types import TaskName
@@ -30,5 +30,5 @@ def estimator_of(
         step_s=step_s,
         horizon_s=horizon_s,
         envelope_s=planning.linger_s,
-        settled_s=planning.linger_s,
+        settled_s=planning.linger_s * SETTLED_S / ENVELOPE_S,
     )

@@ -153,11 +153,14 @@ class Modelless:
         self._demand = smoothed(self._demand, demands([counts], self.tick_s), weight)
 
     def _demands(self, now_s: float) -> tuple[tuple[Demand, ...], ...]:
-        """The demand now, what is expected, and the most that was expected lately."""
-        expected = self._declared.raised(
-            self.estimator.expected, self._setting.peaks, now_s, self._lead_s, self._usual
+        """The demand now, what is expected, and what devices are to be there for."""
+        expected, envelope = self.estimator.expected, self.estimator.envelope
+        raised = self._declared.raised(
+            expected, self._setting.peaks, now_s, self._lead_s, self._usual
         )
-        return self._demand, expected, most(self.estimator.envelope, expected)
+        if not self._declared.due:
+            return self._demand, expected, envelope
+        return self._demand, raised, most(envelope, raised)
 
     def _decide(self, now_s: float) -> Iterable[Action]:
         """Production's tick on what there is."""
@@ -180,7 +183,7 @@ class Modelless:
                 objective=planning.objective,
                 expected=expected,
                 envelope=envelope,
-                settled=self.estimator.settled,
+                watched=self.estimator.watched,
                 elastic=planning.elastic,
                 transport_ms=0.0,
                 corrected=corrected,

@@ -200,10 +200,9 @@ def _workers(
         inventory,
         observation.running,
         usable,
-        expected,
         expected if observation.envelope is None else observation.envelope,
         planner,
-        settled=observation.settled,
+        watched=observation.watched,
         objective=observation.objective,
     )
     if not any(counts.values()):

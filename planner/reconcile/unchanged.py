@@ -33,7 +33,7 @@ def unchanged(before: Observation, now: Observation) -> bool:
         and before.inventory == now.inventory
         and before.running == now.running
         and before.objective is now.objective
-        and (before.settled, before.elastic) == (now.settled, now.elastic)
+        and (before.watched, before.elastic) == (now.watched, now.elastic)
         and (before.transport_ms, before.seed) == (now.transport_ms, now.seed)
     ):
         return False

@@ -27,7 +27,7 @@ class Setting:
     batching: str = DEFAULTS.batching
     """Of our own policy: a name in ``planner.batching.registry.BATCHING``."""
     linger_s: float = DEFAULTS.linger_s
-    """Of our own policy: how long fewer devices must have sufficed before any goes."""
+    """Of our own policy: how long fewer devices must have sufficed before any goes, at most."""
     seed: int = 0
     tick_s: float = 10.0
     provision_s: float = 30.0

@@ -2,8 +2,9 @@
 
 Here an even division of work is worth something: slow devices can serve light variants at full
 accuracy in time, while fast ones alone could carry the whole load. ``swings`` are two workloads of
-a fixed shape. ``drawn_workload`` makes random ones around them: fleet mix, slack, skew, swing, load
-and kind of arrivals are drawn, so that a rule that suits one shape only is found out.
+a fixed shape, and one of bursts. ``drawn_workload`` makes random ones around them: fleet mix,
+slack, skew, swing, load and kind of arrivals are drawn, so that a rule that suits one shape only is
+found out.
 """
 
 from collections.abc import Sequence
@@ -41,6 +42,9 @@ SLOWDOWN, GAIN = 6.0, 0.75
 MEMORY_MIB, VARIANT_MIB = 16_384.0, 200.0
 """A device holds all variants: what is measured is who serves what."""
 PERIOD_S = 100
+BURSTY = Arrivals.GAMMA, 4.0
+"""How queries of each task come in the fixed shape of bursts, with the coefficient of variation of
+their gaps."""
 HIGHEST = (0.20, 0.35)
 """Peaks of the fixed shapes, as parts of what the cheapest variants could serve."""
 SWING = 6.0
@@ -133,10 +137,17 @@ def workload(name: str, shape: Shape, known: Ground, *, seconds: int, opening: O
 
 
 def swings(seed: int, *, quick: bool = False) -> list[tuple[Ground, Workload]]:
-    """The fixed shapes: two dozen devices of each kind, ten tasks, 300 ms, Zipf."""
+    """The fixed shapes: two dozen devices of each kind, ten tasks, 300 ms, Zipf; and ``bursts``, a
+    mean of 0.5 that stays, in bursts within a second, on a small fleet with tight SLOs."""
     known = ground(seed, slow=DEVICES, fast=DEVICES, latency_ms=LATENCY_MS)
     seconds = 200 if quick else 400
-    return [
+    few = Shape(
+        slow=6, fast=4, latency_ms=LATENCY_MS / 2, highest=0.5, swing=1.0,
+        arrivals=BURSTY[0], variation=BURSTY[1],
+    )  # fmt: skip
+    small = ground(seed, slow=few.slow, fast=few.fast, latency_ms=few.latency_ms)
+    bursts = workload("bursts", few, small, seconds=2 * seconds, opening=Opening())
+    swinging = [
         (
             known,
             workload(
@@ -149,6 +160,7 @@ def swings(seed: int, *, quick: bool = False) -> list[tuple[Ground, Workload]]:
         )
         for highest in HIGHEST
     ]
+    return [*swinging, (small, bursts)]
 
 
 DRAW_S = 130

@@ -310,6 +310,27 @@ def regrets(runs: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
+FIRST_S = 60.0
+"""Everything starts empty, and nobody knows the demand yet: this long is told apart."""
+
+
+def later(report: Report) -> str:
+    """What a policy violated and cost after the first minute, its share of the whole included."""
+    timeline = report.timeline
+    if len(timeline) < 2:
+        return ""
+    step_s = timeline[1].start_s - timeline[0].start_s
+    first = [each for each in timeline if each.start_s < FIRST_S]
+    usd = sum(each.usd_per_hour for each in first) * step_s / 3_600
+    arrived = report.requests - sum(each.arrived for each in first)
+    in_time = report.in_time - sum(each.in_time for each in first)
+    violated = 1 - in_time / arrived if arrived else 0.0
+    return (
+        f"{report.policy}: the first minute cost about {usd:.3f} USD; after it "
+        f"{violated:.3%} violated, {report.cost_usd - usd:.3f} USD"
+    )
+
+
 def _rule(line: str) -> str:
     """What a verdict is about, without its numbers."""
     return line.removeprefix("MISSED").removeprefix("ok").split(maxsplit=1)[0] if line else line
@@ -346,6 +367,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = beside_the_bound(case, objective, [each for _, each in some], wrong)
         print(f"\n{case.title()}\n\nObjective {objective}\n\n{HEAD_ENERGY if energy else HEAD}")
         print("\n".join(each.row() for each in found), flush=True)
+        if objective is Objective.COST:
+            print("\n" + "\n".join(later(each.report) for each in found))
         said = verdicts(found, objective)
         print("\n" + "\n".join(said) if said else "", flush=True)
         missed += sum(1 for line in said if line.startswith("MISSED"))

@@ -1,5 +1,6 @@
 """What is to be expected, its envelope, and the tightest SLOs."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,16 +51,45 @@ def test_the_tightest_slo_fades_within_two_minutes() -> None:
     assert [d.slo_ms for d in it.expected] == [90.0]
 
 
-def test_the_envelope_remembers_a_crowd_for_its_time_and_no_longer() -> None:
+def test_the_envelope_has_room_for_what_came_again_and_again() -> None:
     it = estimator(envelope_s=60.0)
-    watch(it, 0, 30, qps=1_000.0)
-    watch(it, 30, 80, qps=10.0)
+    for spell in range(20):
+        watch(it, 40 * spell, 40 * spell + 30, qps=10.0)
+        watch(it, 40 * spell + 30, 40 * spell + 40, qps=1_000.0)
+    watch(it, 800, 825, qps=10.0)
     [now], [most] = it.expected, it.envelope
     assert now.qps < 100.0
     assert most.qps >= 1_000.0
-    watch(it, 80, 240, qps=10.0)
-    [most] = it.envelope
-    assert most.qps < 1_000.0
+    assert (most.task, most.latency_ms) == (now.task, now.latency_ms)
+
+
+def test_the_envelope_of_a_steady_demand_is_hardly_more_than_comes() -> None:
+    it = estimator(envelope_s=60.0)
+    for second in range(600):
+        it.observe(float(second + 1), {CLASS: 300.0, OTHER: 100.0}, {}, 1.0)
+    assert sum(d.qps for d in it.envelope) < 1.05 * 400.0
+    one, other = it.envelope
+    assert one.qps == pytest.approx(3 * other.qps)
+
+
+def test_nobody_is_waited_for_where_nothing_came_for_long() -> None:
+    it = estimator(envelope_s=60.0)
+    watch(it, 0, 60, qps=10.0)
+    assert it.envelope
+    watch(it, 60, 4_000, qps=0.0)
+    assert it.envelope == ()
+
+
+def test_the_fleet_may_go_bit_by_bit_as_demand_is_watched() -> None:
+    it = estimator(settled_s=60.0)
+    found = []
+    for second in range(80):
+        watch(it, second, second + 1, qps=10.0)
+        found.append(it.watched)
+    assert found[9] == 0.0
+    assert found == sorted(found)
+    assert found[34] == 0.5
+    assert found[59] == 1.0
 
 
 def test_demand_is_settled_once_it_was_watched_for_long_enough() -> None:

@@ -244,16 +244,27 @@ def test_workers_come_at_once_and_go_when_even_the_most_needs_fewer() -> None:
 
 
 def test_no_worker_goes_before_the_demand_is_known_for_long_enough() -> None:
-    assert scaled(elastic(20.0, running=3, settled=False)) == []
-    assert scaled(elastic(150.0, running=1, settled=False)) == [3]
+    assert scaled(elastic(20.0, running=3, watched=0.0)) == []
+    assert scaled(elastic(150.0, running=1, watched=0.0)) == [3]
+
+
+def test_workers_go_as_far_as_the_demand_was_watched() -> None:
+    assert scaled(elastic(20.0, running=4, watched=0.25)) == [3]
+    assert scaled(elastic(20.0, running=3, watched=0.25)) == []
+    assert scaled(elastic(20.0, running=4, watched=0.6)) == [2]
+    assert scaled(elastic(20.0, running=4, watched=1.0)) == [1]
+
+
+def test_workers_are_there_for_the_envelope_though_less_is_expected() -> None:
+    assert scaled(elastic(20.0, running=1, envelope=(demand(150.0),))) == [3]
 
 
 def test_without_any_demand_one_worker_stays() -> None:
     assert scaled(elastic(0.0, running=3)) == [1]
     assert scaled(elastic(0.0, running=1)) == []
-    assert scaled(elastic(0.0, running=3, settled=False)) == []
+    assert scaled(elastic(0.0, running=3, watched=0.0)) == []
 
 
 def test_a_controller_without_a_plan_begins_wide() -> None:
-    first = replace(elastic(0.0, running=1), plan=None, settled=False)
+    first = replace(elastic(0.0, running=1), plan=None, watched=0.0)
     assert scaled(first) == [4]

@@ -43,7 +43,7 @@ def test_the_same_decision_is_given_again_when_only_time_went_on() -> None:
         seen(asked=False),
         replace(seen(), demand=(demand(11.0),)),
         replace(seen(), inventory={}),
-        replace(seen(), settled=False),
+        replace(seen(), watched=0.5),
         replace(seen(), declared=("A peak is coming.",)),
         replace(seen(), corrected=True),
         replace(seen(), workers=seen().workers[:1]),

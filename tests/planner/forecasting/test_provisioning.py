@@ -1,0 +1,90 @@
+"""How much more than the forecast is provided, and for how long."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.forecasting.provisioning import MARGINS, TOLERATED, Provisioning
+
+STEP_S, AHEAD = 10.0, 4
+
+
+def beginning(linger_s: float = 1_200.0) -> Provisioning:
+    return Provisioning(step_s=STEP_S, horizon_s=AHEAD * STEP_S, linger_s=linger_s)
+
+
+def replayed(rates: list[float], it: Provisioning | None = None) -> list[float]:
+    """What is provided after each step, where each rate is forecast to stay."""
+    it = it or beginning()
+    found = []
+    for rate in rates:
+        it.observe(rate, rate)
+        found.append(it.target(rate))
+    return found
+
+
+def missing(rates: list[float], provided: list[float], begin: int) -> float:
+    """The part of what comes from a step on that finds no room, with orders that take a horizon."""
+    lost = sum(
+        max(0.0, rates[k] - min(provided[k - AHEAD - 1 : k])) for k in range(begin, len(rates))
+    )
+    return lost / sum(rates[begin:])
+
+
+def test_a_steady_rate_gets_hardly_more_than_comes() -> None:
+    random = np.random.default_rng(0)
+    rates = [float(rate) for rate in random.poisson(4_630, 120) / 10]
+    provided = replayed(rates)
+    assert max(provided[20:]) < 1.06 * 463
+    assert missing(rates, provided, 20) <= TOLERATED
+
+
+def test_jumps_that_come_again_and_again_find_room() -> None:
+    rates = ([100.0] * 20 + [300.0] * 2) * 20
+    provided = replayed(rates)
+    assert missing(rates, provided, 100) == 0.0
+    assert min(provided[100:]) >= 300.0
+
+
+def test_a_slow_change_is_followed_downwards() -> None:
+    rates = [200.0 + 100.0 * float(np.cos(k / 200)) for k in range(1_200)]
+    provided = replayed(rates)
+    lowest = int(np.argmin(rates[:1_000]))
+    assert provided[lowest] < 1.2 * rates[lowest]
+    assert missing(rates, provided, 100) <= 2 * TOLERATED
+
+
+def test_what_a_forecast_overstates_is_not_provided_for() -> None:
+    it = beginning()
+    for _ in range(30):
+        it.observe(100.0, 200.0)
+    assert it.target(200.0) == 100.0
+
+
+def test_a_forecast_that_knows_better_is_believed() -> None:
+    it = beginning(linger_s=160.0)
+    rates = ([100.0] * 30 + [300.0] * 30) * 8
+    for now, later in zip(rates, rates[AHEAD + 1 :], strict=False):
+        it.observe(now, max(now, later))
+    assert it.target(300.0) >= 300.0
+
+
+@given(st.lists(st.floats(0, 1e4), min_size=1, max_size=60), st.floats(0, 1e4))
+def test_at_least_what_the_rule_asks_for_now_and_at_most_the_largest_margin(
+    rates: list[float], forecast: float
+) -> None:
+    it = beginning()
+    replayed(rates, it)
+    found = it.target(forecast)
+    assert min(rates[-1], forecast) <= found <= max(MARGINS) * max(*rates, forecast) * (1 + 1e-9)
+
+
+def test_another_one_goes_on_from_a_memory() -> None:
+    first, second = beginning(), beginning()
+    replayed([100.0] * 20 + [300.0] * 5 + [100.0] * 30, first)
+    second.recall(first.memory())
+    rates = [100.0] * 10 + [300.0] * 5
+    assert replayed(rates, first) == replayed(rates, second)
+    with pytest.raises(ValueError, match="shape"):
+        beginning(linger_s=2_400.0).recall(first.memory())
