@@ -108,15 +108,24 @@ class Modelless:
         self._counts[counted] = self._counts.get(counted, 0.0) + 1.0
         if query.latency_ms < self._tightest.get(counted, inf):
             self._tightest[counted] = query.latency_ms
-        snapshot = self._snapshot or self._refresh()
-        return choose(snapshot, self._routes, self._congestion, query, now_ms)
+        return self._choose(query, now_ms)
 
     def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
         self._congestion.refused(now_ms)
         if query.avoid is not None:
             self._live.refused(query, now_ms)
+        return self._choose(query, now_ms)
+
+    def _choose(self, query: Query, now_ms: float) -> Choice | Refusal:
+        """Production's choice; the query is sent at once."""
         snapshot = self._snapshot or self._refresh()
-        return choose(snapshot, self._routes, self._congestion, query, now_ms)
+        found = choose(snapshot, self._routes, self._congestion, query, now_ms)
+        if isinstance(found, Choice) and not found.cold:
+            longest_ms = self._routes.longest_ms(found.worker.id, query.latency_ms)
+            self._congestion.batches.sent(
+                found.candidate, found.worker, query.rows, now_ms, longest_ms
+            )
+        return found
 
     def ran(self, replica: Replica, rows: int, run_ms: float, now_ms: float) -> None:
         self._live.ran(replica, rows, run_ms, now_ms)

@@ -1,12 +1,15 @@
 """Following the plan: the choice for a query, when there are routes for it.
 
-The targets of the query's class are tried in order, each on the less busy of two of its workers,
-drawn in proportion to their rates. A query that finds no room on any target goes wherever it is
+Where the plan is for accuracy, the workers' prices decide (``planner.selection.prices``). Where it
+saves cost, the targets of the query's class are tried in order, each on the less busy of two of its
+workers, drawn in proportion to their rates. A query that finds no room goes wherever it is
 predicted to complete first.
 """
 
 from bisect import bisect_right
 
+from planner.selection.open_batches import OpenBatches
+from planner.selection.prices import priced
 from planner.selection.refusal import crowded
 from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import RouteTable
@@ -37,9 +40,11 @@ class CongestionWindow:
     second. The gateway reports refusals to it, and decisions read it.
     """
 
-    __slots__ = ("_at_ms", "_since_ms", "_value")
+    __slots__ = ("_at_ms", "_since_ms", "_value", "batches")
 
     def __init__(self) -> None:
+        self.batches = OpenBatches()
+        """What queries that were sent wait for."""
         self._value = WINDOW
         self._at_ms = 0.0
         self._since_ms = 0.0
@@ -84,6 +89,14 @@ def choose(
     """
     if query.variant is not None or not routes.used or query.prefer is not routes.prefer:
         return select(snapshot, query, now_ms)
+    if routes.prefer is Prefer.ACCURACY:
+        offers = routes.offers(query)
+        if offers is not None:
+            window = congestion.at(now_ms)
+            own = priced(offers, congestion.batches, query, now_ms, snapshot.transport_ms, window)
+            if own is not None:
+                return own
+        return select(snapshot, query._replace(prefer=Prefer.LATENCY), now_ms)
     targets = routes.targets(query)
     window = congestion.at(now_ms)
     if not targets and window >= WINDOW:
@@ -120,7 +133,7 @@ def follow(
     _, rows, received_ms, budget_ms, floor, ceiling, *_ = query
     left_ms = received_ms + budget_ms - now_ms - transport_ms
     draw = query.draw
-    for candidates, workers, bounds, rooms_ms, step in targets:
+    for candidates, workers, bounds, rooms_ms, last in targets:
         candidate, worker, room_ms = candidates[0], workers[0], rooms_ms[0]
         table = candidate.table
         if len(workers) > 1:
@@ -151,7 +164,7 @@ def follow(
         busy_ms = worker.busy_until_ms
         wait_ms = busy_ms - now_ms if busy_ms > now_ms else 0.0
         predicted_ms = table.ms[rows] + wait_ms
-        if predicted_ms <= left_ms and (step == 1.0 or wait_ms <= room_ms * (window + step)):
+        if predicted_ms <= left_ms and (last or wait_ms <= room_ms * window):
             return Choice(
                 candidate, worker, predicted_ms + transport_ms, False, Reason.PLANNED, True
             )

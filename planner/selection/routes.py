@@ -1,45 +1,66 @@
-"""The route table: the targets of every SLO class of a plan, looked up by what a query asks for.
+"""The route table: what a plan says to a query, looked up by what the query asks for.
 
-What the targets are: ``planner.selection.route_targets``.
+Where the plan saves cost, these are the targets of the query's SLO class
+(``planner.selection.route_targets``); where it is for accuracy, what all workers can do for the
+query's task, and the prices and rooms that follow from the plan (``planner.selection.prices``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from typing import NamedTuple
 
 from planner.forecasting.demand import SloClass
+from planner.selection.menus import MenuGroup, PriceRange, menu_groups, price_range
+from planner.selection.prices import Offers
 from planner.selection.route_targets import (
+    ROOM,
     ReadyVariants,
     RouteTargets,
-    SpareWorkers,
+    rooms_ms,
     route_targets,
 )
 from planner.selection.snapshot import same_catalog
-from planner.types import Query, Snapshot
-from variants.types import Prefer, Route, TaskName
+from planner.types import Query, Snapshot, TaskView
+from variants.types import Prefer, Route, TaskName, WorkerId
 
 MOST_KNOWN = 4_096
 """Most distinct SLOs whose targets are remembered; clients may ask for any number of them."""
 
 
+class _Basis(NamedTuple):
+    """What a route table was made of, for the next one."""
+
+    routes: Sequence[Route]
+    snapshot: Snapshot
+    rooms_ms: Mapping[WorkerId, float]
+    prices: PriceRange | None
+    """Where the plan is for accuracy."""
+
+
 class RouteTable:
     """The routes of a plan, resolved against what is ready."""
 
-    __slots__ = ("_by_class", "_by_task", "_known", "_made_of", "prefer", "used")
+    __slots__ = (
+        "_basis", "_by_class", "_by_task", "_groups", "_known", "_offers", "prefer", "used",
+    )  # fmt: skip
 
     def __init__(
         self,
         by_class: Mapping[TaskName, Mapping[SloClass, RouteTargets]],
         prefer: Prefer = Prefer.COST,
-        made_of: tuple[Sequence[Route], Snapshot, SpareWorkers] | None = None,
+        basis: _Basis | None = None,
     ) -> None:
-        """``made_of`` are the routes, the snapshot and the spare workers, for the next table."""
-        self._made_of = made_of
+        """``basis`` is what it is made of. Under ``Prefer.ACCURACY`` targets are not looked at,
+        only for which classes there are any."""
+        self._basis = basis
         self.prefer = prefer
         """What the plan optimised; queries that prefer something else do not follow it."""
         self.used = bool(by_class)
         """Whether there is any route at all."""
         self._by_task = by_class
         self._known: dict[tuple[TaskName, float, float | None], RouteTargets] = {}
+        self._offers: dict[tuple[TaskName, float, float | None], Offers | None] = {}
+        self._groups: dict[TaskName, tuple[TaskView, tuple[MenuGroup, ...]]] = {}
         self._by_class = {
             task: sorted(classes, key=lambda slo: (slo[0], slo[1] or -inf))
             for task, classes in by_class.items()
@@ -53,39 +74,81 @@ class RouteTable:
         if found is None:
             if len(self._known) > MOST_KNOWN:
                 self._known.clear()
-            found = self._known[asked] = self._search(*asked)
+            slo = self._class(*asked)
+            found = self._known[asked] = () if slo is None else self._by_task[query.task][slo]
         return found
 
-    def kept(
-        self, routes: Sequence[Route], snapshot: Snapshot, prefer: Prefer, spare: SpareWorkers
-    ) -> dict[TaskName, Mapping[SloClass, RouteTargets]]:
-        """The targets of this table that are the same for other routes and another snapshot.
+    def offers(self, query: Query) -> Offers | None:
+        """What workers can do for a query, where the plan is for accuracy; None where the task is
+        unknown or nothing of it is ready."""
+        asked = (query.task, query.latency_ms, query.accuracy)
+        try:
+            return self._offers[asked]
+        except KeyError:
+            pass
+        if len(self._offers) > MOST_KNOWN:
+            self._offers.clear()
+        found = None
+        basis = self._basis
+        groups = self._groups_of(query.task)
+        if groups and basis is not None and basis.prices is not None:
+            slo = self._class(*asked)
+            looseness = 1.0 if slo is None else query.latency_ms / slo[0]
+            found = Offers(groups, basis.prices, basis.rooms_ms, looseness)
+        self._offers[asked] = found
+        return found
 
-        These are the targets of tasks whose view is the same object, as long as the same workers
-        are spare and backlogs may be as long: a view is replaced whenever the workers of its kinds
-        come, go or hold something else.
+    def longest_ms(self, worker: WorkerId, latency_ms: float) -> float:
+        """How long a batch may take on a worker: as its room, but not less of it; half of a
+        query's SLO where the plan says nothing."""
+        rooms = {} if self._basis is None else self._basis.rooms_ms
+        return rooms[worker] / ROOM if worker in rooms else latency_ms / 2
+
+    def kept(self, basis: _Basis) -> dict[TaskName, Mapping[SloClass, RouteTargets]]:
+        """The targets of this table that are the same for another basis.
+
+        These are the targets of tasks whose view is the same object, as long as backlogs may be as
+        long: a view is replaced whenever the workers of its kinds come, go or hold something else.
         """
-        if self._made_of is None or self.prefer is not prefer or self._made_of[0] is not routes:
+        known = self._basis
+        if known is None or self.prefer is not Prefer.COST or known.routes is not basis.routes:
             return {}
-        known = self._made_of[2]
-        if known is not spare and (known.ids, known.room_ms) != (spare.ids, spare.room_ms):
+        if known.rooms_ms is not basis.rooms_ms and known.rooms_ms != basis.rooms_ms:
             return {}
-        views = self._made_of[1].tasks
+        views = known.snapshot.tasks
         return {
             task: classes
             for task, classes in self._by_task.items()
-            if task in views and views[task] is snapshot.tasks.get(task)
+            if task in views and views[task] is basis.snapshot.tasks.get(task)
         }
 
-    def spare(self, routes: Sequence[Route], snapshot: Snapshot) -> SpareWorkers:
-        """The spare workers of a plan: those of this table where they are the same."""
-        if self._made_of is not None and self._made_of[0] is routes:
-            before, known = self._made_of[1], self._made_of[2]
-            if same_catalog(before, snapshot) and before.workers.keys() == snapshot.workers.keys():
-                return known
-        return SpareWorkers(routes, snapshot)
+    def keep_groups(self, before: "RouteTable") -> None:
+        """Take over what an earlier table has found out of tasks; what changed is left there."""
+        self._groups.update(before._groups)
 
-    def _search(self, task: TaskName, latency_ms: float, accuracy: float | None) -> RouteTargets:
+    def basis(self, routes: Sequence[Route], snapshot: Snapshot, prefer: Prefer) -> _Basis:
+        """What a table of these is made of; parts of this one's where they are the same."""
+        known = self._basis
+        if known is not None and known.routes is routes and self.prefer is prefer:
+            before = known.snapshot
+            if same_catalog(before, snapshot) and before.workers.keys() == snapshot.workers.keys():
+                return known._replace(snapshot=snapshot)
+        accurate = prefer is Prefer.ACCURACY
+        prices = price_range(snapshot, _tasks(routes)) if accurate else None
+        return _Basis(routes, snapshot, rooms_ms(routes, snapshot), prices)
+
+    def _groups_of(self, task: TaskName) -> tuple[MenuGroup, ...]:
+        """The menus of a task, made when it is first asked for."""
+        view = None if self._basis is None else self._basis.snapshot.tasks.get(task)
+        if view is None:
+            return ()
+        known = self._groups.get(task)
+        if known is None or known[0] is not view:
+            known = self._groups[task] = (view, menu_groups(view))
+        return known[1]
+
+    def _class(self, task: TaskName, latency_ms: float, accuracy: float | None) -> SloClass | None:
+        """The least demanding class with routes that is at least as demanding."""
         best: SloClass | None = None
         floor = -inf if accuracy is None else accuracy
         for slo in self._by_class.get(task, ()):
@@ -93,7 +156,7 @@ class RouteTable:
                 better = best is None or (slo[0], -(slo[1] or -inf)) > (best[0], -(best[1] or -inf))
                 if better:
                     best = slo
-        return () if best is None else self._by_task[task][best]
+        return best
 
 
 EMPTY = RouteTable({})
@@ -102,29 +165,36 @@ EMPTY = RouteTable({})
 def resolve(
     routes: Sequence[Route], snapshot: Snapshot, prefer: Prefer, before: RouteTable = EMPTY
 ) -> RouteTable:
-    """The targets of a plan's routes: the replicas that are ready, of those it names.
+    """What a plan says, of the replicas that are ready.
 
     Args:
-        prefer: what the plan optimised: the most accurate target comes first, or the cheapest, or
+        prefer: what the plan optimised: under cost the cheapest target comes first, under energy
             the one of the least footprint.
         before: an earlier table; what did not change since is taken from it, with the same result.
     """
-    ready = ReadyVariants(snapshot)
-    spare = before.spare(routes, snapshot)
+    basis = before.basis(routes, snapshot, prefer)
+    by_class: dict[TaskName, Mapping[SloClass, RouteTargets]] = dict(before.kept(basis))
     planned: dict[TaskName, dict[SloClass, list[Route]]] = {}
-    by_class: dict[TaskName, Mapping[SloClass, RouteTargets]] = dict(
-        before.kept(routes, snapshot, prefer, spare)
-    )
     for route in routes:
-        if route.pinned or route.task in by_class:
-            continue
-        slo = (route.latency_ms, route.accuracy)
-        planned.setdefault(route.task, {}).setdefault(slo, []).append(route)
+        if not route.pinned and route.task not in by_class:
+            slo = (route.latency_ms, route.accuracy)
+            planned.setdefault(route.task, {}).setdefault(slo, []).append(route)
+    if prefer is Prefer.ACCURACY:
+        table = RouteTable(
+            {task: dict.fromkeys(classes, ()) for task, classes in planned.items()}, prefer, basis
+        )
+        table.keep_groups(before)
+        return table
+    ready = ReadyVariants(snapshot)
     for task, classes in planned.items():
         made = {
-            slo: route_targets(ready, spare, task, slo, parts, prefer)
+            slo: route_targets(ready, basis.rooms_ms, task, slo, parts, prefer)
             for slo, parts in classes.items()
         }
         if any(made.values()):
             by_class[task] = {slo: targets for slo, targets in made.items() if targets}
-    return RouteTable(by_class, prefer, (routes, snapshot, spare))
+    return RouteTable(by_class, prefer, basis)
+
+
+def _tasks(routes: Iterable[Route]) -> list[TaskName]:
+    return sorted({route.task for route in routes})

@@ -122,6 +122,12 @@ class Compared(Watched):
             assert isinstance(theirs, Choice)
             assert _which(theirs) == _which(found)
             self.reasons.add(found.reason)
+            if not theirs.cold:
+                # As the gateway does when it sends a query.
+                longest_ms = path.routes.longest_ms(theirs.worker.id, query.latency_ms)
+                path.congestion.batches.sent(
+                    theirs.candidate, theirs.worker, query.rows, now_ms, longest_ms
+                )
         else:
             assert isinstance(theirs, Refusal)
             assert theirs.code is found.code

@@ -131,11 +131,11 @@ class InFlight:
         left_ms = query.received_ms + query.latency_ms - now_ms - RETURN_MS
         if query.best_effort:
             left_ms = max(left_ms, 0.0) + GRACE_MS
-        table = candidate.table
-        busy_until_ms = worker.busy_until_ms
-        busy_until_ms = max(busy_until_ms, now_ms)
-        # What one more query adds once it shares batches; the reply brings the worker's own figure.
-        worker.busy_until_ms = busy_until_ms + table.ms[-1] * query.rows / table.max_batch
+        # What it adds to what this gateway has sent; the reply brings the worker's own figure.
+        longest_ms = path.routes.longest_ms(worker.id, query.latency_ms)
+        batches = path.congestion.batches
+        added_ms = batches.sent(candidate, worker, query.rows, now_ms, longest_ms)
+        worker.busy_until_ms = max(worker.busy_until_ms, now_ms) + added_ms
         connection.infer(
             path.id_of(query.task, candidate.variant),
             query.rows,

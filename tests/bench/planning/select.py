@@ -14,6 +14,10 @@ Catalogs, all but the first with 1,000 variants in the task and 10,000 in all:
   that price, accuracy and latency are three orders;
 * joules: the same, and two in three have joules that were drawn independently.
 
+Then choices by prices, where plans are for accuracy: ten tasks of six variants on fleets of two
+kinds, of which each worker holds everything and is busy for 0 to 100 ms; every choice is noted as
+sent, so that there are open batches.
+
 After a change, the snapshot is made from the one before: one worker holds one variant less, or the
 accuracy of one variant is another.
 """
@@ -27,11 +31,22 @@ from statistics import median, quantiles
 from time import perf_counter_ns
 from typing import NamedTuple
 
+from planner.selection.plan_following import CongestionWindow, choose
+from planner.selection.routes import resolve
 from planner.selection.select import select
 from planner.selection.snapshot import build_snapshot
 from planner.types import Choice, Query, Snapshot, WorkerView
 from tests.planner.builders import catalog, kind, profile, variant
-from variants.types import CatalogSnapshot, DeviceKindName, Prefer, TaskName, VariantKey, WorkerId
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKindName,
+    Prefer,
+    Route,
+    TaskName,
+    VariantKey,
+    VariantName,
+    WorkerId,
+)
 
 ROUNDS = 5
 QUERIES = 2_000
@@ -183,6 +198,54 @@ def builds(known: CatalogSnapshot, workers: list[tuple[WorkerView, frozenset[Var
     )
 
 
+def priced_us(count: int) -> list[float]:
+    """Microseconds of each choice by prices on so many workers of each of two kinds."""
+    rng = random.Random(3)
+    kinds = ("cpu-1", "gpu-a")
+    names = [(f"t{t}", f"v{v}") for t in range(10) for v in range(6)]
+    known = catalog(
+        [variant(v, 0.7 + 0.05 * int(v[1:]), task=t) for t, v in names],
+        [
+            profile(v, (2.0 ** int(v[1:])) * KINDS[on][1], task=t, kind=on, max_batch=32)
+            for t, v in names
+            for on in kinds
+        ],
+        kinds=[kind(on, KINDS[on][0], memory_mib=100_000.0) for on in kinds],
+    )
+    held = frozenset(found.key for found in known.variants)
+    workers = [
+        WorkerView(
+            id=WorkerId(f"{on}-{n:04}"),
+            device_kind=DeviceKindName(on),
+            busy_until_ms=NOW_MS + rng.uniform(0.0, 100.0),
+        )
+        for on in kinds
+        for n in range(count)
+    ]
+    view = build_snapshot(known, [(worker, held) for worker in workers])
+    routes = [
+        Route(
+            task=TaskName(t), latency_ms=200.0, accuracy=None, variant=VariantName(v),
+            worker=workers[n % len(workers)].id, batch_size=8, qps=10.0,
+        )
+        for n, (t, v) in enumerate(names)
+    ]  # fmt: skip
+    table = resolve(routes, view, Prefer.ACCURACY)
+    seen = CongestionWindow()
+    took_us = []
+    for number in range(ROUNDS * QUERIES):
+        query = Query(
+            task=TaskName(f"t{number % 10}"), rows=1, received_ms=NOW_MS, latency_ms=200.0,
+            prefer=Prefer.ACCURACY, draw=rng.getrandbits(32),
+        )  # fmt: skip
+        start = perf_counter_ns()
+        found = choose(view, table, seen, query, NOW_MS)
+        took_us.append((perf_counter_ns() - start) / 1_000)
+        if isinstance(found, Choice):
+            seen.batches.sent(found.candidate, found.worker, 1, NOW_MS, 100.0)
+    return took_us[QUERIES:]
+
+
 def main() -> None:
     print(f"python {platform.python_version()}, {platform.machine()}, {platform.processor()}")
     print(f"{'catalog':20} {'prefer':9} {'accepted p50 / p99 µs':>20} {'refused p50 / p99 µs':>20}")
@@ -202,6 +265,8 @@ def main() -> None:
             )
         gc.enable()
         gc.unfreeze()
+    for count in (8, 500):
+        print(f"{f'{2 * count:,} workers':20} by prices {percentiles(priced_us(count)):>20}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,10 @@ import planner.batching.fairness
 import planner.policies.modelless
 import planner.reconcile.demand_assignment
 import planner.reconcile.problem_builder
+import planner.selection.menus
+import planner.selection.open_batches
 import planner.selection.plan_following
+import planner.selection.prices
 import planner.selection.route_targets
 from planner.batching.deadline_queue import DeadlineQueue
 from planner.simulate import simulate
@@ -66,31 +69,28 @@ CHANGES = (
         instead=0.0,
     ),
     Change(
-        name="overflow never ends",
-        where=planner.selection.plan_following,
-        what="OVERFLOW",
-        instead=1.0,
-    ),
-    Change(
         name="plans not even",
         where=planner.reconcile.demand_assignment,
         what="EVEN_LOADS",
         instead=(),
     ),
     Change(
-        name="no spare workers",
-        where=planner.selection.route_targets,
-        what="SPARE_LOAD",
-        instead=-1.0,
+        name="open batches not known",
+        where=planner.selection.open_batches,
+        what="MOST_OPEN",
+        instead=0,
     ),
-    Change(name="no ladder", where=planner.selection.route_targets, what="RUNG", instead=0.0),
     Change(
-        name="every step in the ladder",
-        where=planner.selection.route_targets,
-        what="RUNG",
+        name="always the least room", where=planner.selection.prices, what="MORE_ROOM", instead=0.0
+    ),
+    Change(
+        name="full workers cost no more",
+        where=planner.selection.menus,
+        what="HIGHEST_FILL",
         instead=1.0,
     ),
-    Change(name="half the room", where=planner.selection.route_targets, what="ROOM", instead=0.6),
+    Change(name="one worker looked at", where=planner.selection.prices, what="WINDOW", instead=1),
+    Change(name="half the room", where=planner.selection.route_targets, what="ROOM", instead=0.45),
     Change(
         name="no headroom", where=planner.reconcile.demand_assignment, what="TAILS", instead=(0.0,)
     ),

@@ -48,7 +48,7 @@ from workers.types import ReplyCode
 async def served(live_url: str) -> AsyncIterator[Served]:
     # A socket's path may hold 107 bytes, too few for a test's own folder.
     with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, objective="accuracy") as running:
+        async with serving(Path(folder), live_url) as running:
             yield running
 
 
@@ -57,8 +57,7 @@ LATENCY_MS = 30_000.0
 
 
 def route(variant: str, worker: str = "w1", task: str = TASK.name) -> Route:
-    """All of the class of queries that have ``LATENCY_MS``: so many that the worker is not spare,
-    and nothing more accurate than planned finds room there."""
+    """All of the class of queries that have ``LATENCY_MS``."""
     return Route(
         task=TaskName(task), latency_ms=LATENCY_MS, accuracy=None, variant=VariantName(variant),
         worker=WorkerId(worker), batch_size=1, qps=100_000.0,
@@ -94,13 +93,26 @@ async def answered_by(served: Served, **slo: Any) -> str:
 
 async def test_queries_that_prefer_what_the_plan_optimised_follow_it(served: Served) -> None:
     await served.worker("w1", FAST, DOUBLE, SLOW)
-    assert await answered_by(served, prefer="accuracy") == SLOW
-    await plan(served, DOUBLE)
-    assert await answered_by(served, prefer="accuracy") == DOUBLE
     assert await answered_by(served, prefer="cost") == FAST
-    assert await answered_by(served) == FAST
-    await plan(served, SLOW)
+    await plan(served, DOUBLE)
+    assert await answered_by(served, prefer="cost") == DOUBLE
+    assert await answered_by(served) == DOUBLE
     assert await answered_by(served, prefer="accuracy") == SLOW
+    await plan(served, FAST)
+    assert await answered_by(served, prefer="cost") == FAST
+
+
+async def test_where_plans_are_for_accuracy_prices_decide(live_url: str) -> None:
+    """The plan says the fast one; the time of an idle worker costs next to nothing."""
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url, objective="accuracy") as served:
+            await served.worker("w1", FAST, DOUBLE, SLOW)
+            await plan(served, FAST)
+            slo = {"latency_ms": LATENCY_MS, "prefer": "accuracy"}
+            answer = await served.ask(query(variant=None, slo=slo))
+            assert answer.json["variant"] == SLOW
+            assert answer.headers["x-choice-reason"] == "planned"
+            assert await answered_by(served, prefer="cost") == FAST
 
 
 @pytest.mark.parametrize("elastic", [True, False])
@@ -135,19 +147,19 @@ async def test_an_answer_says_why_its_variant_was_chosen(served: Served) -> None
     await served.worker("w1", FAST, DOUBLE)
     await plan(served, DOUBLE)
     found = []
-    for slo in ({"prefer": "accuracy"}, {"prefer": "cost"}, {"prefer": "latency"}):
+    for slo in ({"prefer": "cost"}, {"prefer": "accuracy"}, {"prefer": "latency"}):
         answer = await served.ask(query(variant=None, slo={"latency_ms": LATENCY_MS, **slo}))
         found.append(answer.headers["x-choice-reason"])
-    assert found == ["planned", "cheapest_that_fits", "earliest_completion"]
+    assert found == ["planned", "most_accurate_that_fits", "earliest_completion"]
     assert served.gateway.path.counters.task(TASK.name).choices == dict.fromkeys(found, 1)
 
 
 async def test_what_a_route_names_is_followed_once_it_is_loaded(served: Served) -> None:
     await served.worker("w1", FAST)
     await plan(served, DOUBLE)
-    assert await answered_by(served, prefer="accuracy") == FAST
+    assert await answered_by(served, prefer="cost") == FAST
     await served.join("w1", served.addresses["w1"], DOUBLE)
-    assert await answered_by(served, prefer="accuracy") == DOUBLE
+    assert await answered_by(served, prefer="cost") == DOUBLE
 
 
 async def test_without_the_database_the_last_plan_is_followed(served: Served) -> None:
@@ -158,7 +170,7 @@ async def test_without_the_database_the_last_plan_is_followed(served: Served) ->
     served.gateway.known._source = cast(Any, away)
     for _ in range(3):
         await served.gateway.live.notify("plan")
-        assert await answered_by(served, prefer="accuracy") == DOUBLE
+        assert await answered_by(served, prefer="cost") == DOUBLE
 
 
 # -- refusals ------------------------------------------------------------------------------------

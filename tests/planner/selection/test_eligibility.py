@@ -18,7 +18,9 @@ from planner.selection.eligibility import (
     stage_answers,
     without_slo,
 )
+from planner.selection.open_batches import OpenBatches
 from planner.selection.plan_following import follow
+from planner.selection.prices import priced
 from planner.selection.refusal_reasons import Reasons
 from planner.selection.routes import resolve
 from planner.selection.select import select
@@ -144,27 +146,45 @@ def test_the_search_loops_keep_to_the_rule(view: Snapshot, questions: list[Query
             assert not fitting
 
 
-@given(snapshots(), st.lists(queries, min_size=5, max_size=10), st.sampled_from(Prefer))
+def everywhere(view: Snapshot, asked: Query) -> list[Route]:
+    """Routes for a query to every variant on every worker."""
+    return [
+        Route(
+            task=DIGITS, latency_ms=asked.latency_ms, accuracy=asked.accuracy,
+            variant=VariantName(name), worker=id_, batch_size=1, qps=1.0,
+        )
+        for name in NAMES for id_ in view.workers
+    ]  # fmt: skip
+
+
+@given(snapshots(), st.lists(queries, min_size=5, max_size=10))
 @settings(max_examples=200)
-def test_following_the_plan_keeps_to_the_rule(
-    view: Snapshot, questions: list[Query], prefer: Prefer
-) -> None:
+def test_following_the_plan_keeps_to_the_rule(view: Snapshot, questions: list[Query]) -> None:
     """Whatever the plan names, a query goes only to a ready variant without an obstacle."""
     for asked in questions:
-        routes = [
-            Route(
-                task=DIGITS, latency_ms=asked.latency_ms, accuracy=asked.accuracy,
-                variant=VariantName(name), worker=id_, batch_size=1, qps=1.0,
-            )
-            for name in NAMES for id_ in view.workers
-        ]  # fmt: skip
-        answer = follow(
-            resolve(routes, view, prefer).targets(asked), asked, NOW_MS, view.transport_ms
-        )
+        targets = resolve(everywhere(view, asked), view, Prefer.COST).targets(asked)
+        answer = follow(targets, asked, NOW_MS, view.transport_ms)
         if answer is not None:
             unpinned = asked._replace(variant=None, avoid=None)  # following leaves these aside
             [found] = findings([answer.candidate], circumstances(view, unpinned, NOW_MS))
             assert fits_now(found, unpinned)
+
+
+@given(snapshots(), st.lists(queries, min_size=5, max_size=10))
+@settings(max_examples=200)
+def test_choosing_by_prices_keeps_to_the_rule(view: Snapshot, questions: list[Query]) -> None:
+    """A query goes only to a ready variant without an obstacle, on a worker that is not avoided."""
+    for asked in questions:
+        offers = resolve(everywhere(view, asked), view, Prefer.ACCURACY).offers(asked)
+        unpinned = asked._replace(variant=None, best_effort=False)
+        answer = None
+        if offers is not None:
+            answer = priced(offers, OpenBatches(), asked, NOW_MS, view.transport_ms)
+        if answer is not None:
+            [found] = findings([answer.candidate], circumstances(view, unpinned, NOW_MS))
+            assert fits_now(found, unpinned)
+            assert answer.worker.id != asked.avoid
+            assert answer.worker in answer.candidate.ready
 
 
 moments = st.sampled_from((0.0, 5.0, 40.0, 3_000.0))

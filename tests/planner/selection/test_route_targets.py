@@ -9,7 +9,7 @@ from planner.selection.plan_following import CongestionWindow, choose, follow
 from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import resolve
 from planner.selection.snapshot import build_snapshot
-from planner.types import Choice, Query, Snapshot
+from planner.types import Choice, Snapshot
 from tests.planner.builders import (
     DIGITS,
     NOW_MS,
@@ -68,8 +68,8 @@ def route(name: str, on: str = "w1", qps: float = 20.0) -> Route:
     )
 
 
-def targets(*routes: Route, prefer: Prefer = Prefer.ACCURACY) -> RouteTargets:
-    return resolve(routes, fleet(), prefer).targets(query())
+def targets(*routes: Route) -> RouteTargets:
+    return resolve(routes, fleet(), Prefer.COST).targets(query())
 
 
 def named(found: RouteTargets) -> list[tuple[str, list[str]]]:
@@ -77,51 +77,22 @@ def named(found: RouteTargets) -> list[tuple[str, list[str]]]:
     return [(t.candidates[0].variant, [w.id for w in t.workers]) for t in found]
 
 
-def test_planned_before_spare_before_the_ladder_by_accuracy() -> None:
-    found = targets(route("best"), route("best", "w2"))
-
-    assert named(found) == [
-        ("best", ["w1", "w2"]),
-        ("best", ["w3"]),
-        ("good", ["w3"]),
-        ("fair", ["w3"]),
-        ("fair", ["w1", "w2"]),
-        ("poor", ["w3"]),
-        ("poor", ["w1", "w2"]),
-    ]
-    assert [t.step for t in found] == [0.0, 0.0, 0.0, 0.0, 0.5, 0.0, 1.0]
+def test_what_is_planned_comes_before_the_quickest() -> None:
+    assert named(targets(route("best"))) == [("best", ["w1"]), ("poor", ["w1"])]
+    assert [t.last for t in targets(route("best"))] == [False, True]
 
 
-def test_a_worker_with_more_than_half_of_its_time_planned_is_not_spare() -> None:
-    busy = [route("best", name) for name in ("w1", "w2", "w3")]
+def test_the_cheapest_target_comes_first() -> None:
+    found = targets(route("best"), route("fair", "w2"))
 
-    assert {w.id for t in targets(*busy) if not t.step for w in t.workers} == {"w1", "w2", "w3"}
-    assert named(targets(*busy))[1:] == [("fair", ["w1", "w2", "w3"]), ("poor", ["w1", "w2", "w3"])]
-    spare = targets(*busy[:2], route("poor", "w3", qps=40.0))
-    assert ("best", ["w3"]) in named(spare)
-
-
-def test_a_plan_for_cost_has_what_is_planned_and_the_quickest() -> None:
-    found = targets(route("best"), prefer=Prefer.COST)
-
-    assert named(found) == [("best", ["w1"]), ("poor", ["w1"])]
-
-
-def test_steps_of_the_ladder_are_worth_it() -> None:
-    """``good`` takes 0.9 of the time of ``best``, and a batch of its own costs more than that."""
-    ladder = [t.candidates[0].variant for t in targets(route("best")) if 0 < t.step < 1]
-
-    assert ladder == ["fair"]
-
-
-def asked() -> Query:
-    return query(prefer=Prefer.ACCURACY)
+    assert named(found) == [("fair", ["w2"]), ("best", ["w1"]), ("poor", ["w1", "w2"])]
 
 
 def chosen(busy_ms: dict[str, float], *routes: Route, window: float = 1.0) -> tuple[str, str]:
     view = fleet(busy_ms)
-    table = resolve(routes, view, Prefer.ACCURACY)
-    found = follow(table.targets(asked()), asked(), NOW_MS, 0.0, window)
+    found = follow(
+        resolve(routes, view, Prefer.COST).targets(query()), query(), NOW_MS, 0.0, window
+    )
     assert found is not None
     return found.candidate.variant, found.worker.id
 
@@ -133,17 +104,15 @@ def test_patience_limits_the_wait_and_not_the_time_to_run() -> None:
     slow = catalog([variant("slow", 0.99), variant("quick", 0.5)],
                    [profile("slow", 80.0), profile("quick", 10.0)])  # fmt: skip
     view = snapshot(slow, (worker("w1"), [key("slow"), key("quick")]))
-    table = resolve([route("slow", qps=1.0)], view, Prefer.ACCURACY)
-    found = follow(table.targets(asked()), asked(), NOW_MS, 0.0, window=0.1)
+    table = resolve([route("slow", qps=1.0)], view, Prefer.COST)
+    found = follow(table.targets(query()), query(), NOW_MS, 0.0, window=0.1)
 
     assert found is not None
     assert found.candidate.variant == "slow"
 
 
-@pytest.mark.parametrize(
-    ("wait_ms", "variant"), [(0.0, "best"), (40.0, "best"), (60.0, "fair"), (85.0, "poor")]
-)
-def test_the_longer_the_wait_the_less_accurate(wait_ms: float, variant: str) -> None:
+@pytest.mark.parametrize(("wait_ms", "variant"), [(0.0, "best"), (40.0, "best"), (60.0, "poor")])
+def test_without_room_the_quickest_answers(wait_ms: float, variant: str) -> None:
     everywhere = dict.fromkeys(("w1", "w2", "w3"), wait_ms)
 
     assert chosen(everywhere, *BUSY)[0] == variant
@@ -153,29 +122,22 @@ def test_refusals_shorten_the_wait() -> None:
     waits = dict.fromkeys(("w1", "w2", "w3"), 25.0)
 
     assert chosen(waits, *BUSY)[0] == "best"
-    assert chosen(waits, *BUSY, window=0.1)[0] == "fair"
-
-
-def test_half_idle_workers_of_any_kind_answer_before_accuracy_gives_way() -> None:
-    busy = {"w1": 90.0, "w2": 90.0}
-
-    assert chosen(busy, route("best"), route("best", "w2")) == ("best", "w3")
+    assert chosen(waits, *BUSY, window=0.1)[0] == "poor"
 
 
 def test_a_class_without_routes_takes_what_it_prefers_while_none_is_refused() -> None:
     view = fleet()
-    table = resolve([replace(route("best"), latency_ms=10_000.0)], view, Prefer.ACCURACY)
-    window = CongestionWindow()
-    found = choose(view, table, window, asked(), NOW_MS)
+    table = resolve([replace(route("best"), latency_ms=10_000.0)], view, Prefer.COST)
+    found = choose(view, table, CongestionWindow(), query(), NOW_MS)
 
     assert isinstance(found, Choice)
-    assert found.candidate.variant == "best"
+    assert found.candidate.variant == "poor"
 
 
 def test_targets_are_taken_over_where_nothing_changed() -> None:
     view, plan = fleet(), (route("best"), route("fair", "w2"))
-    first = resolve(plan, view, Prefer.ACCURACY)
-    again = resolve(plan, view, Prefer.ACCURACY, first)
+    first = resolve(plan, view, Prefer.COST)
+    again = resolve(plan, view, Prefer.COST, first)
 
     assert again.targets(query())
     assert all(
@@ -184,21 +146,23 @@ def test_targets_are_taken_over_where_nothing_changed() -> None:
     )
 
 
-def test_latencies_that_were_corrected_count_for_who_is_spare_and_how_long_queues_may_be() -> None:
-    """``poor`` takes six times as long on ``w3`` as its profile says: that worker is not spare."""
-    view, plan = fleet(), (*BUSY[:2], route("poor", "w3", qps=40.0))
-    first = resolve(plan, view, Prefer.ACCURACY)
+def test_latencies_that_were_corrected_count_for_how_long_queues_may_be() -> None:
+    """``best`` takes six times as long on ``w3`` as its profile says."""
+    view, plan = fleet(), (*BUSY,)
+    first = resolve(plan, view, Prefer.COST)
     known = family()
     profiles = [
-        scaled(p, 6.0) if profile_key(p)[1:] == ("poor", "gpu-a") else p for p in known.profiles
+        scaled(p, 6.0) if profile_key(p)[1:] == ("best", "gpu-a") else p for p in known.profiles
     ]
     corrected = build_snapshot(
         replace(known, profiles=tuple(profiles)),
         [(view.workers[name], [key(each) for each in ALL]) for name in view.workers],
         before=view,
     )
-    again = resolve(plan, corrected, Prefer.ACCURACY, first)
+    again = resolve(plan, corrected, Prefer.COST, first)
 
-    assert ("best", ["w3"]) in named(first.targets(query()))
-    assert ("best", ["w3"]) not in named(again.targets(query()))
-    assert again.targets(query()) == resolve(plan, corrected, Prefer.ACCURACY).targets(query())
+    assert max(room for t in first.targets(query()) for room in t.rooms_ms) == 0.9 * 50.0
+    assert max(room for t in again.targets(query()) for room in t.rooms_ms) == pytest.approx(
+        0.9 * 288.0
+    )
+    assert again.targets(query()) == resolve(plan, corrected, Prefer.COST).targets(query())

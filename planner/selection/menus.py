@@ -1,0 +1,151 @@
+"""Menus: what a worker can do for a task, as time against accuracy, and what device time is worth.
+
+*Menu.* Of the ready variants of a task on a worker, those on the upper concave hull of accuracy
+over the time of one row. Whatever a millisecond of the worker costs, one of them is the best there.
+
+*Price range.* Below the least gain of accuracy per ms that any menu offers, a price changes no
+choice; above the largest, every query takes the quickest variant. Prices run between the two.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from math import exp, log
+from typing import NamedTuple
+
+from planner.selection.eligibility import answers
+from planner.types import Candidate, Snapshot, TaskView, WorkerView
+from variants.types import DeviceKindName, TaskName, WorkerId
+
+HIGHEST_FILL = 4.0
+"""Beyond this multiple of its room a backlog does not raise the price any more."""
+
+
+class PriceRange(NamedTuple):
+    """Accuracy that a millisecond of a worker is worth, from when it is idle to when it is full."""
+
+    least: float
+    growth: float
+    """``log`` of the largest over the least."""
+
+    def at(self, fill: float) -> float:
+        """The price at a backlog of ``fill`` times the worker's room.
+
+        It grows exponentially, as in online knapsack problems, where that loses least against an
+        optimum that knows the future (Zhou, Chakrabarty, Lukose, WINE'08).
+        """
+        return self.least * exp(self.growth * min(fill, HIGHEST_FILL))
+
+
+class Menu:
+    """The variants of a task on a worker that are the best at some price, the quickest first."""
+
+    __slots__ = ("_accuracies", "_gains", "_ms", "candidates")
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        """``candidates``: on the hull, ascending by time and accuracy, at least one."""
+        self.candidates = tuple(candidates)
+        self._accuracies = [c.accuracy for c in candidates]
+        self._ms = [c.table.ms[1] for c in candidates]
+        self._gains = [
+            -(two.accuracy - one.accuracy) / max(two.table.ms[1] - one.table.ms[1], 1e-9)
+            for one, two in pairwise(candidates)
+        ]
+        """Accuracy per ms of each step up, negative and so ascending."""
+
+    def best(
+        self, price: float, left_ms: float, rows: int, floor: float | None, ceiling: float | None
+    ) -> Candidate | None:
+        """The variant that is worth most at a price per ms, within a time and the query's limits.
+
+        None when none of the menu is quick enough, or meets the limits.
+        """
+        at = bisect_right(self._gains, -price)
+        if floor is not None:
+            at = max(at, bisect_left(self._accuracies, floor))
+            if at == len(self._ms):
+                return None
+        if self._ms[at] > left_ms:
+            at = bisect_right(self._ms, left_ms, 0, at) - 1
+        while at >= 0:
+            candidate = self.candidates[at]
+            if floor is not None and candidate.accuracy < floor:
+                return None
+            table = candidate.table
+            if (
+                rows <= table.max_batch
+                and table.ms[rows] <= left_ms
+                and (ceiling is None or candidate.price_usd_per_1k <= ceiling)
+            ):
+                return candidate
+            at -= 1
+        return None
+
+
+class MenuGroup(NamedTuple):
+    """Workers of one kind that have the same menu for a task."""
+
+    menu: Menu
+    workers: tuple[WorkerView, ...]
+
+
+def hull(points: Iterable[tuple[float, float, Candidate]]) -> list[tuple[float, float, Candidate]]:
+    """Of (time, accuracy, candidate), those on the upper concave hull, ascending in both."""
+    found: list[tuple[float, float, Candidate]] = []
+    for point in sorted(points, key=lambda p: (p[0], -p[1], p[2].variant)):
+        if found and point[1] <= found[-1][1]:
+            continue
+        while len(found) > 1 and _gain(found[-1], point) >= _gain(found[-2], found[-1]):
+            found.pop()
+        found.append(point)
+    return found
+
+
+def menu_groups(view: TaskView) -> tuple[MenuGroup, ...]:
+    """The workers that hold variants of a task, by what they can do for it, in a fixed order."""
+    held: dict[WorkerId, list[Candidate]] = {}
+    views: dict[WorkerId, WorkerView] = {}
+    for candidate in view.by_accuracy:
+        if answers(candidate, None):
+            for worker in candidate.ready:
+                held.setdefault(worker.id, []).append(candidate)
+                views[worker.id] = worker
+    alike: dict[tuple[int, ...], list[WorkerView]] = {}
+    variants: dict[tuple[int, ...], list[Candidate]] = {}
+    for id_ in sorted(held):
+        key = tuple(map(id, held[id_]))
+        variants[key] = held[id_]
+        alike.setdefault(key, []).append(views[id_])
+    return tuple(
+        MenuGroup(
+            Menu([c for *_, c in hull((c.table.ms[1], c.accuracy, c) for c in variants[key])]),
+            tuple(workers),
+        )
+        for key, workers in alike.items()
+    )
+
+
+def price_range(snapshot: Snapshot, tasks: Iterable[TaskName]) -> PriceRange:
+    """The prices that make a difference for some tasks, on the device kinds of the catalog.
+
+    The least gain is that of single rows, the largest that of rows in full batches.
+    """
+    gains: list[float] = []
+    for task in tasks:
+        view = snapshot.tasks.get(task)
+        kinds: dict[DeviceKindName, list[Candidate]] = {}
+        for candidate in view.by_accuracy if view is not None else ():
+            if answers(candidate, None):
+                kinds.setdefault(candidate.device_kind, []).append(candidate)
+        for candidates in kinds.values():
+            single = hull((c.table.ms[1], c.accuracy, c) for c in candidates)
+            shared = hull((c.table.row_ms, c.accuracy, c) for c in candidates)
+            gains += [_gain(*step) for step in (*pairwise(single), *pairwise(shared))]
+    if not gains:
+        return PriceRange(1.0, 0.0)
+    return PriceRange(min(gains), log(max(gains) / min(gains)))
+
+
+def _gain(one: tuple[float, float, Candidate], two: tuple[float, float, Candidate]) -> float:
+    """Accuracy per ms between two points."""
+    return (two[1] - one[1]) / max(two[0] - one[0], 1e-9)

@@ -1,0 +1,231 @@
+"""Prices: a query goes where accuracy less the price of the time it takes is largest."""
+
+from dataclasses import replace
+from math import log
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.selection.menus import Menu, PriceRange, hull, menu_groups, price_range
+from planner.selection.plan_following import CongestionWindow, choose
+from planner.selection.routes import RouteTable, resolve
+from planner.selection.snapshot import build_snapshot
+from planner.types import Choice, Query, Snapshot
+from tests.planner.builders import (
+    DIGITS,
+    NOW_MS,
+    catalog,
+    key,
+    kind,
+    profile,
+    query,
+    snapshot,
+    variant,
+    worker,
+)
+from variants.types import (
+    CatalogSnapshot,
+    LatencyPoint,
+    Prefer,
+    ProfileSource,
+    Route,
+    VariantName,
+    WorkerId,
+)
+
+ALL = ("best", "good", "fair", "poor")
+SPEEDS = {"best": (0.99, 40.0), "good": (0.9, 39.0), "fair": (0.9, 20.0), "poor": (0.8, 10.0)}
+
+
+def family() -> CatalogSnapshot:
+    """``good`` is hardly quicker than ``best``: no price makes it the best choice."""
+    return catalog(
+        [variant(name, accuracy) for name, (accuracy, _) in SPEEDS.items()],
+        [
+            profile(name, ms, kind=on, source=ProfileSource.EXACT)
+            for name, (_, ms) in SPEEDS.items()
+            for on in ("cpu-1", "gpu")
+        ],
+        kinds=[kind("cpu-1"), kind("gpu", 3.6)],
+    )
+
+
+def fleet(busy_ms: dict[str, float] | None = None) -> Snapshot:
+    """``w1`` and ``w2`` of one kind, ``w3`` of another; all hold everything."""
+    busy = busy_ms or {}
+    kinds = {"w1": "cpu-1", "w2": "cpu-1", "w3": "gpu"}
+    return snapshot(
+        family(),
+        *(
+            (worker(name, kind=on, busy_ms=busy.get(name, 0.0)), [key(each) for each in ALL])
+            for name, on in kinds.items()
+        ),
+    )
+
+
+def route(name: str = "poor", on: str = "w1", latency_ms: float = 100.0) -> Route:
+    return Route(
+        task=DIGITS,
+        latency_ms=latency_ms,
+        accuracy=None,
+        variant=VariantName(name),
+        worker=WorkerId(on),
+        batch_size=1,
+        qps=20.0,
+    )
+
+
+def table(view: Snapshot, *routes: Route) -> RouteTable:
+    return resolve(routes or (route(),), view, Prefer.ACCURACY)
+
+
+def asked(latency_ms: float = 100.0, **more: float) -> Query:
+    return query(latency_ms, prefer=Prefer.ACCURACY, **more)  # type: ignore[arg-type]
+
+
+def chosen(busy_ms: dict[str, float], one: Query | None = None) -> tuple[str, str]:
+    view = fleet(busy_ms)
+    found = choose(view, table(view), CongestionWindow(), one or asked(), NOW_MS)
+    assert isinstance(found, Choice)
+    return found.candidate.variant, found.worker.id
+
+
+def test_while_workers_are_idle_the_most_accurate_answers_whatever_is_planned() -> None:
+    assert chosen({})[0] == "best"
+
+
+def test_an_idle_worker_of_any_kind_comes_before_less_accuracy() -> None:
+    assert chosen({"w1": 55.0, "w2": 55.0}) == ("best", "w3")
+
+
+@pytest.mark.parametrize(("wait_ms", "variant"), [(0.0, "best"), (70.0, "fair"), (88.0, "poor")])
+def test_the_fuller_the_workers_the_less_accurate(wait_ms: float, variant: str) -> None:
+    assert chosen(dict.fromkeys(("w1", "w2", "w3"), wait_ms))[0] == variant
+
+
+def test_refusals_raise_the_prices() -> None:
+    """The room shrinks, so that the same backlog is a fuller worker."""
+    view = fleet(dict.fromkeys(("w1", "w2", "w3"), 45.0))
+    window = CongestionWindow()
+    calm = choose(view, table(view), window, asked(), NOW_MS)
+    for _ in range(50):
+        window.refused(NOW_MS)
+    crowded = choose(view, table(view), window, asked(), NOW_MS)
+
+    assert isinstance(calm, Choice)
+    assert isinstance(crowded, Choice)
+    assert calm.candidate.accuracy > crowded.candidate.accuracy
+
+
+def test_a_query_joins_a_batch_that_waits_rather_than_open_another() -> None:
+    """Both workers are as busy; in a batch a row takes a tenth of what it takes alone."""
+    single = profile("only", 40.0, source=ProfileSource.EXACT)
+    many = LatencyPoint(batch_size=8, p50_ms=68.0, p95_ms=68.0, p99_ms=68.0)
+    batching = replace(single, points=(single.points[0], many))
+    known = catalog([variant("only")], [batching])
+    view = snapshot(known, *((worker(n, busy_ms=50.0), [key("only")]) for n in ("w1", "w2", "w3")))
+    seen = CongestionWindow()
+    one = asked(400.0)
+    routes = table(view, route("only"))
+    first = choose(view, routes, seen, one, NOW_MS)
+    assert isinstance(first, Choice)
+    seen.batches.sent(first.candidate, first.worker, 1, NOW_MS, 200.0)
+    first.worker.busy_until_ms += 4.0
+    again = choose(view, routes, seen, one, NOW_MS)
+
+    assert isinstance(again, Choice)
+    assert again.worker is first.worker
+    assert again.predicted_ms == pytest.approx(54.0 + 4.0)
+
+
+def test_when_nothing_is_in_time_the_query_is_refused() -> None:
+    view = fleet(dict.fromkeys(("w1", "w2", "w3"), 95.0))
+
+    assert not isinstance(choose(view, table(view), CongestionWindow(), asked(), NOW_MS), Choice)
+
+
+def test_floors_and_ceilings_are_kept() -> None:
+    everywhere = dict.fromkeys(("w1", "w2", "w3"), 70.0)
+
+    assert chosen(everywhere)[0] == "fair"
+    assert chosen(dict.fromkeys(everywhere, 55.0), asked(accuracy=0.95))[0] == "best"
+    assert chosen({}, asked(cost=0.0025))[0] == "fair"
+
+
+def test_what_did_not_change_is_taken_over() -> None:
+    view = fleet()
+    first = table(view)
+    offers = first.offers(asked())
+    again = resolve((route("fair"),), view, Prefer.ACCURACY, first).offers(asked())
+
+    assert offers is not None
+    assert again is not None
+    assert all(a is b for a, b in zip(offers.groups, again.groups, strict=True))
+    emptier = build_snapshot(family(), [(view.workers[WorkerId("w3")], [key("poor")])], before=view)
+    later = resolve((route("fair"),), emptier, Prefer.ACCURACY, first).offers(asked())
+    assert later is not None
+    assert [[c.variant for c in group.menu.candidates] for group in later.groups] == [["poor"]]
+
+
+def test_a_longer_slo_than_its_class_gives_more_room() -> None:
+    """Plans round SLOs down: 190 ms count as 100."""
+    view = fleet()
+    offers = table(view).offers(asked(190.0))
+
+    assert offers is not None
+    assert offers.looseness == pytest.approx(1.9)
+
+
+def test_workers_with_the_same_variants_share_a_menu() -> None:
+    groups = menu_groups(fleet().tasks[DIGITS])
+
+    assert [[w.id for w in group.workers] for group in groups] == [["w1", "w2"], ["w3"]]
+    assert [c.variant for c in groups[0].menu.candidates] == ["poor", "fair", "best"]
+
+
+def test_prices_span_what_makes_a_difference() -> None:
+    """From 0.1 per 10 ms (poor to fair) down to 0.09 per 20 ms (fair to best)."""
+    found = price_range(fleet(), [DIGITS])
+
+    assert found.at(0.0) == pytest.approx(0.09 / 20)
+    assert found.at(1.0) == pytest.approx(0.1 / 10)
+    assert price_range(fleet(), []).at(1.0) == 1.0
+
+
+points = st.lists(
+    st.tuples(st.sampled_from((1.0, 2.0, 5.0, 10.0, 30.0)), st.sampled_from((0.5, 0.7, 0.8, 0.9))),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(points, st.floats(1e-5, 1.0))
+def test_the_best_of_a_menu_is_the_best_of_all(
+    drawn: list[tuple[float, float]], price: float
+) -> None:
+    """By trying all variants."""
+    names = [f"v{n}" for n in range(len(drawn))]
+    known = catalog(
+        [variant(name, accuracy) for name, (_, accuracy) in zip(names, drawn, strict=True)],
+        [
+            profile(name, ms, source=ProfileSource.EXACT)
+            for name, (ms, _) in zip(names, drawn, strict=True)
+        ],
+    )
+    view = snapshot(known, (worker(), [key(name) for name in names]))
+    held = view.tasks[DIGITS].by_cost
+    menu = Menu([c for *_, c in hull((c.table.ms[1], c.accuracy, c) for c in held)])
+    found = menu.best(price, 1_000.0, 1, None, None)
+
+    assert found is not None
+    assert found.accuracy - price * found.table.ms[1] == pytest.approx(
+        max(c.accuracy - price * c.table.ms[1] for c in held)
+    )
+
+
+@given(st.floats(0.0, 10.0), st.floats(0.0, 10.0))
+def test_prices_rise_with_the_backlog(one: float, other: float) -> None:
+    prices = PriceRange(0.001, log(100))
+
+    assert (prices.at(one) <= prices.at(other)) or one > other
