@@ -11,8 +11,8 @@ from planner.types import Candidate, WorkerView
 from variants.types import TaskName
 
 MOST_OPEN = 8
-"""Open batches of a task that are remembered, the latest. With 4 instead of 8, ``mixed`` violates
-2.1 instead of 0.6 % (docs/decisions/0008-policies.md)."""
+"""Open batches of a task that are remembered, the latest. In a trial with 4 instead of 8 of each
+kind, ``mixed`` violated 2.1 instead of 0.6 % (docs/decisions/0007-planning.md)."""
 
 
 class OpenBatch:
