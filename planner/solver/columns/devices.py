@@ -21,20 +21,27 @@ from planner.solver.columns.rounding import Rounding
 
 LABELS = 100
 """Sets that a pricing keeps of each step, where it looks for columns."""
+CLOSELY = 1_000
+"""The same where it looks closely."""
 FEW = 60
-"""Pieces that it looks at there."""
+"""Pieces that it looks at where it does not look closely."""
 MANY = 10_000
 """Sets where it proves that there are none; about as many were needed."""
 ROOMY = 2_000
 """The same where memory is no limit: there the relaxation is close, and many sets are as good."""
 RANGES = 60
 """Ranges of lengths that are looked at for one kind at most; about 30 were needed."""
+WORK = 4_000_000
+"""Sets, counted once in each step, that are looked at for a bound at most. Where it was proven with
+less, one million was; without a limit, one problem in twelve took more than a minute."""
+PRICING = 10_000
+"""What a pricing takes beside its sets, in sets."""
 COLUMNS = 8
 """That one pricing finds at most. With 1, the relaxation of 100 classes took 65 rounds; with 8, 20;
 with 16 as many."""
-OFF = 0.002
-"""Relative; what a device may be worth more than it costs, and is not looked for: so much is
-lost of the bound."""
+OFF = 0.003
+"""Relative; what a device may be worth more than it costs, and is not looked for: so much is lost
+of the bound."""
 
 Left = Callable[[], float]
 """Seconds that are left."""
@@ -43,12 +50,14 @@ Left = Callable[[], float]
 class Devices:
     """What devices can do for what is missing, at prices."""
 
-    __slots__ = ("_binds", "_open", "_pieces", "menus", "missing", "options", "rounding")
+    __slots__ = ("_binds", "_open", "_pieces", "menus", "missing", "options", "rounding", "work")
 
     def __init__(self, menus: Menus, rounding: Rounding, missing: Array) -> None:
         self.menus, self.options = menus, menus.options
         self.rounding = rounding
         self.missing = missing
+        self.work = WORK
+        """What may still be looked at for a bound."""
         self._binds = [self.options.binds(kind) for kind in range(len(self.options.counts))]
         self._open: dict[int, list[tuple[int, int]]] = {}
         """By kind, lengths at which devices may still be worth more than they cost."""
@@ -183,7 +192,7 @@ class Devices:
         if not lengths or prices.kinds[kind] <= 0:
             return []
         menu = self.menus.between(kind, lengths[0], lengths[-1])
-        labels, few = (self._many(kind), None) if closely else (LABELS, FEW)
+        labels, few = (CLOSELY, None) if closely else (LABELS, FEW)
         found = self._best(menu, prices, labels=labels, few=few)
         return self._alone(kind, prices)[0] + self._true(menu, found, prices)
 
@@ -209,11 +218,12 @@ class Devices:
         heap = [(-inf, *open_) for open_ in self._open.get(kind, [(0, len(lengths) - 1)])]
         still_open: list[tuple[int, int]] = []
         looked = 0
-        while heap and looked < RANGES and left() > 0:
+        while heap and looked < RANGES and self.work > 0 and left() > 0:
             worst, low, high = heappop(heap)
             looked += 1
             menu = self.menus.between(kind, lengths[low], lengths[high])
             found = self._best(menu, prices, labels=self._many(kind))
+            self.work -= PRICING + found.looked
             if found.bound <= enough:
                 continue
             made = self._true(menu, found, prices)

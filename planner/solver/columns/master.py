@@ -249,7 +249,9 @@ class Master:
         bound = 0.0
         answer = self.solve(left)
         for _ in range(BOXES):
-            if not answer.duals or left() <= 0 or answer.objective <= bound * (1 + NEAR):
+            if not answer.duals or self.devices.work <= 0 or left() <= 0:
+                break
+            if answer.objective <= bound * (1 + NEAR):
                 break
             bound = max(bound, self._falling(self.prices(answer), left))
             answer = self.solve(left)
@@ -276,7 +278,7 @@ class Master:
             ratio = max(1.0, *(ratio for _, ratio in found))
             bound = max(bound, (prices.asked / ratio + prices.scarce) * (1 - 1e-7))
             added = sum(self.add(column) for columns, _ in found for column in columns)
-            if not added or left() <= 0:
+            if not added or self.devices.work <= 0 or left() <= 0:
                 break
             answer = self._solve(left)
             if not answer.duals:

@@ -62,6 +62,8 @@ class Priced:
     bound: float
     devices: tuple[dict[int, float], ...]
     """Item to the part of its class that is served; only those worth more than enough."""
+    looked: int = 0
+    """Sets that were looked at, once in each step."""
 
 
 def bits(groups: Sequence[object]) -> Bits:
@@ -110,7 +112,7 @@ def best_devices(
         pieces, found = pieces.at(kept), found.at(kept)
     search = _Search(items, pieces, found, enough=enough, labels=labels)
     search.run()
-    return Priced(bound=search.bound, devices=tuple(search.devices(most)))
+    return Priced(bound=search.bound, devices=tuple(search.devices(most)), looked=search.looked)
 
 
 def _promise(items: Items, option: Indices, found: Relaxed) -> Array:
@@ -176,8 +178,8 @@ class _Search:
     """Labels over pieces in the order of worth per time; of one option, they keep theirs."""
 
     __slots__ = (
-        "best", "bound", "charge", "enough", "first", "found", "items", "labels", "option", "part",
-        "prices", "rest", "rise", "spare", "steps", "surplus", "time", "worth",
+        "best", "bound", "charge", "enough", "first", "found", "items", "labels", "looked",
+        "option", "part", "prices", "rest", "rise", "spare", "steps", "surplus", "time", "worth",
     )  # fmt: skip
 
     def __init__(
@@ -186,6 +188,7 @@ class _Search:
         self.items = items
         self.best = self.bound = self.enough = enough
         self.labels = labels
+        self.looked = 0
         self.prices = found.prices
         time = items.time[pieces.option] * pieces.part
         order = np.argsort(-pieces.worth / np.maximum(time, 1e-12), kind="stable")
@@ -221,6 +224,7 @@ class _Search:
             labels = self._alive(labels, step)
             if not labels.worth.size:
                 break
+            self.looked += labels.worth.size
             labels = self._begin(labels, step) if self.first[step] else self._go_on(labels, step)
         self.bound = max(self.bound, self.best * (1 + 1e-9))
 
