@@ -8,6 +8,7 @@ device is worth, they are prices at which no device is worth more than it costs 
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -179,8 +180,8 @@ class Master:
             self._rows[cut] = self.program.row(low=cuts[cut].least, entries=pairs)
         return bool(new)
 
-    def prices(self, answer: Answer) -> Prices:
-        """The prices of an optimal answer."""
+    def prices(self, answer: Answer, most: Prices | None = None) -> Prices:
+        """The prices of an optimal answer, of classes and cuts no more than ``most``."""
         duals = np.array(answer.duals)
         count, problem = len(self.missing), self.options.problem
         kinds = len(problem.kinds)
@@ -196,13 +197,18 @@ class Master:
         asked += sum(
             price * cut.least for price, cut in zip(cuts, self._rounding.cuts, strict=True)
         )
+        scarce = min(0.0, answer.objective - float(asked))
+        if most is not None:
+            classes, cuts = np.minimum(classes, most.classes), np.minimum(cuts, most.cuts)
+            asked = float(classes @ self.missing)
+            asked += sum(p * cut.least for p, cut in zip(cuts, self._rounding.cuts, strict=True))
         return Prices(
             classes=classes,
             cuts=cuts,
             slopes=self._rounding.slopes(classes, cuts),
             kinds=cost,
             asked=float(asked),
-            scarce=min(0.0, answer.objective - float(asked)),
+            scarce=scarce,
         )
 
     def worth(self, column: Column, prices: Prices) -> float:
@@ -260,15 +266,12 @@ class Master:
     def _falling(self, prices: Prices, left: Left) -> float:
         """A bound from prices that only fall, with the columns that are found on the way.
 
-        Meanwhile, what is asked for can be had at these prices beside the columns. So no price
-        rises, and where devices were worth too little they stay so. Without that, prices go up and
-        down for many rounds.
+        What is asked for can be had at the last prices beside the columns. So no price of a class
+        or a cut rises from one round to the next, and where devices were worth too little they stay
+        so. Without that, prices go up and down for many rounds.
         """
-        made = []
-        for row, price in enumerate(prices.classes.tolist()):
-            made.append(self.program.column(price, [(row, 1.0)]))
-        for cut, row in self._rows.items():
-            made.append(self.program.column(float(prices.cuts[cut]), [(row, 1.0)]))
+        rows = [*range(len(self.missing)), *self._rows.values()]
+        made = [self.program.column(0.0, [(row, 1.0)]) for row in rows]
         self.devices.reset()
         bound = 0.0
         for _ in range(FALLS):
@@ -280,10 +283,15 @@ class Master:
             added = sum(self.add(column) for columns, _ in found for column in columns)
             if not added or self.devices.work <= 0 or left() <= 0:
                 break
+            last = [*prices.classes.tolist(), *(float(prices.cuts[cut]) for cut in self._rows)]
+            for variable, price in zip(made, last, strict=True):
+                self.program.change(variable, cost=price, high=inf)
             answer = self._solve(left)
             if not answer.duals:
                 break
-            prices = self.prices(answer)
+            cost, prices = prices.kinds, self.prices(answer, prices)
+            if (prices.kinds < cost).any():
+                self.devices.reset()
         for variable in made:
             self.program.change(variable, cost=0.0, high=0.0)
         return bound
