@@ -153,7 +153,7 @@ async def test_a_loop_that_ends_before_it_has_recalled_keeps_what_there_was(tmp_
     assert catalog.learned(NAME) == kept is not None
 
 
-async def test_another_objective_learns_anew(tmp_path: Path) -> None:
+async def test_another_forecaster_learns_anew(tmp_path: Path) -> None:
     catalog = MemoryCatalog()
     first = await Controller(catalog, tmp_path, NOW_S).lead()
     first.settings = load_settings(state_dir=tmp_path, forecast="learned")
@@ -161,7 +161,7 @@ async def test_another_objective_learns_anew(tmp_path: Path) -> None:
     first.turn(30)
     await first.learned.close(first.epoch, first.estimator, first.calendar)
     second = Controller(catalog, tmp_path, NOW_S)
-    second.settings = load_settings(state_dir=tmp_path, forecast="learned", objective="accuracy")
+    second.settings = load_settings(state_dir=tmp_path, forecast="adaptive")
     await second.lead()
     assert await kinds(second, catalog) == ["forecast_forgotten"]
 
