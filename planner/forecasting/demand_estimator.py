@@ -19,9 +19,10 @@ from variants.types import TaskName
 
 QUANTILE = {Objective.ACCURACY: 0.5, Objective.COST: 0.5, Objective.ENERGY: 0.5}
 """Quantile of the forecast that work is divided for: the middle. Under ``accuracy`` that is enough,
-because accuracy gives way first when more comes. Under ``cost`` and ``energy``, what workers are there for beyond
-it follows from ``planner.forecasting.provisioning``; with 0.8, which stays too high for minutes
-after a change, the diurnal workload violates 1.24 % instead of 0.87 at a cost 4 % higher."""
+because accuracy gives way first when more comes. Under ``cost`` and ``energy``, what workers are
+there for beyond it follows from ``planner.forecasting.provisioning``; with 0.8, which stays too
+high for minutes after a change, the diurnal workload violates 1.24 % instead of 0.87 at a cost 4 %
+higher."""
 ENVELOPE_S = 1_200.0
 """The longest that workers are kept which nobody needs."""
 SETTLED_S = 700.0
