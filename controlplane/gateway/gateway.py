@@ -98,7 +98,7 @@ class Gateway:
             encryption = server_context(self.settings.tls_cert, self.settings.tls_key)
         if self.settings.grpc_port:
             # gRPC would say less about an address that is taken, and later.
-            bind(self.settings, port=self.settings.grpc_port).close()
+            bind(self.settings, port=self.settings.grpc_port, listen=False).close()
         listening = bind(self.settings)
         try:
             await self._refresh()
@@ -267,11 +267,14 @@ class Gateway:
             log.warning("%s cannot be told: %s", kind, error)
 
 
-def bind(settings: Settings, *, alone: bool = False, port: int = 0) -> socket.socket:
+def bind(
+    settings: Settings, *, alone: bool = False, port: int = 0, listen: bool = True
+) -> socket.socket:
     """A listening socket for the gateway; with ``alone``, one that does not share the port.
 
     Args:
         port: another one than that for HTTP.
+        listen: False to see whether the address is free, and take no connection from others.
 
     Raises:
         OSError: the address is taken or is not ours.
@@ -284,7 +287,8 @@ def bind(settings: Settings, *, alone: bool = False, port: int = 0) -> socket.so
             # Also a single gateway: while one that hangs is being stopped, its successor answers.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind((settings.host, port or settings.port))
-        listening.listen(2048)
+        if listen:
+            listening.listen(2048)
         listening.setblocking(False)
     except OSError:
         listening.close()

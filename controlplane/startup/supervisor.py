@@ -121,10 +121,10 @@ class Supervisor:
             ensure_room(settings.run_dir, ROOM_BYTES)
             port, remedy = settings.port, "--port or MODELLESS_PORT"
             # On a cluster, gateways of a killed `up` may still answer: this one takes them over.
-            bind(settings, alone=not settings.ray_address).close()
+            bind(settings, alone=not settings.ray_address, listen=False).close()
             port, remedy = settings.grpc_port, "MODELLESS_GRPC_PORT, or 0 for no gRPC"
             if port:
-                bind(settings, alone=not settings.ray_address, port=port).close()
+                bind(settings, alone=not settings.ray_address, port=port, listen=False).close()
         except StateUnavailable:
             self._release()
             raise

@@ -216,8 +216,10 @@ class DemandEstimator:
         latest_s = number(memory, "latest_s") + shift_s
         observed_s = number(memory, "observed_s")
         mix = tuple(recalled_demand(values) for values in listed(memory, "mix"))
-        self._provisioning.recall(part(memory, "provisioning"))
+        provisioning = part(memory, "provisioning")
         if latest_s >= now_s - self._envelope_s:
+            if self._provisioning.fits(provisioning):
+                self._provisioning.recall(provisioning)
             self._latest_s, self._observed_s, self._mix = latest_s, observed_s, mix
             self.expected = self._expected()
 

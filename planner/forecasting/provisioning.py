@@ -110,6 +110,13 @@ class Provisioning:
             "steps": self._steps,
         }
 
+    def fits(self, memory: Memory) -> bool:
+        """Whether it may be of one with the same times; of others nothing can be taken over."""
+        return all(
+            not isinstance(found := memory.get(name), np.ndarray) or found.shape == own.shape
+            for name, own in (("asked", self._asked), ("targets", self._targets))
+        )
+
     def recall(self, memory: Memory) -> None:
         """See ``planner.forecasting.memory.Remembers``; it remembers no times.
 

@@ -8,7 +8,7 @@ many workers cost less than the first queries.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from planner.reconcile.problem_builder import build_problem
@@ -57,6 +57,11 @@ def size(
         kinds[kind].idle_w is not None for kind, count in most.items() if count and kind in kinds
     )
     aim = Objective.ENERGY if by_power else Objective.COST
+    if by_power and not all(
+        kinds[kind].carbon_g_per_kwh for kind, count in most.items() if count and kind in kinds
+    ):
+        # Fleets of different kinds are compared: all of them in grams, or all in watts.
+        kinds = {name: replace(kind, carbon_g_per_kwh=()) for name, kind in kinds.items()}
     fleet = _FleetPlanner(snapshot, kinds, planner, tuple(pools), aim)
     needed = fleet.cheapest(envelope, most)
     if needed == now:

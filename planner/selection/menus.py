@@ -10,13 +10,19 @@ choice; above the largest, every query takes the quickest variant. Prices run be
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from math import exp, log
+from math import exp, log, sqrt
 from typing import NamedTuple
 
 from planner.selection.eligibility import answers
 from planner.types import Candidate, Snapshot, TaskView, WorkerView
 from variants.types import DeviceKindName, TaskName, WorkerId
 
+ALIKE = 1.05
+"""Times this, a variant takes as long as another one that is more accurate: profiles of the same
+variant differ by as much, and a gain over no time would be the top of all prices."""
+LEAST_RATIO = 2.0
+"""Of the highest price to the lowest. With one gain only, a price that never moves would either
+change every choice or none."""
 HIGHEST_FILL = 4.0
 """Beyond this multiple of its room a backlog does not raise the price any more."""
 
@@ -128,9 +134,12 @@ def menu_groups(view: TaskView) -> tuple[MenuGroup, ...]:
 def price_range(snapshot: Snapshot, tasks: Iterable[TaskName]) -> PriceRange:
     """The prices that make a difference for some tasks, on the device kinds of the catalog.
 
-    The least gain is that of single rows, the largest that of rows in full batches.
+    The least gain is that of single rows, the largest that of rows in full batches. Where no kind
+    has variants to choose from, they are those between kinds; where all variants are as accurate,
+    time has no price.
     """
-    gains: list[float] = []
+    within: list[float] = []
+    between: list[float] = []
     for task in tasks:
         view = snapshot.tasks.get(task)
         kinds: dict[DeviceKindName, list[Candidate]] = {}
@@ -138,12 +147,37 @@ def price_range(snapshot: Snapshot, tasks: Iterable[TaskName]) -> PriceRange:
             if answers(candidate, None):
                 kinds.setdefault(candidate.device_kind, []).append(candidate)
         for candidates in kinds.values():
-            single = hull((c.table.ms[1], c.accuracy, c) for c in candidates)
-            shared = hull((c.table.row_ms, c.accuracy, c) for c in candidates)
-            gains += [_gain(*step) for step in (*pairwise(single), *pairwise(shared))]
+            within += _gains(candidates)
+        if len(kinds) > 1 and not within:
+            between += _gains([c for candidates in kinds.values() for c in candidates])
+    gains = within or between
     if not gains:
-        return PriceRange(1.0, 0.0)
-    return PriceRange(min(gains), log(max(gains) / min(gains)))
+        return PriceRange(0.0, 0.0)
+    least, most = min(gains), max(gains)
+    if most < LEAST_RATIO * least:
+        middle, half = sqrt(least * most), sqrt(LEAST_RATIO)
+        least, most = middle / half, middle * half
+    return PriceRange(least, log(most / least))
+
+
+def _gains(candidates: Sequence[Candidate]) -> list[float]:
+    """Accuracy per ms of every step up, of single rows and of rows in full batches."""
+    single = hull(_distinct([(c.table.ms[1], c.accuracy, c) for c in candidates]))
+    shared = hull(_distinct([(c.table.row_ms, c.accuracy, c) for c in candidates]))
+    return [_gain(*step) for step in (*pairwise(single), *pairwise(shared))]
+
+
+def _distinct(points: list[tuple[float, float, Candidate]]) -> list[tuple[float, float, Candidate]]:
+    """Those than which no other that takes as long, by ``ALIKE``, is more accurate."""
+    points.sort(key=lambda p: p[0])
+    found, best, ahead = [], 0.0, 0
+    for point in points:
+        while ahead < len(points) and points[ahead][0] <= point[0] * ALIKE:
+            best = max(best, points[ahead][1])
+            ahead += 1
+        if point[1] >= best:
+            found.append(point)
+    return found
 
 
 def _gain(one: tuple[float, float, Candidate], two: tuple[float, float, Candidate]) -> float:

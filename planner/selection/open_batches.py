@@ -7,7 +7,8 @@ until when the worker was busy then: before that moment, what it sent still wait
 
 from bisect import bisect_right
 
-from planner.types import Candidate, WorkerView
+from planner.selection.eligibility import answers
+from planner.types import Candidate, Snapshot, WorkerView
 from variants.types import TaskName
 
 MOST_OPEN = 8
@@ -35,10 +36,35 @@ class OpenBatch:
 class OpenBatches:
     """The open batches of all tasks, as far as one gateway knows. Written by who sends queries."""
 
-    __slots__ = ("_by_task",)
+    __slots__ = ("_by_task", "_snapshot")
 
     def __init__(self) -> None:
         self._by_task: dict[TaskName, list[OpenBatch]] = {}
+        self._snapshot: Snapshot | None = None
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Forget the batches on workers that are gone, and of variants that are not ready there or
+        that only pinned queries may choose."""
+        if snapshot is self._snapshot:
+            return
+        self._snapshot = snapshot
+        kept = {}
+        for task, batches in self._by_task.items():
+            view = snapshot.tasks.get(task)
+            known = {} if view is None else view.by_variant
+            found = [
+                batch
+                for batch in batches
+                if any(
+                    batch.worker is worker
+                    for candidate in known.get(batch.candidate.variant, ())
+                    if answers(candidate, None)
+                    for worker in candidate.ready
+                )
+            ]
+            if found:
+                kept[task] = found
+        self._by_task = kept
 
     def of(self, task: TaskName, now_ms: float) -> list[OpenBatch]:
         """The open batches of a task with room left, the oldest first."""

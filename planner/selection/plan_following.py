@@ -84,18 +84,21 @@ def choose(
     first. That spreads a peak over all workers, on the variants that take least time. Once queries
     are refused, it may not wait long on workers of other classes: their batches would become
     smaller, and fewer queries would be served in all. A class without routes takes what it prefers
-    of the variants that fit, as long as no queries are refused. Pinned queries, and those that
-    prefer something else than the plan optimised, do not follow the plan.
+    of the variants that fit, as long as no queries are refused; under accuracy that is so of a task
+    of which nothing is ready. Pinned queries, and those that prefer something else than the plan
+    optimised, do not follow the plan.
     """
     if query.variant is not None or not routes.used or query.prefer is not routes.prefer:
         return select(snapshot, query, now_ms)
     if routes.prefer is Prefer.ACCURACY:
         offers = routes.offers(query)
-        if offers is not None:
-            window = congestion.at(now_ms)
-            own = priced(offers, congestion.batches, query, now_ms, snapshot.transport_ms, window)
-            if own is not None:
-                return own
+        if offers is None:
+            return select(snapshot, query, now_ms)
+        window = congestion.at(now_ms)
+        congestion.batches.keep(snapshot)
+        own = priced(offers, congestion.batches, query, now_ms, snapshot.transport_ms, window)
+        if own is not None:
+            return own
         return select(snapshot, query._replace(prefer=Prefer.LATENCY), now_ms)
     targets = routes.targets(query)
     window = congestion.at(now_ms)

@@ -19,6 +19,7 @@ Of each group of workers that can do the same, the least busy of ``WINDOW`` neig
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
+from planner.selection.eligibility import answers
 from planner.selection.menus import MenuGroup, PriceRange
 from planner.selection.open_batches import OpenBatches
 from planner.types import Candidate, Choice, Query, Reason, WorkerView
@@ -67,6 +68,8 @@ def priced(
     """The choice that is worth most at the workers' prices; None when none is in time."""
     task, rows, received_ms, budget_ms, floor, ceiling, _, _, _, draw, avoid = query
     left_ms = received_ms + budget_ms - now_ms - transport_ms
+    if left_ms <= 0.0:
+        return None
     half_ms, looseness = budget_ms / 2, offers.looseness
     stretch = LEAST_ROOM + MORE_ROOM * window
     rooms_ms, price_at = offers.rooms_ms, offers.prices.at
@@ -90,13 +93,16 @@ def priced(
             continue
         run_ms = chosen.table.ms[rows]
         worth = rows * chosen.accuracy - price * run_ms
-        if best is None or worth > best_worth:
-            best, best_worker, best_worth, best_ms = chosen, found, worth, wait_ms + run_ms
+        takes_ms = wait_ms + run_ms
+        if best is None or (worth, -takes_ms) > (best_worth, -best_ms):
+            best, best_worker, best_worth, best_ms = chosen, found, worth, takes_ms
     for batch in batches.of(task, now_ms):
         candidate, worker, before = batch.candidate, batch.worker, batch.rows
-        if rows * candidate.accuracy <= best_worth and best is not None:
+        if rows * candidate.accuracy < best_worth and best is not None:
             continue  # however little time it takes
         if before + rows > batch.largest or worker.draining or worker.id == avoid:
+            continue
+        if not answers(candidate, None):
             continue
         if floor is not None and candidate.accuracy < floor:
             continue
@@ -111,8 +117,9 @@ def priced(
         if room_ms < half_ms:
             room_ms = min(half_ms, room_ms * looseness)
         worth = rows * candidate.accuracy - price_at(wait_ms / (room_ms * stretch)) * added_ms
-        if best is None or worth > best_worth:
-            best, best_worker, best_worth, best_ms = candidate, worker, worth, wait_ms + added_ms
+        takes_ms = wait_ms + added_ms
+        if best is None or (worth, -takes_ms) > (best_worth, -best_ms):
+            best, best_worker, best_worth, best_ms = candidate, worker, worth, takes_ms
     if best is None or best_worker is None:
         return None
     return Choice(best, best_worker, best_ms + transport_ms, False, Reason.PLANNED, True)

@@ -104,14 +104,18 @@ class RouteTable:
         rooms = {} if self._basis is None else self._basis.rooms_ms
         return rooms[worker] / ROOM if worker in rooms else latency_ms / 2
 
-    def kept(self, basis: _Basis) -> dict[TaskName, Mapping[SloClass, RouteTargets]]:
+    def kept(
+        self, basis: _Basis, prefer: Prefer
+    ) -> dict[TaskName, Mapping[SloClass, RouteTargets]]:
         """The targets of this table that are the same for another basis.
 
         These are the targets of tasks whose view is the same object, as long as backlogs may be as
         long: a view is replaced whenever the workers of its kinds come, go or hold something else.
         """
         known = self._basis
-        if known is None or self.prefer is not Prefer.COST or known.routes is not basis.routes:
+        if known is None or prefer is not self.prefer or known.routes is not basis.routes:
+            return {}
+        if prefer is Prefer.ACCURACY:
             return {}
         if known.rooms_ms is not basis.rooms_ms and known.rooms_ms != basis.rooms_ms:
             return {}
@@ -173,7 +177,7 @@ def resolve(
         before: an earlier table; what did not change since is taken from it, with the same result.
     """
     basis = before.basis(routes, snapshot, prefer)
-    by_class: dict[TaskName, Mapping[SloClass, RouteTargets]] = dict(before.kept(basis))
+    by_class: dict[TaskName, Mapping[SloClass, RouteTargets]] = dict(before.kept(basis, prefer))
     planned: dict[TaskName, dict[SloClass, list[Route]]] = {}
     for route in routes:
         if not route.pinned and route.task not in by_class:

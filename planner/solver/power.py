@@ -19,7 +19,6 @@ from math import fsum
 
 from planner.energy import EnergyCurve
 from planner.solver.problem import Assignment, AvailableKind, Offer, Power, Problem, Solution
-from planner.types import Objective
 from variants.types import DeviceKindName
 
 FAR = 1_000.0
@@ -43,11 +42,6 @@ class PricedProblem:
     """Whether grams of CO2 per hour are compared."""
     known: tuple[bool, ...]
     """Per offer: whether what it takes is known."""
-
-    @property
-    def objective(self) -> Objective:
-        """What ``problem`` is to be solved for: always cost."""
-        return Objective.COST
 
     def restored(self, found: Solution) -> Solution:
         """A solution of ``problem`` as one of what was asked."""

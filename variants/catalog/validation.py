@@ -37,11 +37,14 @@ DTYPES = ("float32", "float64", "int64", "int32", "uint8", "bool")
 """The element types that a task's tensors may have."""
 
 MAX_WORKERS = 10_000
+"""The most workers of one device kind that can be asked for."""
+
 MAX_ERROR = 3.0
-DAY_HOURS = 24
 """Largest standard deviation of a predicted latency's logarithm: a factor of 20 either way says
 nothing any more."""
-"""The most workers of one device kind that can be asked for."""
+
+DAY_HOURS = 24
+"""Values of a curve over a day."""
 
 MAX_AXES = 7
 """Axes of a tensor besides the batch's: the tensor channel carries eight."""

@@ -36,6 +36,7 @@ class GrpcServer:
             max_body: the longest message, in bytes.
         """
         self._settings = settings
+        self._service = service
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=MAX_IN_FLIGHT,
             options=(
@@ -72,6 +73,7 @@ class GrpcServer:
 
     async def stop(self) -> None:
         """Take no more calls, answer those in flight, and close."""
+        self._service.closing = True
         await self._server.stop(GRACE_S)
 
 

@@ -67,6 +67,8 @@ class Service:
         self._access = access
         self._answers = answers
         self._streams = 0
+        self.closing = False
+        """Whether streams end with the next of their queries."""
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """What a server is given."""
@@ -108,6 +110,8 @@ class Service:
                 answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
                 self._ask(data, began_ms, answered, None)
                 await writer.add(data, answered)
+                if self.closing:
+                    break
             await writer.finish()
         finally:
             self._streams -= 1
@@ -129,7 +133,8 @@ class Service:
         path = self._path
         try:
             parsed = read_query(data, path.tasks, path.variant_of, began_ms, getrandbits(32))
-            path.start(parsed, respond, given_id)
+            if not (path.under_pressure() and path.turn_away(parsed.query, respond, given_id)):
+                path.start(parsed, respond, given_id)
         except Exception as error:
             path.fail(error, respond, given_id=given_id)
 

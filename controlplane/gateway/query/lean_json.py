@@ -121,10 +121,11 @@ def _kind(dtype: str) -> _Kind:
 _KINDS = {
     dtype: _kind(dtype)
     for dtype in (
-        "int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64",
+        "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
+        "float16", "float32", "float64",
     )
 }  # fmt: skip
-"""Every type but booleans."""
+"""Every type but booleans, and uint64, of which a buffer of int64 has only half."""
 
 
 def lean_v1(body: bytes | bytearray, least_bytes: int = LEAST_BYTES) -> Lean | None:

@@ -36,6 +36,10 @@ PRESSED_MS = 1_000.0
 bodies are read. Where none is refused, the look would be in vain."""
 
 
+FREE_MS = 20.0
+"""For so long it is not looked anew which worker is free first: there may be a thousand."""
+
+
 class Loader(Protocol):
     """Loads a variant on a worker when a query asks for it."""
 
@@ -80,6 +84,8 @@ class QueryContext:
         self.guard = DeadlineGuard(clock_ms)
         self._ids: dict[tuple[str, str], int] = {}
         self._pressed_until_ms = -inf
+        self._free_ms: dict[str, tuple[float, float]] = {}
+        """By task, when it was found and when the first of its workers is expected to be free."""
 
     # -- what has changed -----------------------------------------------------------------------
 
@@ -144,18 +150,27 @@ class QueryContext:
             self._pressed_until_ms = now_ms + PRESSED_MS
             if isinstance(error, Overloaded):
                 error.retry_after_s = (
-                    self.advice.wait_ms(self._least_queue_ms(now_ms), now_ms) / 1e3
+                    self.advice.wait_ms(self._least_queue_ms(task, now_ms), now_ms) / 1e3
                 )
         self.counters.task(task).failed(code)
         body = orjson.dumps(error_body(error, id_))
         headers = b"%sx-request-id: %s\r\n%s" % (JSON, id_.encode(), header_lines(error))
         respond(status_of(error), body, headers)
 
-    def _least_queue_ms(self, now_ms: float) -> float:
-        """When the first worker is expected to have done all it was given."""
-        workers = self.snapshot.workers.values()
-        queues_ms = (worker.busy_until_ms - now_ms for worker in workers if not worker.draining)
-        return min(queues_ms, default=0.0)
+    def _least_queue_ms(self, task: str, now_ms: float) -> float:
+        """When the first worker that can serve a task is expected to have done all it was given."""
+        known = self._free_ms.get(task)
+        if known is None or now_ms >= known[0] + FREE_MS:
+            view = self.snapshot.tasks.get(TaskName(task))
+            workers = {
+                worker.id: worker
+                for candidate in (view.by_accuracy if view is not None else ())
+                for worker in candidate.ready
+                if not worker.draining
+            }
+            free_ms = min((worker.busy_until_ms for worker in workers.values()), default=now_ms)
+            known = self._free_ms[task] = (now_ms, free_ms)
+        return max(0.0, known[1] - now_ms)
 
     def under_pressure(self) -> bool:
         """Whether a query could not be answered in time a moment ago."""

@@ -151,8 +151,13 @@ class QueryPath(QueryContext):
         if not self.under_pressure():
             return False
         draw = getrandbits(32)
-        asked = asked_by_headers(task, variant, slo, self.tasks, received_ms, draw)
-        return asked is not None and self.turn_away(asked, respond, given_id, told_ms)
+        try:
+            if variant is not None:
+                variant = self.variant_of(TaskName(task), variant)
+            asked = asked_by_headers(task, variant, slo, self.tasks, received_ms, draw)
+            return asked is not None and self.turn_away(asked, respond, given_id, told_ms)
+        except ModellessError:
+            return False  # what is wrong is found when it is read as a whole
 
     def turn_away(
         self,

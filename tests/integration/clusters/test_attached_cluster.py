@@ -114,7 +114,7 @@ def test_up_says_which_secret_the_nodes_do_not_see(cluster: Cluster) -> None:
 
     assert code == 1
     assert re.search(
-        r"error: .*modelless-gateway does not start: node \S+ \(127\.0\.0\.1\) sees other settings"
+        r"error: .*modelless-\S+ does not start: node \S+ \(127\.0\.0\.1\) sees other settings"
         r" than the application was started with: MODELLESS_API_TOKEN;",
         told,
     )

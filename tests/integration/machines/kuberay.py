@@ -187,7 +187,7 @@ class KubeRay:
     def service(self) -> Reached:
         """The gateway's Service, as a pod in its namespace reaches it: some ready pod."""
         [service] = [one for one in documents("rayservice.yaml") if one["kind"] == "Service"]
-        [port] = service["spec"]["ports"]
+        [port] = [one for one in service["spec"]["ports"] if one["name"] == "http"]
         selector = service["spec"]["selector"].items()
         endpoints = [pod for pod in self.pods if selector <= pod.labels.items() and pod.is_ready()]
         assert endpoints, f"{service['metadata']['name']} has no endpoints"

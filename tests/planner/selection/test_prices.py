@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from planner.selection.menus import Menu, PriceRange, hull, menu_groups, price_range
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.routes import RouteTable, resolve
+from planner.selection.select import select
 from planner.selection.snapshot import build_snapshot
 from planner.types import Choice, Query, Snapshot
 from tests.planner.builders import (
@@ -30,6 +31,7 @@ from variants.types import (
     Prefer,
     ProfileSource,
     Route,
+    Stage,
     VariantName,
     WorkerId,
 )
@@ -38,7 +40,7 @@ ALL = ("best", "good", "fair", "poor")
 SPEEDS = {"best": (0.99, 40.0), "good": (0.9, 39.0), "fair": (0.9, 20.0), "poor": (0.8, 10.0)}
 
 
-def family() -> CatalogSnapshot:
+def family(**stages: Stage) -> CatalogSnapshot:
     """``good`` is hardly quicker than ``best``: no price makes it the best choice."""
     return catalog(
         [variant(name, accuracy) for name, (accuracy, _) in SPEEDS.items()],
@@ -48,6 +50,7 @@ def family() -> CatalogSnapshot:
             for on in ("cpu-1", "gpu")
         ],
         kinds=[kind("cpu-1"), kind("gpu", 3.6)],
+        stages=stages,
     )
 
 
@@ -190,7 +193,98 @@ def test_prices_span_what_makes_a_difference() -> None:
 
     assert found.at(0.0) == pytest.approx(0.09 / 20)
     assert found.at(1.0) == pytest.approx(0.1 / 10)
-    assert price_range(fleet(), []).at(1.0) == 1.0
+    assert price_range(fleet(), []).at(1.0) == 0.0
+
+
+def priced_between(*speeds: tuple[str, str, float, float]) -> Snapshot:
+    """``w1`` (cpu-1) and ``w3`` (gpu) with variants of a name, a kind, an accuracy and ms."""
+    known = catalog(
+        [variant(name, accuracy) for name, _, accuracy, _ in {s[0]: s for s in speeds}.values()],
+        [profile(name, ms, kind=on, source=ProfileSource.EXACT) for name, on, _, ms in speeds],
+        kinds=[kind("cpu-1"), kind("gpu", 3.6)],
+    )
+    return snapshot(
+        known,
+        *(
+            (worker(name, kind=on), [key(s[0]) for s in speeds if s[1] == on])
+            for name, on in (("w1", "cpu-1"), ("w3", "gpu"))
+        ),
+    )
+
+
+def test_variants_of_different_kinds_are_weighed_where_no_kind_has_two() -> None:
+    view = priced_between(("big", "gpu", 0.99, 20.0), ("small", "cpu-1", 0.6, 10.0))
+    routes = table(view, route("small"))
+    idle = choose(view, routes, CongestionWindow(), asked(), NOW_MS)
+    assert isinstance(idle, Choice)
+    assert idle.candidate.variant == "big"
+
+    view.workers[WorkerId("w3")].busy_until_ms = NOW_MS + 75.0
+    full = choose(view, routes, CongestionWindow(), asked(), NOW_MS)
+    assert isinstance(full, Choice)
+    assert full.candidate.variant == "small"
+
+
+def test_where_all_are_as_accurate_the_first_to_complete_answers() -> None:
+    view = priced_between(("one", "gpu", 0.9, 5.0), ("one", "cpu-1", 0.9, 40.0))
+    routes = table(view, route("one"))
+    for busy_ms, worker_id in ((30.0, "w3"), (50.0, "w1")):
+        view.workers[WorkerId("w3")].busy_until_ms = NOW_MS + busy_ms
+        found = choose(view, routes, CongestionWindow(), asked(), NOW_MS)
+        assert isinstance(found, Choice)
+        assert found.worker.id == worker_id
+
+
+@pytest.mark.parametrize("ms", [10.001, 10.1])
+def test_a_variant_as_quick_as_a_less_accurate_one_does_not_make_prices_explode(ms: float) -> None:
+    speeds = [("best", 0.99, 40.0), ("fair", 0.9, 20.0), ("poor", 0.8, 10.0)]
+    alike = [*speeds, ("twin", 0.81, ms)]
+    ranges = [
+        price_range(priced_between(*((n, "gpu", a, t) for n, a, t in some)), [DIGITS])
+        for some in (speeds, alike)
+    ]
+
+    assert ranges[1].growth < ranges[0].growth + 0.2
+
+
+def test_open_batches_of_what_is_gone_or_a_canary_are_not_joined() -> None:
+    view = fleet(dict.fromkeys(("w1", "w2", "w3"), 50.0))
+    routes = table(view)
+
+    def joined(now: Snapshot) -> bool:
+        """Whether the next query would join a batch of ``best`` on ``w1``."""
+        seen = CongestionWindow()
+        [best] = [
+            c
+            for c in view.tasks[DIGITS].by_variant[VariantName("best")]
+            if c.device_kind == "cpu-1"
+        ]
+        seen.batches.sent(best, view.workers[WorkerId("w1")], 1, NOW_MS, 400.0)
+        found = resolve((route(),), now, Prefer.ACCURACY)
+        choose(now, found, seen, asked(400.0), NOW_MS)
+        return bool(seen.batches.of(DIGITS, NOW_MS))
+
+    workers = view.workers
+    everything = [key(each) for each in ALL]
+    assert routes.used
+    assert joined(view)
+    gone = [(w, everything) for w in workers.values() if w.id != "w1"]
+    assert not joined(build_snapshot(family(), gone, before=view))
+    unloaded = [
+        (w, [k for k in everything if k != key("best") or w.id != "w1"]) for w in workers.values()
+    ]
+    assert not joined(build_snapshot(family(), unloaded, before=view))
+    canary = family(best=Stage.CANARY)
+    assert not joined(build_snapshot(canary, [(w, everything) for w in workers.values()]))
+
+
+def test_a_task_of_which_nothing_is_ready_loads_what_is_preferred() -> None:
+    known = family()
+    view = snapshot(known, (worker("w1"), []))
+    found = choose(view, table(view), CongestionWindow(), asked(10_000.0), NOW_MS)
+    wanted = select(view, asked(10_000.0), NOW_MS)
+
+    assert found == wanted
 
 
 points = st.lists(

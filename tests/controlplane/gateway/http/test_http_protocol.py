@@ -11,6 +11,7 @@ import pytest
 
 from controlplane.gateway.http.exchange import told_wait_ms
 from controlplane.gateway.http.http_protocol import Front
+from controlplane.gateway.query import query_context
 from controlplane.gateway.query.query_path import monotonic_ms
 from tests.controlplane.serving import (
     FAST,
@@ -29,8 +30,10 @@ MAX_BODY = 262_144
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
+async def served(live_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     """One worker with an instant and a slow variant; bodies of at most 256 KiB."""
+    # A machine may stand still for a second between two queries.
+    monkeypatch.setattr(query_context, "PRESSED_MS", 3_600_000.0)
     # A socket's path may hold 107 bytes, too few for a test's own folder.
     with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
         async with serving(Path(folder), live_url, max_body_mib=MAX_BODY / 2**20) as running:
