@@ -59,18 +59,8 @@ def test_one_more_failure_fails(
     assert runs.left == []
 
 
-@pytest.mark.parametrize(
-    "failed",
-    [
-        ["tests/planner/test_types.py::test_it"],
-        [LIVE, "tests/planner/test_types.py::test_it"],
-        [f"{LIVE}[{case}]" for case in range(again.MOST + 1)],
-    ],
-    ids=["no real processes", "one of them without", "too many"],
-)
-def test_no_other_failure_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch, failures: Path, failed: list[str]
-) -> None:
+def test_many_failures_are_no_accident(monkeypatch: pytest.MonkeyPatch, failures: Path) -> None:
+    failed = [f"{LIVE}[{case}]" for case in range(again.MOST + 1)]
     status, runs = hearing(monkeypatch, failures, failed)
     assert status == 1
     assert runs.commands == []

@@ -176,7 +176,10 @@ class ControlLoop:
     async def _lead(self) -> None:
         while True:
             try:
-                self._epoch = await asyncio.to_thread(self._catalog.acquire_leadership, self._owner)
+                epoch = await asyncio.to_thread(self._catalog.acquire_leadership, self._owner)
+                # From now on silence counts, whatever the first turn waits for.
+                self._turned_at_s = self._clock_s()
+                self._epoch = epoch
                 self._plan = await asyncio.to_thread(self._catalog.latest_plan)
                 await self._recorder.lead(self._epoch, self._plan)
                 recalled = await self._learned.recall(self._settings, self._calendar)

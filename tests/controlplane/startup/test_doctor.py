@@ -6,6 +6,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -440,6 +441,9 @@ def replica(niceness: int) -> Iterator[int]:
     ) as process:
         os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
         try:
+            title = Path(f"/proc/{process.pid}/cmdline")
+            while not title.read_bytes().startswith(b"ray::"):  # not yet, on a busy machine
+                time.sleep(0.01)
             yield process.pid
         finally:
             process.kill()
