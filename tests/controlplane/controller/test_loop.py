@@ -14,6 +14,7 @@ from typing import cast
 import pytest
 
 from controlplane.cluster.ray_adapter import WorkerAddress
+from controlplane.controller.recorder import StatusRecorder
 from controlplane.controller.worker_pool import WorkerPool
 from planner.types import Decision
 from tests.controlplane.fleet import (
@@ -27,7 +28,7 @@ from tests.controlplane.fleet import (
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.sql import open_catalog
 from variants.errors import ClusterUnavailable, Overloaded, StaleEpoch
-from variants.types import DeviceKindName, ModelName, Stage, TaskName
+from variants.types import DeviceKindName, ModelName, Plan, Stage, TaskName
 from workers.channel.client import WorkerConnection
 from workers.types import LoadSpec, ReplicaStatus
 
@@ -502,3 +503,26 @@ async def test_after_a_restart_no_worker_goes_before_the_demand_is_known_anew(
         began_s = monotonic()
         await crowd(it, lambda: monotonic() - began_s > 2.0, qps=5)
         assert it.cluster.scaled == []
+
+
+async def test_a_controller_that_begins_to_lead_is_not_one_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it recalls may take long, and Serve asks for its health meanwhile."""
+    asked = asyncio.Event()
+    faults: list[Exception] = []
+
+    async with fleet(tmp_path) as it:
+        it.register("a")
+
+        async def lead(self: StatusRecorder, epoch: int, plan: Plan | None) -> None:
+            try:
+                loop.check()
+            except RuntimeError as error:
+                faults.append(error)
+            asked.set()
+
+        monkeypatch.setattr(StatusRecorder, "lead", lead)
+        loop = it.control().loop
+        await asyncio.wait_for(asked.wait(), 60)
+    assert faults == []
