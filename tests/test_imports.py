@@ -21,8 +21,8 @@ ORDER = {
         "artifacts", "catalog", "checks", "zoo", "builders",
     ),
     "planner": (
-        "worker_starts", "latency_curve", "latency_table", "energy", "eviction", "types",
-        "planning_settings", "sentences", "forecasting", "selection", "batching", "solver",
+        "worker_starts", "upper_hull", "latency_curve", "latency_table", "energy", "eviction",
+        "types", "planning_settings", "sentences", "forecasting", "selection", "batching", "solver",
         "reconcile", "simulation", "bounds", "policies", "simulate", "approximate",
     ),
     "workers": ("types", "process", "runtimes", "channel", "execution", "host", "deployment"),

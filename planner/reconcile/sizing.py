@@ -53,13 +53,10 @@ def size(
             kind is known; the fleet of least cost otherwise.
     """
     now = {kind: running.get(kind, 0) for kind in most}
-    by_power = objective is Objective.ENERGY and all(
-        kinds[kind].idle_w is not None for kind, count in most.items() if count and kind in kinds
-    )
+    possible = [kinds[kind] for kind, count in most.items() if count and kind in kinds]
+    by_power = objective is Objective.ENERGY and all(kind.idle_w is not None for kind in possible)
     aim = Objective.ENERGY if by_power else Objective.COST
-    if by_power and not all(
-        kinds[kind].carbon_g_per_kwh for kind, count in most.items() if count and kind in kinds
-    ):
+    if by_power and not all(kind.carbon_g_per_kwh for kind in possible):
         # Fleets of different kinds are compared: all of them in grams, or all in watts.
         kinds = {name: replace(kind, carbon_g_per_kwh=()) for name, kind in kinds.items()}
     fleet = _FleetPlanner(snapshot, kinds, planner, tuple(pools), aim)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from planner.selection.eligibility import answers
 from planner.types import Candidate, Snapshot, TaskView, WorkerView
+from planner.upper_hull import upper_hull
 from variants.types import DeviceKindName, TaskName, WorkerId
 
 ALIKE = 1.05
@@ -54,8 +55,8 @@ class Menu:
         self._accuracies = [c.accuracy for c in candidates]
         self._ms = [c.table.ms[1] for c in candidates]
         self._gains = [
-            -(two.accuracy - one.accuracy) / max(two.table.ms[1] - one.table.ms[1], 1e-9)
-            for one, two in pairwise(candidates)
+            -_gain(one, two)
+            for one, two in pairwise((c.table.ms[1], c.accuracy, c) for c in candidates)
         ]
         """Accuracy per ms of each step up, negative and so ascending."""
 
@@ -97,14 +98,7 @@ class MenuGroup(NamedTuple):
 
 def hull(points: Iterable[tuple[float, float, Candidate]]) -> list[tuple[float, float, Candidate]]:
     """Of (time, accuracy, candidate), those on the upper concave hull, ascending in both."""
-    found: list[tuple[float, float, Candidate]] = []
-    for point in sorted(points, key=lambda p: (p[0], -p[1], p[2].variant)):
-        if found and point[1] <= found[-1][1]:
-            continue
-        while len(found) > 1 and _gain(found[-1], point) >= _gain(found[-2], found[-1]):
-            found.pop()
-        found.append(point)
-    return found
+    return upper_hull(sorted(points, key=lambda p: (p[0], -p[1], p[2].variant)))
 
 
 def menu_groups(view: TaskView) -> tuple[MenuGroup, ...]:

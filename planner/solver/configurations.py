@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from planner.latency_curve import SizedBatch
 from planner.solver.capacity import SLACK, frontier
-from planner.solver.options import Options, upper_hull
+from planner.solver.options import Options
 from planner.types import Objective
+from planner.upper_hull import upper_hull
 
 Units = npt.NDArray[np.float64]
 

@@ -15,6 +15,7 @@ from planner.latency_curve import SizedBatch
 from planner.solver.capacity import SLACK, limit_ms
 from planner.solver.problem import Offer, Problem
 from planner.types import Demand, Objective
+from planner.upper_hull import upper_hull
 
 T = TypeVar("T")
 
@@ -329,25 +330,3 @@ class Options:
 def _limits(demand: Demand) -> tuple[object, ...]:
     """All of a class but its rate."""
     return (demand.task, demand.latency_ms, demand.accuracy, demand.variant)
-
-
-def upper_hull(points: Iterable[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
-    """The points (time, accuracy, index) that no mixture of two others replaces.
-
-    ``points`` ascend by time; so do those that are returned.
-    """
-    hull: list[tuple[float, float, int]] = []
-    for point in points:
-        if hull and point[1] <= hull[-1][1]:
-            continue
-        while len(hull) > 1 and _below(hull[-2], hull[-1], point):
-            hull.pop()
-        hull.append(point)
-    return hull
-
-
-def _below(
-    one: tuple[float, float, int], mid: tuple[float, float, int], two: tuple[float, float, int]
-) -> bool:
-    """Whether a mixture of the outer points is at least as accurate as the middle, in its time."""
-    return (mid[1] - one[1]) * (two[0] - one[0]) <= (two[1] - one[1]) * (mid[0] - one[0])
