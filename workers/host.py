@@ -31,6 +31,8 @@ from workers.types import WorkerConfig, WorkerStatus
 log = logging.getLogger(__name__)
 
 REPORT_S = 1.0
+HEARD_S = 5.0
+"""How long a worker that leaves waits until all that are connected have heard of it."""
 MOST_PATIENCE_S = 60.0
 """The longest that a load waits for room."""
 GC_THRESHOLDS = (50_000, 20, 100)
@@ -129,6 +131,7 @@ class WorkerHost:
     async def drain_and_stop(self, timeout_s: float) -> None:
         """Refuse new queries, answer those that were admitted, then close everything.
 
+        It waits until every gateway has heard of it, so that no query on its way here is lost.
         After ``timeout_s`` what is still queued is refused. Calling it twice is allowed.
         """
         executor = self._executor
@@ -136,6 +139,9 @@ class WorkerHost:
             return
         self._stopping = executor.draining = True
         self._server.announce()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(timeout_s, HEARD_S)):
+                await self._server.finished()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await executor.quiet()

@@ -38,7 +38,7 @@ from workers.channel.messages import (
     encode,
 )
 from workers.channel.outbox import Outbox
-from workers.channel.reply import Reply, lost_reply
+from workers.channel.reply import Reply, leaving_reply, lost_reply
 from workers.runtimes.protocol import Tensor
 from workers.types import LoadSpec, Occurrence, ReplicaStatus, ReplyCode, WorkerStatus
 
@@ -73,6 +73,8 @@ class WorkerConnection(asyncio.Protocol):
         self._answers: dict[int, asyncio.Future[bytes]] = {}
         self._ids = count(1)
         self._lost, self._reason = False, ""
+        self._leaving = False
+        """The worker has said that it leaves, and was told that no more queries follow."""
         self._heard_s = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
 
@@ -123,8 +125,9 @@ class WorkerConnection(asyncio.Protocol):
             TypeError: a tensor has a type that the channel does not carry.
         """
         request_id = next(self._ids) & 0xFFFFFFFF
-        if self._lost:
-            self._loop.call_soon(on_reply, lost_reply(self._reason))
+        if self._lost or self._leaving:
+            reply = lost_reply(self._reason) if self._lost else leaving_reply()
+            self._loop.call_soon(on_reply, reply)
             return request_id
         budget_us = min(max(budget_us, 0), 0xFFFFFFFF)
         chunks = infer_frame(request_id, variant, rows, budget_us, tensors)
@@ -330,6 +333,10 @@ class WorkerConnection(asyncio.Protocol):
         if not self._ready.done():
             self._watch = self._loop.call_later(SILENCE_S, self._listen)
             self._ready.set_result(None)
+        if self.status.draining and not self._leaving:
+            # Whatever was sent before this arrives before it; the worker waits for it.
+            self._leaving = True
+            self._outbox.write([small_frame(FrameKind.DRAIN, b"{}", request_id=next(self._ids))])
         _call(self._on_status, self.status)
 
     # -- the end ----------------------------------------------------------------------------------

@@ -24,3 +24,8 @@ class Reply(NamedTuple):
 def lost_reply(reason: str) -> Reply:
     """The reply to a query whose connection broke, or was closed, before it was answered."""
     return Reply(ReplyCode.LOST, 0, 0, 0, 0, reason, [])
+
+
+def leaving_reply() -> Reply:
+    """The reply to a query for a worker that is known to leave."""
+    return Reply(ReplyCode.DRAINING, 0, 0, 0, 0, "the worker is leaving", [])

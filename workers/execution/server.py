@@ -60,6 +60,8 @@ class Peer(asyncio.Protocol):
         self._closed = False
         self.known = False
         """The handshake is over."""
+        self.finished = False
+        """It has said that no more queries follow."""
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -87,6 +89,7 @@ class Peer(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._server.peers.discard(self)
+        self._server.notice()
 
     def pause_writing(self) -> None:
         self._outbox.pause()
@@ -133,6 +136,9 @@ class Peer(asyncio.Protocol):
         elif kind in (FrameKind.LOAD, FrameKind.UNLOAD, FrameKind.DRAIN, FrameKind.HISTORY):
             if len(self._controls) >= MAX_CONTROLS:
                 raise FrameRefused(Violation.TOO_MANY, "control messages")
+            if kind == FrameKind.DRAIN:
+                self.finished = True
+                self._server.notice()
             task = asyncio.create_task(self._control(FrameKind(kind), request_id, decode(payload)))
             self._controls.add(task)
             task.add_done_callback(self._controls.discard)
@@ -203,6 +209,7 @@ class ChannelServer:
         self.peers: set[Peer] = set()
         self._server: asyncio.Server | None = None
         self._path: Path | None = None
+        self._noticed = asyncio.Event()
 
     async def listen(self, where: str, run_dir: str) -> str:
         """Open the socket and return its address."""
@@ -240,6 +247,20 @@ class ChannelServer:
             frame = small_frame(FrameKind.STATUS, self.status())
             for peer in known:
                 peer.send(frame)
+
+    def notice(self) -> None:
+        """A peer has left, or has said that no more queries follow."""
+        self._noticed.set()
+
+    async def finished(self) -> None:
+        """Return once every peer that is still there has said that no more queries follow.
+
+        They say so when they hear that the worker leaves. Only then may it close: a query that is
+        on its way is refused, and asked elsewhere, and not lost.
+        """
+        while not all(peer.finished for peer in self.peers if peer.known):
+            self._noticed.clear()
+            await self._noticed.wait()
 
     def close(self) -> None:
         """Stop listening, close all connections, remove the socket."""

@@ -448,6 +448,37 @@ async def test_stopping_answers_what_was_admitted_and_removes_the_socket(
         assert sockets(worker) == []
 
 
+async def test_a_query_on_its_way_to_a_worker_that_leaves_is_refused_and_not_lost(
+    worker: WorkerConfig,
+) -> None:
+    async with running(worker) as (host, connection):
+        await connection.load(SLOW, CONTROL_S)
+        transport = connection._transport
+        assert transport is not None
+        transport.pause_reading()  # this side is busy with other things, and hears of it late
+        stopping = asyncio.create_task(host.drain_and_stop(CONTROL_S))
+        await asyncio.sleep(0.1)  # enough to close everything, if it did not wait
+        asked = asyncio.create_task(ask(connection, SLOW, row(1)))
+        await asyncio.sleep(0)
+        transport.resume_reading()
+        assert (await asked).code is ReplyCode.DRAINING
+        assert (await ask(connection, SLOW, row(1))).code in (
+            ReplyCode.DRAINING,
+            ReplyCode.LOST,  # once all have heard of it
+        )
+        await stopping
+
+
+async def test_a_worker_that_leaves_does_not_wait_for_who_never_hears_of_it(
+    worker: WorkerConfig,
+) -> None:
+    async with running(worker) as (host, connection):
+        assert connection._transport is not None
+        connection._transport.pause_reading()
+        await host.drain_and_stop(0.05)
+        assert sockets(worker) == []
+
+
 async def test_the_correction_follows_what_is_observed(worker: WorkerConfig) -> None:
     """A variant that takes 30 ms and says 10 is refused a budget of 20 once it has been seen."""
     optimist = replace(SLOW, latency=((1, 10.0),))
