@@ -18,8 +18,11 @@ def service(family: Path) -> Iterator[KubeRay]:
     """All pods, with the applications handed over."""
     with lab() as made:
         running = KubeRay(made)
-        running.start()
-        yield running
+        try:
+            running.start()
+            yield running
+        finally:
+            running.stop()
 
 
 def test_all_gateways_become_ready_with_an_empty_catalog(service: KubeRay) -> None:

@@ -1,7 +1,8 @@
 """What KubeRay and a Kubernetes node do with ``deploy/rayservice.yaml``, on machines of a test.
 
 The operator starts Ray in each pod from ``rayStartParams``, hands ``serveConfigV2`` to the head's
-dashboard, and replaces what is lost; the node runs the probes; the Service leads to ready pods.
+dashboard, and replaces what is lost; the node runs the probes and starts a container that has ended
+again; the Service leads to ready pods.
 """
 
 import json
@@ -9,14 +10,24 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Event, Thread
 from typing import Any
 
+import psutil
 import yaml
 
 from tests.deploy.files import documents, ray_service, readme_commands
 from tests.integration.deployment import Service
-from tests.integration.machines.lab import HOME, Lab, Reached, placed, user_environment
+from tests.integration.machines.lab import (
+    HOME,
+    Lab,
+    Reached,
+    first_port,
+    placed,
+    user_environment,
+)
 from tests.integration.machines.network import PATH, Machine, Program
 
 PLACES = {"/state": "/srv/state"}
@@ -29,7 +40,7 @@ kubectl() { for word in "$@"; do printf '%s\n' "$word"; done; printf '\n'; }
 """Says what it was asked for, a word on each line."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Pod:
     """A running pod of one of the groups."""
 
@@ -37,7 +48,20 @@ class Pod:
     labels: Mapping[str, str]
     container: Mapping[str, Any]
     environment: Mapping[str, str]
+    command: str
+    """What its container runs."""
     ray: Program
+    starts: int = 1
+
+    def tend(self) -> None:
+        """Start the container again if it has ended, as the node does; nothing of it is left."""
+        if self.ray.poll() is None:
+            return
+        for process in self.machine.processes():
+            with suppress(psutil.Error):
+                process.kill()
+        self.starts += 1
+        self.ray = self.machine.shell(self.command, self.environment)
 
     def runs(self, command: list[str]) -> bool:
         """Whether a probe's command succeeds in the container."""
@@ -49,7 +73,7 @@ class Pod:
             return self.runs(probe["exec"]["command"])
         port = int(probe["httpGet"]["port"])
         if port == AGENT_PORT:
-            port += int(self.machine.address.rpartition(".")[2])
+            port = first_port(self.machine)
         try:
             found = Reached(self.machine, self.machine.address, port).request(
                 "GET", probe["httpGet"]["path"]
@@ -76,9 +100,11 @@ class KubeRay:
         self._spec = ray_service()
         self._cluster = self._spec["rayClusterConfig"]
         self.secrets = made_secrets(lab)
-        self._numbers = iter(range(2, 200))
+        self._numbers = iter(range(2, 12))
         self.head = self._head()
         self.pods: list[Pod] = [self.head]
+        self._stopped = Event()
+        self._node = Thread(target=self._tend, name="node", daemon=True)
 
     # -- pods -----------------------------------------------------------------------------------
 
@@ -115,6 +141,13 @@ class KubeRay:
         self.pods.remove(pod)
         pod.machine.off()
 
+    def _tend(self) -> None:
+        """What the nodes do all the time."""
+        while not self._stopped.wait(1.0):
+            for pod in tuple(self.pods):
+                with suppress(OSError):  # it is switched off meanwhile
+                    pod.tend()
+
     def _pod(self, group: Mapping[str, Any], name: str, number: int, head: str, role: str) -> Pod:
         [container] = group["template"]["spec"]["containers"]
         machine = self._lab.machine(number, f"{name}-{number}", PLACES["/state"])
@@ -130,13 +163,15 @@ class KubeRay:
         }
         given = group["rayStartParams"]
         parameters = " ".join(f"--{name}={value}" for name, value in given.items())
-        command = placed(f"ray start {role} {parameters} --block", machine)
+        ray = placed(f"ray start {role} {parameters} --block", machine)
+        command = f"ulimit -n 65536; exec {ray}"
         return Pod(
             machine=machine,
             labels=group["template"]["metadata"]["labels"],
             container=container,
             environment=environment,
-            ray=machine.shell(f"ulimit -n 65536; exec {command}", environment),
+            command=command,
+            ray=machine.shell(command, environment),
         )
 
     def _variables(self, container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -152,6 +187,7 @@ class KubeRay:
 
     def start(self) -> None:
         """Start the workers' groups, and hand over the applications once the head answers."""
+        self._node.start()
         groups = [
             group for group in self._cluster["workerGroupSpecs"] for _ in range(group["replicas"])
         ]
@@ -173,11 +209,23 @@ class KubeRay:
 
         dashboard.until(handed_over, "the applications are taken", START_S)
 
+    def stop(self) -> None:
+        """Nothing is started again from now on."""
+        self._stopped.set()
+        self._node.join()
+
+    def logs(self) -> str:
+        """What the pods have printed, and how often they were started."""
+        return "\n".join(
+            f"== {pod.machine.name}, started {pod.starts} times\n{pod.machine.logs()}"
+            for pod in self.pods
+        )
+
     def dashboard(self) -> Reached:
         secret = self._cluster["authOptions"]["secretName"]
         token = self.secrets[secret]["auth_token"]
         machine = self.head.machine
-        return Reached(machine, machine.address, 8265, token=token)
+        return Reached(machine, machine.address, 8265, token=token, logs=self.logs)
 
     def applications(self) -> dict[str, Any]:
         """What Serve says of its applications, by name."""
@@ -197,6 +245,7 @@ class KubeRay:
             port["port"],
             at=endpoints[0].machine.address,
             token=self.secrets["modelless"]["api_token"],
+            logs=self.logs,
         )
 
 

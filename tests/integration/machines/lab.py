@@ -4,7 +4,7 @@ import http.client
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,15 @@ PASSWORD = "not-a-secret"
 REDIS_PORT = 6380
 """Ray's control store has 6379 on all addresses."""
 HOME = "/tmp/home"
+PORTS = (
+    "dashboard-agent-listen-port",
+    "dashboard-agent-grpc-port",
+    "runtime-env-agent-port",
+    "metrics-export-port",
+    "node-manager-port",
+    "object-manager-port",
+)
+"""Of a Ray node, besides those of its workers."""
 
 
 class Lab:
@@ -96,7 +105,14 @@ class Reached(Service):
     """A gateway as a client on one of the machines reaches it: by a name, at an address."""
 
     def __init__(
-        self, client: Machine, host: str, port: int, *, at: str = "", token: str = ""
+        self,
+        client: Machine,
+        host: str,
+        port: int,
+        *,
+        at: str = "",
+        token: str = "",
+        logs: Callable[[], str] | None = None,
     ) -> None:
         self.client = client
         self.host = host
@@ -104,10 +120,11 @@ class Reached(Service):
         self.at = at or host
         """Where the name leads to; it may come to lead elsewhere."""
         self._token = token
+        self._logs = logs or client.logs
 
     @property
     def log(self) -> str:
-        return self.client.logs()
+        return self._logs()
 
     def connection(self, timeout_s: float) -> http.client.HTTPConnection:
         return Connection(self, timeout_s)
@@ -164,15 +181,17 @@ def form(fields: Mapping[str, str], files: Mapping[str, Path]) -> tuple[bytes, s
 def placed(command: str, machine: Machine) -> str:
     """A command that starts Ray, with the addresses and ports that this machine has.
 
-    All machines share one loopback, which no two can tell apart by looking, and its ports.
+    All machines share one loopback, which no two can tell apart by looking, and its ports. So each
+    has its own thousand, below those that connections take.
     """
-    number = int(machine.address.rpartition(".")[2])
-    first = 20_000 + 1_000 * number
-    options = {
-        "node-ip-address": machine.address,
-        "dashboard-agent-listen-port": 52_365 + number,
-        "min-worker-port": first,
-        "max-worker-port": first + 999,
-    }
+    options = {"node-ip-address": machine.address}
+    first = first_port(machine)
+    options |= {name: str(first + number) for number, name in enumerate(PORTS)}
+    options |= {"min-worker-port": str(first + 100), "max-worker-port": str(first + 999)}
     words = " ".join(f"--{name}={value}" for name, value in options.items())
     return re.sub(r"\bray start\b", f"ray start {words}", command)
+
+
+def first_port(machine: Machine) -> int:
+    """The first of a machine's own ports; it is that of the agent that Serve's node probes ask."""
+    return 20_000 + 1_000 * int(machine.address.rpartition(".")[2])

@@ -164,7 +164,8 @@ class Machine:
 
     def off(self) -> None:
         """Switch it off: all that runs there is gone at once."""
-        self._control.close()
+        with self._lock:
+            self._control.close()
 
 
 class Network(Machine):
