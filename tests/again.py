@@ -15,17 +15,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.order import group
+
 FAILED = 1
 NONE_COLLECTED = 5
 TIMES = 3
 MOST = 3
-"""Failures of one run: more are no accident."""
+"""Files, or folders that share a deployment, in which tests of one run failed: more are no
+accident. Tests of one of them often fail together, because of what they share."""
 FAILURES = Path(".pytest_cache/v/cache/lastfailed")
 
 
 def unsteady(failed: list[str]) -> bool:
     """Whether these failures may be due to what ran beside the tests."""
-    return 0 < len(failed) <= MOST
+    return 0 < len({group(test) for test in failed}) <= MOST
 
 
 def passes(tests: list[str]) -> bool:

@@ -60,10 +60,17 @@ def test_one_more_failure_fails(
 
 
 def test_many_failures_are_no_accident(monkeypatch: pytest.MonkeyPatch, failures: Path) -> None:
-    failed = [f"{LIVE}[{case}]" for case in range(again.MOST + 1)]
+    failed = [f"tests/test_{number}.py::test_it" for number in range(again.MOST + 1)]
     status, runs = hearing(monkeypatch, failures, failed)
     assert status == 1
     assert runs.commands == []
+
+
+def test_what_failed_together_counts_once(monkeypatch: pytest.MonkeyPatch, failures: Path) -> None:
+    failed = [f"{LIVE}[{case}]" for case in range(again.MOST + 1)]
+    status, runs = hearing(monkeypatch, failures, failed, 0, 0, 0)
+    assert status == 0
+    assert runs.commands[0][-len(failed) :] == failed
 
 
 def test_only_failures_are_tried_again(failures: Path) -> None:

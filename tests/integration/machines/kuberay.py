@@ -9,7 +9,6 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event, Thread
@@ -62,6 +61,9 @@ class Pod:
                 process.kill()
         self.starts += 1
         self.ray = self.machine.shell(self.command, self.environment)
+
+    def is_in_the_cluster(self) -> bool:
+        return "Ray runtime started" in self.ray.output
 
     def runs(self, command: list[str]) -> bool:
         """Whether a probe's command succeeds in the container."""
@@ -191,8 +193,9 @@ class KubeRay:
         groups = [
             group for group in self._cluster["workerGroupSpecs"] for _ in range(group["replicas"])
         ]
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(self.add, groups))
+        for group in groups:  # all at once they take longer than Ray waits, on a busy machine
+            pod = self.add(group)
+            Service().until(pod.is_in_the_cluster, f"{pod.machine.name} has joined", START_S)
         config = yaml.safe_load(self._spec["serveConfigV2"])
         dashboard = self.dashboard()
 
