@@ -45,9 +45,11 @@ IMPURE = {
 }  # fmt: skip
 RAY_FILES = {
     Path("workers/deployment.py"),
+    Path("controlplane/cluster/bare_serve.py"),
     Path("controlplane/cluster/ray_adapter.py"),
     Path("controlplane/cluster/ray_processes.py"),
     Path("controlplane/cluster/serve_applications.py"),
+    Path("controlplane/cluster/single_machine.py"),
     Path("controlplane/app.py"),
 }
 MOST_MODULES = 16

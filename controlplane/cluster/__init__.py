@@ -3,7 +3,8 @@
 Comes in: settings, and applications that ``controlplane.app`` has built. Goes out: where workers
 are reached, how many Serve was told to run, and sentences about what does not start.
 
-Read ``ray_processes`` (starting, joining and leaving Ray), then ``serve_applications`` (deploying
+Read ``ray_processes`` (starting, joining and leaving Ray) with ``single_machine`` (what one machine
+runs without), ``idle_agent`` and ``bare_serve``, then ``serve_applications`` (deploying
 applications and reading their state), ``ray_adapter`` (what the control loop asks of the cluster),
 ``start_reports`` (what Serve says of a start, as sentences, without Ray), ``sent_settings`` (the
 settings that travel to replicas) and ``control_store`` (whether Ray's control store lives).

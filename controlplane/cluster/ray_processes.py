@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from controlplane.cluster.single_machine import bare_ray
 from controlplane.settings import Settings
 from variants.errors import ClusterUnavailable
 
@@ -28,8 +29,8 @@ def ray_environment(settings: Settings) -> dict[str, str]:
         # Else all processes end a minute after Ray's control store died, and queries with them.
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(24 * 3600),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        # A full disk must not keep Ray's processes from starting.
-        "RAY_preload_python_modules": "workers.process.streams",
+        # A full disk must not keep Ray's processes from starting, and none needs pandas.
+        "RAY_preload_python_modules": "workers.process.streams,controlplane.cluster.bare_serve",
     }
     if not settings.ray_address:
         environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
@@ -48,6 +49,8 @@ def start_ray(settings: Settings) -> list[int]:
     try:
         import ray
         from ray._private import worker
+
+        import controlplane.cluster.bare_serve  # noqa: F401
     except ImportError as error:
         raise ClusterUnavailable(
             f"Ray cannot be imported ({error}); install modelless again"
@@ -61,15 +64,16 @@ def start_ray(settings: Settings) -> list[int]:
         if settings.ray_address:
             ray.init(address=settings.ray_address, **quiet)
             return []
-        ray.init(
-            address="local",
-            num_cpus=settings.worker_cores * settings.workers,
-            include_dashboard=False,
-            # Nothing large travels through Ray's object store.
-            object_store_memory=80 * 2**20,
-            _temp_dir=str(ray_dir(settings)),
-            **quiet,
-        )
+        with bare_ray():
+            ray.init(
+                address="local",
+                num_cpus=settings.worker_cores * settings.workers,
+                include_dashboard=False,
+                # Nothing large travels through Ray's object store.
+                object_store_memory=80 * 2**20,
+                _temp_dir=str(ray_dir(settings)),
+                **quiet,
+            )
     except Exception as error:
         where = f" at {settings.ray_address}" if settings.ray_address else " on this machine"
         raise ClusterUnavailable(f"Ray could not be started{where}: {error}") from error

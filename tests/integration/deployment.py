@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -164,9 +164,17 @@ def environment(state_dir: Path, port: int, **settings: object) -> dict[str, str
 
 @contextmanager
 def deployed(
-    state_dir: Path, *, arguments: Sequence[str] = (), start_s: float = START_S, **settings: object
+    state_dir: Path,
+    *,
+    arguments: Sequence[str] = (),
+    start_s: float = START_S,
+    meanwhile: Callable[["Deployment"], None] = lambda _: None,
+    **settings: object,
 ) -> Iterator[Deployment]:
-    """Start ``modelless up`` on a state directory; afterwards nothing of it may be left."""
+    """Start ``modelless up`` on a state directory; afterwards nothing of it may be left.
+
+    ``meanwhile`` is called once, when the command runs and is not ready yet.
+    """
     port, grpc_port = free_port(), free_port()
     settings = {"grpc_port": grpc_port, **settings}
     state_dir.mkdir(parents=True, exist_ok=True)
@@ -182,6 +190,7 @@ def deployed(
     deployment = Deployment(process, state_dir, port, grpc_port)
     started: list[psutil.Process] = []
     try:
+        meanwhile(deployment)
         _wait_until_ready(deployment, start_s)
         yield deployment
         if process.poll() is None:

@@ -28,6 +28,14 @@ def test_everything_listens_on_loopback_only(digits: Deployment) -> None:
     assert [ip for ip in listening if ip not in {"127.0.0.1", "::1", "::ffff:127.0.0.1"}] == []
 
 
+def test_only_what_serves_is_running(digits: Deployment) -> None:
+    lines = [" ".join(process.cmdline()) for process in digits.processes()]
+    for needless in ("dashboard.py", "monitor.py", "ray::DashboardAgent"):
+        assert [line for line in lines if needless in line.split("idle_agent.py")[0]] == []
+    for process in digits.processes():
+        assert "site-packages/pandas" not in Path(f"/proc/{process.pid}/maps").read_text()
+
+
 def test_a_worker_without_torch_never_imports_it(digits: Deployment) -> None:
     (worker,) = digits.workers()
     maps = Path(f"/proc/{worker['pid']}/maps").read_text()
