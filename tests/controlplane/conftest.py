@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from controlplane.startup.valkey import EmbeddedValkey
-from tests.controlplane.serving import free_port
+from tests.ports import free_port
 
 
 @pytest.fixture(scope="session")

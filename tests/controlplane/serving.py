@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from controlplane.gateway.http.client_limits import ClientLimits
 from controlplane.live_state import LiveState
 from controlplane.load_specs import Specs
 from controlplane.settings import load_settings
+from tests.ports import free_port
 from tests.workers import builders as workers
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
@@ -244,12 +244,6 @@ async def serving(
         await gateway.start()
         stack.push_async_callback(gateway.stop)
         yield Served(gateway=gateway, folder=folder, port=port, stack=stack)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 until = workers.until

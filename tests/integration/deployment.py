@@ -4,7 +4,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+
+from tests.ports import free_port
 
 START_S = 600.0
 PATIENCE_S = 600.0
@@ -139,12 +140,6 @@ def ask(
     kind = response.headers.get("content-type", "")
     found = json.loads(data) if kind.startswith("application/json") else data
     return Answer(response.status, found, {k.lower(): v for k, v in response.getheaders()})
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def environment(state_dir: Path, port: int, **settings: object) -> dict[str, str]:

@@ -11,9 +11,9 @@ from tests.integration.deployment import (
     Deployment,
     deployed,
     environment,
-    free_port,
     short_directory,
 )
+from tests.ports import free_port
 
 pytestmark = pytest.mark.integration
 

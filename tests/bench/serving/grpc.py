@@ -28,7 +28,8 @@ import uvloop
 
 from controlplane.startup.valkey import EmbeddedValkey
 from tests.controlplane.gateway.grpc.calls import request
-from tests.controlplane.serving import FAST, Served, free_port, serving
+from tests.controlplane.serving import FAST, Served, serving
+from tests.ports import free_port
 
 IN_FLIGHT = (1, 32)
 ROWS = np.ones((1, 4), "<f4")

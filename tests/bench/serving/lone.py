@@ -25,8 +25,9 @@ from controlplane.live_state import LiveState
 from controlplane.load_specs import Specs
 from controlplane.settings import load_settings
 from controlplane.startup.valkey import EmbeddedValkey
-from tests.controlplane.serving import free_port, until
+from tests.controlplane.serving import until
 from tests.onnx_models import node, tensor
+from tests.ports import free_port
 from tests.workers import builders as workers
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog

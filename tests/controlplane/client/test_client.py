@@ -28,7 +28,8 @@ from controlplane.client import (
     Unauthenticated,
     Unreachable,
 )
-from tests.controlplane.serving import FAST, LATE, SLOW, Served, free_port, serving
+from tests.controlplane.serving import FAST, LATE, SLOW, Served, serving
+from tests.ports import free_port
 
 TOKEN = "open sesame"
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from planner.forecasting.demand import SloClass
 from planner.forecasting.demand_estimator import DemandEstimator
 from tests.controlplane.builders import DIGITS, worker
 from tests.controlplane.fleet import eventually, fleet, gateway
-from tests.controlplane.serving import free_port
+from tests.ports import free_port
 from variants.catalog.memory import MemoryCatalog
 from variants.types import DeviceKindName, Peak, TaskName
 

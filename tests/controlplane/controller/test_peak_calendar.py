@@ -13,7 +13,7 @@ from planner.types import Demand
 from planner.worker_starts import CAUTION
 from tests.controlplane.builders import DIGITS, digits_catalog, worker
 from tests.controlplane.fleet import KIND, eventually, fleet, gateway
-from tests.controlplane.serving import free_port
+from tests.ports import free_port
 from variants.catalog.memory import MemoryCatalog
 from variants.types import DeviceKindName, Peak
 

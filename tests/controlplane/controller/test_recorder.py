@@ -10,7 +10,7 @@ import pytest
 from controlplane.gateway.gateway import Gateway
 from controlplane.load_specs import Specs
 from tests.controlplane.fleet import KIND, Fleet, eventually, fleet
-from tests.integration.deployment import free_port
+from tests.ports import free_port
 from variants.types import Event, TaskName
 from workers.channel.client import WorkerConnection
 

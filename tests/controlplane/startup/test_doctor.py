@@ -24,7 +24,7 @@ from controlplane.startup.presence import write_state
 from controlplane.startup.state_directory import prepare
 from tests.controlplane.certificates import self_signed
 from tests.controlplane.fleet import register_echo
-from tests.controlplane.serving import free_port
+from tests.ports import free_port
 from tests.services import drop_database, fresh_database, postgres_server, redis_server
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog

@@ -18,7 +18,8 @@ from controlplane.startup.supervisor import Supervisor
 from tests.controlplane.builders import DictLive, digits_catalog
 from tests.controlplane.startup.test_supervisor import plain_step
 from tests.disks import fill, small_disk
-from tests.integration.deployment import CLI, environment, free_port
+from tests.integration.deployment import CLI, environment
+from tests.ports import free_port
 from variants.artifacts.store import FileArtifactStore
 from variants.disk import ensure_room, full_disk_explained
 from variants.errors import StateUnavailable

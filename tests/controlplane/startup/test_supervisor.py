@@ -28,6 +28,7 @@ from controlplane.startup.presence import (
 from controlplane.startup.processes import end_processes, is_alive
 from controlplane.startup.state_directory import clear_leftovers, prepare
 from controlplane.startup.supervisor import Supervisor
+from tests.ports import free_port
 from variants.errors import Conflict, InvalidInput, StateUnavailable
 
 STUBBORN = (
@@ -50,9 +51,7 @@ def _sigterm() -> Iterator[None]:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture

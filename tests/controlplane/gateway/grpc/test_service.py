@@ -24,7 +24,8 @@ from tests.controlplane.gateway.grpc.calls import (
     output,
     request,
 )
-from tests.controlplane.serving import DOUBLE, FAST, LATE, SLOW, Served, free_port, serving, until
+from tests.controlplane.serving import DOUBLE, FAST, LATE, SLOW, Served, serving, until
+from tests.ports import free_port
 
 TOKEN = "sixteen characters"
 
