@@ -17,7 +17,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 INTEGRATION = "tests/integration/"
-SHARED = ("tests/integration/one_worker", "tests/integration/two_workers")
+SHARED = tuple(INTEGRATION + name for name in ("one_worker", "two_workers", "elastic"))
 """Folders whose files share a deployment: one process runs them, one after the other."""
 LAST = "test_examples.py"
 """Of its folder: it adds a task to the deployment."""

@@ -1,4 +1,4 @@
-"""Deployments that several end-to-end tests share; the family is trained and measured once."""
+"""State directories for end-to-end tests; the family is trained and measured once."""
 
 import fcntl
 import json
@@ -16,7 +16,7 @@ import pytest
 from controlplane.machine import machine_kinds
 from controlplane.profiling.profiles import due_profiles
 from controlplane.settings import load_settings
-from tests.integration.deployment import Deployment, deployed, short_directory
+from tests.integration.deployment import short_directory
 from tests.integration.digits import Rows
 from tests.integration.registering import registered_in_a_child
 from tests.machine_cache import digits_folder
@@ -101,10 +101,3 @@ def halves(registered: Registered) -> Iterator[Path]:
     with short_directory() as home:
         shutil.copytree(registered.halves, home / "s")
         yield home / "s"
-
-
-@pytest.fixture(scope="module")
-def digits(state: Path) -> Iterator[Deployment]:
-    """One worker with all cores, embedded Valkey, SQLite."""
-    with deployed(state, arguments=["--example", "digits"]) as running:
-        yield running

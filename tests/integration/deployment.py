@@ -23,6 +23,11 @@ START_S = 600.0
 PATIENCE_S = 600.0
 """A start, and anything else that is waited for, may take so long on a machine that others keep
 busy."""
+ANSWER_S = 120.0
+"""How long a client waits for an answer: more than any query may take, though nothing runs for a
+while."""
+BUSY = ("OVERLOADED", "DEADLINE_EXCEEDED")
+"""What may be answered besides on a machine that does other things as well: no time was left."""
 PATIENT = {"latency_ms": 10_000.0}
 """The SLO of queries that are to be answered however busy the machine is."""
 CLI = [sys.executable, "-m", "controlplane.cli.main"]
@@ -56,7 +61,7 @@ class Service:
         path: str,
         body: Any = None,
         headers: Mapping[str, str] | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = ANSWER_S,
     ) -> Answer:
         connection = self.connection(timeout_s)
         try:
@@ -122,7 +127,7 @@ class Deployment(Service):
     def stop(self, number: int = signal.SIGINT) -> int:
         """End it and wait; the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(180)
+        return self.process.wait(PATIENCE_S)
 
 
 def ask(
@@ -239,7 +244,7 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(2 * ANSWER_S)
             assert not thread.is_alive(), "a query was never answered"
 
     def snapshot(self) -> Counter[str]:
@@ -247,7 +252,7 @@ class Load:
             return Counter(self.outcomes)
 
     def _run(self) -> None:
-        connection = self._deployment.connection(20)
+        connection = self._deployment.connection(ANSWER_S)
         while not self._stop.is_set():
             try:
                 headers = self._deployment.headers()

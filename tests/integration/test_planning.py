@@ -1,11 +1,11 @@
-"""Plans at work: queries follow them, and an elastic fleet follows the demand."""
+"""Plans at work: queries follow them."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.deployment import PATIENT, Deployment, Load, deployed
+from tests.integration.deployment import Deployment, deployed
 from tests.integration.digits import live
 
 pytestmark = pytest.mark.integration
@@ -45,21 +45,3 @@ def test_queries_follow_a_plan_for_accuracy(state: Path) -> None:
 
         running.until(by_plan_without_the_best, "an answer by a plan without the most accurate")
         running.until(best_in_time, "the most accurate in time when it is asked for")
-
-
-def test_an_elastic_fleet_follows_the_demand(halves: Path) -> None:
-    with deployed(halves, workers=2, elastic=True, linger_s=4) as running:
-
-        def count(wanted: int, what: str) -> None:
-            running.until(lambda: len(running.workers()) == wanted, what)
-
-        count(1, "one worker while no query comes")
-        floor = max(variant["accuracy"] for variant in running.variants())
-        slo = {**PATIENT, "accuracy": floor}
-        slow = {"task": "digits", "inputs": [ROW] * 8, "slo": slo}
-        with Load(running, slow, clients=8) as load:
-            count(2, "two workers under load")
-            before = load.snapshot()["200"]
-            running.until(lambda: load.snapshot()["200"] > before + 20, "service")
-        assert load.untyped == []
-        count(1, "one worker when the load is over")

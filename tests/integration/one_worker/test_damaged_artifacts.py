@@ -1,4 +1,7 @@
-"""Damaged artifacts in a running system: refused with the reason, told, and brought back."""
+"""Damaged artifacts in a running system: refused with the reason, told, and brought back.
+
+In the end all of them are as they were.
+"""
 
 import json
 import os

@@ -5,13 +5,12 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import pytest
 
-from tests.integration.deployment import CLI, Deployment, deployed, environment
+from tests.integration.deployment import ANSWER_S, CLI, Deployment, environment
 
 pytestmark = pytest.mark.integration
 
@@ -28,7 +27,7 @@ def peaks(running: Deployment, *arguments: str) -> Any:
         env=environment(running.state_dir, running.port),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -57,7 +56,7 @@ def few_queries(running: Deployment) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join(60)
+        thread.join(2 * ANSWER_S)
 
 
 def declared(running: Deployment) -> int:
@@ -71,25 +70,22 @@ def declared(running: Deployment) -> int:
     return int(added["id"])
 
 
-def test_capacity_is_up_before_a_declared_peak(halves: Path) -> None:
-    with (
-        deployed(halves, start_s=600.0, workers=2, elastic=True, linger_s=4) as running,
-        few_queries(running),
-    ):
-        running.until(lambda: serving(running) == 1, "one worker for a few queries")
+def test_capacity_is_up_before_a_declared_peak(elastic: Deployment) -> None:
+    with few_queries(elastic):
+        elastic.until(lambda: serving(elastic) == 1, "one worker for a few queries")
         for _ in range(TRIES):
-            id_ = declared(running)
-            assert len(running.workers()) == 1
-            running.until(
-                lambda: serving(running) == 2, "two workers that serve", timeout_s=AHEAD_S + 120.0
+            id_ = declared(elastic)
+            assert len(elastic.workers()) == 1
+            elastic.until(
+                lambda: serving(elastic) == 2, "two workers that serve", timeout_s=AHEAD_S + 120.0
             )
-            [peak] = running.get("/v1/peaks")["peaks"]
-            told = [e["kind"] for e in running.get("/v1/events")["events"]]
+            [peak] = elastic.get("/v1/peaks")["peaks"]
+            told = [e["kind"] for e in elastic.get("/v1/events")["events"]]
             assert "peak_due" in told
-            assert running.get("/v1/plan")["explanation"][0].startswith(f"Peak {id_} is planned")
-            peaks(running, "remove", str(id_))
-            running.until(lambda: len(running.workers()) == 1, "one worker again")
+            assert elastic.get("/v1/plan")["explanation"][0].startswith(f"Peak {id_} is planned")
+            peaks(elastic, "remove", str(id_))
+            elastic.until(lambda: len(elastic.workers()) == 1, "one worker again")
             if peak["state"] == "ahead":
                 break
         else:
-            raise AssertionError(f"too late each time\n{running.log}")
+            raise AssertionError(f"too late each time\n{elastic.log}")
