@@ -35,7 +35,7 @@ def small_disk(size_kib: int, inodes: int = 0) -> Iterator[Path]:
         finally:
             holder.stdin.close()
             holder.stdout.close()
-            holder.wait(30)
+            holder.wait(300)
         if not mounted:
             missing("a disk in memory", "cannot be mounted (that needs root)")
 

@@ -22,7 +22,7 @@ import pytest
 import redis
 from sqlalchemy import make_url
 
-START_S = 60
+START_S = 300
 STOP_S = 20
 
 

@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from controlplane.live_state import LiveState
 from controlplane.startup.valkey import EmbeddedValkey
 from tests.ports import free_port
 
@@ -21,6 +22,15 @@ def live_url() -> Iterator[str]:
             yield valkey.url
         finally:
             valkey.stop()
+
+
+@pytest.fixture(autouse=True)
+def patient_live_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gateways and control loops wait 60 s instead of 2 for a reply of the live state.
+
+    A machine that stands still for 2 s has not lost it. One that is killed is told at once.
+    """
+    monkeypatch.setattr(LiveState.__init__, "__kwdefaults__", {"timeout_s": 60.0})
 
 
 @pytest.fixture

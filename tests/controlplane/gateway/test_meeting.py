@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +108,16 @@ async def test_a_directory_that_is_empty_is_known(tmp_path: Path, port: int) -> 
             assert int(reply.headers["retry-after"]) == 6
 
 
-async def test_without_live_state_nothing_is_held(tmp_path: Path, port: int) -> None:
+async def test_without_live_state_nothing_is_held(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not because it was held for long enough."""
+    monkeypatch.setattr("controlplane.gateway.knowledge.Meeting", partial(Meeting, most_s=3_600.0))
     async with fleet(tmp_path, port=port) as it:
         it.register("a")
         it.valkey.stop()
         async with gateway(it) as (of, client):
-            await eventually(lambda: held(of) is None, timeout_s=4)
+            await eventually(lambda: held(of) is None)
             reply = await ask(client)
             assert (reply.status_code, reply.json()["code"]) == (503, "NO_WORKERS")
             assert "the live state, which lists them, does not answer" in reply.json()["error"]

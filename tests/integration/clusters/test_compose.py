@@ -44,12 +44,12 @@ class Composed:
         assert self.program.poll() is None, self.program.output
         kind, command = self._healthcheck
         assert kind == "CMD-SHELL"
-        return self.machine.shell(placed(command), self._environment).wait(30).code == 0
+        return self.machine.shell(placed(command), self._environment).wait(START_S).code == 0
 
     def stop(self) -> int:
         """As ``docker compose stop`` does; the exit code."""
         self.machine.ask(do="signal", pid=self.program.pid, number=signal.SIGTERM)
-        return self.program.wait(60).code
+        return self.program.wait(START_S).code
 
 
 def placed(text: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 FD = "@FD"
 """Stands for the first descriptor that a program inherits."""
 MESSAGE_BYTES = 1 << 20
-CONNECT_S = 10.0
+CONNECT_S = 120.0
 SIOCSIFFLAGS = 0x8914
 IFF_UP, IFF_RUNNING = 0x1, 0x40
 

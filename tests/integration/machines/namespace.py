@@ -89,7 +89,7 @@ def namespace() -> Iterator[Namespace]:
 
 
 def _children(pid: int) -> list[int]:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 300
     while not (found := psutil.Process(pid).children()):
         assert time.monotonic() < deadline
         time.sleep(0.05)

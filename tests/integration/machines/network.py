@@ -214,7 +214,7 @@ class Network(Machine):
         """Switch everything off, and return when nothing is left."""
         for machine in (*self.machines, self):
             machine.off()
-        self._process.wait(30)
+        self._process.wait(300)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ class RayUp:
     def prepare(self) -> None:
         """What the README has a user do first."""
         commands = self._lab.addressed(readme_commands("Make Ray's token"))
-        done = self.head.shell(commands, user_environment()).wait(60)
+        done = self.head.shell(commands, user_environment()).wait(START_S)
         assert done.code == 0, done.output
         # `ray up` leaves the file there; its autoscaler shall not look for machines by SSH.
         file = self._file | {"max_workers": 0}

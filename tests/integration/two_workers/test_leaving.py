@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.integration.deployment import Deployment, Load
+from tests.integration.deployment import BUSY, Deployment, Load
 from tests.integration.digits import GOOD
 
 pytestmark = pytest.mark.integration
@@ -13,7 +13,7 @@ def test_two_workers_share_the_work(two: Deployment) -> None:
     two.until(lambda: all(two.ready(w) for w in two.workers()), "both loaded")
     with Load(two, GOOD, clients=8) as load:
         two.until(lambda: load.snapshot()["200"] > 300, "load")
-    assert load.outcomes.keys() == {"200"}
+    assert load.outcomes.keys() <= {"200", *BUSY}
     used = {two.query([[0.0] * 64]).body["worker"] for _ in range(60)}
     assert len(used) == 2
 
@@ -28,7 +28,7 @@ def test_shrinking_from_two_workers_to_one_loses_no_query(two: Deployment) -> No
         before = load.snapshot()["200"]
         two.until(lambda: load.snapshot()["200"] > before + 200, "service")
     assert load.untyped == []
-    assert load.outcomes.keys() == {"200"}
+    assert load.outcomes.keys() <= {"200", *BUSY}
 
 
 def test_the_one_that_left_was_scaled_down_and_is_not_lost(two: Deployment) -> None:

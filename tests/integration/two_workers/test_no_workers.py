@@ -9,15 +9,13 @@ from collections import Counter
 import psutil
 import pytest
 
-from tests.integration.deployment import Answer, Deployment, Load, ask
+from tests.integration.deployment import ANSWER_S, BUSY, Answer, Deployment, Load, ask
 from tests.integration.digits import GOOD
 from tests.integration.two_workers.conftest import PATIENCE_S, serving
 
 pytestmark = pytest.mark.integration
 
 ROW = [[0.0] * 64]
-BUSY = ("OVERLOADED", "DEADLINE_EXCEEDED")
-"""What a machine that does other things as well may answer besides."""
 
 
 def test_workers_go_to_none_and_come_back(two: Deployment) -> None:
@@ -66,7 +64,7 @@ def test_a_gateway_that_starts_anew_knows_its_workers_before_it_refuses(two: Dep
     def light() -> None:
         """Ask every few milliseconds, on a connection of its own each time."""
         while not stop.is_set():
-            connection = http.client.HTTPConnection("127.0.0.1", two.port, timeout=20)
+            connection = two.connection(ANSWER_S)
             try:
                 answer = ask(connection, "POST", "/v1/query", json.dumps(GOOD).encode())
                 answers[str(answer.body.get("code", answer.status))] += 1
@@ -89,7 +87,7 @@ def test_a_gateway_that_starts_anew_knows_its_workers_before_it_refuses(two: Dep
     two.until(lambda: answers["200"] > before + 20, "the gateway again", PATIENCE_S)
     stop.set()
     for client in clients:
-        client.join(30)
+        client.join(2 * ANSWER_S)
         assert not client.is_alive(), "a query was never answered"
     assert answers.keys() <= {"200", "no connection", *BUSY}
 

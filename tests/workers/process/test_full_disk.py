@@ -49,7 +49,7 @@ async def test_a_worker_that_starts_on_a_full_disk_answers(
     spec = echo_spec()
     async with process(worker) as (_, address):
         connection = await connect(address, worker)
-        await connection.load(spec, 10.0)
+        await connection.load(spec, 60.0)
         assert [(await ask(connection, spec, row(1))).code for _ in range(3)] == [ReplyCode.OK] * 3
         (warning,) = connection.status.warnings
         assert "cannot be written: No space left on device" in warning
@@ -70,14 +70,14 @@ async def test_workers_killed_on_a_full_disk_leave_no_mark(
     for _ in range(3):
         async with process(worker) as (child, address):
             connection = await connect(address, worker)
-            await connection.load(spec, 10.0)
+            await connection.load(spec, 60.0)
             child.kill()
             await child.wait()
             connection.close()
     filler.unlink()
     async with process(worker) as (_, address):
         connection = await connect(address, worker)
-        await connection.load(spec, 10.0)
+        await connection.load(spec, 60.0)
         assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
         assert connection.status.warnings == ()
         connection.close()
@@ -91,12 +91,12 @@ async def test_a_disk_that_fills_up_later_costs_neither_answers_nor_evidence(
         async with process(worker) as (child, address):
             connection = await connect(address, worker)
             for spec in (BAD, good):
-                await connection.load(spec, 10.0)
+                await connection.load(spec, 60.0)
                 assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
             filler = fill(disk)
             assert (await ask(connection, good, row(2))).code is ReplyCode.OK
             assert (await ask(connection, BAD, row(13))).code is ReplyCode.LOST
-            assert await asyncio.wait_for(child.wait(), 10.0) == -signal.SIGABRT
+            assert await asyncio.wait_for(child.wait(), 60.0) == -signal.SIGABRT
             connection.close()
         filler.unlink()
     async with process(worker) as (_, address):

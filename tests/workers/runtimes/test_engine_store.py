@@ -249,18 +249,18 @@ def test_who_wants_what_another_builds_waits_and_finds_it(folder: Path) -> None:
                 return
             holding.set()
             if wait:
-                go_on.wait(5)
+                go_on.wait(60)
             builds.append(threading.get_ident())
             cache.put(KEY.digest, ENGINE)
 
     first = threading.Thread(target=load, args=(True,))
     first.start()
-    assert holding.wait(5)
+    assert holding.wait(60)
     second = threading.Thread(target=load, args=(False,))
     second.start()
     go_on.set()
     for thread in (first, second):
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
     assert builds == [first.ident]
     assert [path.name for path in folder.iterdir()] == [file_of(folder).name]

@@ -23,6 +23,7 @@ from tests.controlplane.serving import (
     serving,
     until,
 )
+from tests.undisturbed import undisturbed
 
 pytestmark = pytest.mark.slow
 
@@ -107,10 +108,16 @@ async def test_a_body_above_the_least_rate_passes(served: Served) -> None:
     """For three windows, at ten times that rate: a busy machine may take much of it. Its deadline,
     which counts from the first byte, is far."""
     body = json.dumps(query(5)).encode().ljust(60_000)
-    client = await served.client()
-    client.send(request("POST", "/v1/query", None, headers=[("Content-Length", "60000")]))
-    await drip(client, body, size=1_000, every_s=0.05)
-    assert (await client.answer()).json["outputs"][0][0] == 5
+
+    async def sent() -> None:
+        client = await served.client()
+        client.send(request("POST", "/v1/query", None, headers=[("Content-Length", "60000")]))
+        await drip(client, body, size=1_000, every_s=0.05)
+        answer = await client.answer()
+        assert answer.status == 200, answer
+        assert answer.json["outputs"][0][0] == 5
+
+    await undisturbed(sent, at_most_s=LIMITS.grace_s)
 
 
 async def test_a_body_may_wait_for_100_continue_as_long_as_we_do(served: Served) -> None:
@@ -154,10 +161,18 @@ async def test_an_idle_connection_is_closed_without_a_word(served: Served, dripp
 
 
 async def test_who_asks_now_and_then_is_kept(served: Served) -> None:
-    client = await served.client()
-    for number in range(6):
-        await asyncio.sleep(1.0)
-        assert (await client.ask(query(number))).status == 200
+    """For twice as long as one that asks nothing."""
+
+    async def kept() -> None:
+        client = await served.client()
+        for number in range(6):
+            await asyncio.sleep(LIMITS.idle_s / 3)
+            try:
+                assert (await client.ask(query(number))).status == 200
+            except (ConnectionError, EOFError) as error:
+                raise AssertionError from error
+
+    await undisturbed(kept, at_most_s=LIMITS.idle_s / 3)
 
 
 async def test_answers_that_are_never_read_are_given_up(served: Served) -> None:

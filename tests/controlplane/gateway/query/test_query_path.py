@@ -32,6 +32,7 @@ from tests.controlplane.serving import (
     serving,
     until,
 )  # fmt: skip
+from tests.undisturbed import undisturbed
 from variants.errors import VariantNotLoadable
 from variants.types import DeviceKindName, VariantName, WorkerId
 
@@ -193,13 +194,16 @@ async def test_overload_is_refused_at_once(served: Served) -> None:
     await served.worker("w1", SLOW)
     asked = query(*[0.0] * 4, variant=SLOW, slo={"latency_ms": 200})
     asked["inputs"] = asked["inputs"] * 8
-    answers = await asyncio.gather(*(served.ask(asked) for _ in range(20)))
-    statuses = sorted(answer.status for answer in answers)
-    refused = [answer for answer in answers if answer.status == 503]
-    assert statuses.count(200) >= 1
-    assert len(refused) >= 10
-    assert {answer.error[1] for answer in refused} == {"OVERLOADED"}
-    assert served.in_flight == 0
+
+    async def crowd() -> None:
+        answers = await asyncio.gather(*(served.ask(asked) for _ in range(20)))
+        refused = [answer for answer in answers if answer.status == 503]
+        assert {answer.error[1] for answer in refused} <= {"OVERLOADED"}
+        assert served.in_flight == 0
+        assert len(refused) >= 10
+        assert [answer.status for answer in answers].count(200) >= 1
+
+    await undisturbed(crowd, at_most_s=0.05)
 
 
 async def test_a_cold_variant_is_loaded_when_that_is_in_time(served: Served) -> None:
