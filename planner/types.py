@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from planner.energy import EnergyCurve
 from planner.eviction.displacement import Ladder, Rung
+from planner.eviction.query_rates import QueryRates
 from planner.latency_table import LatencyTable
 from planner.worker_starts import Wanted
 from variants.errors import Alternative
@@ -23,6 +24,7 @@ from variants.types import (
     ReplicaState,
     Task,
     TaskName,
+    VariantKey,
     VariantName,
     WorkerId,
 )
@@ -45,6 +47,8 @@ class WorkerView:
     """What it loads, and then what it will load after that."""
     evictable: Ladder = ()
     """What may leave it for a load, in the order in which it would, and what that would cost."""
+    churn_per_s: float = 0.0
+    """The share of its memory that is evicted per second (``planner.eviction.churn``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +153,8 @@ class Snapshot:
     """Allowance for the way to the worker and back."""
     wanted: Wanted = field(default_factory=Wanted)
     """For refusals while a worker is missing."""
+    asked: QueryRates[VariantKey] = field(default_factory=QueryRates, repr=False, compare=False)
+    """What queries ask for. The caller counts them in it; decisions only read its rates."""
     parts: object = field(default=None, repr=False, compare=False)
     """What it was made of, for ``planner.selection.snapshot`` to reuse in the next one."""
 

@@ -112,6 +112,7 @@ class WorkerHost:
             pid=os.getpid(),
             occurrences=self._loading.history.newest,
             evictable=self._loading.evictable(now_s),
+            churn_per_s=self._loading.room.churn_per_s(now_s),
             warnings=(self._ledger.problem,) if self._ledger.problem else (),
         )
 

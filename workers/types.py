@@ -95,6 +95,8 @@ class WorkerStatus:
     evictable: tuple[tuple[float, float], ...] = ()
     """What may leave for a load, in the order in which it would: the MiB that come free, and what
     its absence would cost in seconds of loading per second (``planner.eviction.displacement``)."""
+    churn_per_s: float = 0.0
+    """The share of the memory that is evicted per second (``planner.eviction.churn``)."""
     warnings: tuple[str, ...] = ()
     """What is wrong with it although it serves, one sentence each."""
 

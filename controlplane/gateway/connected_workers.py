@@ -47,6 +47,7 @@ class ConnectedWorker:
         self.view.draining = status.draining
         self.view.free_mib = status.memory_mib - status.reserved_mib
         self.view.evictable = status.evictable
+        self.view.churn_per_s = status.churn_per_s
         self.view.loading = tuple(
             (replica.task, replica.variant)
             for replica in status.replicas

@@ -43,6 +43,7 @@ class DemandReport:
             self._demand[name] = self._demand.get(name, 0) + rows
             tightest[name] = min(latency_ms, tightest.get(name, latency_ms))
         self._tightest.saw(monotonic(), tightest)
+        self._path.asked.tell(self._path.clock_ms() / 1_000)
         counters = self._path.counters
         self.latest = {
             "demand": self._demand,

@@ -134,6 +134,7 @@ class Knowledge:
             },
             before=self._path.snapshot,
             wanted=self.meeting.wanted(workers.kinds()),
+            asked=self._path.asked,
         )
         self._tell(snapshot)
 

@@ -6,8 +6,9 @@ may. Workers, the plan's placement and the simulator ask here.
 
 Read ``rules`` first (what a variant is worth keeping), then ``registry`` (the rules by name: adding
 one is one function and one line), then ``victims`` (which variants leave) and ``displacement``
-(what a worker would lose by that, told to those who look for a host). ``popularity`` learns from
-queries what the rule ``modelless`` needs to know, the queries per second to expect.
+(what a worker would lose by that, told to those who look for a host) with ``churn`` (how long what
+is loaded there will stay). ``popularity`` learns from queries what the rule ``modelless`` needs to
+know, the queries per second to expect; ``query_rates`` asks it for all that one gateway sees.
 
 May import: ``variants``. No clock: times are arguments, in seconds.
 """

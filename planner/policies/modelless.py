@@ -136,6 +136,7 @@ class Modelless:
             ((worker.view, worker.ready) for worker in self._fleet.workers.values()),
             transport_ms=0.0,
             before=self._before,
+            asked=self._fleet.asked,
         )
         self._before = snapshot
         if self.plan is not None:

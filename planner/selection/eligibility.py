@@ -19,6 +19,7 @@ from enum import IntEnum
 from math import inf, isnan, nan
 from typing import NamedTuple, Protocol
 
+from planner.eviction.query_rates import QueryRates
 from planner.selection.load_balancing import least_busy
 from planner.types import Candidate, Query, Snapshot, WorkerReport
 from variants.types import DeviceKindName, Stage, VariantKey, VariantName
@@ -170,6 +171,8 @@ class Circumstances(NamedTuple):
     transport_ms: float
     kinds: frozenset[DeviceKindName]
     """The device kinds of the workers that do not drain."""
+    asked: QueryRates[VariantKey]
+    """What queries ask for."""
 
 
 def circumstances(snapshot: Snapshot, query: Query, now_ms: float) -> Circumstances:
@@ -180,12 +183,13 @@ def circumstances(snapshot: Snapshot, query: Query, now_ms: float) -> Circumstan
         left_ms=query.received_ms + query.latency_ms - now_ms,
         transport_ms=snapshot.transport_ms,
         kinds=frozenset([w.device_kind for w in snapshot.workers.values() if not w.draining]),
+        asked=snapshot.asked,
     )
 
 
 def findings(candidates: Sequence[Candidate], met: Circumstances) -> list[Finding]:
     """The first obstacle of each candidate, in their order: its queue where it has no other."""
-    query, now_ms, left_ms, transport_ms, _ = met
+    query, now_ms, left_ms, transport_ms, *_ = met
     first_obstacle = profile_rule(query, transport_ms)
     rows = query.rows
     waits_ms: dict[int, float] = {}

@@ -7,9 +7,11 @@ random bits, the time now in ms, and a worker to avoid.
 from math import inf
 from operator import attrgetter
 
+from planner.eviction.churn import short_stay_s
 from planner.eviction.displacement import displaced_s
+from planner.eviction.query_rates import QueryRates
 from planner.types import Candidate, WorkerView
-from variants.types import WorkerId
+from variants.types import VariantKey, WorkerId
 
 _busy_until_ms = attrgetter("busy_until_ms")
 
@@ -58,24 +60,34 @@ def least_busy(
 
 
 def host_for(
-    candidate: Candidate, now_ms: float, avoid: WorkerId | None, most_wait_ms: float = inf
+    candidate: Candidate,
+    now_ms: float,
+    avoid: WorkerId | None,
+    most_wait_ms: float = inf,
+    asked: QueryRates[VariantKey] | None = None,
 ) -> WorkerView | None:
     """The host on which loading a candidate costs least.
 
     One that loads it already comes first: its queries wait for one load together. Otherwise it is
-    the one where the absence of what leaves costs least, by what the workers say. Of hosts where
-    nothing has to leave, those come first that load least at the moment: a worker loads one variant
-    after the other, so the first loads of an empty fleet go to a host each. Of these, the one whose
-    room is least takes it, so that what is large finds room elsewhere; further ties go to the one
-    that is free first. Where no host says that it can make room, the roomiest is asked. Gateways
-    that know the same choose the same host, so that they cause one load.
+    the one where the absence of what leaves costs least, by what the workers say, together with the
+    reload to come where much comes and goes (``short_stay_s``). Of hosts where that is the same, as
+    on those with room where nothing ever left, those come first that load least at the moment: a
+    worker loads one variant after the other, so the first loads of an empty fleet go to a host
+    each. Of these, the one whose room is least takes it, so that what is large finds room
+    elsewhere; further ties go to the one that is free first. Where no host says that it can make
+    room, the roomiest is asked. Gateways that know the same choose the same host, so that they
+    cause one load.
 
     Args:
         most_wait_ms: hosts that are busy for longer are left out.
+        asked: what queries ask for; without it, how long the candidate will stay does not count.
 
     Returns None when there is no host besides ``avoid``.
     """
     key = (candidate.task, candidate.variant)
+    qps = 0.0
+    if asked is not None and any(host.churn_per_s > 0.0 for host in candidate.hosts):
+        (qps,) = asked.rates((key,), now_ms / 1_000)
     best: WorkerView | None = None
     best_rank = (inf, 0, 0.0, 0.0)
     for host in candidate.hosts:
@@ -85,6 +97,7 @@ def host_for(
         cost_s = -1.0
         if key not in host.loading:
             cost_s = displaced_s(host.evictable, candidate.memory_mib - host.free_mib)
+            cost_s += short_stay_s(qps, candidate.load_ms / 1_000, host.churn_per_s)
         if cost_s < inf:
             rank = (cost_s, len(host.loading), host.free_mib, wait_ms)
         else:

@@ -188,7 +188,7 @@ def _load(
             most_wait_ms = query.latency_ms - candidate.table.ms[query.rows] - met.transport_ms
         if idle is None or max(0.0, idle.busy_until_ms - now_ms) > most_wait_ms:
             continue
-        host = host_for(candidate, now_ms, query.avoid, most_wait_ms)
+        host = host_for(candidate, now_ms, query.avoid, most_wait_ms, met.asked)
         if host is not None:
             return candidate, host
     return None

@@ -256,7 +256,7 @@ def _cold(found: Iterable[Finding], met: Circumstances) -> Choice | None:
     A host may have to unload something first. That is decided there, and the host refuses at once
     when nothing may go. Under ``prefer: latency`` the earliest completion is taken.
     """
-    query, now_ms, left_ms, transport_ms, _ = met
+    query, now_ms, left_ms, transport_ms, *_ = met
     left_ms -= transport_ms
     soonest = _once(least_busy)
     best: Choice | None = None
@@ -270,7 +270,7 @@ def _cold(found: Iterable[Finding], met: Circumstances) -> Choice | None:
         idle = soonest(candidate.hosts, query.draw, now_ms, query.avoid)
         if idle is None or cold_ms + idle.busy_until_ms - now_ms > left_ms:
             continue
-        host = host_for(candidate, now_ms, query.avoid, left_ms - cold_ms)
+        host = host_for(candidate, now_ms, query.avoid, left_ms - cold_ms, met.asked)
         if host is None:
             continue
         cold_ms += max(0.0, host.busy_until_ms - now_ms)
@@ -290,7 +290,7 @@ def _nearest(candidates: Iterable[Candidate], met: Circumstances) -> Choice | No
     First those that keep accuracy and cost, the earliest completion before others; then those that
     keep the deadline, the most accurate first; then any, the earliest completion first.
     """
-    query, now_ms, left_ms, transport_ms, _ = met
+    query, now_ms, left_ms, transport_ms, *_ = met
     left_ms -= transport_ms
     stops_running = profile_rule(without_slo(query))
     breaks_limits = profile_rule(query._replace(latency_ms=inf))

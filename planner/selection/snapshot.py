@@ -12,6 +12,7 @@ from math import exp, inf
 from typing import NamedTuple, TypeVar
 
 from planner.energy import counts_carbon, energy_curve, weight_of
+from planner.eviction.query_rates import QueryRates
 from planner.latency_table import LatencyTable, latency_table
 from planner.selection.eligibility import stage_answers
 from planner.selection.frontier_index import task_view
@@ -63,6 +64,7 @@ def build_snapshot(
     unloadable: Unloadable = NONE_UNLOADABLE,
     before: Snapshot | None = None,
     wanted: Wanted | None = None,
+    asked: QueryRates[VariantKey] | None = None,
 ) -> Snapshot:
     """All that choosing needs, from a catalog and what is ready on each worker.
 
@@ -72,7 +74,8 @@ def build_snapshot(
     ``unloadable`` says what workers cannot load; those that hold it already go on answering.
 
     ``before`` is an earlier snapshot: what did not change since is taken from it, and the result is
-    the same. Cheapest when the catalog, or most of what is in it, is the same object.
+    the same. Cheapest when the catalog, or most of what is in it, is the same object. What queries
+    have ``asked`` for is that of ``before`` where nothing is given.
     """
     workers = list(workers)
     known = before.parts if before is not None and isinstance(before.parts, _Parts) else None
@@ -100,6 +103,7 @@ def build_snapshot(
         workers={view.id: view for view, _ in workers},
         transport_ms=transport_ms,
         wanted=wanted or Wanted(),
+        asked=asked or (QueryRates() if before is None else before.asked),
         parts=_Parts(catalog, unloadable, worker_index, entries, made),
     )
 

@@ -64,7 +64,7 @@ class Engine:
         self._looked = 0
         """Intervals of the timeline whose end was seen."""
         self.policy = policy(fleet)
-        self._memories = memories_of(setting, self.policy)
+        self._memories = memories_of(setting, self.policy, fleet.asked)
         self.devices = Devices(
             setting, fleet, self.policy, self._at,
             lambda worker: ToldLadder(worker, self._memories, lambda: self._now_ms),
@@ -127,7 +127,7 @@ class Engine:
 
     def _look_again(self) -> None:
         self._look()
-        self._memories.tell_book(self._now_ms)
+        self._memories.report(self.fleet.workers.values(), self._now_ms)
         if self._looked < len(self.tally.arrived):
             self._at((self._looked + 1) * self.tally.width_ms, self._look_again)
 

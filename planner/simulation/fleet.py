@@ -8,6 +8,8 @@ from math import inf
 
 from planner.batching.protocol import Queue
 from planner.batching.variant_queues import Item, VariantQueue
+from planner.eviction.churn import Churn
+from planner.eviction.query_rates import QueryRates
 from planner.solver.problem import AvailableKind
 from planner.types import Candidate, Query, ReplicaReport, WorkerReport, WorkerView
 from variants.types import (
@@ -75,8 +77,8 @@ class Worker:
     """A device: it runs one batch at a time and holds what its memory allows."""
 
     __slots__ = (
-        "batch", "batch_ends_ms", "busy_ms", "draining", "id", "inflation", "kind", "ordered_ms",
-        "queue", "ready", "released_ms", "replicas", "reserved_mib", "view",
+        "batch", "batch_ends_ms", "busy_ms", "churn", "draining", "id", "inflation", "kind",
+        "ordered_ms", "queue", "ready", "released_ms", "replicas", "reserved_mib", "view",
     )  # fmt: skip
 
     def __init__(self, id_: WorkerId, kind: AvailableKind, queue: Queue, ordered_ms: float) -> None:
@@ -96,6 +98,7 @@ class Worker:
         self.draining = False
         self.inflation = 0.0
         """GreedyDual's L: the worth of the last one that was evicted."""
+        self.churn = Churn(kind.memory_mib)
 
     @property
     def free_mib(self) -> float:
@@ -149,6 +152,8 @@ class Fleet:
         """Usable, in the order they came."""
         self.ordered: dict[WorkerId, Worker] = {}
         """Billed and not usable yet."""
+        self.asked: QueryRates[VariantKey] = QueryRates()
+        """What queries ask for: one account for all devices, and for the choice of hosts."""
 
     def count(self, kind: DeviceKindName) -> int:
         """Devices of a kind that are there or on order, and not being released."""

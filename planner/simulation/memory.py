@@ -4,11 +4,11 @@ The decisions are ``planner.eviction``'s, as in ``workers.execution.room``. One 
 asked for serves all devices, and is told when it matters instead of with each query.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import overload
 
 from planner.eviction.displacement import Ladder, Rung, ladder
-from planner.eviction.popularity import Popularity
+from planner.eviction.query_rates import QueryRates
 from planner.eviction.rules import Resident
 from planner.eviction.victims import MIN_RESIDENCY_S, room_for, victims, worth
 from planner.simulation.fleet import Replica, Worker
@@ -25,30 +25,35 @@ class Memories:
 
     Args:
         rule: a name in ``planner.eviction.registry.RULES``.
+        asked: what queries ask for.
         weighs: whether a load that a query asks for has to be worth what leaves for it, as in the
             product; otherwise every load that a policy asks for evicts.
         min_residency_s: 0 where loads take no time.
     """
 
     def __init__(
-        self, rule: str, *, weighs: bool, min_residency_s: float = MIN_RESIDENCY_S
+        self,
+        rule: str,
+        asked: QueryRates[VariantKey],
+        *,
+        weighs: bool,
+        min_residency_s: float = MIN_RESIDENCY_S,
     ) -> None:
         self._rule = rule
         self._weighs = weighs and rule == "modelless"
         self._min_residency_s = min_residency_s
-        self._book: Popularity[VariantKey] = Popularity()
-        self._asked: dict[VariantKey, int] = {}
-        """Queries that the book was not told of yet."""
+        self._asked = asked
 
     def asked(self, key: VariantKey) -> None:
         """A query asks for a variant."""
-        self._asked[key] = self._asked.get(key, 0) + 1
+        self._asked.query(key)
 
-    def tell_book(self, now_ms: float) -> None:
-        """Tell what was asked for: when it matters, and now and then."""
-        for key, count in self._asked.items():
-            self._book.seen(key, now_ms / 1_000, count)
-        self._asked.clear()
+    def report(self, workers: Iterable[Worker], now_ms: float) -> None:
+        """What has to be said now and then: what is asked for, and how fast memories turn over."""
+        now_s = now_ms / 1_000
+        self._asked.tell(now_s)
+        for worker in workers:
+            worker.view.churn_per_s = worker.churn.per_s(now_s)
 
     def to_evict(
         self, worker: Worker, candidate: Candidate, now_ms: float, *, waiting: bool | None
@@ -68,26 +73,30 @@ class Memories:
         key = (candidate.task, candidate.variant)
         if waiting is not None and self._weighs:
             self.asked(key)  # refused or not
-        self.tell_book(now_ms)
+        self._asked.tell(now_ms / 1_000)
         if short_mib <= 0.0:
             return ()
         residents, now_s = self._residents(worker, now_ms), now_ms / 1_000
         if waiting is not None and self._weighs:
-            return room_for(
+            leave = room_for(
                 self._newcomer(key, candidate, now_s), residents, short_mib, now_s,
                 waiting=waiting, min_residency_s=self._min_residency_s,
             )  # fmt: skip
-        leave = victims(
-            residents, short_mib, now_s, self._rule, min_residency_s=self._min_residency_s
-        )
+        else:
+            leave = victims(
+                residents, short_mib, now_s, self._rule, min_residency_s=self._min_residency_s
+            )
+        gone = [each for each in residents if each.key in (leave or ())]
         if self._rule == "gdsf":
-            gone = [worth(each, self._rule) for each in residents if each.key in (leave or ())]
-            worker.inflation = max(worker.inflation, *gone, 0.0)
+            values = [worth(each, self._rule) for each in gone]
+            worker.inflation = max(worker.inflation, *values, 0.0)
+        if gone:
+            worker.churn.evicted(sum(each.memory_mib for each in gone), now_s)
+            worker.view.churn_per_s = worker.churn.per_s(now_s)
         return leave
 
     def ladder(self, worker: Worker, now_ms: float) -> tuple[Rung, ...]:
         """What a worker would say of what may leave it."""
-        self.tell_book(now_ms)
         residents = self._residents(worker, now_ms)
         rates = None
         if self._rule != "modelless":
@@ -115,8 +124,8 @@ class Memories:
 
     def _rates(self, keys: Sequence[VariantKey], now_s: float) -> list[float]:
         """As workers count: what no query has asked for has the rate 0."""
-        rates = self._book.rates(keys, now_s)
-        return [rate if key in self._book else 0.0 for key, rate in zip(keys, rates, strict=True)]
+        rates = self._asked.rates(keys, now_s)
+        return [rate if key in self._asked else 0.0 for key, rate in zip(keys, rates, strict=True)]
 
     def _newcomer(
         self, key: VariantKey, candidate: Candidate, now_s: float
@@ -174,10 +183,11 @@ class ToldLadder(Sequence[Rung]):
         return self._now()[index]
 
 
-def memories_of(setting: Setting, policy: object) -> Memories:
+def memories_of(setting: Setting, policy: object, asked: QueryRates[VariantKey]) -> Memories:
     """The memories of a simulation's devices, as its policy wants loads to be weighed."""
     return Memories(
         setting.eviction,
+        asked,
         weighs=not setting.instant and getattr(policy, "weighs_loads", False),
         min_residency_s=0.0 if setting.instant else MIN_RESIDENCY_S,
     )

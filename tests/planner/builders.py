@@ -166,6 +166,7 @@ def worker(
     draining: bool = False,
     evictable: Ladder = (),
     loading: tuple[VariantKey, ...] = (),
+    churn_per_s: float = 0.0,
 ) -> WorkerView:
     """A worker that is busy for another ``busy_ms``."""
     return WorkerView(
@@ -176,6 +177,7 @@ def worker(
         draining=draining,
         evictable=evictable,
         loading=loading,
+        churn_per_s=churn_per_s,
     )
 
 

@@ -56,9 +56,9 @@ class Loading:
         stuck_s: float = STUCK_S,
     ) -> None:
         self.memory_mib = memory_mib
-        self._room = room or Room(executor.usage, memory_mib)
-        if self._room.counts_uses:
-            executor.on_used = self._room.used
+        self.room = room or Room(executor.usage, memory_mib)
+        if self.room.counts_uses:
+            executor.on_used = self.room.used
         self._loads = 0
         self.changed = asyncio.Event()
         """Set whenever what is loaded, loading or reserved changed."""
@@ -85,7 +85,7 @@ class Loading:
 
     def evictable(self, now_s: float) -> tuple[tuple[float, float], ...]:
         """What may leave for a load that queries ask for, and what that would cost."""
-        return self._room.ladder([r for r in self._replicas.values() if r.runtime], now_s)
+        return self.room.ladder([r for r in self._replicas.values() if r.runtime], now_s)
 
     async def load(
         self,
@@ -276,7 +276,7 @@ class Loading:
         replica = Replica(
             spec, queue, runtime, now_s, load_no=self._loads, asked=demanded is not None
         )
-        self._room.used(replica)
+        self.room.used(replica)
         self._replicas[variant] = replica
         self.changed.set()
         task = asyncio.create_task(self._bring_up(replica, runtime, demanded, file))
@@ -306,11 +306,11 @@ class Loading:
         now_s = time.monotonic()
         evicted = self._leaving(spec, need_mib, demanded, now_s) if demanded else None
         if evicted is None:
-            may_change = self._room.may_change(tuple(self._replicas.values()), now_s)
+            may_change = self.room.may_change(tuple(self._replicas.values()), now_s)
             if demanded and demanded.waiting and not last and may_change:
                 return False
             free_mib = self.memory_mib - self.reserved_mib
-            raise Overloaded(self._room.refusal(spec, free_mib, asked=demanded is not None))
+            raise Overloaded(self.room.refusal(spec, free_mib, asked=demanded is not None))
         rates = self.executor.usage.rates([replica.variant for replica in evicted], now_s)
         for replica, rate in zip(evicted, rates, strict=True):
             name, left = f"{spec.task}/{spec.variant}", replica.spec
@@ -329,7 +329,7 @@ class Loading:
         may_drain = demanded.waiting and self.executor.backlog_us() <= 1e6 * demanded.patience_s
         waits, patience_s = demanded.waiting, demanded.patience_s
         for drain in (False, True) if may_drain else (False,):
-            found = self._room.leaving(
+            found = self.room.leaving(
                 spec, need_mib, held, now_s, waiting=waits, patience_s=patience_s, drain=drain
             )
             if found is not None:

@@ -7,6 +7,7 @@ clock that the rule ``gdsf`` needs.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from planner.eviction.churn import Churn
 from planner.eviction.displacement import Rung, ladder
 from planner.eviction.rules import Resident
 from planner.eviction.victims import MIN_RESIDENCY_S, is_protected, room_for, victims, worth
@@ -48,6 +49,7 @@ class Room:
         self._rule = rule
         self._min_residency_s = min_residency_s
         self._inflation = 0.0
+        self._churn = Churn(memory_mib)
 
     @property
     def counts_uses(self) -> bool:
@@ -69,7 +71,8 @@ class Room:
         patience_s: float = 0.0,
         drain: bool = False,
     ) -> list[Replica] | None:
-        """The replicas that leave so that ``need_mib`` come free for ``spec``.
+        """The replicas that leave so that ``need_mib`` come free for ``spec``; the caller evicts
+        them.
 
         Args:
             replicas: all that hold memory here.
@@ -104,6 +107,9 @@ class Room:
         if self.counts_uses:
             gone = [worth(each, self._rule) for each in residents if each.key in found]
             self._inflation = max(self._inflation, *gone, 0.0)
+        if found:
+            mib = [each.memory_mib for each in residents if each.key in found]
+            self._churn.evicted(sum(mib), now_s)
         by_variant = {replica.variant: replica for replica in replicas}
         return [by_variant[key] for key in found]
 
@@ -120,6 +126,10 @@ class Room:
             rates=rates,
             min_residency_s=self._min_residency_s if self._rule == "modelless" else 0.0,
         )
+
+    def churn_per_s(self, now_s: float) -> float:
+        """The share of the memory that is evicted per second."""
+        return self._churn.per_s(now_s)
 
     def refusal(self, spec: LoadSpec, free_mib: float, *, asked: bool) -> str:
         """Why there is no room for a load, of which ``asked`` says whether queries ask for it."""

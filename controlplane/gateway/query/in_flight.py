@@ -212,6 +212,7 @@ class InFlight:
         self.done = True
         path.counters.in_flight -= 1
         path.advice.answered(now_ms)
+        path.asked.query((query.task, candidate.variant))
         counters = path.counters.task(query.task)
         counters.chosen(self.reason)
         counters.answered(
@@ -252,6 +253,7 @@ class InFlight:
         if refusal.load is not None:
             # For the queries to come; this one is answered as soon as the worker has said whether.
             candidate, worker = refusal.load
+            self.path.asked.query((candidate.task, candidate.variant))
             self.refusal = refusal
             need = explain.asked(self.parsed.query)
             self.path.load(candidate, worker.id, None, need).add_done_callback(self._begun)

@@ -17,11 +17,12 @@ from controlplane.gateway.query.replies import JSON
 from controlplane.gateway.query.retry_advice import RetryAdvice
 from controlplane.gateway.query.waiting import Waiting
 from controlplane.http_errors import error_body, request_id, status_of
+from planner.eviction.query_rates import QueryRates
 from planner.selection.plan_following import CongestionWindow
 from planner.selection.routes import EMPTY, RouteTable
 from planner.types import Candidate, Snapshot
 from variants.errors import DeadlineExceeded, Internal, ModellessError, Overloaded
-from variants.types import Task, TaskName, WorkerId
+from variants.types import Task, TaskName, VariantKey, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.types import variant_id
 
@@ -67,7 +68,9 @@ class QueryContext:
     """
 
     def __init__(self, loader: Loader, clock_ms: Callable[[], float]) -> None:
-        self.snapshot = Snapshot(revision=0, tasks={}, workers={})
+        self.asked: QueryRates[VariantKey] = QueryRates()
+        """What queries ask for, for the choice of a host; every snapshot has it."""
+        self.snapshot = Snapshot(revision=0, tasks={}, workers={}, asked=self.asked)
         self.routes: RouteTable = EMPTY
         self.tasks: Mapping[TaskName, Task] = {}
         self.connections: Mapping[WorkerId, WorkerConnection] = {}

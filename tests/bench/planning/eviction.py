@@ -5,8 +5,9 @@ one seed. Memory is a share of what all variants need, divided among one, two, f
 devices that can each hold the largest variant. A query needs its variant loaded on any of them, and
 what has to be loaded is paid for with its load time. With several devices,
 ``tests.bench.planning.hosts`` says which of them loads. All devices learn from all queries, as in
-the simulator; with ``--own-books`` each from those that it is asked, as the product's workers do
-(offline and known rates know everything). Nothing depends on the machine.
+the simulator; with ``--own-books`` each from those that it is asked, as the product's workers do,
+and each of ``--gateways`` that choose hosts, too (offline and known rates know everything). Nothing
+depends on the machine.
 ``--production`` plays ``tests.bench.planning.production_trace`` instead.
 
 * LRU: total load time in seconds; the other rules in percent of it.
@@ -32,7 +33,7 @@ from statistics import median
 
 from planner.eviction.popularity import Book, Popularity
 from tests.bench.planning.cache_workloads import COSTS, KINDS, STEPS, Workload, workload
-from tests.bench.planning.hosts import HOSTS, chooser
+from tests.bench.planning.hosts import HOSTS, Newcomer, chooser
 from tests.bench.planning.production_trace import production
 from tests.bench.planning.residency import Residency
 
@@ -69,7 +70,10 @@ class NextUse:
         self._next_s[key] = self._after_s.pop()
 
     def rates(self, keys: Iterable[int], now_s: float) -> list[float]:
-        return [1.0 / max(self._next_s[key] - now_s + self._later_s, 1e-9) for key in keys]
+        # What is asked for now may not have been told yet.
+        known, coming_s = self._next_s, self._after_s[-1] if self._after_s else inf
+        due_s = [at_s if (at_s := known.get(key, now_s)) > now_s else coming_s for key in keys]
+        return [1.0 / max(at_s - now_s + self._later_s, 1e-9) for at_s in due_s]
 
 
 class TrueRates:
@@ -94,6 +98,7 @@ def reloading_s(
     rule: str,
     books: Sequence[Book[int]],
     hosts: str = HOSTS[0],
+    gateways: Sequence[Book[int]] = (),
 ) -> float:
     """Total load time of a workload. The largest variant always fits on a device.
 
@@ -101,23 +106,35 @@ def reloading_s(
         memory_mib: of all devices together, unless each needs more for the largest variant.
         books: of each device; the same one again where all know all queries. A device with a book
             of its own counts those queries that it is asked.
+        gateways: the books of those that choose hosts, who are asked in turns; none: the devices'
+            book is theirs as well.
     """
     # A hair more: what is freed adds up with rounding.
     each_mib = max(memory_mib / len(books), *load.memory_mib) * (1.0 + 1e-9)
     book_of = {Residency(each_mib, book, rule, min_residency_s=0.0): book for book in books}
     known = list(book_of)
-    choose = chooser(hosts) if len(known) > 1 else lambda known, memory_mib, now_s: known[0]
+    choose = chooser(hosts) if len(known) > 1 else lambda known, newcomer, now_s: known[0]
+    told = gateways if gateways and len(known) > 1 and hosts == "least worth" else ()
     where: dict[int, Residency[int]] = {}
     total_s = 0.0
-    for now_s, variant in zip(load.arrival_s, load.variant, strict=True):
+    for turn, (now_s, variant) in enumerate(zip(load.arrival_s, load.variant, strict=True)):
+        gateway = told[turn % len(told)] if told else None
+        if gateway is not None and variant in where:
+            gateway.seen(variant, now_s)
         if (held := where.get(variant)) is not None:
             book_of[held].seen(variant, now_s)
             held.used(variant, now_s)
             continue
-        host = choose(known, load.memory_mib[variant], now_s)
+        qps = 0.0
+        if hosts == "least worth" and len(known) > 1:
+            (qps,) = (gateway or books[0]).rates((variant,), now_s)
+        newcomer = Newcomer(load.memory_mib[variant], load.load_s[variant], qps)
+        host = choose(known, newcomer, now_s)
         book_of[host].seen(variant, now_s)
+        if gateway is not None:
+            gateway.seen(variant, now_s)
         for victim in host.make_room(load.memory_mib[variant], now_s) or ():
-            host.evict(victim)
+            host.evict(victim, now_s)
             del where[victim]
         host.load(variant, load.memory_mib[variant], load.load_s[variant], now_s)
         where[variant] = host
@@ -132,11 +149,13 @@ def row(
     hosts: str,
     columns: Sequence[str],
     own_books: bool = False,
+    gateways: int = 1,
 ) -> dict[str, float]:
     """Total load time by column.
 
     Args:
         own_books: each device learns from what it is asked alone.
+        gateways: with ``own_books``, so many choose hosts, each from the queries that it is asked.
     """
     books: dict[str, Callable[[], Book[int]]] = {
         "modelless": Popularity,
@@ -152,10 +171,12 @@ def row(
             continue
         make = books.get(column, Popularity if needs_book else _Deaf)
         each: Sequence[Book[int]] = [make()] * devices
+        choosing: list[Popularity[int]] = []
         if own_books and make is Popularity:
             each = [Popularity() for _ in range(devices)]
+            choosing = [Popularity() for _ in range(gateways)]
         rule = column if column in PUBLISHED else "modelless"
-        found[column] = reloading_s(load, memory_mib, rule, each, hosts)
+        found[column] = reloading_s(load, memory_mib, rule, each, hosts, choosing)
     return found
 
 
@@ -168,11 +189,12 @@ def case(
     queries: int,
     per_s: float,
     own_books: bool,
+    gateways: int = 1,
 ) -> dict[str, float]:
     """One seed of one line: the workload, its costs, the memory, the devices, the host choice."""
     kind, how, share, devices, hosts = line
     load = workload(kind, how, seed, variants=variants, queries=queries, per_s=per_s)
-    return row(load, share * sum(load.memory_mib), devices, hosts, columns, own_books)
+    return row(load, share * sum(load.memory_mib), devices, hosts, columns, own_books, gateways)
 
 
 class _Deaf:
@@ -224,6 +246,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--own-books", action="store_true", help="each device knows only what it is asked"
     )
+    parser.add_argument(
+        "--gateways", type=int, default=1, help="so many know a part of the queries"
+    )
     parser.add_argument("--production", action="store_true", help="the production-like trace")
     return parser.parse_args()
 
@@ -243,7 +268,7 @@ def main() -> None:
     ]
     work = partial(
         case, columns=columns, variants=asked.variants, queries=asked.queries, per_s=asked.per_s,
-        own_books=asked.own_books,
+        own_books=asked.own_books, gateways=asked.gateways,
     )  # fmt: skip
     head = ["workload", "costs", "memory", "devices", "hosts", f"{columns[0]}, s", *columns[1:]]
     head += ["half way", *(["known rates"] if "known rates" in columns else [])]
@@ -287,6 +312,7 @@ def print_production(
                     hosts,
                     columns,
                     asked.own_books,
+                    asked.gateways,
                 )
                 for load in loads
             ]

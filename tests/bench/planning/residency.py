@@ -4,6 +4,7 @@ from collections.abc import Container, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from planner.eviction.churn import Churn
 from planner.eviction.displacement import Rung, ladder
 from planner.eviction.popularity import Book
 from planner.eviction.registry import rule_named
@@ -42,7 +43,7 @@ class Residency(Generic[Key]):
             it is 0 where loads take no time.
     """
 
-    __slots__ = ("_book", "_clock", "_min_residency_s", "_places", "free_mib", "rule")
+    __slots__ = ("_book", "_clock", "_min_residency_s", "_places", "churn", "free_mib", "rule")
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class Residency(Generic[Key]):
         rule_named(rule)
         self.rule = rule
         self.free_mib = memory_mib
+        self.churn = Churn(memory_mib)
         self._book = book
         self._min_residency_s = min_residency_s
         self._places: dict[Key, _Place[Key]] = {}
@@ -123,14 +125,15 @@ class Residency(Generic[Key]):
             uses=1, inflation=self._clock,
         )  # fmt: skip
 
-    def evict(self, key: Key) -> None:
-        """Give a key's memory back.
+    def evict(self, key: Key, now_s: float) -> None:
+        """Give a key's memory back, to make room.
 
         Raises:
             KeyError: it is not loaded.
         """
         place = self._places.pop(key)
         self.free_mib += place.memory_mib
+        self.churn.evicted(place.memory_mib, now_s)
         if self.rule == "gdsf":
             self._clock = max(self._clock, worth(_resident(place, place.uses), self.rule))
 

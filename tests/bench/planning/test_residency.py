@@ -48,7 +48,7 @@ def test_what_fits_needs_no_room() -> None:
 def test_room_is_made_by_evicting() -> None:
     memory = device(a=1)
     memory.load("a", 60, 1, 0)
-    memory.evict("a")
+    memory.evict("a", 0)
     assert (memory.free_mib, list(memory)) == (100, [])
 
 
@@ -82,7 +82,7 @@ def test_lfu_counts_since_the_load() -> None:
     memory = device("lfu")
     memory.load("a", 50, 1, 0)
     memory.used("a", 1)
-    memory.evict("a")
+    memory.evict("a", 0)
     memory.load("b", 50, 1, 2)
     memory.used("b", 3)
     memory.load("a", 50, 1, 4)
@@ -95,7 +95,7 @@ def test_gdsf_ages_what_was_used_before_others_left() -> None:
     memory.load("a", 50, 4, 0)
     memory.load("b", 50, 3, 1)
     assert memory.make_room(50, 2) == ("b",)
-    memory.evict("b")
+    memory.evict("b", 0)
     memory.load("c", 50, 2, 3)
     assert memory.make_room(50, 4) == ("a",)
     assert [r.inflation for r in memory.residents(4)] == [0.0, 0.06]
@@ -123,7 +123,7 @@ def test_memory_is_never_exceeded_and_nothing_in_use_leaves(
                 continue
             assert busy not in victims
             for victim in victims:
-                memory.evict(victim)
+                memory.evict(victim, 0)
             memory.load(key, sizes[key], 1.0, now_s)
         if stays_busy:
             busy = key

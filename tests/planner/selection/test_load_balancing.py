@@ -5,9 +5,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.eviction.query_rates import QueryRates
 from planner.selection.load_balancing import host_for, least_busy, route
 from tests.planner.builders import DIGITS, NOW_MS, catalog, profile, snapshot, variant, worker
-from variants.types import TaskName, VariantName, WorkerId
+from variants.types import TaskName, VariantKey, VariantName, WorkerId
 
 IDLE = tuple(worker(f"w{index}") for index in range(4))
 
@@ -66,3 +67,28 @@ def test_the_first_loads_of_an_empty_fleet_go_to_a_host_each(rooms: list[int], l
         host.loading += ((TaskName("other"), VariantName(f"v{number}")),)
         host.free_mib -= 50
     assert sorted(len(host.loading) for host in hosts) == [0] * (6 - loads) + [1] * loads
+
+
+def test_what_is_asked_for_stays_away_from_where_much_comes_and_goes() -> None:
+    """``w1`` has room just now, but turns over every ten seconds; on ``w2`` a filler has to leave
+    that is worth next to nothing. What nobody asks for takes the room."""
+    known = catalog([variant("new")], [profile("new", 5)])
+    restless = worker("w1", free_mib=500, churn_per_s=0.1)
+    quiet = worker("w2", free_mib=0, evictable=((500.0, 1e-6),))
+    (new,) = snapshot(known, (restless, ()), (quiet, ())).tasks[DIGITS].by_cost
+    asked: QueryRates[VariantKey] = QueryRates()
+    for second in range(10):
+        asked.query((new.task, new.variant))
+        asked.tell(NOW_MS / 1_000 - 10.0 + second)
+    assert host_for(new, NOW_MS, None, asked=asked) == quiet
+    assert host_for(new, NOW_MS, None) == restless
+
+
+def test_a_quiet_host_does_not_lose_what_is_worth_more_than_the_reload() -> None:
+    known = catalog([variant("new")], [profile("new", 5)])
+    restless = worker("w1", free_mib=500, churn_per_s=0.1)
+    quiet = worker("w2", free_mib=0, evictable=((500.0, 1e6),))
+    (new,) = snapshot(known, (restless, ()), (quiet, ())).tasks[DIGITS].by_cost
+    asked: QueryRates[VariantKey] = QueryRates()
+    asked.query((new.task, new.variant))
+    assert host_for(new, NOW_MS, None, asked=asked) == restless

@@ -435,3 +435,11 @@ async def test_a_worker_tells_what_a_load_would_cost_by_what_leaves(loading: Loa
     (first_mib, first_s), (second_mib, second_s) = loading.evictable(time.monotonic())
     assert (first_mib, second_mib) == (50.0, 50.0)
     assert first_s == 0.0 < second_s, "what no query asked for costs nothing"
+
+
+async def test_a_worker_tells_how_fast_its_memory_turns_over(loading: Loading) -> None:
+    await loading.load(half("a"), demanded=Demanded(waiting=False))
+    await loading.load(half("b"), demanded=Demanded(waiting=False))
+    assert loading.room.churn_per_s(time.monotonic()) == 0.0
+    await loading.load(half("c"), demanded=Demanded(waiting=True))
+    assert loading.room.churn_per_s(time.monotonic()) > 0.0

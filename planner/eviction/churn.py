@@ -1,0 +1,68 @@
+"""Churn: how fast a memory turns over, and what it costs that a newcomer will not stay long.
+
+What is loaded where much comes and goes leaves with one of the next loads, however little it
+displaces now. A worker counts what it evicts; whoever looks for a host counts the reload to come.
+"""
+
+from math import exp
+
+from planner.eviction.rules import absence_s
+
+MEMORY_S = 300.0
+"""Time constant over which evictions are counted."""
+_HEAD_START_S = 1.0
+"""Added to the age of the account: one eviction in no time is no infinite churn."""
+
+
+class Churn:
+    """The share of one memory that is evicted per second, decayed over ``MEMORY_S``.
+
+    Times do not go back.
+    """
+
+    __slots__ = ("_began_s", "_counted_s", "_evicted_mib", "_memory_mib")
+
+    def __init__(self, memory_mib: float) -> None:
+        self._memory_mib = memory_mib
+        self._evicted_mib = 0.0
+        """Decayed, as of ``_counted_s``."""
+        self._began_s: float | None = None
+        self._counted_s = 0.0
+
+    def evicted(self, mib: float, now_s: float) -> None:
+        """So much was evicted, to make room."""
+        self._evicted_mib = self._decayed_mib(now_s) + mib
+        self._counted_s = now_s
+
+    def per_s(self, now_s: float) -> float:
+        """The share of the memory that leaves per second.
+
+        A young account has not seen as long as it could, so it is divided by what it has seen. It
+        begins when it is first asked or told.
+        """
+        left_mib = self._decayed_mib(now_s)
+        if left_mib <= 0.0 or self._began_s is None:
+            return 0.0
+        age_s = now_s - self._began_s + _HEAD_START_S
+        return left_mib / (self._memory_mib * MEMORY_S * (1.0 - exp(-age_s / MEMORY_S)))
+
+    def _decayed_mib(self, now_s: float) -> float:
+        if self._began_s is None:
+            self._began_s = self._counted_s = now_s
+        return self._evicted_mib * exp(-max(0.0, now_s - self._counted_s) / MEMORY_S)
+
+
+def short_stay_s(qps: float, load_s: float, churn_per_s: float) -> float:
+    """What a newcomer's stay on a host costs, in seconds of loading per second.
+
+    It is what its absence costs times the probability that it is evicted before its next query,
+    were both to come at random at their rates.
+
+    Args:
+        qps: queries per second to expect for it.
+        load_s: what loading it takes.
+        churn_per_s: of the host.
+    """
+    if churn_per_s <= 0.0 or qps <= 0.0:
+        return 0.0
+    return absence_s(qps, load_s) * churn_per_s / (qps + churn_per_s)

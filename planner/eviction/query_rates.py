@@ -1,0 +1,46 @@
+"""QueryRates: what queries ask for, wherever it is held, by whoever looks for a host.
+
+A gateway has one, and so has the simulator. Counting a query is one addition; the book of arrivals
+is told when somebody asks it, and now and then.
+"""
+
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+from planner.eviction.popularity import Popularity
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+class QueryRates(Generic[KeyT]):
+    """Counts queries by what they ask for, loaded or not."""
+
+    __slots__ = ("_book", "_counts")
+
+    def __init__(self) -> None:
+        self._book: Popularity[KeyT] = Popularity()
+        self._counts: dict[KeyT, int] = {}
+        """Queries that the book was not told of yet."""
+
+    def __contains__(self, key: object) -> bool:
+        """Whether a query has asked for it that the book was told of and remembers."""
+        return key in self._book
+
+    def query(self, key: KeyT) -> None:
+        """A query asks for it."""
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def tell(self, now_s: float) -> None:
+        """Tell the book what was asked for since: when it matters, and about once a second."""
+        for key, count in self._counts.items():
+            self._book.seen(key, now_s, count)
+        self._counts.clear()
+
+    def rates(self, keys: Iterable[KeyT], now_s: float) -> list[float]:
+        """Queries per second to expect for each of ``keys``, in their order.
+
+        What nobody has asked for gets what a newcomer is credited with
+        (``planner.eviction.popularity``).
+        """
+        self.tell(now_s)
+        return self._book.rates(keys, now_s)
