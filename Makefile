@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: up down test quick quick-lint quick-types quick-gateway quick-control quick-others campaign lint check format bench bench-overload clean help
+.PHONY: up down test quick quick-lint quick-types quick-gateway quick-control quick-others campaign lint check format bench bench-calibration bench-overload clean help
 
 help:             ## what there is
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -58,6 +58,9 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev  ## the numbers of docs/decisions, on this machine
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+bench-calibration: $(VENV)/.dev  ## whether predicted latencies come true, and what admission makes of them
+	@$(BIN)/python -m tests.bench.serving.calibration $(ARGS)
 
 bench-overload: $(VENV)/.dev  ## what is answered in time when more is asked than can be served
 	@$(BIN)/python -m tests.bench.serving.overload $(ARGS)

@@ -79,6 +79,7 @@ def worker(args: Mapping[str, Any]) -> serve.Application:
         max_frame_mib=settings.max_frame_mib,
         quarantine_dir=str(settings.state_dir / "quarantine"),
         batching=settings.batching,
+        late_share=settings.late_share,
         eviction=settings.eviction,
     )
     return worker_app(

@@ -165,6 +165,13 @@ class Settings(BaseSettings):
         DEFAULTS.batching,
         description="How workers batch: 'profile', by deadline; 'aimd', where profiles mislead.",
     )
+    late_share: float = Field(
+        DEFAULTS.late_share,
+        ge=0.0001,
+        le=0.5,
+        description="Share of the admitted queries that may be late: the smaller, the more are "
+        "refused at once.",
+    )
     eviction: str = Field(
         DEFAULTS.eviction,
         description="What leaves when a query needs room: 'modelless', by expected loss; or a "
@@ -344,6 +351,7 @@ class Settings(BaseSettings):
             elastic=self.elastic,
             eviction=self.eviction,
             batching=self.batching,
+            late_share=self.late_share,
             linger_s=self.linger_s,
         )
 

@@ -1,11 +1,14 @@
 """Latency of whole batches as a look-up table, and what larger batches save."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from planner.latency_curve import Curve
+
+ROUNDING = 1e-9
+"""Part of a row's time by which sums of measured times differ for no reason."""
 
 
 class LatencyTable:
@@ -16,7 +19,8 @@ class LatencyTable:
     """
 
     __slots__ = (
-        "__weakref__", "_curve", "_economy", "doubling", "max_batch", "ms", "points", "row_ms",
+        "__weakref__", "_curve", "_economy", "_least_gain", "doubling", "max_batch", "ms", "points",
+        "row_ms",
     )  # fmt: skip
 
     ms: tuple[float, ...]
@@ -29,8 +33,12 @@ class LatencyTable:
     row_ms: float
     """Least time per row of the given points."""
 
-    def __init__(self, points: Sequence[tuple[int, float]]) -> None:
-        """Take (batch size, latency in ms) points, ascending by batch size, at least one."""
+    def __init__(self, points: Sequence[tuple[int, float]], least_gain: float = ROUNDING) -> None:
+        """Take (batch size, latency in ms) points, ascending by batch size, at least one.
+
+        Batches save nothing unless a row takes less in a larger one by ``least_gain`` of its time.
+        """
+        self._least_gain = least_gain
         self.points = tuple(points)
         table = [points[0][1]] * (points[0][0] + 1)
         for (low, low_ms), (high, high_ms) in pairwise(points):
@@ -56,7 +64,7 @@ class LatencyTable:
     def economy(self) -> "Economy":
         """What larger batches save; computed at the first use, from the whole table."""
         if self._economy is None:
-            self._economy = _economy(self.ms)
+            self._economy = _economy(self.ms, self._least_gain)
         return self._economy
 
 
@@ -71,13 +79,16 @@ class Economy(NamedTuple):
     """Whether a row can be cheaper in a larger batch."""
 
 
-def _economy(table_ms: Sequence[float]) -> Economy:
+def _economy(table_ms: Sequence[float], least_gain: float) -> Economy:
     each_ms = [ms / rows for rows, ms in enumerate(table_ms) if rows]
     unit_ms = min(each_ms)
     return Economy(
         unit_ms,
         1.0 - unit_ms / each_ms[0] if each_ms[0] else 0.0,
-        any(more < less * (1 - 1e-9) for less, more in pairwise(each_ms)),
+        any(
+            own < most * (1 - least_gain)
+            for own, most in zip(each_ms, accumulate(each_ms, max), strict=True)
+        ),
     )
 
 

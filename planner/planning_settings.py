@@ -26,6 +26,8 @@ class PlanningSettings:
     """A name in ``planner.eviction.registry.RULES``."""
     batching: str = "profile"
     """A name in ``planner.batching.registry.BATCHING``."""
+    late_share: float = 0.01
+    """Share of the admitted queries that may be late, as workers go by it."""
     linger_s: float = 1_200.0
     """How long fewer workers must have sufficed before any goes, at most: sooner where what came so
     far says that this is cheaper."""

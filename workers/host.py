@@ -68,6 +68,7 @@ class WorkerHost:
             self._ledger,
             max_frame=config.max_frame_mib * 2**20,
             queue=make_queue(config.batching),
+            late_share=config.late_share,
         )
         room = Room(executor.usage, config.memory_mib, config.eviction)
         self._loading = Loading(executor, self._ledger, config.memory_mib, config.cores, room)

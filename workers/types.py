@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from hashlib import blake2b
 
+from planner.planning_settings import DEFAULTS
 from variants.types import (
     Digest,
     ReplicaState,
@@ -162,5 +163,7 @@ class WorkerConfig:
     """Where crashes per variant are counted across restarts of the worker; empty: not kept."""
     batching: str = "profile"
     """A key of ``planner.batching.registry.BATCHING``."""
+    late_share: float = DEFAULTS.late_share
+    """Share of the admitted queries that may be late."""
     eviction: str = "modelless"
     """A key of ``planner.eviction.registry.RULES``: what leaves when a query needs room."""

@@ -83,7 +83,7 @@ class AdditiveQueue:
         if table.max_batch >= max((item.rows for item, _ in waiting), default=1):
             queue.set_table(table)
 
-    def correct(self, queue: VariantQueue, correction: float) -> None:
+    def correct(self, queue: VariantQueue, correction: float, spread: float = 0.0) -> None:
         """Do nothing: predictions come from what was observed, so there is nothing to correct."""
 
     def limit(self, queue: VariantQueue) -> int:

@@ -20,9 +20,9 @@ predicted, that **no admitted query becomes late**:
 
 The effort has three levels. Usually slack is ample and both decisions take constant time: when all
 work together, begun now, ends before the earliest deadline, every order is in time. When slack is
-short, the schedule decides. Where the schedule has no place and the queue is short, forecasts look
-once more, for a bounded number of steps between two batches; beyond that a query is refused, which
-is always safe.
+short, the schedule decides. Where it has no place and the queue is short, forecasts look once more,
+for a bounded number of steps between two batches; beyond that a query is refused, always safely.
+For how much latencies vary, and how sure it has to be, see ``planner.batching.live_costs``.
 
 *Fairness.* A task that uses more time than its share (``planner.batching.fairness``) is refused
 first: for as long as a task below its share was refused lately, a query of a task above its share
@@ -108,8 +108,7 @@ class DeadlineQueue:
     def remove_variant(self, queue: VariantQueue) -> None:
         """Forget a variant's queue, which must be empty.
 
-        Its task keeps the time that it used for as long as another variant of it is here.
-        """
+        Its task keeps the time that it used for as long as another variant of it is here."""
         queue.task_share.queues.remove(queue)
         if not queue.task_share.queues:
             self._shares.pop(queue.task, None)
@@ -117,8 +116,7 @@ class DeadlineQueue:
     def replan(self, queue: VariantQueue, table: LatencyTable, share: float) -> None:
         """Take over a new latency table and share; what waits stays admitted if it still fits.
 
-        A share of 0 says that nothing was planned, and keeps the task's share as it is.
-        """
+        A share of 0 says that nothing was planned, and keeps the one there is."""
         self._floor_ms -= queue.rows * queue.unit_ms * queue.correction
         if table.max_batch >= max((entry[2].rows for entry in queue.heap), default=1):
             queue.set_table(table)
@@ -131,12 +129,12 @@ class DeadlineQueue:
     def set_longest_batch(self, longest_ms: float | None) -> None:
         """Form batches of at most this length, as planned; None: by the budgets that are seen.
 
-        A variant follows when its queue is next empty.
-        """
+        A variant follows when its queue is next empty."""
         self._longest_ms = longest_ms
 
-    def correct(self, queue: VariantQueue, correction: float) -> None:
-        """Set the factor observed / predicted latency of a variant."""
+    def correct(self, queue: VariantQueue, correction: float, spread: float = 0.0) -> None:
+        """Set what a variant's batches count for (``planner.batching.live_costs``)."""
+        queue.spread = spread
         self._floor_ms += queue.rows * queue.unit_ms * (correction - queue.correction)
         queue.correction = correction
         if self._schedule is not None:
@@ -162,7 +160,9 @@ class DeadlineQueue:
         if not queue.heap and queue.gains:
             queue.keep_within(self._longest_ms or self._budgets.tight_ms / 2)
         queue.limit = max(queue.limit, rows)
-        start_ms = max(now_ms, self.busy_until_ms)
+        start_ms = max(now_ms, self.busy_until_ms) + self._spare_ms(queue, rows)
+        if not self.count and self.busy_until_ms <= now_ms:
+            start_ms += queue.first_ms
         added_ms = queue.bound_ms(len(queue.heap) + 1, queue.rows + rows) - queue.work_ms
         done_ms = start_ms + self.work_ms + added_ms
         ample = done_ms <= min(deadline_ms, self._earliest_ms)
@@ -191,6 +191,13 @@ class DeadlineQueue:
             self._schedule = None  # ample slack is proof enough
         self._push(entry, added_ms)
         return Verdict.ADMITTED
+
+    def _spare_ms(self, queue: VariantQueue, rows: int) -> float:
+        """Time for what batches may take longer: of those that vary most, ``rows`` more of one."""
+        spare_ms = queue.spread * queue.ms[min(queue.rows + rows, max(queue.limit, rows))]
+        for each in self._active:
+            spare_ms = max(spare_ms, each.spread * each.ms[min(each.rows, each.limit)])
+        return spare_ms
 
     def _room_ms(self, item: Item, now_ms: float) -> float:
         """Slack, in ms, that a batch opened for a query has to keep, so that others can join it.
@@ -277,13 +284,16 @@ class DeadlineQueue:
         self._steps = FORECAST_STEPS
         active = self._active
         queue = active[0] if len(active) == 1 else min(active, key=_head)
-        entries, rows = queue.pop_batch(now_ms)
+        spare_ms = self._spare_ms(queue, 0)
+        least = self._schedule.first_count(queue) if self._schedule is not None else 1
+        entries, rows = queue.pop_batch(now_ms, spare_ms, least)
+        start_ms = now_ms + spare_ms
         batch_ms = queue.ms[rows] * queue.correction
         count = len(entries)
         rest_ms = queue.bound_ms(len(queue.heap), queue.rows - rows)
-        ample = now_ms + batch_ms + self.work_ms - queue.work_ms + rest_ms <= self._earliest_ms
+        ample = start_ms + batch_ms + self.work_ms - queue.work_ms + rest_ms <= self._earliest_ms
         if not ample and self.count > count and count > 1:
-            count = self._largest_safe(queue, entries, now_ms)
+            count = self._largest_safe(queue, entries, start_ms)
             for entry in entries[count:]:
                 heappush(queue.heap, entry)
                 rows -= entry[2].rows
@@ -291,7 +301,7 @@ class DeadlineQueue:
             batch_ms = queue.ms[rows] * queue.correction
         elif self._schedule is not None:
             self._schedule.take(queue, count)
-            if ample and not self._schedule.in_time(now_ms + batch_ms):
+            if ample and not self._schedule.in_time(start_ms + batch_ms):
                 self._schedule = None  # ample slack is proof enough
         self._resize(queue, -count, -rows)
         self.busy_until_ms = now_ms + batch_ms
@@ -303,9 +313,8 @@ class DeadlineQueue:
 
     def finished(self, queue: VariantQueue, now_ms: float, busy_ms: float) -> None:
         """Account for a batch that is done; the slice is free again."""
-        task_share = queue.task_share
-        task_share.busy_ms = task_share.decayed_ms(now_ms) + busy_ms
-        task_share.stamp_ms = now_ms
+        share = queue.task_share
+        share.busy_ms, share.stamp_ms = share.decayed_ms(now_ms) + busy_ms, now_ms
         self.busy_until_ms = now_ms
 
     def _largest_safe(self, queue: VariantQueue, entries: list[Entry], now_ms: float) -> int:

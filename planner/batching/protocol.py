@@ -102,6 +102,12 @@ class LiveQueue(Queue, Protocol):
         """Take over a new latency table and planned share of a variant."""
         ...
 
-    def correct(self, queue: VariantQueue, correction: float) -> None:
-        """Take over the factor observed / predicted latency of a variant."""
+    def correct(self, queue: VariantQueue, correction: float, spread: float = 0.0) -> None:
+        """Take over what a variant's batches count for.
+
+        Args:
+            queue: of the variant.
+            correction: multiplies the table where batches are added up.
+            spread: part of a batch that a sum of batches is given once.
+        """
         ...

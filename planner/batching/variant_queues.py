@@ -8,15 +8,6 @@ from planner.latency_table import LatencyTable
 
 DECAY_MS = 5_000.0
 """Time constant with which busy time is forgotten."""
-RISE, FALL = 0.2, 0.02
-"""Weights of an observation above and below the estimate of the correction."""
-CORRECTION = (0.2, 5.0)
-"""The correction's range; an observation is brought into it first, so that one stall is not
-remembered for long."""
-RELAX_MS = 5_000.0
-"""Time constant with which a correction above 1 is forgotten while nothing is observed."""
-
-
 ROUNDING_MS = 1e-6
 """Sums of latencies may miss a deadline by so much."""
 
@@ -53,6 +44,7 @@ class VariantQueue:
 
     __slots__ = (
         "correction",
+        "first_ms",
         "gains",
         "heap",
         "limit",
@@ -60,6 +52,7 @@ class VariantQueue:
         "ms",
         "rows",
         "saving",
+        "spread",
         "task",
         "task_share",
         "unit_ms",
@@ -70,7 +63,12 @@ class VariantQueue:
         self.task = task
         self.task_share = task_share
         self.correction = 1.0
-        """Observed over predicted latency; multiplies the table."""
+        """Multiplies the table: what a batch counts for in a sum that is to be kept, over what it
+        takes in the mean (``planner.batching.live_costs``)."""
+        self.spread = 0.0
+        """Part of a batch that the sum of all is given once, for what they may take longer."""
+        self.first_ms = 0.0
+        """What a batch takes longer if the slice has idled before."""
         self.heap: list[Entry] = []
         """What waits, as a heap: the earliest deadline comes first."""
         self.rows = 0
@@ -101,12 +99,19 @@ class VariantQueue:
         """Form no batches that take longer than this or a single row. The queue must be empty."""
         self.limit = bisect_right(self.ms, max(batch_ms / self.correction, self.ms[1])) - 1
 
-    def pop_batch(self, now_ms: float) -> tuple[list[Entry], int]:
+    def pop_batch(
+        self, now_ms: float, spare_ms: float = 0.0, least: int = 1
+    ) -> tuple[list[Entry], int]:
         """Pop the earliest queries, as many as fit the largest batch and keep the first in time.
 
         If even the first one alone is late, the batch is as large as it can be, because that
         catches up fastest. The queue must not be empty; ``rows`` and the totals are left as they
         are.
+
+        Args:
+            now_ms: when the batch begins.
+            spare_ms: it grows only where so much is left until the first deadline.
+            least: it takes so many queries in any case, if they fit the largest batch.
 
         Returns:
             The queries, and their rows together.
@@ -117,9 +122,10 @@ class VariantQueue:
         rows = head.rows
         if now_ms + ms[rows] * correction > deadline_ms + ROUNDING_MS:
             deadline_ms = inf
+        limit_ms = deadline_ms - now_ms - spare_ms
         while heap:
             more = rows + heap[0][2].rows
-            if more > largest or now_ms + ms[more] * correction > deadline_ms:
+            if more > largest or (ms[more] * correction > limit_ms and len(entries) >= least):
                 break
             entries.append(heappop(heap))
             rows = more
@@ -154,28 +160,3 @@ class Item:
         self.queue = queue
         self.deadline_ms = deadline_ms
         self.rows = rows
-
-
-def learned(correction: float, ratio: float) -> float:
-    """The correction after a batch took ``ratio`` times what the profile says.
-
-    Args:
-        correction: the one before.
-        ratio: observed over profiled latency of the batch.
-
-    It rises ten times as fast as it falls, so it settles near the 90th percentile of the ratios (an
-    expectile, Newey and Powell 1987). That takes the place of a fixed margin.
-    """
-    seen = min(max(ratio, CORRECTION[0]), CORRECTION[1])
-    return correction + (RISE if seen > correction else FALL) * (seen - correction)
-
-
-def relaxed(correction: float, idle_ms: float) -> float:
-    """The correction when nothing was observed for a while.
-
-    It goes back towards 1. Otherwise a variant that was slow once, and whose queries are refused
-    since, would never be observed again.
-    """
-    if correction <= 1.0:
-        return correction
-    return 1.0 + (correction - 1.0) * exp(-max(0.0, idle_ms) / RELAX_MS)

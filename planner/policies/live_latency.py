@@ -1,39 +1,63 @@
 """What workers learn from their batches, and what gateways and the control loop make of it.
 
-Our own policy's part where latencies are uncertain. A worker corrects its queue after each batch
-and follows the ratio to the profile, as ``workers.execution`` does; at each tick what the workers
-say becomes the catalog that is decided by, as in ``controlplane``.
+Our own policy's part where latencies are uncertain. After each batch a worker learns how long they
+take and follows the ratio to the profile, as ``workers.execution`` does; at each tick what the
+workers say becomes the catalog that is decided by, as in ``controlplane``.
 """
 
 from typing import cast
 
+from planner.batching.live_costs import RELAX_EVERY_MS, LiveCosts
 from planner.batching.protocol import LiveQueue
-from planner.batching.variant_queues import learned, relaxed
+from planner.latency_table import LatencyTable
+from planner.live_model import LiveModel
+from planner.planning_settings import DEFAULTS
 from planner.reconcile.drift import Live, LiveRatio
 from planner.reconcile.live_corrections import LiveCorrections, Seen
-from planner.simulation.fleet import Fleet, Replica
+from planner.simulation.fleet import Fleet, Replica, Worker
 from planner.types import Query
 
 
 class LiveLatency:
     """Of all workers of a simulated fleet."""
 
-    def __init__(self, fleet: Fleet, corrects: bool) -> None:
+    def __init__(
+        self, fleet: Fleet, corrects: bool, late_share: float = DEFAULTS.late_share
+    ) -> None:
         """Take whether what workers say is decided by; they learn for their queues in any case."""
+        self._late_share = late_share
         self._fleet = fleet
         self._corrects = corrects
         self.corrections = LiveCorrections()
         self._ratios: dict[Replica, LiveRatio] = {}
+        self._models: dict[Replica, LiveModel] = {}
+        self._costs: dict[Worker, LiveCosts] = {}
         self._relaxed_ms: dict[Replica, float] = {}
 
-    def ran(self, replica: Replica, rows: int, run_ms: float, now_ms: float) -> None:
+    def ran(
+        self, replica: Replica, rows: int, run_ms: float, now_ms: float, queries: int, late: int
+    ) -> None:
         """A batch is done: ``workers.execution.executor`` learns the same from it."""
-        profiled_ms = replica.candidate.table.ms[rows]
-        self._ratios.setdefault(replica, LiveRatio()).seen(run_ms, profiled_ms)
+        table = replica.candidate.table
+        self._ratios.setdefault(replica, LiveRatio()).seen(run_ms, table.ms[rows])
         self._relaxed_ms[replica] = now_ms
-        queue = cast(LiveQueue, replica.worker.queue)
-        correction = learned(replica.queue.correction, run_ms / max(profiled_ms, 1e-9))
-        queue.correct(replica.queue, correction)
+        model = self._models.get(replica)
+        if model is None:
+            model = self._models[replica] = LiveModel(table, table)
+        self._costs_of(replica.worker).ran(
+            replica.queue, model, rows, now_ms - run_ms, run_ms, queries=queries, late=late
+        )
+
+    def table(self, replica: Replica) -> LatencyTable:
+        """What the replica's queue is to count with."""
+        model = self._models.get(replica)
+        return replica.candidate.table if model is None else model.table()
+
+    def _costs_of(self, worker: Worker) -> LiveCosts:
+        costs = self._costs.get(worker)
+        if costs is None:
+            costs = self._costs[worker] = LiveCosts(cast(LiveQueue, worker.queue), self._late_share)
+        return costs
 
     def refused(self, query: Query, now_ms: float) -> None:
         """A worker that runs none of a task any more forgets that its variants were slow."""
@@ -42,9 +66,10 @@ class LiveLatency:
             since_ms = self._relaxed_ms.get(replica)
             if key[0] != query.task or replica.in_flight or since_ms is None:
                 continue
-            correction = relaxed(replica.queue.correction, now_ms - since_ms)
-            cast(LiveQueue, replica.worker.queue).correct(replica.queue, correction)
-            self._relaxed_ms[replica] = now_ms
+            if now_ms - since_ms >= RELAX_EVERY_MS:
+                model = self._models[replica]
+                self._costs_of(replica.worker).relax(replica.queue, model, now_ms - since_ms)
+                self._relaxed_ms[replica] = now_ms
 
     def look(self, now_s: float) -> bool:
         """Take over what workers report; whether a correction has changed."""
@@ -56,6 +81,9 @@ class LiveLatency:
             for replica in worker.replicas.values()
         }
         self._ratios = {r: ratio for r, ratio in self._ratios.items() if r in there}
+        self._models = {r: model for r, model in self._models.items() if r in there}
+        workers = set(self._fleet.workers.values())
+        self._costs = {w: costs for w, costs in self._costs.items() if w in workers}
         self._relaxed_ms = {r: ms for r, ms in self._relaxed_ms.items() if r in there}
         return self.corrections.look(
             now_s,

@@ -87,7 +87,7 @@ class Modelless:
         start_s = setting.provision_s if setting.fleet_is_elastic else 0.0
         self._lead_s = lead_s(start_s, loading_s(setting.catalog), setting.tick_s)
         self._usual = usual_classes(setting.catalog)
-        self._live = LiveLatency(fleet, setting.live_correction)
+        self._live = LiveLatency(fleet, setting.live_correction, setting.planning.late_share)
         self._hourly = HourlyCarbon()
         self._catalog = self._hourly.at(setting.catalog, 0.0)
         views = build_snapshot(setting.catalog, ()).tasks
@@ -127,8 +127,10 @@ class Modelless:
             )
         return found
 
-    def ran(self, replica: Replica, rows: int, run_ms: float, now_ms: float) -> None:
-        self._live.ran(replica, rows, run_ms, now_ms)
+    def ran(
+        self, replica: Replica, rows: int, run_ms: float, now_ms: float, queries: int, late: int
+    ) -> None:
+        self._live.ran(replica, rows, run_ms, now_ms, queries, late)
 
     def _refresh(self) -> Snapshot:
         snapshot = self._snapshot = build_snapshot(
@@ -219,4 +221,4 @@ class Modelless:
             queue.set_longest_batch(target.longest_batch_ms or None)
             replica = worker.replicas.get((task, variant))
             if replica is not None and replica.queue.task_share.share != target.share:
-                queue.replan(replica.queue, replica.candidate.table, target.share)
+                queue.replan(replica.queue, self._live.table(replica), target.share)

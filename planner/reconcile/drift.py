@@ -2,8 +2,7 @@
 
 A worker follows the median of observed over profiled latency of each variant that it runs; the
 controller asks for a new measurement when it stays away from 1. The margin that the planner adds
-and the correction that a worker learns (``planner.batching.variant_queues``) bridge the time until
-then.
+and what a worker learns for its queue (``planner.live_model``) bridge the time until then.
 """
 
 from collections.abc import Hashable, Iterable

@@ -10,8 +10,8 @@ Evidence moves a correction in proportion to the batches behind it. Where none c
 upwards is slowly forgotten: a variant that is not chosen because it once was slow gets another
 chance.
 
-A worker's own correction (``planner.batching.variant_queues``) is another one: it lies near the
-90th percentile, because its queue keeps promises, and is forgotten within seconds.
+What a worker learns for its own queue (``planner.live_model``) is more: by size of batch and by
+what it came after, with its spread, and forgotten within seconds.
 """
 
 from collections.abc import Iterable, Mapping

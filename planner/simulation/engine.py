@@ -289,7 +289,8 @@ class Engine:
         self._outstanding -= count
         worker.queue.finished(batch.queue, now_ms, run_ms)
         if self._played is not None and isinstance(self.policy, Learning):
-            self.policy.ran(replica, batch.rows, run_ms, now_ms)
+            late = sum([not self.tally.in_time(ticket, now_ms) for ticket in tickets])
+            self.policy.ran(replica, batch.rows, run_ms, now_ms, count, late)
         if replica.state is ReplicaState.UNLOADING and not replica.in_flight:
             self._gone(replica)
         if worker.queue.count:

@@ -48,8 +48,11 @@ class Policy(Protocol):
 class Learning(Protocol):
     """A policy that also learns from how long batches take."""
 
-    def ran(self, replica: Replica, rows: int, run_ms: float, now_ms: float) -> None:
-        """A batch is done. Told only where latencies are uncertain."""
+    def ran(
+        self, replica: Replica, rows: int, run_ms: float, now_ms: float, queries: int, late: int
+    ) -> None:
+        """A batch of so many queries is done, some of them late. Told only where latencies are
+        uncertain."""
         ...
 
 

@@ -16,8 +16,10 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from planner.batching.deadline_queue import DeadlineQueue
+from planner.batching.live_costs import RELAX_EVERY_MS, LiveCosts
 from planner.batching.protocol import Batch, LiveQueue, Verdict
-from planner.batching.variant_queues import Item, learned, relaxed
+from planner.batching.variant_queues import Item
+from planner.planning_settings import DEFAULTS
 from variants.errors import Internal
 from variants.types import ReplicaState
 from workers.channel.frames import Layout
@@ -77,8 +79,10 @@ class Executor:
         inline_ms: float = INLINE_MS,
         max_frame: int = MAX_FRAME,
         queue: LiveQueue | None = None,
+        late_share: float = DEFAULTS.late_share,
     ) -> None:
         self.queue: LiveQueue = DeadlineQueue() if queue is None else queue
+        self.costs = LiveCosts(self.queue, late_share)
         self.replicas: dict[int, Replica] = {}
         self.usage = Usage()
         self.on_used: Callable[[Replica], None] | None = None
@@ -198,9 +202,8 @@ class Executor:
 
     def _refuse_verdict(self, job: Job, verdict: Verdict) -> None:
         replica, idle_ms = job.replica, job.arrived_ms - job.replica.relaxed_ms
-        if verdict is Verdict.WOULD_BE_LATE and not replica.in_flight and idle_ms > 0:
-            correction = relaxed(replica.queue.correction, idle_ms)
-            self.queue.correct(replica.queue, correction)
+        if verdict is Verdict.WOULD_BE_LATE and not replica.in_flight and idle_ms >= RELAX_EVERY_MS:
+            self.costs.relax(replica.queue, replica.model, idle_ms)
             replica.relaxed_ms = job.arrived_ms
         too_many = verdict is Verdict.TOO_MANY_ROWS
         code = ReplyCode.INVALID if too_many else ReplyCode.OVERLOADED
@@ -252,7 +255,9 @@ class Executor:
         if self._running is not None:
             return
         began_ms = now_ms()
-        for item in self.queue.pop_expired(began_ms):
+        expired = self.queue.pop_expired(began_ms)
+        self.costs.gave_up(len(expired))
+        for item in expired:
             self.refuse(item, ReplyCode.EXPIRED)
         batch = self.queue.next_batch(began_ms)
         if batch is None:
@@ -339,12 +344,16 @@ class Executor:
         passed_ms = done_ms - self._busy_at_ms
         self._busy_ms = self._busy_ms * exp(-passed_ms / (BUSY_S * 1000)) + outcome.took_ms
         self._busy_at_ms = done_ms
-        if len(outcome.groups) > 1 or outcome.groups[0].error or outcome.predicted_ms <= 0.0:
-            return  # failing takes another time than running
-        replica.took(outcome.groups[0].rows, outcome.run_ms)
-        ratio = outcome.took_ms / outcome.predicted_ms * queue.correction
-        replica.relaxed_ms = done_ms
-        self.queue.correct(queue, learned(queue.correction, ratio))
+        group, took_ms, began_ms = outcome.groups[0], outcome.took_ms, outcome.began_ms
+        clean = len(outcome.groups) == 1 and not group.error
+        if clean:
+            replica.took(group.rows, outcome.run_ms, done_ms)
+        if not clean or not replica.proven:
+            # Failing takes another time than running, and so does what a first batch sets up.
+            self.costs.passed(queue, done_ms)
+            return
+        late, model = sum([job.deadline_ms < done_ms for job in group.jobs]), replica.model
+        self.costs.ran(queue, model, group.rows, began_ms, took_ms, queries=queries, late=late)
 
     def _quarantine(self, replica: Replica, error: str) -> None:
         replica.state = ReplicaState.QUARANTINED

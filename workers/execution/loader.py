@@ -133,8 +133,7 @@ class Loading:
             await asyncio.shield(replica.loaded)
         if demanded is not None and demanded.waiting:
             replica.expected_until_s = time.monotonic() + EXPECTED_S
-        replica.replan(spec)
-        self.executor.queue.replan(replica.queue, LatencyTable(spec.latency), spec.share)
+        self.executor.queue.replan(replica.queue, replica.replan(spec), spec.share)
         return replica.status(time.monotonic())
 
     async def retry_failed(self) -> None:

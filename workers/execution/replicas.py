@@ -8,7 +8,8 @@ import numpy as np
 
 from planner.batching.variant_queues import Item, VariantQueue
 from planner.eviction.rules import Resident
-from planner.latency_table import LatencyTable
+from planner.latency_table import LatencyTable, latency_table
+from planner.live_model import LiveModel
 from planner.reconcile.drift import LiveRatio
 from variants.types import ReplicaState
 from workers.channel.frames import Chunk, Layout
@@ -70,6 +71,7 @@ class Replica:
         "loaded",
         "loaded_s",
         "message",
+        "model",
         "outputs",
         "proven",
         "queue",
@@ -121,7 +123,7 @@ class Replica:
         """A batch of it has run cleanly in this process."""
         self.started_s = self.last_used_s = self.loaded_s = now_s
         self.relaxed_ms = now_s * 1000
-        """When the correction was last brought up to date."""
+        """When the model last learned or forgot."""
         self.waiting: dict[Job, asyncio.TimerHandle] = {}
         """Queries that wait until it is loaded, and what refuses them at their deadline."""
         self.accepted: set[Layout] = set()
@@ -132,6 +134,8 @@ class Replica:
         self.gone: asyncio.Future[None] = loop.create_future()
         self.idle: asyncio.Future[None] | None = None
         self.live = LiveRatio()
+        self.model = _model(spec)
+        """How long its batches take here."""
         self._typical = _typical(spec)
 
     @property
@@ -161,8 +165,9 @@ class Replica:
             timer.cancel()
         return list(waiting)
 
-    def took(self, rows: int, took_ms: float) -> None:
+    def took(self, rows: int, took_ms: float, now_ms: float) -> None:
         """A batch of so many rows ran cleanly; larger ones than were profiled say nothing."""
+        self.relaxed_ms = now_ms
         if rows < len(self._typical):
             self.live.seen(took_ms, self._typical[rows])
 
@@ -206,12 +211,26 @@ class Replica:
             loaded_for_s=max(0.0, now_s - self.loaded_s) if self.loaded.done() else 0.0,
         )
 
-    def replan(self, spec: LoadSpec) -> None:
-        """Take over the share and the latencies of a newer load spec."""
+    def replan(self, spec: LoadSpec) -> LatencyTable:
+        """Take over the share and the latencies of a newer load spec.
+
+        Returns:
+            What the queue is to count with: what was learned, unless the profile is another one.
+        """
+        if spec.latency != self.spec.latency or spec.typical != self.spec.typical:
+            self.model = _model(spec)
         if spec.typical != self.spec.typical:
             self._typical = _typical(spec)
             self.live.forget()
         self.spec = replace(self.spec, share=spec.share, latency=spec.latency, typical=spec.typical)
+        return self.model.table() if self.model.batches else latency_table(spec.latency)
+
+
+def _model(spec: LoadSpec) -> LiveModel:
+    """What is known of its batches before one has run."""
+    high = latency_table(spec.latency)
+    typical = latency_table(spec.typical) if spec.typical else high
+    return LiveModel(typical if typical.max_batch == high.max_batch else high, high)
 
 
 def _typical(spec: LoadSpec) -> tuple[float, ...]:

@@ -22,9 +22,11 @@ from statistics import quantiles
 from time import thread_time_ns
 
 from planner.batching.deadline_queue import DeadlineQueue
+from planner.batching.live_costs import LiveCosts
 from planner.batching.protocol import Batch, Verdict
-from planner.batching.variant_queues import Item, learned
+from planner.batching.variant_queues import Item
 from planner.latency_table import LatencyTable
+from planner.live_model import LiveModel
 
 NONE = LatencyTable([(1, 1.0), (8, 8.0)])
 """Batches gain nothing: 1,000 rows/s."""
@@ -95,6 +97,8 @@ def play(load: Load, sigma: float = 0.0) -> Outcome:
     rng = random.Random(20261120)
     slice_queue = DeadlineQueue()
     queues = [slice_queue.add_variant("task", load.table) for _ in range(load.variants)]
+    costs = LiveCosts(slice_queue)
+    models = {queue: LiveModel(load.table, load.table) for queue in queues}
     gap_ms = load.per_row_ms / load.load
     admit_us: list[float] = []
     batch_us: list[float] = []
@@ -108,10 +112,13 @@ def play(load: Load, sigma: float = 0.0) -> Outcome:
         assert running is not None
         queue, took_ms = running.queue, free_ms - began_ms
         slice_queue.finished(queue, free_ms, took_ms)
-        late += sum(1 for item in running.items if item.deadline_ms < free_ms - 1e-6)
+        missed = sum(1 for item in running.items if item.deadline_ms < free_ms - 1e-6)
+        late += missed
         if sigma:
-            ratio = took_ms / running.predicted_ms * queue.correction
-            slice_queue.correct(queue, learned(queue.correction, ratio))
+            costs.ran(
+                queue, models[queue], running.rows, began_ms, took_ms,
+                queries=len(running.items), late=missed,
+            )  # fmt: skip
         running = None
 
     def dispatch(until_ms: float) -> None:
@@ -125,13 +132,15 @@ def play(load: Load, sigma: float = 0.0) -> Outcome:
             if not slice_queue.count or free_ms >= until_ms:
                 return
             started = thread_time_ns()
-            late += len(slice_queue.pop_expired(free_ms))
+            given_up = len(slice_queue.pop_expired(free_ms))
+            late += given_up
+            costs.gave_up(given_up)
             running = slice_queue.next_batch(free_ms)
             batch_us.append((thread_time_ns() - started) / 1000)
             if running is not None:
                 factor = rng.lognormvariate(0.0, sigma) if sigma else 1.0
                 began_ms = free_ms
-                free_ms += running.predicted_ms / running.queue.correction * factor
+                free_ms += load.table.ms[running.rows] * factor
 
     for _ in range(load.queries):
         now_ms += rng.expovariate(1.0 / gap_ms)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from planner.batching.deadline_queue import EXACT_QUEUE, DeadlineQueue
 from planner.batching.protocol import Verdict
-from planner.batching.variant_queues import Item, VariantQueue, learned, relaxed
+from planner.batching.variant_queues import Item, VariantQueue
 from planner.latency_table import LatencyTable
 
 FLAT = LatencyTable([(1, 10.0), (8, 10.0)])
@@ -189,22 +189,6 @@ def test_a_task_above_its_share_is_held_back_once_another_was_refused() -> None:
     slice_queue.finished(a, 0.0, 100.0)
     assert admit(slice_queue, b, 100.0, 5.0) == [True, False]
     assert admit(slice_queue, a, *[100.0] * 5) == [True] * 4 + [False]
-
-
-def test_the_correction_rises_quickly_and_falls_slowly() -> None:
-    assert (learned(1.0, 2.0), learned(2.0, 1.0)) == (1.2, 1.98)
-
-
-def test_one_stall_counts_no_more_than_the_range() -> None:
-    assert learned(1.0, 1_000.0) == learned(1.0, 5.0) == 1.8
-    assert learned(0.2, 0.0) == 0.2
-
-
-def test_a_pessimistic_correction_is_forgotten_while_nothing_is_observed() -> None:
-    assert relaxed(5.0, 0.0) == 5.0
-    assert round(relaxed(5.0, 5_000.0), 3) == 2.472
-    assert round(relaxed(5.0, 60_000.0), 3) == 1.0
-    assert relaxed(0.5, 5_000.0) == 0.5
 
 
 def test_a_long_queue_with_far_deadlines_keeps_no_near_one_out() -> None:

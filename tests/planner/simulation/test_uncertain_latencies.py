@@ -94,11 +94,11 @@ def test_the_policy_comes_to_decide_by_what_devices_play() -> None:
     played = played_latencies(known)
     assert played is not None
     for number in range(100):
-        live.ran(replica, 1, played(replica, 20.0), float(number))
+        live.ran(replica, 1, played(replica, 20.0), 30.0 * number, 1, 0)
     assert live.look(1.0)
     (ratio,) = live.corrections.ratios.values()
     assert ratio == pytest.approx(1.4, rel=0.1)
-    assert 1.3 < replica.queue.correction < 1.8
+    assert replica.queue.ms[1] == pytest.approx(28.0, rel=0.1)
 
 
 def test_ours_learns_and_the_others_need_not() -> None:

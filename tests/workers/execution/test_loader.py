@@ -11,6 +11,7 @@ from weakref import ref
 import numpy as np
 import pytest
 
+from planner.latency_table import LatencyTable
 from tests.workers.builders import echo_spec, row, until, vid
 from tests.workers.gated import Gates
 from variants.errors import Internal, Overloaded, VariantNotLoadable
@@ -142,6 +143,7 @@ async def test_the_longest_batch_holds_for_the_worker_until_another_is_told(
     queue = executor.replicas[vid(wide)].queue
 
     async def longest() -> int:
+        executor.queue.replan(queue, LatencyTable(wide.latency), 0.0)
         executor.queue.correct(queue, 1.0)
         for _ in range(20):
             ask(executor, wide)

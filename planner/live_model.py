@@ -1,0 +1,248 @@
+"""How long a variant's batches take on one worker: it starts at the profile and learns from each.
+
+The logarithm of taken over profiled time is followed for each *context* and each size of batch, up
+to the next power of two: its mean and its variance, with older batches fading. What was never seen
+follows from what is nearest to it. A batch is late to a prediction for reasons that no bell curve
+knows (a neighbour, a stall), so how many standard deviations hold 95 % of batches is followed as
+well, by what each batch did: the estimate rises by 0.95 steps when a batch took longer, and falls
+by 0.05 steps when it did not, so in the long run 95 % are within it, whatever the distribution
+(Gibbs and Candes, "Adaptive conformal inference under distribution shift", NeurIPS 2021).
+
+Learning from a batch takes about 2 us. Nothing here knows a clock.
+"""
+
+from enum import IntEnum
+from math import exp, inf, log, log1p, sqrt
+from typing import NamedTuple
+
+from planner.latency_table import LatencyTable
+
+MEMORY = 64
+"""Batches of a context and size that are remembered: older ones count less."""
+PRIOR = 4
+"""Batches that the profile, or the nearest of what was seen, counts for."""
+FARTHEST = 1.5
+"""Most that one batch's logarithm counts away from the mean: a stall is not remembered for long."""
+SHIFTED = 4
+"""So many batches in a row on one side, beyond two deviations each: it is another time now, and
+what was seen before is forgotten."""
+LEAST_SPREAD, MOST_SPREAD = 0.02, 1.0
+"""Of a logarithm, as a standard deviation. Clocks and caches alone make 2 %."""
+STEP = 0.1
+"""Of the number of deviations that hold ``COVERED``."""
+COVERED = 0.95
+DEVIATIONS = 1.645, 0.0, 8.0
+"""At first, as of a normal distribution, and the range."""
+LEAST_GAIN = 0.05
+"""Batches that seem to save less of a row's time than this save nothing: means are that unsure."""
+RELAX_MS = 5_000.0
+"""Time constant with which slowness is forgotten while nothing is observed."""
+LEAST_MS = 1e-5
+"""Profiles are rounded to this."""
+
+
+class Context(IntEnum):
+    """What a batch came after."""
+
+    AFTER_IDLE = 0
+    BACK_TO_BACK = 1
+    BESIDE = 2
+    """Right after a batch of another variant, whose data are in the caches."""
+
+
+class LivePoint(NamedTuple):
+    """What batches of up to ``rows`` rows took lately."""
+
+    rows: int
+    mean_ms: float
+    p95_ms: float
+
+
+class _Cell:
+    """Of one context and size: mean and variance of the logarithm of taken over profiled time."""
+
+    __slots__ = ("mean", "row", "seen", "told", "variance", "weight")
+
+    def __init__(self, mean: float, variance: float) -> None:
+        self.mean = mean
+        self.variance = variance
+        self.weight = PRIOR
+        self.row = 0
+        """So many in a row were far above the mean; negative: below."""
+        self.seen = 0
+        self.told = mean
+        """The mean that the last table was made with."""
+
+
+class LiveModel:
+    """Of one variant on one worker. Times in ms of whole batches, hand-overs included."""
+
+    __slots__ = (
+        "_beside", "_cells", "_deviations", "_sizes", "_spread", "_typical", "batches",
+        "change", "covered", "told_ms",
+    )  # fmt: skip
+
+    def __init__(self, typical: LatencyTable, high: LatencyTable) -> None:
+        """Take the profile: medians and 95th percentiles up to the same largest batch."""
+        self._typical = [max(ms, LEAST_MS) for ms in typical.ms]
+        largest = typical.max_batch
+        self._sizes = [min(1 << k, largest) for k in range((largest - 1).bit_length() + 1)]
+        """The largest batch of each size class."""
+        over = log(max(high.ms[1] / self._typical[1], 1.0)) / DEVIATIONS[0]
+        self._spread = min(max(over, LEAST_SPREAD), MOST_SPREAD) ** 2
+        """Typical variance of a batch's logarithm."""
+        self._cells: tuple[dict[int, _Cell], ...] = ({}, {}, {})
+        self._deviations = [DEVIATIONS[0]] * len(Context)
+        self._beside = 0.0
+        """Share of the batches that follow on others that come after another variant's."""
+        self.change = inf
+        """Most by which a mean's logarithm has changed since the last table; infinite before it."""
+        self.told_ms = -inf
+        """When its owner last asked for a table."""
+        self.batches = 0
+        self.covered = 0
+        """Batches that took no longer than the 95th percentile that was predicted."""
+
+    def learn(self, rows: int, context: Context, took_ms: float) -> bool:
+        """Take in a batch; whether it took no longer than the 95th percentile predicted for it."""
+        if took_ms <= 0.0:
+            return True
+        cell = self._cell(context, (rows - 1).bit_length())
+        gap = log(took_ms / self._typical[rows]) - cell.mean
+        deviation = sqrt(cell.variance)
+        deviations = self._deviations[context]
+        within = gap <= deviations * deviation
+        deviations += STEP * ((COVERED - 1.0) if within else COVERED)
+        self._deviations[context] = min(max(deviations, DEVIATIONS[1]), DEVIATIONS[2])
+        self.batches += 1
+        self.covered += within
+        far = 2.0 * sqrt(min(cell.variance, self._spread))
+        if gap > far:
+            cell.row = max(cell.row, 0) + 1
+        elif gap < -far:
+            cell.row = min(cell.row, 0) - 1
+        else:
+            cell.row = 0
+        cell.seen += 1
+        if abs(cell.row) >= SHIFTED:
+            cell.mean += gap
+            cell.variance = min(cell.variance, self._spread)
+            cell.weight, cell.row = PRIOR, 0
+        else:
+            cell.weight = min(cell.weight + 1, MEMORY)
+            part = 1.0 / cell.weight
+            gap = min(max(gap, -FARTHEST), FARTHEST)
+            cell.mean += part * gap
+            variance = (1.0 - part) * (cell.variance + part * gap * gap)
+            cell.variance = min(max(variance, LEAST_SPREAD**2), MOST_SPREAD**2)
+            self._spread += (cell.variance - self._spread) / MEMORY
+        if context is not Context.AFTER_IDLE:
+            self._beside += ((context is Context.BESIDE) - self._beside) / MEMORY
+        self.change = max(self.change, abs(cell.mean - cell.told))
+        return within
+
+    def mean_ms(self, rows: int, context: Context) -> float:
+        """What a batch is expected to take."""
+        cell = self._cell(context, (rows - 1).bit_length())
+        return self._typical[rows] * exp(cell.mean + cell.variance / 2)
+
+    def p95_ms(self, rows: int, context: Context) -> float:
+        """What 95 % of such batches take at most."""
+        cell = self._cell(context, (rows - 1).bit_length())
+        above = self._deviations[context] * sqrt(cell.variance)
+        return self._typical[rows] * exp(cell.mean + above)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of a batch's time over its mean."""
+        return sqrt(exp(self._spread) - 1.0)
+
+    @property
+    def first_ms(self) -> float:
+        """What a single row takes longer after idling than in a queue."""
+        if not self._cells[Context.AFTER_IDLE]:
+            return 0.0
+        return max(0.0, self.mean_ms(1, Context.AFTER_IDLE) - self._queued_ms(1))
+
+    def table(self) -> LatencyTable:
+        """What batches in a queue take in the mean, by all that was seen."""
+        for cells in self._cells:
+            for cell in cells.values():
+                cell.told = cell.mean
+        self.change = 0.0
+        points = dict.fromkeys(self._sizes)
+        return LatencyTable([(rows, self._queued_ms(rows)) for rows in points], LEAST_GAIN)
+
+    def points(self) -> tuple[LivePoint, ...]:
+        """Mean and 95th percentile of the sizes that were seen, one of each power of two."""
+        seen = sorted({size for cells in self._cells for size in cells})
+        return tuple([self._point(size) for size in seen if size < len(self._sizes)])
+
+    def relax(self, idle_ms: float) -> None:
+        """Forget slowness for a time in which nothing was observed.
+
+        Otherwise a variant that was slow once, and whose queries are refused since, would never be
+        observed again.
+        """
+        keep = exp(-max(0.0, idle_ms) / RELAX_MS)
+        for cells in self._cells:
+            for cell in cells.values():
+                if cell.mean > 0.0:
+                    cell.mean *= keep
+                    cell.weight = min(cell.weight, PRIOR)
+        self.change = inf
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _cell(self, context: Context, size: int) -> _Cell:
+        cell = self._cells[context].get(size)
+        return self._opened(context, size) if cell is None else cell
+
+    def _opened(self, context: Context, size: int) -> _Cell:
+        """A cell of something that was never seen, by what is nearest to it."""
+        cell = self._cells[context][size] = _Cell(self._guess(context, size), self._spread)
+        return cell
+
+    def _guess(self, context: Context, size: int) -> float:
+        """A logarithm for what was never seen.
+
+        From the nearest size that was, in this context or else in any. What it took longer is
+        either a factor or an amount that each batch pays; the lesser is believed, because only
+        what is believed to be possible is tried, and then learned.
+        """
+        near = self._nearest(self._cells[context], size)
+        for cells in self._cells if near is None else ():
+            near = near or self._nearest(cells, size)
+        if near is None:
+            return 0.0
+        found, cell = near
+        if cell.mean <= 0.0 or found >= size:
+            return cell.mean
+        own_ms = self._typical[self._sizes[min(size, len(self._sizes) - 1)]]
+        more_ms = self._typical[self._sizes[found]] * (exp(cell.mean) - 1.0)
+        return log1p(more_ms / own_ms)
+
+    @staticmethod
+    def _nearest(cells: dict[int, _Cell], size: int) -> tuple[int, _Cell] | None:
+        seen = [(abs(k - size), k) for k, cell in cells.items() if cell.seen]
+        if not seen:
+            return None
+        _, found = min(seen)
+        return found, cells[found]
+
+    def _queued_ms(self, rows: int) -> float:
+        """What a batch takes that follows on another one."""
+        size = (rows - 1).bit_length()
+        alone, beside = (
+            cells[size].mean if size in cells else self._guess(context, size)
+            for context, cells in list(zip(Context, self._cells, strict=True))[1:]
+        )
+        mean = alone + self._beside * (beside - alone)
+        return self._typical[rows] * exp(mean + self._spread / 2)
+
+    def _point(self, size: int) -> LivePoint:
+        most = max(
+            Context, key=lambda c: self._cells[c][size].seen if size in self._cells[c] else 0
+        )
+        rows = self._sizes[size]
+        return LivePoint(rows, self.mean_ms(rows, most), self.p95_ms(rows, most))
