@@ -26,8 +26,9 @@ FARTHEST = 1.5
 SHIFTED = 4
 """So many batches in a row on one side, beyond two deviations each: it is another time now, and
 what was seen before is forgotten."""
-LEAST_SPREAD, MOST_SPREAD = 0.02, 1.0
-"""Of a logarithm, as a standard deviation. Clocks and caches alone make 2 %."""
+FIRST_SPREAD, LEAST_SPREAD, MOST_SPREAD = 0.1, 0.02, 1.0
+"""Of a logarithm, as a standard deviation: the least before a batch has run, because queries come
+in another rhythm than a profile's batches, the least (clocks and caches make 2 %) and the most."""
 STEP = 0.1
 """Of the number of deviations that hold ``COVERED``."""
 COVERED = 0.95
@@ -89,7 +90,7 @@ class LiveModel:
         self._sizes = [min(1 << k, largest) for k in range((largest - 1).bit_length() + 1)]
         """The largest batch of each size class."""
         over = log(max(high.ms[1] / self._typical[1], 1.0)) / DEVIATIONS[0]
-        self._spread = min(max(over, LEAST_SPREAD), MOST_SPREAD) ** 2
+        self._spread = min(max(over, FIRST_SPREAD), MOST_SPREAD) ** 2
         """Typical variance of a batch's logarithm."""
         self._cells: tuple[dict[int, _Cell], ...] = ({}, {}, {})
         self._deviations = [DEVIATIONS[0]] * len(Context)

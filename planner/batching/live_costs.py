@@ -14,21 +14,22 @@ deviation too much for one or four, and never too little.
 refuse many that would have been in time, only because they are close, although hardly any of the
 others can be late. So the number z of deviations follows what comes of all: it rises with each late
 query and falls a little with each that is in time, such that both are in balance at half of the
-share (the same rule as in ``planner.live_model``). It stays between the mean and four deviations.
+share (the same rule as in ``planner.live_model``). It begins, and stays, at what would leave each
+query the share as its own risk: who asks for more refuses without end for what no queue can help,
+such as a machine that stands still now and then. It ends at 0, where the mean decides.
 """
 
 from math import sqrt
+from statistics import NormalDist
 
 from planner.batching.protocol import LiveQueue
 from planner.batching.variant_queues import VariantQueue
 from planner.live_model import Context, LiveModel
 from planner.planning_settings import DEFAULTS
 
-SURE = 2.33, 0.0, 4.0
-"""Deviations at first, 99 % of a normal distribution, and the range."""
-SURE_STEP, SURE_MOST = 0.5, 4
-"""What a late query adds to it, and the queries that a batch counts for at most: those of a batch
-are late together."""
+STEP, MOST_COUNTED = 0.5, 4
+"""What a late query adds to the number of deviations, and the queries that a batch counts for at
+most: those of a batch are late together."""
 IDLE_MS = 1.0
 """A batch that begins so long after the last one ended comes after idling."""
 RELAX_EVERY_MS = 50.0
@@ -45,7 +46,8 @@ class LiveCosts:
         """Take the queue that is told, and the share of admitted queries that may be late."""
         self._queue = slice_queue
         self._aim = late_share / 2
-        self._sure = SURE[0]
+        self._most = NormalDist().inv_cdf(1.0 - late_share)
+        self._deviations = self._most
         self._latest: VariantQueue | None = None
         self._ended_ms = -IDLE_MS
 
@@ -70,8 +72,7 @@ class LiveCosts:
         within = model.learn(rows, self.context(queue, began_ms), took_ms)
         self.passed(queue, began_ms + took_ms)
         if queries:
-            step = SURE_STEP * min(queries, SURE_MOST) * (late / queries - self._aim)
-            self._sure = min(max(self._sure + step, SURE[1]), SURE[2])
+            self._count(queries, late)
         now_ms = self._ended_ms
         if (now_ms - model.told_ms) * model.change >= TABLE_MS * NOTICED:
             model.told_ms = now_ms
@@ -93,7 +94,7 @@ class LiveCosts:
     def gave_up(self, queries: int) -> None:
         """So many admitted queries were late before they could run."""
         if queries:
-            self._sure = min(self._sure + SURE_STEP * min(queries, SURE_MOST), SURE[2])
+            self._count(queries, queries)
 
     def relax(self, queue: VariantQueue, model: LiveModel, idle_ms: float) -> None:
         """Forget slowness of a variant that runs no batches, because its queries are refused."""
@@ -101,6 +102,11 @@ class LiveCosts:
         self._queue.replan(queue, model.table(), 0.0)
         self._tell(queue, model)
 
+    def _count(self, queries: int, late: int) -> None:
+        """Some queries were late, of so many that ended together."""
+        step = STEP * min(queries, MOST_COUNTED) * (late / queries - self._aim)
+        self._deviations = min(max(self._deviations + step, 0.0), self._most)
+
     def _tell(self, queue: VariantQueue, model: LiveModel) -> None:
-        deviation = self._sure * model.spread
+        deviation = self._deviations * model.spread
         self._queue.correct(queue, 1.0 + deviation / sqrt(8.0), deviation / sqrt(2.0))

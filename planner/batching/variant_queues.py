@@ -96,8 +96,11 @@ class VariantQueue:
         self.unit_ms, self.saving, self.gains = table.economy
 
     def keep_within(self, batch_ms: float) -> None:
-        """Form no batches that take longer than this or a single row. The queue must be empty."""
-        self.limit = bisect_right(self.ms, max(batch_ms / self.correction, self.ms[1])) - 1
+        """Form no batches that take longer than this or a single row. The queue must be empty.
+
+        By the mean: how long batches are is a choice, not a promise.
+        """
+        self.limit = bisect_right(self.ms, max(batch_ms, self.ms[1])) - 1
 
     def pop_batch(
         self, now_ms: float, spare_ms: float = 0.0, least: int = 1

@@ -266,6 +266,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each of two passes a line")
     parser.add_argument("--loads", type=float, nargs="+", default=LOADS)
     parser.add_argument("--variants", nargs="+", default=VARIANTS)
+    parser.add_argument("--slo-ms", type=float, nargs="+", help="one for each variant")
     parser.add_argument("--profiles", type=Path, help="a file to keep profiles in")
     parser.add_argument("--log", type=Path, help="a file to keep the batches in")
     arguments = parser.parse_args()
@@ -275,6 +276,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ml-") as folder, Others() as others:
         log = arguments.log or Path(folder) / "batches.jsonl"
         found = {name: subject(name, known[name]) for name in names}
+        for name, slo_ms in zip(arguments.variants, arguments.slo_ms or (), strict=False):
+            found[name] = replace(found[name], slo_ms=slo_ms)
         cells = asyncio.run(measure(found, arguments.seconds, arguments.loads, log))
         batches = [json.loads(line) for line in log.read_text().splitlines()]
         print("\n" + HEAD + "\n|---|---|" + "--:|" * (HEAD.count("|") - 3))
