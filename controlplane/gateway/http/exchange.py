@@ -47,6 +47,16 @@ class Exchange:
         self.body: bytes | bytearray = b""
         self.keep_alive = True
 
+    def take(self, body: bytes) -> int:
+        """Add what has come of the body; return how long it is now."""
+        if not self.body:
+            self.body = body
+        else:
+            if isinstance(self.body, bytes):
+                self.body = bytearray(self.body)
+            self.body += body
+        return len(self.body)
+
     @property
     def given_id(self) -> bytes | None:
         """The caller's ``X-Request-Id``."""

@@ -124,9 +124,7 @@ class Front(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self.upgrading = True
             return
-        target = self.url
-        if b"?" in target:
-            target = target.partition(b"?")[0]
+        target = self.url.partition(b"?")[0]
         if (
             is_query(target)
             and self.parser.get_method() == b"POST"
@@ -146,13 +144,7 @@ class Front(HttpToolsProtocol):
             return
         exchange = self.exchange
         assert exchange is not None
-        if not exchange.body:
-            exchange.body = body
-        else:
-            if isinstance(exchange.body, bytes):
-                exchange.body = bytearray(exchange.body)
-            exchange.body += body
-        if len(exchange.body) > self.max_body:
+        if exchange.take(body) > self.max_body:
             self._refuse(exchange, too_large(self.max_body))
 
     def on_message_complete(self) -> None:
@@ -160,13 +152,13 @@ class Front(HttpToolsProtocol):
             self.reading = False
             exchange = self.exchange
             assert exchange is not None
+            # Not kept: a refusal may be held for a second and more.
+            body, exchange.body = exchange.body, b""
+            received_ms, given_id = exchange.received_ms, exchange.given_id
             if exchange.target == V1:
-                body, given_id = exchange.body, exchange.given_id
-                self.path.handle_v1(
-                    body, exchange.received_ms, exchange.respond, given_id, self.told_ms
-                )
+                self.path.handle_v1(body, received_ms, exchange.respond, given_id, self.told_ms)
             else:
-                self._infer(exchange)
+                self._infer(exchange, body)
         elif self.skipping:
             self.skipping = False
         elif not self.deaf and not self.upgrading:
@@ -190,7 +182,7 @@ class Front(HttpToolsProtocol):
             )
         self.reading = not self.skipping
 
-    def _infer(self, exchange: Exchange) -> None:
+    def _infer(self, exchange: Exchange, body: bytes | bytearray) -> None:
         """``/v2/models/{task}/infer`` or ``/v2/models/{task}/versions/{variant}/infer``."""
         named = task_and_variant(exchange.target)
         if named is None:
@@ -198,7 +190,7 @@ class Front(HttpToolsProtocol):
             return
         self.path.handle_v2(
             *named,
-            exchange.body,
+            body,
             exchange.fields.get(b"inference-header-content-length"),
             exchange.received_ms,
             exchange.respond,
@@ -227,8 +219,8 @@ class Front(HttpToolsProtocol):
     def _break_off(self, error: ModellessError, status: int = 0) -> None:
         """Answer what is no request, after whatever is still to be answered before it."""
         cycle = self.cycle
-        if self.skipping:  # it has its answer
-            self.transport.close()
+        if self.skipping and self.exchange is None:  # it has its answer
+            self._end()
         elif self.reading and self.exchange is not None:
             self._refuse(self.exchange, error, status)
         elif cycle is not None and not cycle.response_complete:
@@ -301,11 +293,17 @@ class Front(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if not last:
             self._next()
-        elif (self.deaf or self.skipping) and transport.can_write_eof():
-            transport.write_eof()
-            self.loop.call_later(LINGER_S, transport.close)
         else:
-            transport.close()
+            self._end()
+
+    def _end(self) -> None:
+        """Close, later where the client may still be sending: it has to read what was answered."""
+        if (self.deaf or self.skipping) and self.transport.can_write_eof():
+            self.deaf = True
+            self.transport.write_eof()
+            self.loop.call_later(LINGER_S, self.transport.close)
+        else:
+            self.transport.close()
 
     def _next(self) -> None:
         """Go on with what waits on this connection."""
@@ -386,12 +384,14 @@ class Front(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Close when what is in flight on this connection is answered."""
-        if self.exchange is None:
+        if self.exchange is not None:
+            self.closing = True
+            if self.cycle is not None:
+                self.cycle.keep_alive = False
+        elif self.skipping and not self.deaf:
+            self._end()
+        elif not self.deaf:  # or else it ends by itself
             super().shutdown()
-            return
-        self.closing = True
-        if self.cycle is not None:
-            self.cycle.keep_alive = False
 
 
 def front_factory(path: QueryPath, access: Access, max_body: int) -> type[Front]:

@@ -186,6 +186,45 @@ async def test_a_client_that_goes_while_its_refusal_is_held_leaves_nothing(serve
     assert served.in_flight == 0
 
 
+async def test_a_refusal_that_is_held_keeps_no_body(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
+    client = await served.client()
+    assert (await client.ask(query(1))).status == 503
+    assert served.gateway._server is not None
+    (front,) = served.gateway._server.server_state.connections
+    assert isinstance(front, Front)
+    front.told_ms = monotonic_ms() + 60_000.0
+    client.send(post(json.dumps(query(2, slo={"latency_ms": 60_000})).encode().ljust(200_000)))
+    await until(lambda: front.exchange is not None and not front.reading)
+    assert front.exchange is not None
+    assert front.exchange.body == b""
+    client.close()
+
+
+async def test_stopping_lets_a_client_read_a_refusal_while_it_sends_the_body(
+    served: Served,
+) -> None:
+    """Closing would reset the connection at the next byte, and take the refusal with it."""
+    served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
+    client = await served.client()
+    assert (await client.ask(query(1))).status == 503
+    hint = [*HINTS["/v1/query"], ("Content-Length", "200000")]
+    client.send(request("POST", "/v1/query", None, headers=hint))
+    errors = served.gateway.path.counters.task("letters").errors
+    await until(lambda: errors.get("OVERLOADED") == 2)
+    assert served.gateway._server is not None
+    (front,) = served.gateway._server.server_state.connections
+    assert isinstance(front, Front)
+    front.shutdown()
+    for _ in range(3):
+        client.send(b"x" * 1_000)
+        await asyncio.sleep(0.02)
+    assert (await client.answer()).error[:2] == (503, "OVERLOADED")
+    assert await client.ended() == b""
+
+
 @pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "Via", "X-Other"])
 async def test_a_connection_of_a_proxy_is_no_client(served: Served, name: str) -> None:
     view = served.gateway.known.workers[WorkerId("w1")].view

@@ -10,6 +10,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from controlplane.gateway.http.client_limits import ClientLimits
+from controlplane.gateway.http.http_protocol import Front
+from controlplane.gateway.query import query_context
+from controlplane.gateway.query.query_path import monotonic_ms
 from tests.controlplane.certificates import self_signed
 from tests.controlplane.serving import (
     FAST,
@@ -24,6 +27,7 @@ from tests.controlplane.serving import (
     until,
 )
 from tests.undisturbed import undisturbed
+from variants.types import WorkerId
 
 pytestmark = pytest.mark.slow
 
@@ -148,6 +152,26 @@ async def test_a_refused_request_whose_body_drips_is_closed(served: Served) -> N
     dripping = asyncio.create_task(drip(client, b"x" * 1000))
     assert await closed(client) == b""
     dripping.cancel()
+
+
+async def test_a_refusal_is_read_by_whom_sends_its_body_too_slowly(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_context, "PRESSED_MS", 3_600_000.0)
+    served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
+    client = await served.client()
+    assert (await client.ask(query(1))).status == 503
+    hint = [("X-Modelless-Task", "letters"), ("Content-Length", "100000")]
+    client.send(request("POST", "/v1/query", None, headers=hint))
+    assert served.gateway._server is not None
+    (front,) = served.gateway._server.server_state.connections
+    assert isinstance(front, Front)
+    await until(lambda: front.deaf or front.transport.is_closing())
+    for _ in range(3):  # would reset a connection that was closed
+        client.send(b"x")
+        await asyncio.sleep(0.02)
+    assert (await client.answer()).error[:2] == (503, "OVERLOADED")
+    assert await client.ended() == b""
 
 
 @pytest.mark.parametrize("dripped", [b"", b"\r\n" * 1000])
