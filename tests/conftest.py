@@ -1,5 +1,6 @@
 """Fixtures that several folders of tests share."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -39,6 +40,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _GIVEN in known:
             count = max(1, round(known[_GIVEN].max_examples * EXAMPLES))
             known[_GIVEN] = settings(known[_GIVEN], max_examples=count)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector away from libraries and tests, half a million objects.
+
+    Gateways and simulations begin with a collection, which takes a second with them in each.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

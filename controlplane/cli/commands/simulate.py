@@ -269,15 +269,21 @@ def _time(option: str, value: float, *, least: float) -> None:
 
 @contextmanager
 def collected_rarely() -> Iterator[None]:
-    """Keep the garbage collector away from what is there, and call it less often."""
+    """Keep the garbage collector away from what is there, and call it less often.
+
+    In a process that keeps it away from something already, that is left as it is.
+    """
     before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
+    ours = gc.get_freeze_count() == 0
+    if ours:
+        gc.collect()
+        gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         yield
     finally:
-        gc.unfreeze()
+        if ours:
+            gc.unfreeze()
         gc.set_threshold(*before)
 
 

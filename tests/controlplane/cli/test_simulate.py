@@ -18,15 +18,18 @@ SAMPLED_KEYS = [
     "windows", "played", "scale", "violation_ratio_error", "effective_accuracy_error",
 ]  # fmt: skip
 MEASURED = {"decision_us_p50", "decision_us_p99", "plan_ms_p50", "plan_ms_p99"}
-MINUTE = (
-    RATES.split("\n", maxsplit=1)[0] + "\n" + "".join(f"{s},digits,20,100,\n" for s in range(60))
-)
+
+
+def steady(seconds: int) -> str:
+    """A trace of 20 queries per second."""
+    header = RATES.split("\n", maxsplit=1)[0]
+    return f"{header}\n" + "".join(f"{s},digits,20,100,\n" for s in range(seconds))
 
 
 @pytest.fixture
 def paths(tmp_path: Path) -> dict[str, Path]:
     """A minute of 20 queries per second."""
-    return write_all(tmp_path, trace=MINUTE)
+    return write_all(tmp_path, trace=steady(60))
 
 
 def simulate(shell: Shell, paths: dict[str, Path], *options: str) -> Ended:
@@ -100,8 +103,9 @@ BOUND_KEYS = [
 
 @pytest.mark.parametrize("objective", ["cost", "accuracy"])
 def test_the_bound_stands_beside_every_policy_and_none_beats_it(
-    objective: str, shell: Shell, paths: dict[str, Path]
+    objective: str, shell: Shell, tmp_path: Path
 ) -> None:
+    paths = write_all(tmp_path, trace=steady(15))
     options = ("--policy", "all", "--bound", "--objective", objective)
     reports = simulate(shell, paths, *options, "--json").json()
     said = simulate(shell, paths, *options).out
