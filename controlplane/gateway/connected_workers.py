@@ -6,6 +6,7 @@ the variants that are ready and those that could not be loaded.
 
 from collections.abc import Callable, Iterator, Mapping
 
+from planner.eviction.displacement import after_load
 from planner.types import WorkerView
 from variants.types import DeviceKindName, ReplicaState, TaskName, VariantName, WorkerId
 from workers.channel.client import WorkerConnection
@@ -55,10 +56,13 @@ class ConnectedWorker:
         )
         return changed
 
-    def begins(self, task: TaskName, variant: VariantName) -> None:
-        """A load is sent to it now. Its next report says so, too."""
-        if (key := (task, variant)) not in self.view.loading:
-            self.view.loading += (key,)
+    def begins(self, task: TaskName, variant: VariantName, memory_mib: float) -> None:
+        """A load is about to be sent to it, so what leaves for that does not leave for another.
+        Its next report says so, too."""
+        view = self.view
+        if (key := (task, variant)) not in view.loading:
+            view.loading += (key,)
+            view.free_mib, view.evictable = after_load(view.evictable, view.free_mib, memory_mib)
 
     def cannot_load(self, task: TaskName, variant: VariantName, why: str) -> None:
         """A load has failed. Its next report says so, too, but may come after the next query."""

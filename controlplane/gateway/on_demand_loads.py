@@ -40,6 +40,7 @@ class OnDemandLoads:
         key = (worker, str(candidate.task), str(candidate.variant), slack_ms is not None)
         running = self._loads.get(key)
         if running is None:
+            self._begins(candidate, worker)
             running = asyncio.ensure_future(self._load(candidate, worker, slack_ms, need))
             self._loads[key] = running
             running.add_done_callback(lambda _: self._loads.pop(key, None))
@@ -55,6 +56,13 @@ class OnDemandLoads:
         """Try again at once what has failed on a worker, or on any: it has changed."""
         self._failures.forget(lambda key: worker is None or key[0] == worker)
 
+    def _begins(self, candidate: Candidate, worker: WorkerId) -> None:
+        """From this moment on others that look for a host know of the load."""
+        connected = self._known.workers.get(worker)
+        key = (worker, str(candidate.task), str(candidate.variant))
+        if connected is not None and self._failures.waits(key, monotonic()) is None:
+            connected.begins(candidate.task, candidate.variant, candidate.memory_mib)
+
     async def _load(
         self, candidate: Candidate, worker: WorkerId, slack_ms: float | None, need: str
     ) -> None:
@@ -68,7 +76,6 @@ class OnDemandLoads:
             raise Overloaded(f"worker {worker} is loading {LOADS_PER_WORKER} variants already")
         try:
             spec = self._known.specs.of_candidate(candidate)
-            connected.begins(candidate.task, candidate.variant)
             await connected.connection.load(
                 spec,
                 LOAD_TIMEOUT_S,

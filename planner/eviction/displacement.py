@@ -86,3 +86,20 @@ def displaced_s(rungs: Ladder, need_mib: float) -> float:
             spare = max(0.0, 1.0 - need_mib / freed_mib)
             return cost_s * (1.0 - CREDIT * spare)
     return inf
+
+
+def after_load(rungs: Ladder, free_mib: float, memory_mib: float) -> tuple[float, Ladder]:
+    """What is free and what may leave once a load has begun, before its worker has said so.
+
+    Args:
+        memory_mib: what is loaded takes so much.
+
+    Returns:
+        The MiB that are free, negative where the load has to wait for more; and the ladder.
+    """
+    free_mib -= memory_mib
+    gone = 0
+    while free_mib < -ROUNDING_MIB and gone < len(rungs):
+        free_mib += rungs[gone][0]
+        gone += 1
+    return free_mib, rungs[gone:]

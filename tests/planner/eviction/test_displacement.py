@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.eviction.displacement import MOST_RUNGS, displaced_s, ladder
+from planner.eviction.displacement import MOST_RUNGS, after_load, displaced_s, ladder
 from planner.eviction.registry import RULES
 from planner.eviction.rules import Resident, loss_s
 from planner.eviction.victims import victims
@@ -75,3 +75,12 @@ def test_more_memory_never_costs_less(
 def test_every_rule_has_a_ladder(rule: str) -> None:
     rungs = ladder([resident("a"), resident("b", 50)], NOW_S, rule, rates={"a": 1.0, "b": 2.0})
     assert sum(mib for mib, _ in rungs) == 150.0
+
+
+def test_what_leaves_for_one_load_does_not_leave_for_the_next() -> None:
+    rungs = ((100.0, 0.0), (300.0, 2.0), (50.0, 7.0))
+    assert after_load(rungs, 60.0, 60.0) == (0.0, rungs)
+    assert after_load(rungs, 50.0, 200.0) == (250.0, rungs[2:])
+    assert after_load(rungs, 0.0, 1_000.0) == (-550.0, ())
+    free_mib, left = after_load(rungs, 0.0, 100.0)
+    assert displaced_s(left, 100.0 - free_mib) > displaced_s(rungs, 100.0) == 0.0
