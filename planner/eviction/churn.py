@@ -9,7 +9,9 @@ from math import exp
 from planner.eviction.rules import absence_s
 
 MEMORY_S = 300.0
-"""Time constant over which evictions are counted."""
+"""Time constant over which evictions are counted. From 100 to 3,000 s loading differs by 0.5 % on
+the bench of eviction; on two days of a measured rate 3,000 s loads 1 to 2 % more, and a short one
+notices sooner that a memory has come to rest (docs/decisions/0005-eviction.md)."""
 _HEAD_START_S = 1.0
 """Added to the age of the account: one eviction in no time is no infinite churn."""
 

@@ -164,7 +164,7 @@ def row(
         "offline, later": lambda: NextUse(load, LATER_S),
     }
     # What GDSF and others evict they count by themselves; the worth of it is what the book says.
-    needs_book = devices > 1 and hosts == "least worth"
+    needs_book = devices > 1 and hosts.startswith("least")
     found = {}
     for column in columns:
         if column == "known rates" and load.rates is None:
