@@ -79,7 +79,7 @@ class LiveModel:
     """Of one variant on one worker. Times in ms of whole batches, hand-overs included."""
 
     __slots__ = (
-        "_beside", "_cells", "_deviations", "_sizes", "_spread", "_typical", "batches",
+        "_at_first", "_beside", "_cells", "_deviations", "_sizes", "_spread", "_typical", "batches",
         "change", "covered", "told_ms",
     )  # fmt: skip
 
@@ -92,6 +92,7 @@ class LiveModel:
         over = log(max(high.ms[1] / self._typical[1], 1.0)) / DEVIATIONS[0]
         self._spread = min(max(over, FIRST_SPREAD), MOST_SPREAD) ** 2
         """Typical variance of a batch's logarithm."""
+        self._at_first = self._spread
         self._cells: tuple[dict[int, _Cell], ...] = ({}, {}, {})
         self._deviations = [DEVIATIONS[0]] * len(Context)
         self._beside = 0.0
@@ -154,6 +155,11 @@ class LiveModel:
         return self._typical[rows] * exp(cell.mean + above)
 
     @property
+    def within(self) -> float | None:
+        """Share of the batches that took no longer than their 95th percentile; None before any."""
+        return round(self.covered / self.batches, 4) if self.batches else None
+
+    @property
     def spread(self) -> float:
         """Standard deviation of a batch's time over its mean."""
         return sqrt(exp(self._spread) - 1.0)
@@ -180,17 +186,19 @@ class LiveModel:
         return tuple([self._point(size) for size in seen if size < len(self._sizes)])
 
     def relax(self, idle_ms: float) -> None:
-        """Forget slowness for a time in which nothing was observed.
+        """Forget slowness, and how it varied, for a time in which nothing was observed.
 
         Otherwise a variant that was slow once, and whose queries are refused since, would never be
         observed again.
         """
         keep = exp(-max(0.0, idle_ms) / RELAX_MS)
+        self._spread = min(self._spread, self._at_first + keep * (self._spread - self._at_first))
         for cells in self._cells:
             for cell in cells.values():
                 if cell.mean > 0.0:
                     cell.mean *= keep
                     cell.weight = min(cell.weight, PRIOR)
+                cell.variance = min(cell.variance, self._spread)
         self.change = inf
 
     # -- inside -----------------------------------------------------------------------------------

@@ -60,6 +60,11 @@ class ReplicaStatus:
     """Median of observed over profiled latency."""
     batches: int = 0
     """So many went into ``live_ratio``."""
+    latency: tuple[tuple[int, float, float], ...] = ()
+    """What batches take lately: (size, mean in ms, 95th percentile in ms) of each power of two that
+    ran, ascending (``planner.live_model``)."""
+    within: float | None = None
+    """Share of the batches that took no longer than the 95th percentile that was predicted."""
     rate_qps: float = 0.0
     """Queries per second to expect here, from those that came (``planner.eviction.popularity``)."""
     asked: bool = False

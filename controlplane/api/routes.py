@@ -5,7 +5,7 @@ threads, so that a slow database never holds up queries in the same process.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Annotated
@@ -23,6 +23,7 @@ from controlplane.dashboard.pages import PAGES, read_page
 from controlplane.profiling.staleness import changed_on
 from controlplane.registry.operations import Registrations
 from controlplane.views import catalog_views
+from controlplane.views.live_latencies import Live, live_latencies, tell_device, tell_profile
 from controlplane.views.plan_schemas import PlanSchema
 from controlplane.views.schemas import (
     DeviceSchema,
@@ -40,7 +41,7 @@ from controlplane.views.schemas import (
     WorkerSchema,
 )
 from variants.artifacts.protocol import ArtifactStore
-from variants.errors import ModellessError, NotFound
+from variants.errors import ModellessError, NotFound, StateUnavailable
 from variants.types import DeviceKindName, Event, ModelName, TaskName
 
 
@@ -187,13 +188,15 @@ def _catalog_routes(context: ApiContext) -> APIRouter:
 
     @routes.get("/tasks/{task}/variants", summary="Variants of a task, with the frontier")
     async def variants(task: TaskPath) -> Variants:
-        return Variants(
-            variants=catalog_views.variant_rows(await context.snapshot(), task, changed)
-        )
+        rows = catalog_views.variant_rows(await context.snapshot(), task, changed)
+        await _tell_live(context, rows)
+        return Variants(variants=rows)
 
     @routes.get("/variants/{task}/{variant}", summary="One variant")
     async def variant(task: TaskPath, variant: str) -> VariantSchema:
-        return catalog_views.variant_row(await context.snapshot(), task, variant, changed)
+        row = catalog_views.variant_row(await context.snapshot(), task, variant, changed)
+        await _tell_live(context, [row])
+        return row
 
     @routes.get("/models", summary="All models")
     async def models() -> Models:
@@ -220,6 +223,9 @@ def _catalog_routes(context: ApiContext) -> APIRouter:
             and variant in (None, profile.variant)
             and device_kind in (None, profile.device_kind)
         ]
+        live = await _live(context)
+        for each in found:
+            tell_profile(each, live)
         return Profiles(profiles=found)
 
     @routes.get("/devices", summary="Device kinds and their prices")
@@ -228,6 +234,22 @@ def _catalog_routes(context: ApiContext) -> APIRouter:
         return Devices(devices=[DeviceSchema.of(kind) for kind in snapshot.device_kinds])
 
     return routes
+
+
+async def _live(context: ApiContext) -> Live:
+    """What batches take now; nothing while the live state does not answer."""
+    try:
+        statuses = await context.live.worker_status()
+    except StateUnavailable:
+        return {}
+    return live_latencies(WorkerSchema.model_validate(status) for status in statuses)
+
+
+async def _tell_live(context: ApiContext, rows: Iterable[VariantSchema]) -> None:
+    live = await _live(context)
+    for row in rows:
+        for device in row.devices:
+            tell_device(device, row.task, row.name, live)
 
 
 def _running_routes(context: ApiContext) -> APIRouter:

@@ -271,6 +271,8 @@ def _on_device(
         device_kind=profile.device_kind,
         p50_ms=first.p50_ms,
         p95_ms=first.p95_ms,
+        live_ms=None,
+        live_p95_ms=None,
         best_rows_per_s=_rows_per_s(best),
         best_batch_size=best.batch_size,
         max_batch_size=profile.points[-1].batch_size,

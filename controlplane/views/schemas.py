@@ -164,6 +164,10 @@ class PointSchema(Schema):
     energy_j: float | None = Field(
         None, description="Joules of the batch, idle draw included; null where not measured."
     )
+    live_ms: float | None = Field(
+        None, description="What it takes now, in the mean, as workers say; null before any ran."
+    )
+    live_p95_ms: float | None = Field(None, description="What 95 % of them take at most now.")
 
 
 class ProfileSchema(Schema):
@@ -215,6 +219,11 @@ class OnDevice(Schema):
     device_kind: str = Field(examples=["cpu-4"])
     p50_ms: float = Field(description="One row, median.")
     p95_ms: float = Field(description="One row.")
+    live_ms: float | None = Field(
+        None,
+        description="What one row takes now, in the mean, as workers say; null before any ran.",
+    )
+    live_p95_ms: float | None = Field(None, description="What 95 % of them take at most now.")
     best_rows_per_s: float = Field(description="At the batch size where it is highest.")
     best_batch_size: int
     max_batch_size: int
@@ -273,6 +282,15 @@ class ReplicaSchema(Schema):
     queued: int = 0
     idle_s: float = 0.0
     message: str = ""
+    batches: int = 0
+    latency: list[tuple[int, float, float]] = Field(
+        default=[],
+        description="What batches take lately: size (up to), mean ms, and the 95th percentile that "
+        "is predicted.",
+    )
+    within: float | None = Field(
+        None, description="Share of its batches that took no longer than was predicted for 95 %."
+    )
 
 
 class WorkerSchema(Schema):

@@ -76,8 +76,7 @@ class LiveCosts:
         now_ms = self._ended_ms
         if (now_ms - model.told_ms) * model.change >= TABLE_MS * NOTICED:
             model.told_ms = now_ms
-            self._queue.replan(queue, model.table(), 0.0)
-            queue.first_ms = model.first_ms
+            self._retable(queue, model)
         self._tell(queue, model)
         return within
 
@@ -99,8 +98,12 @@ class LiveCosts:
     def relax(self, queue: VariantQueue, model: LiveModel, idle_ms: float) -> None:
         """Forget slowness of a variant that runs no batches, because its queries are refused."""
         model.relax(idle_ms)
-        self._queue.replan(queue, model.table(), 0.0)
+        self._retable(queue, model)
         self._tell(queue, model)
+
+    def _retable(self, queue: VariantQueue, model: LiveModel) -> None:
+        self._queue.replan(queue, model.table(), 0.0)
+        queue.first_ms = model.first_ms
 
     def _count(self, queries: int, late: int) -> None:
         """Some queries were late, of so many that ended together."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import Catalog
+from variants.errors import StateUnavailable
 from variants.types import (
     DeviceKind,
     DeviceKindName,
@@ -144,8 +145,12 @@ class DictLive:
     def __init__(self, *workers: WorkerStatus) -> None:
         self.statuses: list[WorkerStatus | Mapping[str, Any]] = list(workers)
         self.operations: dict[str, dict[str, Any]] = {}
+        self.gone = False
+        """Whether what workers say cannot be read."""
 
     async def worker_status(self) -> Sequence[WorkerStatus | Mapping[str, Any]]:
+        if self.gone:
+            raise StateUnavailable("the live state does not answer")
         return self.statuses
 
     async def operation(self, id: str, /) -> Mapping[str, Any] | None:

@@ -110,7 +110,8 @@ def decode_replica(value: dict[str, Any]) -> ReplicaStatus:
     """A replica's status."""
     known = {field.name for field in fields(ReplicaStatus)}
     kept = {name: item for name, item in value.items() if name in known}
-    return ReplicaStatus(**{**kept, "state": ReplicaState(value["state"])})
+    latency = tuple((int(n), float(mean), float(p95)) for n, mean, p95 in value.get("latency", ()))
+    return ReplicaStatus(**{**kept, "state": ReplicaState(value["state"]), "latency": latency})
 
 
 def decode_status(data: bytes) -> WorkerStatus:

@@ -205,6 +205,8 @@ class Replica:
             message=self.message,
             live_ratio=round(self.live.ratio, 3),
             batches=self.live.batches,
+            latency=tuple([(p.rows, _ms(p.mean_ms), _ms(p.p95_ms)) for p in self.model.points()]),
+            within=self.model.within,
             rate_qps=round(rate_qps, 4),
             asked=self.asked,
             load_no=self.load_no,
@@ -224,6 +226,11 @@ class Replica:
             self.live.forget()
         self.spec = replace(self.spec, share=spec.share, latency=spec.latency, typical=spec.typical)
         return self.model.table() if self.model.batches else latency_table(spec.latency)
+
+
+def _ms(value: float) -> float:
+    """To five digits, as profiles have."""
+    return round(value, 5)
 
 
 def _model(spec: LoadSpec) -> LiveModel:

@@ -31,6 +31,8 @@ TaskOption = Annotated[
     str | None, typer.Option("--task", metavar="TASK", help="Only of this task.")
 ]
 Row = Mapping[str, Any]
+LIVE = (">LIVE MS", ">LIVE P95")
+"""Columns of what workers say, shown where any says something."""
 
 
 def _group(help: str) -> typer.Typer:
@@ -226,6 +228,7 @@ def _variant_table(rows: list[Row]) -> None:
     several = len({row["task"] for row in rows}) > 1
     first = ["TASK"] if several else []
     energy = any(device.get("energy_j") is not None for row in rows for device in row["devices"])
+    live = any(device.get("live_ms") is not None for row in rows for device in row["devices"])
     table(
         [
             *first,
@@ -237,6 +240,7 @@ def _variant_table(rows: list[Row]) -> None:
             "DEVICE",
             ">P50 MS",
             ">P95 MS",
+            *(LIVE if live else ()),
             ">ROWS/S",
             ">USD/1000",
             *([">J"] if energy else []),
@@ -254,6 +258,7 @@ def _variant_table(rows: list[Row]) -> None:
                 device["device_kind"],
                 _guess(device) + ms(device["p50_ms"]),
                 _guess(device) + ms(device["p95_ms"]),
+                *(_live(device) if live else ()),
                 f"{device['best_rows_per_s']:,.0f}",
                 usd(device["price_usd_per_1k"]),
                 *([joules(device["energy_j"])] if energy else []),
@@ -265,6 +270,12 @@ def _variant_table(rows: list[Row]) -> None:
         ),
         empty="There are no variants with a profile.",
     )
+
+
+def _live(row: Row) -> tuple[str, str]:
+    """What workers say that it takes now: mean and 95th percentile."""
+    mean_ms, p95_ms = row.get("live_ms"), row.get("live_p95_ms")
+    return ("-" if mean_ms is None else ms(mean_ms), "-" if p95_ms is None else ms(p95_ms))
 
 
 def _guess(device: Row) -> str:
@@ -297,11 +308,15 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
             ("artifact", row["artifact"]),
         ]
     )
-    energy = any(p.get("energy_j") is not None for one in profiles for p in one["points"])
+    points = [point for one in profiles for point in one["points"]]
+    energy = any(point.get("energy_j") is not None for point in points)
+    live = any(point.get("live_ms") is not None for point in points)
     print()
     table(
         [
-            *("DEVICE", ">BATCH", ">P50 MS", ">P95 MS", ">P99 MS", ">ROWS/S"),
+            *("DEVICE", ">BATCH", ">P50 MS", ">P95 MS", ">P99 MS"),
+            *(LIVE if live else ()),
+            ">ROWS/S",
             *([">J"] if energy else []),
             "KNOWN",
         ],
@@ -312,6 +327,7 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
                 ms(point["p50_ms"]),
                 ms(point["p95_ms"]),
                 ms(point["p99_ms"]),
+                *(_live(point) if live else ()),
                 f"{1_000 * point['batch_size'] / max(point['p50_ms'], 1e-3):,.0f}",
                 *([joules(point["energy_j"])] if energy else []),
                 f"within {point['error']:.0%}" if point["error"] else profile["source"],

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,8 @@ async def test_a_variant_says_what_it_does_on_a_device(api: httpx.AsyncClient) -
             "device_kind": "cpu-4",
             "p50_ms": 2.5,
             "p95_ms": 5.0,
+            "live_ms": None,
+            "live_p95_ms": None,
             "best_rows_per_s": 800.0,
             "best_batch_size": 8,
             "max_batch_size": 8,
@@ -217,6 +220,35 @@ async def test_a_variant_says_what_it_does_on_a_device(api: httpx.AsyncClient) -
             "stale": None,
         }
     ]
+
+
+async def test_what_workers_see_stands_beside_the_profile(
+    api: httpx.AsyncClient, live: DictLive
+) -> None:
+    """Of two workers the one with more batches counts more; a size that never ran has nothing."""
+    name = "mlp-v1-onnx-int8"
+    seen = ((30, ((1, 4.0, 6.0),)), (10, ((1, 8.0, 10.0), (16, 20.0, 30.0))))
+    live.statuses = [
+        replace(
+            status := worker(f"cpu-4-{number}", name),
+            replicas=(replace(status.replicas[0], batches=batches, latency=latency),),
+        )
+        for number, (batches, latency) in enumerate(seen)
+    ]
+    (device,) = (await get(api, f"/v1/variants/digits/{name}"))["devices"]
+    assert (device["live_ms"], device["live_p95_ms"]) == (5.0, 7.0)
+    rows = (await get(api, "/v1/tasks/digits/variants"))["variants"]
+    assert [row["name"] for row in rows if row["devices"][0]["live_ms"] is not None] == [name]
+    (profile,) = (await get(api, f"/v1/profiles?variant={name}"))["profiles"]
+    assert [(p["batch_size"], p["live_ms"]) for p in profile["points"]] == [(1, 5.0), (8, None)]
+
+
+async def test_profiles_are_shown_while_the_live_state_is_away(
+    api: httpx.AsyncClient, live: DictLive
+) -> None:
+    live.gone = True
+    (device,) = (await get(api, "/v1/variants/digits/mlp-v1-onnx-int8"))["devices"]
+    assert (device["p50_ms"], device["live_ms"]) == (2.5, None)
 
 
 async def test_profiles_can_be_narrowed(api: httpx.AsyncClient) -> None:

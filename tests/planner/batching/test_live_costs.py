@@ -6,7 +6,7 @@ from math import sqrt
 import pytest
 
 from planner.batching.deadline_queue import DeadlineQueue
-from planner.batching.live_costs import IDLE_MS, LiveCosts
+from planner.batching.live_costs import IDLE_MS, RELAX_EVERY_MS, LiveCosts
 from planner.batching.protocol import Verdict
 from planner.batching.variant_queues import Item, VariantQueue
 from planner.latency_table import LatencyTable
@@ -26,7 +26,8 @@ class Slice:
         self.variant = self.queue.add_variant("task", TABLE)
         self.model = LiveModel(TABLE, TABLE)
         self.draw = random.Random(seed)
-        self.now_ms = 0.0
+        self.now_ms = self.relaxed_ms = 0.0
+        self.median_ms = 10.0
         self.late = self.admitted = self.refused = 0
 
     def ask(self, budget_ms: float) -> bool:
@@ -34,6 +35,10 @@ class Slice:
         admitted = self.queue.admit(item, self.now_ms) is Verdict.ADMITTED
         self.admitted += admitted
         self.refused += not admitted
+        idle_ms = self.now_ms - self.relaxed_ms
+        if not admitted and not self.queue.count and idle_ms >= RELAX_EVERY_MS:  # as the executor
+            self.costs.relax(self.variant, self.model, idle_ms)
+            self.relaxed_ms = self.now_ms
         return admitted
 
     def run(self) -> None:
@@ -43,8 +48,9 @@ class Slice:
         if batch is None:
             self.now_ms += 1.0
             return
-        took_ms = 10.0 * self.draw.lognormvariate(0.0, SIGMA)
+        took_ms = self.median_ms * self.draw.lognormvariate(0.0, SIGMA)
         self.now_ms += took_ms
+        self.relaxed_ms = self.now_ms
         self.queue.finished(batch.queue, self.now_ms, took_ms)
         late = sum(item.deadline_ms < self.now_ms for item in batch.items)
         self.late += late
@@ -107,6 +113,31 @@ def test_sureness_follows_what_comes_of_all() -> None:
     made.ask(1_000.0)
     made.run()
     assert made.variant.spread > 0.0
+
+
+def test_who_is_slowed_refuses_at_once_probes_and_takes_queries_again() -> None:
+    """A query every 50 ms with 40 ms; for 20 s a batch takes 80 ms instead of 10."""
+    made = learned()
+
+    def served(until_ms: float) -> tuple[int, int]:
+        """Queries admitted and refused until then."""
+        before = made.admitted, made.refused
+        while made.now_ms < until_ms:
+            next_ms = made.now_ms + 50.0
+            if made.ask(40.0):
+                made.run()
+            made.now_ms = max(made.now_ms, next_ms)
+        return made.admitted - before[0], made.refused - before[1]
+
+    begin_ms = made.now_ms
+    assert served(begin_ms + 1_000.0) == (20, 0)
+    made.median_ms = 80.0
+    assert served(begin_ms + 3_000.0)[0] <= 12
+    probes, refused = served(begin_ms + 21_000.0)
+    assert 1 <= probes <= 0.2 * refused
+    made.median_ms = 10.0
+    served(begin_ms + 25_000.0)
+    assert served(begin_ms + 26_000.0) == (20, 0)
 
 
 def test_contexts_are_what_a_batch_comes_after() -> None:

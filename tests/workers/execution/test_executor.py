@@ -503,6 +503,24 @@ async def test_live_latency_is_told_as_a_multiple_of_the_profile(worker: WorkerC
         assert told(connection).live_ratio == 1.0
 
 
+async def test_a_worker_tells_what_batches_take_and_how_often_it_was_right(
+    worker: WorkerConfig,
+) -> None:
+    spec = replace(SLOW, typical=SLOW.latency)
+    async with running(worker) as (_, connection):
+        await connection.load(spec, CONTROL_S)
+        assert (told(connection).latency, told(connection).within) == ((), None)
+        for _ in range(6):
+            await ask(connection, spec, row(1))
+        await until(lambda: told(connection).batches >= 6)
+        ((rows, mean_ms, p95_ms),) = told(connection).latency
+        assert rows == 1
+        assert 30.0 <= mean_ms <= p95_ms
+        within = told(connection).within
+        assert within is not None
+        assert 0.0 <= within <= 1.0
+
+
 def told(connection: WorkerConnection) -> ReplicaStatus:
     (only,) = connection.status.replicas
     return only
