@@ -70,8 +70,14 @@ class _Queries:
     ceiling: Floats
 
 
-def classes_of(setting: Setting, trace: Trace, offers: Offers) -> Classes:
-    """The classes of a trace with at least one query."""
+def classes_of(
+    setting: Setting, trace: Trace, offers: Offers, *, most_windows: int | None = None
+) -> Classes:
+    """The classes of a trace with at least one query.
+
+    Args:
+        most_windows: before the last arrival; None: as many as the other programs can take.
+    """
     arrival_ms = np.asarray(trace.arrival_s, dtype=float) * 1_000
     deadline_ms = arrival_ms + np.asarray(trace.latency_ms, dtype=float) + TOLERANCE_MS
     floor = np.asarray(trace.min_accuracy, dtype=float)
@@ -82,6 +88,7 @@ def classes_of(setting: Setting, trace: Trace, offers: Offers) -> Classes:
         deadline_ms - GIVEN_MS,
         ready_from_ms(setting, offers),
         tasks=len(trace.tasks),
+        most=most_windows,
     )
     held = holdable(setting, offers)
     parts = []

@@ -44,14 +44,7 @@ class Rent:
     def __init__(self, setting: Setting, classes: Classes, time: DeviceTime) -> None:
         self._classes = classes
         self._counts = np.array([float(kind.count) for kind in setting.kinds])
-        self._terms = [
-            Terms(
-                usd_per_hour=kind.usd_per_hour,
-                provision_ms=usable_from_ms(setting),
-                least_ms=LEAST_BILLED_MS,
-            )
-            for kind in setting.kinds
-        ]
+        self._terms = terms_of(setting)
         self._there: npt.NDArray[np.bool_] = time.there_ms > 0
         self._quickest = quickest_options(classes)
         self._work = work_of(self._quickest)
@@ -62,7 +55,7 @@ class Rent:
         """Variables are those of the work, then those of the billing."""
         work, billing, classes = self._work, self._billing, self._quickest
         shape = (classes.kinds, classes.windows.count)
-        served = _resized(work.per_class, len(classes.queries), work.size + billing.size)
+        served = resized(work.per_class, len(classes.queries), work.size + billing.size)
         in_time = np.zeros(work.size + billing.size)
         in_time[: work.options] = -1.0
         rules = hstack((_empty(billing.rules.shape[0], work.size), billing.rules))
@@ -71,7 +64,7 @@ class Rent:
         ).tocsr()
         self._most = np.zeros(self._limits.shape[0])
         self._most[: len(classes.queries)] = classes.queries
-        self._balance = _resized(work.balance, work.balance.shape[0], work.size + billing.size)
+        self._balance = resized(work.balance, work.balance.shape[0], work.size + billing.size)
         self._unit_usd = float(np.median(billing.cost_usd[: billing.size // 2])) or 1.0
         """Solvers compare with absolute tolerances: they expect costs of the order of 1."""
         costs = billing.cost_usd / self._unit_usd
@@ -206,7 +199,20 @@ def quickest_options(classes: Classes) -> Classes:
     )
 
 
-def _resized(matrix: csr_array, rows: int, columns: int) -> csr_array:
+def terms_of(setting: Setting) -> list[Terms]:
+    """What a device of each kind costs."""
+    return [
+        Terms(
+            usd_per_hour=kind.usd_per_hour,
+            provision_ms=usable_from_ms(setting),
+            least_ms=LEAST_BILLED_MS,
+        )
+        for kind in setting.kinds
+    ]
+
+
+def resized(matrix: csr_array, rows: int, columns: int) -> csr_array:
+    """The matrix with another shape; what is new is empty."""
     found = matrix.copy()
     found.resize((rows, columns))
     return found

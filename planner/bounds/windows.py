@@ -75,21 +75,29 @@ def range_least(values: Floats, first: Ints, last: Ints) -> Floats:
 
 
 def windows_of(
-    arrival_ms: Floats, deadline_ms: Floats, more_ms: Sequence[float] = (), *, tasks: int = 1
+    arrival_ms: Floats,
+    deadline_ms: Floats,
+    more_ms: Sequence[float] = (),
+    *,
+    tasks: int = 1,
+    most: int | None = None,
 ) -> Windows:
     """Windows that suit these queries, of which there is at least one, of so many tasks.
 
-    ``more_ms`` are edges, too. The windows of ``AFTER_MS`` are after the last deadline.
+    ``most`` is how many there may be up to the last arrival. ``more_ms`` are edges, too. The
+    windows of ``AFTER_MS`` are after the last deadline.
     """
     last_ms = float(deadline_ms.max())
     more = np.array([each for each in more_ms if each < last_ms])
     events = _apart(np.concatenate(([0.0], arrival_ms, deadline_ms, more)))
-    if len(events) <= EXACT_EVENTS:
+    if len(events) <= (EXACT_EVENTS if most is None else min(most, EXACT_EVENTS)):
         return Windows(np.concatenate((events, events[-1] + AFTER_MS)))
     latency_ms = deadline_ms - arrival_ms
     usual_ms = float(np.quantile(latency_ms, 0.1))
     end_ms = float(arrival_ms[-1]) + float(np.quantile(latency_ms, 0.9))
-    width_ms = max(usual_ms / PARTS, end_ms * tasks / MOST_CELLS)
+    width_ms = max(
+        usual_ms / PARTS, end_ms * tasks / MOST_CELLS, 0.0 if most is None else end_ms / most
+    )
     edges_ms = np.arange(int(end_ms / width_ms) + 2, dtype=np.float64) * width_ms
     end_ms = max(last_ms, float(edges_ms[-1]))
     return Windows(_apart(np.concatenate((edges_ms, more, [end_ms], end_ms + AFTER_MS))))

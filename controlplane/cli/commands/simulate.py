@@ -381,9 +381,11 @@ def _bound_rows(beside: "Sequence[Beside]") -> list[tuple[str, list[str]]]:
         ("bound: violations", [percent(one.bound_violation_ratio) for one in beside]),
         ("bound: accuracy", [percent(one.bound_accuracy) for one in beside]),
         ("bound: cost USD", [_cost(one.bound_cost_usd) for one in beside]),
+        ("bound: whole devices", [_cost(one.bound_whole_cost_usd) for one in beside]),
         ("regret: violations", [percent(one.regret_violation_ratio) for one in beside]),
         ("regret: accuracy", [percent(one.regret_accuracy) for one in beside]),
         ("regret: cost", [percent(one.regret_cost_ratio) for one in beside]),
+        ("regret: whole devices", [percent(one.regret_whole_cost_ratio) for one in beside]),
     ]
 
 

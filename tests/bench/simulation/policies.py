@@ -10,7 +10,8 @@ large: ``tests.bench.simulation.workloads``. ``--catalog mixed-speed`` and ``--c
         --objective accuracy --policies modelless,proteus,static-cheapest
 
 Beside every result stands its regret: by how much it misses what no policy can beat on the same
-queries (docs/decisions/0018-bound.md), in accuracy and cost for as many queries in time as it had.
+queries (docs/decisions/0018-bound.md), in accuracy and cost for as many queries in time as it had;
+under ``whole``, of the cost that is possible with whole devices.
 
 With ``--latency-error 0.7:1.5 --latency-noise 0.2`` devices take other times than the profiles say
 that policies are told; ``--uncorrected`` shows what live correction contributes to ours.
@@ -76,12 +77,13 @@ class Run:
 
     def row(self) -> str:
         found, missed = self.report, self.beside
-        regret = ("", "", "")
+        regret = ("", "", "", "")
         if missed is not None:
             regret = (
                 f"{missed.regret_violation_ratio:.3%}",
                 f"{missed.regret_accuracy:.4f}",
                 f"{missed.regret_cost_ratio:.1%}",
+                f"{missed.regret_whole_cost_ratio:.1%}",
             )
         energy = ""
         if (use := found.energy) is not None:
@@ -92,7 +94,7 @@ class Run:
             f"| {found.policy:<16} | {found.violation_ratio:8.3%} | {regret[0]:>7} "
             f"| {found.late:>6,} | {found.rejected:>7,} "
             f"| {found.effective_accuracy:.4f} | {regret[1]:>6} "
-            f"| {found.cost_usd:6.3f} | {regret[2]:>6} "
+            f"| {found.cost_usd:6.3f} | {regret[2]:>6} | {regret[3]:>6} "
             f"| {found.busy_ratio:5.1%} | {found.loads:>6,} | {found.evictions:>6,} "
             f"| {found.decision_us_p50:5.1f} | {found.decision_us_p99:5.0f} "
             f"| {found.plan_ms_p50:6.1f} | {found.plan_ms_p99:6.0f} "
@@ -102,9 +104,9 @@ class Run:
 
 HEAD = (
     "| policy           | violated | regret |   late | refused | accuracy | regret "
-    "|   USD  | regret |  busy | "
+    "|   USD  | regret |  whole |  busy | "
     " loads | unload | µs p50 |   p99 | plan ms |   p99  | queries/s |\n"
-    "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 
 

@@ -97,7 +97,7 @@ def test_all_policies_stand_side_by_side(shell: Shell, paths: dict[str, Path]) -
 
 BOUND_KEYS = [
     "bound_violation_ratio", "bound_accuracy", "bound_cost_usd", "regret_violation_ratio",
-    "regret_accuracy", "regret_cost_ratio",
+    "regret_accuracy", "regret_cost_ratio", "bound_whole_cost_usd", "regret_whole_cost_ratio",
 ]  # fmt: skip
 
 
@@ -114,11 +114,11 @@ def test_the_bound_stands_beside_every_policy_and_none_beats_it(
         assert list(one) == [*KEYS, *BOUND_KEYS]
         assert one["bound_violation_ratio"] <= one["violation_ratio"]
         assert one["bound_accuracy"] >= one["effective_accuracy"]
-        assert one["bound_cost_usd"] <= one["cost_usd"]
-    rows = [line.partition("  ")[0] for line in said.splitlines()[-6:]]
+        assert one["bound_cost_usd"] <= one["bound_whole_cost_usd"] <= one["cost_usd"]
+    rows = [line.partition("  ")[0] for line in said.splitlines()[-8:]]
     assert rows == [
-        "bound: violations", "bound: accuracy", "bound: cost USD", "regret: violations",
-        "regret: accuracy", "regret: cost",
+        "bound: violations", "bound: accuracy", "bound: cost USD", "bound: whole devices",
+        "regret: violations", "regret: accuracy", "regret: cost", "regret: whole devices",
     ]  # fmt: skip
 
 

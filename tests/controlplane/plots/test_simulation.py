@@ -64,6 +64,8 @@ def test_the_table_has_the_regret_of_each_report_where_the_bound_is_known() -> N
         regret_violation_ratio=0.1,
         regret_accuracy=0.1,
         regret_cost_ratio=0.5,
+        bound_whole_cost_usd=1.0,
+        regret_whole_cost_ratio=0.5,
     )
     table = simulation_drawing([report("modelless", *TWO)], "t", [missed]).sections[0].table
 

@@ -45,7 +45,7 @@ def test_no_schedule_beats_it(small: Setting, few: Trace) -> None:
 
 @pytest.mark.slow
 @given(settings(devices=4, objective=Objective.COST), traces(queries=4, spells_s=150))
-@effort(max_examples=120, deadline=None)
+@effort(max_examples=60, deadline=None)
 def test_no_fleet_is_cheaper(small: Setting, few: Trace) -> None:
     best = least_costs(small, few)
     most = max(n for n, cost in enumerate(best) if cost < inf)
@@ -54,7 +54,7 @@ def test_no_fleet_is_cheaper(small: Setting, few: Trace) -> None:
 
     assert found.in_time >= most
     for count in range(1, most + 1):
-        assert found.cost_usd(count) <= best[count] * (1 + CLOSE)
+        assert found.cost_usd(count) <= found.whole_cost_usd(count) <= best[count] * (1 + CLOSE)
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_no_policy_beats_it(small: Setting, few: Trace) -> None:
         beside = found.beside(one)
         assert beside.regret_violation_ratio >= -CLOSE
         assert one.in_time == 0 or beside.regret_accuracy >= -CLOSE
-        assert beside.regret_cost_ratio >= -CLOSE
+        assert beside.regret_cost_ratio >= beside.regret_whole_cost_ratio >= -CLOSE
 
 
 # -- by hand: a row takes 10 ms in every batch, loads take a second ------------------------------
@@ -184,6 +184,18 @@ def test_a_device_that_comes_and_goes_costs_from_its_order_to_its_last_answer() 
     found = bound(known, trace(*[Asked(10.0 + 10 * n, 10.0) for n in range(11)]))
 
     assert found.cost_usd(11) == pytest.approx(0.10501, rel=1e-3)
+
+
+def test_a_part_of_a_device_cannot_be_rented() -> None:
+    """A device serves two of the three that come together, every 10 s for 100 s: one and a half are
+    rented, or two whole ones. Each is usable 5 s after its order. From a window in which a device
+    comes or goes nothing is billed, so that about a hundredth is missing."""
+    known = setting(Model(max_batch=1), devices=2, objective=Objective.COST, provision_s=5.0)
+    found = bound(known, trace(*[Asked(10.0 + n // 3 * 10, 20.0) for n in range(33)]), 22, 33)
+
+    assert found.cost_usd(33) == pytest.approx(1.5 * 0.105, rel=0.01)
+    assert found.whole_cost_usd(33) == pytest.approx(2 * 0.105, rel=0.01)
+    assert found.whole_cost_usd(22) == pytest.approx(0.105, rel=0.01)
 
 
 def test_nothing_is_in_time_before_the_first_device_is_usable() -> None:
