@@ -2,10 +2,9 @@
 
 import ssl
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
-import httpx
 import orjson
 import typer
 
@@ -15,6 +14,9 @@ from controlplane.settings import load_settings
 from controlplane.startup.presence import as_running
 from controlplane.tls import public_context, trusting
 from variants.errors import DeadlineExceeded, InvalidInput, ReplicaLost
+
+if TYPE_CHECKING:
+    import httpx
 
 UrlOption = Annotated[
     str,
@@ -38,9 +40,11 @@ class Client:
         *,
         token: str = "",
         certificate: str = "",
-        transport: httpx.BaseTransport | None = None,
+        transport: "httpx.BaseTransport | None" = None,
     ) -> None:
         """``certificate`` is the file of the gateway's own, which is then the only one trusted."""
+        import httpx
+
         if not url.startswith(("http://", "https://")):
             raise InvalidInput(f"the gateway's URL must start with http:// or https://: {url!r}")
         self.url = url.rstrip("/")
@@ -110,7 +114,9 @@ class Client:
                 f"what answers at {self.url} is not modelless; set --url or MODELLESS_URL"
             ) from error
 
-    def _reply(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+    def _reply(self, method: str, path: str, **arguments: Any) -> "httpx.Response":
+        import httpx
+
         try:
             return self._http.request(method, path, **arguments)
         except httpx.ConnectError as error:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import socket
 from collections.abc import Awaitable
 from time import monotonic, time
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ from controlplane.gateway.http.guarded import AsgiApp
 from controlplane.gateway.http.http_protocol import front_factory
 from controlplane.gateway.http.http_server import HttpServer
 from controlplane.gateway.knowledge import Knowledge
+from controlplane.gateway.listening import bind
 from controlplane.gateway.metrics import GatewayCollector
 from controlplane.gateway.on_demand_loads import OnDemandLoads
 from controlplane.gateway.protocol_views import ProtocolViews
@@ -265,32 +265,3 @@ class Gateway:
             await asyncio.to_thread(self.catalog.add_event, event)
         except StateUnavailable as error:
             log.warning("%s cannot be told: %s", kind, error)
-
-
-def bind(
-    settings: Settings, *, alone: bool = False, port: int = 0, listen: bool = True
-) -> socket.socket:
-    """A listening socket for the gateway; with ``alone``, one that does not share the port.
-
-    Args:
-        port: another one than that for HTTP.
-        listen: False to see whether the address is free, and take no connection from others.
-
-    Raises:
-        OSError: the address is taken or is not ours.
-    """
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if not alone:
-            # Also a single gateway: while one that hangs is being stopped, its successor answers.
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listening.bind((settings.host, port or settings.port))
-        if listen:
-            listening.listen(2048)
-        listening.setblocking(False)
-    except OSError:
-        listening.close()
-        raise
-    return listening

@@ -3,9 +3,10 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -14,6 +15,9 @@ from variants.errors import Conflict, InvalidInput, StateUnavailable
 
 if TYPE_CHECKING:
     import psycopg
+
+NEWEST = "0004"
+"""The migration that makes the tables as ``variants.catalog.tables`` has them."""
 
 BUSY_TIMEOUT_S = 30
 """How long a writer waits for other writers before it gives up."""
@@ -79,6 +83,28 @@ def make_engine(url: str) -> Engine:
         ) from error
     event.listen(engine, "connect", _set_up_postgresql)
     return engine
+
+
+def is_newest(url: str) -> bool:
+    """Whether a catalog's tables are there and as this version makes them.
+
+    False also when that cannot be read; changes nothing, and makes no SQLite file.
+
+    Raises:
+        InvalidInput: the URL is of another kind of database.
+        StateUnavailable: the database's driver is not installed.
+    """
+    engine = make_engine(url)
+    if engine.dialect.name == "sqlite" and not Path(str(engine.url.database)).is_file():
+        return False
+    try:
+        with poller(engine).connect() as connection:
+            found = connection.scalars(text("SELECT version_num FROM alembic_version")).all()
+    except DBAPIError:
+        return False
+    finally:
+        engine.dispose()
+    return list(found) == [NEWEST]
 
 
 def writer(engine: Engine) -> Engine:

@@ -26,7 +26,7 @@ def port(settings: Settings) -> Iterator[Finding]:
 
 
 def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
-    from controlplane.gateway.gateway import bind
+    from controlplane.gateway.listening import bind
     from controlplane.startup.presence import base_url
 
     where = f"{settings.host}:{number}"

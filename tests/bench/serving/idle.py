@@ -118,7 +118,11 @@ def ray_alone(home: Path) -> Iterator[list[psutil.Process]]:
     surroundings = environment(home, 0) | {"RAY_PLACE": str(home / "r")}
     surroundings |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     process = subprocess.Popen(
-        [sys.executable, "-c", RAY_ALONE], env=surroundings, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", RAY_ALONE],
+        env=surroundings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     assert process.stdout is not None
     started: list[psutil.Process] = []

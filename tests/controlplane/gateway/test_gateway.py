@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from controlplane.gateway.background import AGAIN_S
-from controlplane.gateway.gateway import Gateway, bind
+from controlplane.gateway.gateway import Gateway
+from controlplane.gateway.listening import bind
 from controlplane.settings import load_settings
 from planner.types import Candidate
 from tests.controlplane.fleet import (

@@ -7,10 +7,11 @@ import alembic.command
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, select, text
 
 from tests.contracts.places import place
-from variants.catalog.database import make_engine, writer
+from variants.catalog.database import NEWEST, is_newest, make_engine, writer
 from variants.catalog.migrations import configuration
 from variants.catalog.sql import migrate
 from variants.catalog.tables import counters, metadata
@@ -65,6 +66,24 @@ def test_migrating_again_changes_nothing(url: str) -> None:
     with engine.connect() as connection:
         assert set(connection.scalars(select(counters.c.value))) == {7}
     engine.dispose()
+
+
+def test_the_newest_tables_are_known_without_alembic(url: str) -> None:
+    engine = make_engine(url)
+    with engine.begin() as connection:
+        assert ScriptDirectory.from_config(configuration(connection)).get_heads() == [NEWEST]
+        assert is_newest(url)
+        connection.execute(text("DELETE FROM alembic_version"))
+    assert not is_newest(url)
+    engine.dispose()
+
+
+def test_tables_that_are_not_there_are_not_the_newest(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "other").write_text("no database, but something else " * 100)
+    for name in ("empty", "other", "missing"):
+        assert not is_newest(f"sqlite:///{tmp_path / name}")
+    assert not (tmp_path / "missing").exists()
 
 
 def test_a_newer_database_is_refused_and_not_touched(url: str) -> None:

@@ -11,8 +11,8 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from controlplane.gateway.gateway import bind
 from controlplane.gateway.grpc.messages import message_class
+from controlplane.gateway.listening import bind
 from controlplane.gateway.protocol_views import number_of
 from controlplane.http_errors import STATUS
 from tests.controlplane.certificates import self_signed

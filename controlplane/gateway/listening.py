@@ -1,0 +1,34 @@
+"""Listening: the gateway's socket. Apart from the gateway, for those that only try an address."""
+
+import socket
+
+from controlplane.settings import Settings
+
+
+def bind(
+    settings: Settings, *, alone: bool = False, port: int = 0, listen: bool = True
+) -> socket.socket:
+    """A listening socket for the gateway; with ``alone``, one that does not share the port.
+
+    Args:
+        port: another one than that for HTTP.
+        listen: False to see whether the address is free, and take no connection from others.
+
+    Raises:
+        OSError: the address is taken or is not ours.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if not alone:
+            # Also a single gateway: while one that hangs is being stopped, its successor answers.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listening.bind((settings.host, port or settings.port))
+        if listen:
+            listening.listen(2048)
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening
