@@ -20,11 +20,11 @@ from tests.controlplane.serving import (
     Client,
     Known,
     Served,
-    free_port,
     query,
     serving,
     until,
 )
+from tests.ports import free_port
 from tests.workers import builders as workers
 from variants.types import WorkerId
 from workers.host import WorkerHost
