@@ -60,7 +60,7 @@ bench: $(VENV)/.dev  ## the numbers of docs/decisions, on this machine
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 bench-calibration: $(VENV)/.dev  ## whether predicted latencies come true, and what admission makes of them
-	@$(BIN)/python -m tests.bench.serving.calibration $(ARGS)
+	@$(BIN)/python -m tests.bench.profiling.calibration $(ARGS)
 
 bench-overload: $(VENV)/.dev  ## what is answered in time when more is asked than can be served
 	@$(BIN)/python -m tests.bench.serving.overload $(ARGS)

@@ -1,6 +1,6 @@
 """Whether predictions come true, and what admission by them refuses and lets be late.
 
-``python -m tests.bench.serving.calibration`` (``make bench-calibration``). One worker in a process
+``python -m tests.bench.profiling.calibration`` (``make bench-calibration``). One worker in a process
 of its own, variants of the digits family, profiled first as a registration does it. Each variant
 gets lone rows as a Poisson process at shares of what it answers in a closed loop, alone and beside
 another variant that has half of the load. The same arrivals come twice:
@@ -248,7 +248,7 @@ async def measure(
 async def recorded(worker: WorkerConfig, log: Path) -> AsyncIterator[str]:
     """A worker that writes its batches into ``log`` when it ends; its address."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.bench.serving.recorded_worker",
+        sys.executable, "-m", "tests.bench.profiling.recorded_worker",
         json.dumps(asdict(worker)), str(log),
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
