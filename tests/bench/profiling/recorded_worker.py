@@ -1,7 +1,7 @@
 """A worker in a process of its own that writes down every batch: what was predicted, what it took.
 
-``python -m tests.bench.profiling.recorded_worker CONFIG FILE`` is ``python -m workers.host`` but for
-that. At its end FILE has a JSON line for each batch.
+``python -m tests.bench.profiling.recorded_worker CONFIG FILE`` is ``python -m workers.host`` but
+for that. At its end FILE has a JSON line for each batch.
 """
 
 import asyncio
