@@ -2,8 +2,8 @@
 
 ``python -m tests.bench.profiling.calibration`` (``make bench-calibration``). One worker in a
 process of its own, variants of the digits family, profiled first as a registration does it. Each
-variant gets lone rows as a Poisson process at shares of what it answers in a closed loop, alone and beside
-another variant that has half of the load. The same arrivals come twice:
+variant gets lone rows as a Poisson process at shares of what it answers in a closed loop, alone and
+beside another variant that has half of the load. The same arrivals come twice:
 
 * with their deadlines: the share of batches that took no longer than their predicted p95 (goal 93
   to 97 %), and the shares refused and late;
