@@ -17,7 +17,7 @@ from variants.types import (
     TaskName,
     VariantName,
 )
-from workers.types import WorkerStatus
+from workers.types import ReplicaStatus, WorkerStatus
 
 CHOSEN = 10
 """Batches after which a variant counts as one that queries choose."""
@@ -47,12 +47,12 @@ class Reprofiling:
             self._profiles = {(p.task, p.variant, p.device_kind): p for p in catalog.profiles}
             self._revision = catalog.revision
         seen = [
-            (key, self._profiles[key].measured_at, Live(ratio=r.live_ratio, batches=r.batches))
+            (key, known.measured_at, _live(r, known))
             for worker in workers
             for r in worker.replicas
             if r.state is ReplicaState.READY
             and (key := (r.task, r.variant, DeviceKindName(worker.device_kind))) in self._profiles
-            and self._profiles[key].source is not ProfileSource.EXACT
+            and (known := self._profiles[key]).source is not ProfileSource.EXACT
         ]
         drifted = [
             self._request(one.key, f"{drift_words(one.ratio)}, for {one.for_s:.0f} s")
@@ -81,3 +81,8 @@ class Reprofiling:
         return ProfilingRequest(
             task=task, variant=variant, device_kind=kind, reason=reason, at=self._timestamp()
         )
+
+
+def _live(replica: ReplicaStatus, profile: Profile) -> Live:
+    single = min(profile.points, key=lambda point: point.batch_size)
+    return Live(ratio=replica.live_ratio, batches=replica.batches, profiled_ms=single.p50_ms)

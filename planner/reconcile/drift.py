@@ -7,7 +7,7 @@ and what a worker learns for its queue (``planner.live_model``) bridge the time 
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, inf, log
 from typing import Generic, NamedTuple, TypeVar
 
 STEP = 0.02
@@ -18,6 +18,9 @@ DRIFTED = 1.5
 """A ratio above this or below its inverse is a drift; less is the noise of a busy machine."""
 BATCHES = 100
 """Least batches to judge by: the estimate needs 21 to get from 1 to ``DRIFTED``."""
+LEAST_GAP_MS = 1.0
+"""Less than this is no drift: a lone batch pays up to half a millisecond for waking what slept,
+which a profile, measured in a loop, would not show the next time either. Workers learn it."""
 PATIENCE_S = 60.0
 """For how long the ratio must have been away: a busy minute of a neighbour is no drift."""
 
@@ -61,11 +64,17 @@ class Live:
 
     ratio: float
     batches: int
+    profiled_ms: float = inf
+    """Median of a single row by the profile."""
 
     @property
     def away(self) -> bool:
         """Whether enough batches are far enough from the profile."""
-        return self.batches >= BATCHES and not 1 / DRIFTED <= self.ratio <= DRIFTED
+        return (
+            self.batches >= BATCHES
+            and not 1 / DRIFTED <= self.ratio <= DRIFTED
+            and abs(self.ratio - 1.0) * self.profiled_ms >= LEAST_GAP_MS
+        )
 
 
 ProfileKey = TypeVar("ProfileKey", bound=Hashable)

@@ -71,6 +71,14 @@ def test_what_runs_as_profiled_is_left_alone() -> None:
         assert watch.look(float(second), known, [worker(1.2)]) == ()
 
 
+def test_what_differs_by_less_than_waking_up_takes_is_left_alone() -> None:
+    """Another measurement would say the same, and every start would wait for it."""
+    quick = replace(GUESS, p50_ms=0.01, p95_ms=0.02, p99_ms=0.03, error=0.0)
+    watch, known = reprofiling(), catalog(replace(profile(), points=(quick,)))
+    for second in range(0, 300, 10):
+        assert watch.look(float(second), known, [worker(20.0)]) == ()
+
+
 def test_an_exact_profile_cannot_drift() -> None:
     watch, known = reprofiling(), catalog(replace(profile(), source=ProfileSource.EXACT))
     watch.look(0.0, known, [worker(9.0)])
