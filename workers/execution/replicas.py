@@ -168,8 +168,13 @@ class Replica:
     def took(self, rows: int, took_ms: float, now_ms: float) -> None:
         """A batch of so many rows ran cleanly; larger ones than were profiled say nothing."""
         self.relaxed_ms = now_ms
-        if rows < len(self._typical):
+        if self.spec.typical and rows < len(self._typical):
             self.live.seen(took_ms, self._typical[rows])
+
+    def runs_ms(self, rows: int) -> float:
+        """What a batch takes in the runtime alone, by the profile and what was seen lately."""
+        known = self._typical
+        return known[min(rows, len(known) - 1)] * self.live.ratio
 
     def used(self, now_s: float, queries: int = 1) -> None:
         """A batch of it ran."""
@@ -220,9 +225,8 @@ class Replica:
             What the queue is to count with: what was learned, unless the profile is another one.
         """
         if spec.latency != self.spec.latency or spec.typical != self.spec.typical:
-            self.model = _model(spec)
+            self.model, self._typical = _model(spec), _typical(spec)
         if spec.typical != self.spec.typical:
-            self._typical = _typical(spec)
             self.live.forget()
         self.spec = replace(self.spec, share=spec.share, latency=spec.latency, typical=spec.typical)
         return self.model.table() if self.model.batches else latency_table(spec.latency)
@@ -241,5 +245,5 @@ def _model(spec: LoadSpec) -> LiveModel:
 
 
 def _typical(spec: LoadSpec) -> tuple[float, ...]:
-    """Median latency in ms by batch size; empty when the spec does not say."""
-    return LatencyTable(spec.typical).ms if spec.typical else ()
+    """Median latency in ms by batch size, the 95th percentile where the spec does not say."""
+    return LatencyTable(spec.typical or spec.latency).ms

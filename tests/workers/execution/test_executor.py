@@ -1,9 +1,11 @@
 """The executor behind a real socket: batches, refusals, poison, quarantine, loading, leaving."""
 
 import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +22,15 @@ from tests.workers.builders import (
     socket_of,
     tensor,
     until,
+    vid,
 )
 from tests.workers.gated import Gates
 from variants.errors import Conflict, Overloaded
 from variants.types import ReplicaState, TaskName, VariantName
 from workers.channel.client import WorkerConnection
 from workers.channel.reply import Reply
+from workers.execution import executor
+from workers.execution.running import Group, run_batch
 from workers.runtimes.protocol import Tensor
 from workers.types import LoadSpec, ReplicaStatus, ReplyCode, WorkerConfig
 
@@ -501,6 +506,34 @@ async def test_live_latency_is_told_as_a_multiple_of_the_profile(worker: WorkerC
         await connection.load(replace(pessimist, typical=((1, 30.0),)), CONTROL_S)
         await until(lambda: told(connection).batches == 0)
         assert told(connection).live_ratio == 1.0
+
+
+async def test_where_a_batch_runs_follows_from_what_the_runtime_takes(
+    worker: WorkerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is predicted has the waking and the hand-over in it, which say nothing of that."""
+    threads: list[threading.Thread] = []
+
+    def run(*args: Any) -> list[Group]:
+        threads.append(threading.current_thread())
+        return run_batch(*args)
+
+    monkeypatch.setattr(executor, "run_batch", run)
+    profile = ((1, 0.05), (8, 0.05))
+    spec = echo_spec(latency=profile, typical=profile)
+    async with running(worker) as (host, connection):
+        await connection.load(spec, CONTROL_S)
+        await ask(connection, spec, row(0))
+        running_here = host._executor
+        assert running_here is not None
+        replica = running_here.replicas[vid(spec)]
+        for taken_ms, inline in ((0.05, True), (0.9, False), (0.05, True)):
+            for _ in range(300):
+                replica.took(1, taken_ms, executor.now_ms())
+            for at_ms in range(0, 60_000, 1_000):  # in the runtime's thread, and after idling
+                running_here.costs.ran(replica.queue, replica.model, 1, at_ms, taken_ms + 0.6)
+            await ask(connection, spec, row(0))
+            assert (threads[-1] is threading.main_thread()) == inline
 
 
 async def test_a_worker_tells_what_batches_take_and_how_often_it_was_right(
