@@ -161,7 +161,8 @@ class DeadlineQueue:
             queue.keep_within(self._longest_ms or self._budgets.tight_ms / 2)
         queue.limit = max(queue.limit, rows)
         start_ms = max(now_ms, self.busy_until_ms) + self._spare_ms(queue, rows)
-        if not self.count and self.busy_until_ms <= now_ms:
+        contended = self.count > 0 or self.busy_until_ms > now_ms
+        if not contended:
             start_ms += queue.first_ms
         added_ms = queue.bound_ms(len(queue.heap) + 1, queue.rows + rows) - queue.work_ms
         done_ms = start_ms + self.work_ms + added_ms
@@ -171,7 +172,8 @@ class DeadlineQueue:
         proved = False
         if not ample or done_ms > modest_ms:
             greedy = (
-                len(self._shares) > 1
+                contended
+                and len(self._shares) > 1
                 and now_ms - self._denied_ms <= ACTIVE_MS
                 and is_over_share(queue.task_share, self._shares.values(), now_ms)
             )
@@ -181,8 +183,10 @@ class DeadlineQueue:
                 if not self._fits(entry, start_ms, limit_ms, room_ms):
                     if greedy:
                         return Verdict.OVER_SHARE
-                    if len(self._shares) > 1 and not is_over_share(
-                        queue.task_share, self._shares.values(), now_ms
+                    if (
+                        contended
+                        and len(self._shares) > 1
+                        and not is_over_share(queue.task_share, self._shares.values(), now_ms)
                     ):
                         self._denied_ms = now_ms
                     return Verdict.NO_ROOM if room_ms else Verdict.WOULD_BE_LATE

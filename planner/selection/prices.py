@@ -34,6 +34,9 @@ instead of 1.3 %, and a choice takes half a microsecond less."""
 MOST_GROUPS = 4
 """Groups that are looked at, from one drawn at random on."""
 
+SECOND_TRY = 0.9
+"""Part of what is left of its deadline that a query may take where a worker has refused it: what
+only just fits would be refused again by another worker that knows as much."""
 _BUSY_UNTIL = attrgetter("busy_until_ms")
 
 
@@ -68,6 +71,8 @@ def priced(
     """The choice that is worth most at the workers' prices; None when none is in time."""
     task, rows, received_ms, budget_ms, floor, ceiling, _, _, _, draw, avoid = query
     left_ms = received_ms + budget_ms - now_ms - transport_ms
+    if avoid is not None:
+        left_ms *= SECOND_TRY
     if left_ms <= 0.0:
         return None
     half_ms, looseness = budget_ms / 2, offers.looseness

@@ -167,6 +167,23 @@ def test_without_a_plan_tasks_share_equally() -> None:
     assert slice_queue.admit(item(b, 100.0), 0.0) is Verdict.ADMITTED
 
 
+def test_an_idle_slice_takes_a_query_whoever_was_refused_before() -> None:
+    """Nobody waits and nothing runs: another task's query would not be answered instead."""
+    slice_queue, a, _ = overloaded(0.5, 0.5)
+    for entry in slice_queue.take(a):
+        assert entry.deadline_ms == 100.0
+    assert slice_queue.admit(item(a, 15.0), 0.0) is Verdict.ADMITTED
+
+
+def test_a_query_that_is_late_on_an_idle_slice_holds_no_other_task_back() -> None:
+    """It would have been late in any case."""
+    slice_queue = DeadlineQueue()
+    a, b = slice_queue.add_variant("a", LINEAR, 0.5), slice_queue.add_variant("b", LINEAR, 0.5)
+    slice_queue.finished(a, 0.0, 100.0)
+    assert slice_queue.admit(item(b, 5.0), 0.0) is Verdict.WOULD_BE_LATE
+    assert admit(slice_queue, a, *[100.0] * 11) == [True] * 10 + [False]
+
+
 def test_a_task_that_is_alone_may_use_all_of_its_budget() -> None:
     slice_queue = DeadlineQueue()
     a = slice_queue.add_variant("a", LINEAR, 0.1)

@@ -148,6 +148,15 @@ def test_when_nothing_is_in_time_the_query_is_refused() -> None:
     assert not isinstance(choose(view, table(view), CongestionWindow(), asked(), NOW_MS), Choice)
 
 
+def test_where_a_worker_has_refused_it_a_query_goes_to_what_fits_more_than_just() -> None:
+    """Another idle worker with the same variant would refuse it as well."""
+    one = asked(42.0)
+    assert chosen({}, one)[0] == "best"
+    second = one._replace(avoid=WorkerId("w1"))
+    assert chosen({}, second)[0] == "fair"
+    assert chosen({}, second._replace(latency_ms=60.0))[0] == "best"
+
+
 def test_floors_and_ceilings_are_kept() -> None:
     everywhere = dict.fromkeys(("w1", "w2", "w3"), 70.0)
 
