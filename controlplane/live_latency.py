@@ -1,6 +1,6 @@
 """Live latency: the catalog that gateways and the control loop decide by.
 
-Workers report for each variant the median of observed over profiled latency. Where it contradicts a
+Workers report for each variant what batches of each size take lately. Where it contradicts a
 profile, the profile is corrected (``planner.reconcile.live_corrections``) until it is measured
 again, which the control loop asks for. What people read, and what workers are told, stays as
 measured.
@@ -8,9 +8,18 @@ measured.
 
 from collections.abc import Iterable, Mapping
 
-from planner.reconcile.drift import Live
 from planner.reconcile.live_corrections import LiveCorrections, ProfileKey, Seen, profile_key
-from variants.types import CatalogSnapshot, DeviceKindName, Profile, ProfileSource, ReplicaState
+from planner.reconcile.live_profiles import ProfiledTimes, Ratios
+from planner.slow_workers import WorkerTimes
+from planner.types import WorkerView
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKindName,
+    Profile,
+    ProfileSource,
+    ReplicaState,
+    WorkerId,
+)
 from workers.types import WorkerStatus
 
 
@@ -20,10 +29,11 @@ class LiveLatency:
     def __init__(self) -> None:
         self._corrections = LiveCorrections()
         self._profiles: Mapping[ProfileKey, Profile] = {}
+        self._times: dict[ProfileKey, ProfiledTimes] = {}
         self._catalog: CatalogSnapshot | None = None
 
     @property
-    def ratios(self) -> Mapping[ProfileKey, float]:
+    def ratios(self) -> Mapping[ProfileKey, Ratios]:
         """Live over profiled latency where a profile is corrected."""
         return self._corrections.ratios
 
@@ -42,6 +52,7 @@ class LiveLatency:
         if catalog is self._catalog:
             return False
         self._profiles = {profile_key(profile): profile for profile in catalog.profiles}
+        self._times = {}
         self._catalog = catalog
         marks = {key: profile.measured_at for key, profile in self._profiles.items()}
         return self._corrections.know(marks)
@@ -54,5 +65,26 @@ class LiveLatency:
                     continue
                 profile = self._profiles.get((replica.task, replica.variant, kind))
                 if profile is not None and profile.source is not ProfileSource.EXACT:
-                    live = Live(ratio=replica.live_ratio, batches=replica.batches)
-                    yield Seen(profile_key(profile), profile.measured_at, live)
+                    key = profile_key(profile)
+                    if key not in self._times:
+                        self._times[key] = ProfiledTimes(profile)
+                    means = [(rows, mean_ms) for rows, mean_ms, _ in replica.latency]
+                    ratios = self._times[key].ratios(means, replica.sure)
+                    yield Seen(key, profile.measured_at, replica.batches, ratios)
+
+
+def times_of(status: WorkerStatus, view: WorkerView) -> WorkerTimes:
+    """What a worker says of its batches, and a gateway of its answers, to be compared."""
+    ready = [replica for replica in status.replicas if replica.state is ReplicaState.READY]
+    return WorkerTimes(
+        WorkerId(status.worker),
+        DeviceKindName(status.device_kind),
+        view.answers,
+        status.busy_ratio,
+        view.beyond_ms,
+        {
+            ((replica.task, replica.variant), rows): mean_ms
+            for replica in ready
+            for rows, mean_ms, _ in replica.latency
+        },
+    )

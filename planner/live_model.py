@@ -80,7 +80,7 @@ class LiveModel:
 
     __slots__ = (
         "_at_first", "_beside", "_cells", "_deviations", "_sizes", "_spread", "_typical", "batches",
-        "change", "covered", "told_ms",
+        "change", "covered", "sure", "told_ms",
     )  # fmt: skip
 
     def __init__(self, typical: LatencyTable, high: LatencyTable) -> None:
@@ -102,6 +102,8 @@ class LiveModel:
         self.told_ms = -inf
         """When its owner last asked for a table."""
         self.batches = 0
+        self.sure = 0.0
+        """With how many times its mean its queue counts a batch alone; 0 before any ran."""
         self.covered = 0
         """Batches that took no longer than the 95th percentile that was predicted."""
 

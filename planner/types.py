@@ -49,6 +49,11 @@ class WorkerView:
     """What may leave it for a load, in the order in which it would, and what that would cost."""
     churn_per_s: float = 0.0
     """The share of its memory that is evicted per second (``planner.eviction.churn``)."""
+    beyond_ms: float = 0.0
+    """What answers took lately beyond their time at the worker, as the worker has it: the way there
+    and back, and whatever keeps its process from running."""
+    answers: int = 0
+    """That came from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

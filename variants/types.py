@@ -220,6 +220,8 @@ class Profile:
     """Memory that a variant on a GPU takes of the host."""
     energy_j: float | None = None
     """Joules per row at the batch size of the highest throughput, where they can be read."""
+    live: bool = False
+    """Its latencies are those that workers see now: to decide by, not to be kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,9 @@ class ReplicaStatus:
     ran, ascending (``planner.live_model``)."""
     within: float | None = None
     """Share of the batches that took no longer than the 95th percentile that was predicted."""
+    sure: float = 0.0
+    """With how many times its mean a batch that runs alone is counted where a query is admitted; 0
+    before any ran (``planner.batching.live_costs``)."""
     rate_qps: float = 0.0
     """Queries per second to expect here, from those that came (``planner.eviction.popularity``)."""
     asked: bool = False

@@ -4,7 +4,7 @@
 the variants that are ready and those that could not be loaded.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from planner.eviction.displacement import after_load
 from planner.types import WorkerView
@@ -131,6 +131,23 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
             for name, variant in worker.ready
             if name == task
         }
+
+    def sparing(
+        self, spared: Collection[WorkerId]
+    ) -> Iterator[tuple[ConnectedWorker, frozenset[tuple[TaskName, VariantName]]]]:
+        """Each worker with what queries may be sent to it for.
+
+        To those that are spared only what no other of their kind holds.
+        """
+        others: dict[DeviceKindName, set[tuple[TaskName, VariantName]]] = {}
+        for id_, worker in self._workers.items() if spared else ():
+            if id_ not in spared and not worker.view.draining:
+                others.setdefault(worker.view.device_kind, set()).update(worker.ready)
+        for id_, worker in self._workers.items():
+            ready = worker.ready
+            if id_ in spared:
+                ready -= others.get(worker.view.device_kind, set())
+            yield worker, ready
 
     def close(self) -> None:
         """Close all connections; queries in flight on them are answered as lost."""

@@ -173,8 +173,9 @@ class Gateway:
             live=LiveReads(self.live, self.statuses),
         )
         collector = GatewayCollector(
-            self.path.counters, self.statuses, lambda: self.path.snapshot.revision
-        )
+            self.path.counters, self.statuses, lambda: self.path.snapshot.revision,
+            lambda: self.known.slow.spared,
+        )  # fmt: skip
         return build_asgi(
             context, self.path, self.views, self._repository, access, collector, max_body
         )

@@ -5,22 +5,26 @@ the next query is chosen from it.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 
 from controlplane.demand_counters import accuracies_of
 from controlplane.gateway.connected_workers import ConnectedWorkers
 from controlplane.gateway.meeting import Meeting
 from controlplane.gateway.query.query_context import QueryContext
-from controlplane.live_latency import LiveLatency
+from controlplane.live_latency import LiveLatency, times_of
 from controlplane.load_specs import Specs
 from controlplane.settings import Settings
 from planner.energy import HourlyCarbon
 from planner.selection.routes import resolve
 from planner.selection.snapshot import build_snapshot, keeping
+from planner.slow_workers import SlowWorkers
 from planner.types import Snapshot
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.types import CatalogSnapshot, Route, Task, TaskName, WorkerId
+
+log = logging.getLogger(__name__)
 
 
 class Knowledge:
@@ -59,6 +63,7 @@ class Knowledge:
         self._plan_version = 0
         self._routes: tuple[Route, ...] = ()
         self._live = LiveLatency()
+        self.slow = SlowWorkers()
         self._hourly = HourlyCarbon()
         self._wall_s = 0.0
         self._prefer = settings.planning.prefer
@@ -108,7 +113,22 @@ class Knowledge:
 
     def refresh_latencies(self, now_s: float) -> None:
         """Choose by what workers say of their batches, where profiles say otherwise."""
-        if self._live.look(now_s, self.catalog, self.workers.statuses()):
+        moved = self._live.look(now_s, self.catalog, self.workers.statuses())
+        spared = set(self.slow.spared)
+        times = [
+            times_of(worker.connection.status, worker.view)
+            for worker in self.workers.values()
+            if not worker.view.draining
+        ]
+        if self.slow.look(now_s, times):
+            for worker in self.slow.spared.keys() - spared:
+                log.warning(
+                    "%s takes %.1f times as long as others of its kind: queries go elsewhere",
+                    worker, self.slow.spared[worker],
+                )  # fmt: skip
+                self.workers[worker].view.beyond_ms = 0.0  # what comes then counts anew
+            moved = True
+        if moved:
             self.rebuild()
 
     def refresh_hour(self, wall_s: float) -> None:
@@ -128,7 +148,7 @@ class Knowledge:
         workers = self.workers
         snapshot = build_snapshot(
             self._hourly.at(self._live.corrected(self.catalog), self._wall_s),
-            [(worker.view, worker.ready) for worker in workers.values()],
+            [(worker.view, ready) for worker, ready in workers.sparing(self.slow.spared)],
             unloadable={
                 id_: worker.unloadable for id_, worker in workers.items() if worker.unloadable
             },

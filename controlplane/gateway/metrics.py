@@ -30,6 +30,8 @@ Metric                                  Labels     Meaning
                                         variant,
                                         state
 ``modelless_worker_busy_ratio``         worker     Share of time spent in runtimes
+``modelless_worker_slowness``           worker     How many times as long as others of its kind a
+                                                   worker takes that is spared for that
 ``modelless_worker_reserved_bytes``     worker     Memory reserved by variants
 ``modelless_worker_memory_bytes``       worker     Memory that variants may reserve
 ``modelless_catalog_revision``                     Revision of the catalog in use
@@ -37,7 +39,7 @@ Metric                                  Labels     Meaning
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client.core import (
@@ -48,6 +50,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from variants.types import WorkerId
 from workers.types import WorkerStatus
 
 BOUNDS_MS = (0.25, 0.5, 1, 2, 3, 5, 7.5, 10, 20, 30, 50, 75, 100, 200, 500, 1000, 2000, 5000, 10000)
@@ -163,7 +166,9 @@ class GatewayCollector(Collector):
         counters: Counters,
         workers: Callable[[], Iterable[WorkerStatus]],
         revision: Callable[[], int],
+        spared: Callable[[], Mapping[WorkerId, float]] = dict,
     ) -> None:
+        self._spared = spared
         self._counters = counters
         self._workers = workers
         self._revision = revision
@@ -241,6 +246,13 @@ class GatewayCollector(Collector):
         busy = GaugeMetricFamily(
             "modelless_worker_busy_ratio", "Share of time spent in runtimes", labels=["worker"]
         )
+        slow = GaugeMetricFamily(
+            "modelless_worker_slowness",
+            "How many times as long as others of its kind a worker takes that is spared for that",
+            labels=["worker"],
+        )
+        for worker, times in self._spared().items():
+            slow.add_metric([worker], times)
         reserved = GaugeMetricFamily(
             "modelless_worker_reserved_bytes", "Memory reserved by variants", labels=["worker"]
         )
@@ -262,4 +274,4 @@ class GatewayCollector(Collector):
             workers.add_metric(labels, count)
         for names, count in held.items():
             replicas.add_metric(names, count)
-        yield from (workers, replicas, busy, reserved, memory)
+        yield from (workers, replicas, busy, slow, reserved, memory)

@@ -112,4 +112,6 @@ class LiveCosts:
 
     def _tell(self, queue: VariantQueue, model: LiveModel) -> None:
         deviation = self._deviations * model.spread
-        self._queue.correct(queue, 1.0 + deviation / sqrt(8.0), deviation / sqrt(2.0))
+        each, once = deviation / sqrt(8.0), deviation / sqrt(2.0)
+        self._queue.correct(queue, 1.0 + each, once)
+        model.sure = 1.0 + each + once

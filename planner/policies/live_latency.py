@@ -1,8 +1,8 @@
 """What workers learn from their batches, and what gateways and the control loop make of it.
 
 Our own policy's part where latencies are uncertain. After each batch a worker learns how long they
-take and follows the ratio to the profile, as ``workers.execution`` does; at each tick what the
-workers say becomes the catalog that is decided by, as in ``controlplane``.
+take, as ``workers.execution`` does; at each tick what the workers say becomes the catalog that is
+decided by, as in ``controlplane``.
 """
 
 from typing import cast
@@ -12,8 +12,8 @@ from planner.batching.protocol import LiveQueue
 from planner.latency_table import LatencyTable
 from planner.live_model import LiveModel
 from planner.planning_settings import DEFAULTS
-from planner.reconcile.drift import Live, LiveRatio
 from planner.reconcile.live_corrections import LiveCorrections, Seen
+from planner.reconcile.live_profiles import ratios_to
 from planner.simulation.fleet import Fleet, Replica, Worker
 from planner.types import Query
 
@@ -29,7 +29,6 @@ class LiveLatency:
         self._fleet = fleet
         self._corrects = corrects
         self.corrections = LiveCorrections()
-        self._ratios: dict[Replica, LiveRatio] = {}
         self._models: dict[Replica, LiveModel] = {}
         self._costs: dict[Worker, LiveCosts] = {}
         self._relaxed_ms: dict[Replica, float] = {}
@@ -39,7 +38,6 @@ class LiveLatency:
     ) -> None:
         """A batch is done: ``workers.execution.executor`` learns the same from it."""
         table = replica.candidate.table
-        self._ratios.setdefault(replica, LiveRatio()).seen(run_ms, table.ms[rows])
         self._relaxed_ms[replica] = now_ms
         model = self._models.get(replica)
         if model is None:
@@ -73,14 +71,13 @@ class LiveLatency:
 
     def look(self, now_s: float) -> bool:
         """Take over what workers report; whether a correction has changed."""
-        if not self._corrects:
+        if not self._corrects or not (self._models or self.corrections.ratios):
             return False
         there = {
             replica
             for worker in self._fleet.workers.values()
             for replica in worker.replicas.values()
         }
-        self._ratios = {r: ratio for r, ratio in self._ratios.items() if r in there}
         self._models = {r: model for r, model in self._models.items() if r in there}
         workers = set(self._fleet.workers.values())
         self._costs = {w: costs for w, costs in self._costs.items() if w in workers}
@@ -91,8 +88,14 @@ class LiveLatency:
                 Seen(
                     (*replica.key, replica.worker.kind.name),
                     "",
-                    Live(ratio=live.ratio, batches=live.batches),
+                    model.batches,
+                    ratios_to(
+                        [(rows, mean_ms) for rows, mean_ms, _ in model.points()],
+                        model.sure,
+                        replica.candidate.table,
+                        replica.candidate.table,
+                    ),
                 )
-                for replica, live in self._ratios.items()
+                for replica, model in self._models.items()
             ),
         )

@@ -39,6 +39,9 @@ from variants.types import Plan, TaskName
 PLAN_LIMIT_S = 5.0
 """A guard: plans take some tens of ms, and where it cuts in they are not repeatable."""
 
+REPORTED_MS = 1_000.0
+"""Workers say so often what their batches take."""
+
 
 def make(brief: Brief, fleet: Fleet) -> "Modelless":
     return Modelless(brief, fleet, planner_of(brief))
@@ -88,6 +91,10 @@ class Modelless:
         self._lead_s = lead_s(start_s, loading_s(setting.catalog), setting.tick_s)
         self._usual = usual_classes(setting.catalog)
         self._live = LiveLatency(fleet, setting.live_correction, setting.planning.late_share)
+        self._heard_ms = 0.0
+        """When workers were heard last."""
+        self._corrected = False
+        """Since the last tick live latency has contradicted what was known."""
         self._hourly = HourlyCarbon()
         self._catalog = self._hourly.at(setting.catalog, 0.0)
         views = build_snapshot(setting.catalog, ()).tasks
@@ -118,6 +125,8 @@ class Modelless:
 
     def _choose(self, query: Query, now_ms: float) -> Choice | Refusal:
         """Production's choice; the query is sent at once."""
+        if now_ms - self._heard_ms >= REPORTED_MS:
+            self._hear(now_ms)
         snapshot = self._snapshot or self._refresh()
         found = choose(snapshot, self._routes, self._congestion, query, now_ms)
         if isinstance(found, Choice) and not found.cold:
@@ -126,6 +135,13 @@ class Modelless:
                 found.candidate, found.worker, query.rows, now_ms, longest_ms
             )
         return found
+
+    def _hear(self, now_ms: float) -> None:
+        """Take in what workers say of their batches, once a second, as gateways do."""
+        self._heard_ms = now_ms
+        if self._live.look(now_ms / 1_000):
+            self._corrected = True
+            self._snapshot = None
 
     def ran(
         self, replica: Replica, rows: int, run_ms: float, now_ms: float, queries: int, late: int
@@ -178,8 +194,10 @@ class Modelless:
         """Production's tick on what there is."""
         setting, planning = self._setting, self._planning
         demand, expected, envelope = self._demands(now_s)
-        corrected = self._live.look(now_s) or self._hourly.moved(now_s)
-        if corrected:
+        self._hear(now_s * 1_000)
+        moved = self._hourly.moved(now_s)
+        corrected, self._corrected = self._corrected or moved, False
+        if moved:
             self._catalog = self._hourly.at(setting.catalog, now_s)
             self._snapshot = None
         decision = tick(

@@ -1,17 +1,15 @@
 """Live correction: the catalog as live latency has it, for gateways, control loop and simulator.
 
-A worker follows the median of observed over profiled latency of each variant it runs
-(``planner.reconcile.drift.LiveRatio``). What all workers of a device kind say of a variant becomes
-one ratio, the geometric mean by batches seen, and the profile's latencies are multiplied by it.
-That is what queries are sent and plans are made by; profiles themselves stay as measured until they
-are measured again, which ``planner.reconcile.drift`` asks for.
+A worker learns what batches of each size take, for each variant that it runs
+(``planner.live_model``). What all workers of a device kind say of a variant and a size becomes one
+ratio to the profile for the mean and one for what a query needs to be admitted, geometric means by
+batches seen, and the profile is taken as these have it (``planner.reconcile.live_profiles``). That
+is what queries are sent and plans are made by; profiles themselves stay as measured until they are
+measured again, which ``planner.reconcile.drift`` asks for.
 
 Evidence moves a correction in proportion to the batches behind it. Where none comes, a correction
 upwards is slowly forgotten: a variant that is not chosen because it once was slow gets another
 chance.
-
-What a worker learns for its own queue (``planner.live_model``) is more: by size of batch and by
-what it came after, with its spread, and forgotten within seconds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +17,7 @@ from dataclasses import replace
 from math import exp, inf, log
 from typing import NamedTuple
 
-from planner.reconcile.drift import Live
+from planner.reconcile.live_profiles import Ratios, SizeRatio, live_profile
 from variants.types import CatalogSnapshot, DeviceKindName, Profile, TaskName, VariantName
 
 ProfileKey = tuple[TaskName, VariantName, DeviceKindName]
@@ -30,11 +28,12 @@ ENOUGH = 25
 get from 1 to 1.5."""
 MOST = 200
 """Batches beyond which a worker's word weighs no more."""
-NOTICED = log(1.1)
-"""Least change of a ratio's logarithm that is taken over, so that snapshots and plans do not follow
-every wobble."""
-FARTHEST = log(5.0)
-"""Most that a profile is corrected by, either way."""
+NOTICED = SizeRatio(log(1.1), log(1.25))
+"""Least changes of a ratio's logarithms that are taken over, so that snapshots and plans do not
+follow every wobble."""
+FARTHEST = log(50.0)
+"""Most that a profile is corrected by, either way: a single row of the smallest variants takes 30
+times as long after a pause as in the loop that measured it."""
 RELAX_S = 300.0
 """Time constant with which a correction upwards is forgotten while no batch runs."""
 TOLD_S = 15.0
@@ -48,7 +47,8 @@ class Seen(NamedTuple):
     key: ProfileKey
     mark: str
     """The profile's identity: when it was measured."""
-    live: Live
+    batches: int
+    ratios: Ratios
 
 
 class _Correction:
@@ -61,9 +61,8 @@ class _Correction:
         self.mark = mark
         self.deaf_until_s = inf if again else -inf
         """Infinite until the first look."""
-        self.estimate = 0.0
-        """Logarithm of live over profiled latency."""
-        self.used = 0.0
+        self.estimate: dict[int, SizeRatio] = {}
+        self.used: Ratios = {}
         """The estimate that was taken over last."""
         self.batches = 0
         """Of all workers together, when it was last looked at."""
@@ -71,31 +70,56 @@ class _Correction:
 
     def take(self, voices: list[Seen], now_s: float) -> None:
         """Bring the estimate up to date."""
-        batches = sum(each.live.batches for each in voices)
+        batches = sum(each.batches for each in voices)
         if self.deaf_until_s == inf:
             self.deaf_until_s = now_s + TOLD_S
         # Fewer than before: workers have left or begun anew, and others may have run some.
         fresh = max(0, batches - self.batches) if now_s >= self.deaf_until_s else 0
         if fresh > 0:
-            self.estimate += min(1.0, fresh / ENOUGH) * (_mean(voices) - self.estimate)
-        elif self.estimate > 0.0:
-            self.estimate *= exp(-max(0.0, now_s - self.looked_s) / RELAX_S)
+            part = min(1.0, fresh / ENOUGH)
+            for size, said in _means(voices).items():
+                known = self.estimate.get(size, _NONE)
+                self.estimate[size] = SizeRatio(
+                    known.typical + part * (said.typical - known.typical),
+                    known.high + part * (said.high - known.high),
+                )
+        else:
+            keep = exp(-max(0.0, now_s - self.looked_s) / RELAX_S)
+            for size, known in self.estimate.items():
+                if known.typical > 0.0 or known.high > 0.0:
+                    self.estimate[size] = SizeRatio(*(x * keep if x > 0.0 else x for x in known))
         self.batches, self.looked_s = batches, now_s
 
     def settle(self) -> bool:
         """Take the estimate over if it has moved far enough; whether it was."""
-        if abs(self.estimate - self.used) <= NOTICED:
+        if not any(self._moved(size, now) for size, now in self.estimate.items()):
             return False
-        self.used = self.estimate
+        self.used = dict(self.estimate)
         return True
 
+    def _moved(self, size: int, now: SizeRatio) -> bool:
+        if self.used and size not in self.used:
+            return True
+        known = self.used.get(size, _NONE)
+        return any(abs(x - y) > least for x, y, least in zip(now, known, NOTICED, strict=True))
 
-def _mean(voices: list[Seen]) -> float:
-    """The logarithm of what workers say, those with more batches counting more."""
-    weights = [min(each.live.batches, MOST) for each in voices]
-    logs = [log(each.live.ratio) for each in voices]
-    mean = sum(w * x for w, x in zip(weights, logs, strict=True)) / sum(weights)
-    return min(max(mean, -FARTHEST), FARTHEST)
+
+_NONE = SizeRatio(0.0, 0.0)
+
+
+def _means(voices: list[Seen]) -> dict[int, SizeRatio]:
+    """What workers say of each size, those with more batches counting more."""
+    said: dict[int, list[tuple[int, SizeRatio]]] = {}
+    for each in voices:
+        for size, ratio in each.ratios.items():
+            said.setdefault(size, []).append((min(each.batches, MOST), ratio))
+    return {size: _mean(found) for size, found in said.items()}
+
+
+def _mean(said: list[tuple[int, SizeRatio]]) -> SizeRatio:
+    weight = sum(w for w, _ in said)
+    means = (sum(w * x[part] for w, x in said) / weight for part in range(2))
+    return SizeRatio(*(min(max(mean, -FARTHEST), FARTHEST) for mean in means))
 
 
 class LiveCorrections:
@@ -105,6 +129,9 @@ class LiveCorrections:
         self._known: dict[ProfileKey, _Correction] = {}
         self._made: tuple[CatalogSnapshot, CatalogSnapshot] | None = None
         """The last catalog asked for, and what became of it."""
+        self._profiles: dict[ProfileKey, tuple[Profile, Ratios, Profile]] = {}
+        """The profiles made last, of which profile and by which ratios: the same objects are given
+        again, which those who read them need not look into."""
 
     def look(self, now_s: float, seen: Iterable[Seen]) -> bool:
         """Take in what workers say now; whether a correction in use has changed.
@@ -121,7 +148,7 @@ class LiveCorrections:
             if known is None:
                 known = self._known[key] = _Correction(voices[0].mark, now_s)
             elif voices and known.mark != voices[0].mark:
-                changed |= known.used != 0.0
+                changed |= bool(known.used)
                 known = self._known[key] = _Correction(voices[0].mark, now_s, again=True)
             known.take(voices, now_s)
             changed |= known.settle()
@@ -138,7 +165,7 @@ class LiveCorrections:
         changed = False
         for key, one in tuple(self._known.items()):
             if one.mark != (mark := marks.get(key)):
-                changed |= one.used != 0.0
+                changed |= bool(one.used)
                 del self._known[key]
                 if mark is not None:
                     self._known[key] = _Correction(mark, one.looked_s, again=True)
@@ -147,9 +174,9 @@ class LiveCorrections:
         return changed
 
     @property
-    def ratios(self) -> dict[ProfileKey, float]:
-        """The corrections in use: live over profiled latency, those of 1 left out."""
-        return {key: exp(one.used) for key, one in self._known.items() if one.used}
+    def ratios(self) -> dict[ProfileKey, Ratios]:
+        """The corrections in use, where there are any."""
+        return {key: one.used for key, one in self._known.items() if one.used}
 
     def corrected(self, catalog: CatalogSnapshot) -> CatalogSnapshot:
         """A catalog with the corrections in use; itself where there are none.
@@ -160,30 +187,20 @@ class LiveCorrections:
         if not ratios:
             return catalog
         if self._made is None or self._made[0] is not catalog:
-            profiles = tuple(
-                [
-                    scaled(p, ratio) if (ratio := ratios.get(profile_key(p))) else p
-                    for p in catalog.profiles
-                ]
-            )
-            self._made = (catalog, replace(catalog, profiles=profiles))
+            made = tuple([self._corrected(profile, ratios) for profile in catalog.profiles])
+            self._made = (catalog, replace(catalog, profiles=made))
         return self._made[1]
+
+    def _corrected(self, profile: Profile, ratios: Mapping[ProfileKey, Ratios]) -> Profile:
+        used = ratios.get(key := profile_key(profile))
+        if used is None:
+            return profile
+        known = self._profiles.get(key)
+        if known is None or known[0] is not profile or known[1] is not used:
+            known = self._profiles[key] = (profile, used, live_profile(profile, used))
+        return known[2]
 
 
 def profile_key(profile: Profile) -> ProfileKey:
     """Of what a profile is: task, variant and device kind."""
     return (profile.task, profile.variant, profile.device_kind)
-
-
-def scaled(profile: Profile, ratio: float) -> Profile:
-    """A profile whose batches all take so many times as long."""
-    points = tuple(
-        replace(
-            point,
-            p50_ms=point.p50_ms * ratio,
-            p95_ms=point.p95_ms * ratio,
-            p99_ms=point.p99_ms * ratio,
-        )
-        for point in profile.points
-    )
-    return replace(profile, points=points)

@@ -23,6 +23,7 @@ from variants.types import (
     CatalogSnapshot,
     DeviceKind,
     DeviceKindName,
+    LatencyPoint,
     ModelVersion,
     Profile,
     ProfileSource,
@@ -140,14 +141,20 @@ def same_catalog(one: Snapshot, other: Snapshot) -> bool:
 
 def latency_points(profile: Profile) -> tuple[tuple[int, float], ...]:
     """(batch size, p95 in ms times the margin of its source); workers predict with it as well."""
+    return tuple(
+        (point.batch_size, point.p95_ms * margin(profile, point)) for point in profile.points
+    )
+
+
+def margin(profile: Profile, point: LatencyPoint) -> float:
+    """What a point's 95th percentile is multiplied by to be relied upon."""
     if profile.source is ProfileSource.EXACT:
-        return tuple((point.batch_size, point.p95_ms) for point in profile.points)
+        return 1.0
     unsure = profile.source is ProfileSource.PREDICTED and not any(p.error for p in profile.points)
     least = PREDICTED_MARGIN if unsure else MEASURED_MARGIN
-    return tuple(
-        (point.batch_size, point.p95_ms * min(least * exp(SURE * point.error), MOST_MARGIN))
-        for point in profile.points
-    )
+    if profile.live:
+        least = 1.0  # where it is needed it stands in the point's error
+    return min(least * exp(SURE * point.error), MOST_MARGIN)
 
 
 def typical_points(profile: Profile) -> tuple[tuple[int, float], ...]:

@@ -10,7 +10,8 @@ from dataclasses import replace
 from math import exp
 from typing import TYPE_CHECKING
 
-from planner.reconcile.live_corrections import ProfileKey, profile_key, scaled
+from planner.reconcile.live_corrections import ProfileKey, profile_key
+from planner.reconcile.live_profiles import scaled
 from planner.simulation.setting import Setting
 from variants.types import CatalogSnapshot
 

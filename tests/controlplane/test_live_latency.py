@@ -6,9 +6,19 @@ import pytest
 
 from controlplane.live_latency import LiveLatency
 from planner.reconcile.live_corrections import ENOUGH
-from tests.controlplane.controller.test_reprofiling import NAME, catalog, worker
+from tests.controlplane.controller.test_reprofiling import NAME, catalog
+from tests.controlplane.controller.test_reprofiling import worker as reporting
 from tests.variants.catalog_builders import profile
 from variants.types import CatalogSnapshot, ProfileSource, ReplicaState
+from workers.types import WorkerStatus
+
+
+def worker(ratio: float, batches: int, name: str = "w-1") -> WorkerStatus:
+    """It says that single rows take so many times as long as by the profile."""
+    told, point = reporting(ratio, batches, name), profile().points[0]
+    latency = ((1, ratio * point.p50_ms, ratio * point.p95_ms),)
+    sure = point.p95_ms / point.p50_ms
+    return replace(told, replicas=(replace(told.replicas[0], latency=latency, sure=sure),))
 
 
 def first_ms(found: CatalogSnapshot) -> float:

@@ -212,6 +212,7 @@ class Replica:
             batches=self.live.batches,
             latency=tuple([(p.rows, _ms(p.mean_ms), _ms(p.p95_ms)) for p in self.model.points()]),
             within=self.model.within,
+            sure=round(self.model.sure, 4),
             rate_qps=round(rate_qps, 4),
             asked=self.asked,
             load_no=self.load_no,

@@ -29,6 +29,9 @@ from workers.types import ReplyCode
 
 RETURN_MS = 0.2
 """Kept back from what a worker may use: the reply's way home and its encoding."""
+BEYOND_WEIGHT, BEYOND_MOST, BEYOND_MORE_MS = 1 / 16, 8.0, 4.0
+"""Of one answer in the mean of what answers take beyond their time at a worker, and the most that
+it counts for: so many times the mean, and so much more. One stall says nothing yet."""
 STAYS_S = 5.0
 """When to ask again for a variant that found no room: what is loaded is asked for more."""
 TRIES = 2
@@ -70,6 +73,7 @@ class InFlight:
         "refusal",
         "refused",
         "respond",
+        "sent_ms",
         "slot",
         "tries",
         "why",
@@ -88,6 +92,8 @@ class InFlight:
         self.slot = int((query.received_ms + query.latency_ms + grace_ms) / GUARD_MS) + 1
         self.read_ms = path.clock_ms() - query.received_ms
         self.done = False
+        self.sent_ms = 0.0
+        """To the worker that has it now."""
         self.tries = 0
         self.loads = 0
         """Loads that this query has waited for."""
@@ -136,6 +142,7 @@ class InFlight:
         batches = path.congestion.batches
         added_ms = batches.sent(candidate, worker, query.rows, now_ms, longest_ms)
         worker.busy_until_ms = max(worker.busy_until_ms, now_ms) + added_ms
+        self.sent_ms = now_ms
         connection.infer(
             path.id_of(query.task, candidate.variant),
             query.rows,
@@ -177,6 +184,11 @@ class InFlight:
         assert candidate is not None
         assert self.worker is not None
         elapsed_ms = now_ms - query.received_ms
+        beyond_ms = now_ms - self.sent_ms - (reply.queue_us + reply.run_us) / 1000
+        mean_ms = self.worker.beyond_ms
+        beyond_ms = min(beyond_ms, BEYOND_MOST * mean_ms + BEYOND_MORE_MS)
+        self.worker.beyond_ms = mean_ms + BEYOND_WEIGHT * (beyond_ms - mean_ms)
+        self.worker.answers += 1
         in_time = elapsed_ms <= query.latency_ms
         if not in_time and not query.best_effort:
             self.fail(expired_error(query))

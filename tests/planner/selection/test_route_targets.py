@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.reconcile.live_corrections import profile_key, scaled
+from planner.reconcile.live_corrections import profile_key
+from planner.reconcile.live_profiles import scaled
 from planner.selection.plan_following import CongestionWindow, choose, follow
 from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import resolve

@@ -1,0 +1,137 @@
+"""A profile as live latency has it: each size of batch by what batches of that size take.
+
+What a batch pays for waking up is much for a single row of a small variant and nothing beside a
+full batch, so one ratio for all sizes would be wrong for most. Sizes are told apart up to the next
+power of two, as workers do (``planner.live_model``). A size that never ran follows from the nearest
+that did: what that took longer is either a factor or an amount that each batch pays, and the lesser
+is believed, because only what is believed to be possible is tried, and then learned.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import exp, log, log1p
+from typing import NamedTuple
+
+from planner.latency_table import LatencyTable, latency_table
+from planner.selection.snapshot import SURE, margin, typical_points
+from variants.types import LatencyPoint, Profile
+
+MOST_TAIL = 3.0
+"""Most that what is counted with is above the mean: what is farther away was a stall, and no
+property of the variant to choose by."""
+
+
+class SizeRatio(NamedTuple):
+    """How far batches of a size are from their profile. Logarithms of live over profiled."""
+
+    typical: float
+    """Of the mean, over the profile's median."""
+    high: float
+    """Of what workers count with where they admit a query, over the profile's 95th percentile."""
+
+
+Ratios = Mapping[int, SizeRatio]
+"""By the power of two that a batch's rows are rounded up to."""
+
+
+def size_of(rows: int) -> int:
+    """The power of two that so many rows are rounded up to."""
+    return (rows - 1).bit_length()
+
+
+class ProfiledTimes:
+    """What a profile says of each number of rows, to compare live latency with."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._typical = latency_table(typical_points(profile))
+        self._high = latency_table(tuple([(p.batch_size, p.p95_ms) for p in profile.points]))
+
+    def ratios(self, means: Iterable[tuple[int, float]], sure: float) -> dict[int, SizeRatio]:
+        """Live over profiled, from (rows, mean in ms), as far as the profile goes."""
+        return ratios_to(means, sure, self._typical, self._high)
+
+
+def ratios_to(
+    means: Iterable[tuple[int, float]], sure: float, typical: LatencyTable, high: LatencyTable
+) -> dict[int, SizeRatio]:
+    """Live latencies over those of two tables, medians and 95th percentiles.
+
+    Args:
+        means: (rows, mean in ms), as ``LiveModel.points`` has them.
+        sure: how many times its mean a worker counts a batch with (``LiveModel.sure``), at least 1.
+        typical: medians.
+        high: 95th percentiles.
+    """
+    most = min(typical.max_batch, high.max_batch)
+    return {
+        size_of(rows): SizeRatio(log(mean / typical.ms[rows]), log(mean * sure / high.ms[rows]))
+        for rows, mean in means
+        if rows <= most and min(mean, sure, typical.ms[rows], high.ms[rows]) > 0.0
+    }
+
+
+def scaled(profile: Profile, ratio: float) -> Profile:
+    """A profile whose batches all take so many times as long."""
+    points = tuple(
+        replace(
+            point,
+            p50_ms=point.p50_ms * ratio,
+            p95_ms=point.p95_ms * ratio,
+            p99_ms=point.p99_ms * ratio,
+        )
+        for point in profile.points
+    )
+    return replace(profile, points=points)
+
+
+def live_profile(profile: Profile, ratios: Ratios) -> Profile:
+    """The profile with latencies as they are now.
+
+    A size that was seen needs no margin any more; of the others the margin stays, as the error of
+    their points.
+    """
+    if not ratios:
+        return profile
+    times = latency_table(typical_points(profile))
+    points = [
+        _live_point(profile, point, times, ratios, sorted(ratios)) for point in profile.points
+    ]
+    return replace(profile, points=tuple(points), live=True)
+
+
+def _live_point(
+    profile: Profile, point: LatencyPoint, times: LatencyTable, ratios: Ratios, seen: list[int]
+) -> LatencyPoint:
+    size = size_of(point.batch_size)
+    near = _nearest(seen, size)
+    ratio = ratios[near]
+    if near == size:
+        error = 0.0
+    else:
+        error = log(margin(profile, point)) / SURE
+        if near < size:
+            known_ms = times.ms[min(1 << near, times.max_batch)]
+            ratio = SizeRatio(
+                _farther(ratio.typical, known_ms, point.p50_ms),
+                _farther(ratio.high, known_ms, point.p50_ms),
+            )
+    p50_ms = point.p50_ms * exp(ratio.typical)
+    p95_ms = min(max(point.p95_ms * exp(ratio.high), p50_ms), MOST_TAIL * p50_ms)
+    p99_ms = max(point.p99_ms * exp(ratio.high), p95_ms)
+    return replace(point, p50_ms=p50_ms, p95_ms=p95_ms, p99_ms=p99_ms, error=error)
+
+
+def _nearest(seen: list[int], size: int) -> int:
+    """Of ascending sizes the nearest, the smaller of two."""
+    at = bisect_left(seen, size)
+    if at == len(seen) or (at > 0 and size - seen[at - 1] <= seen[at] - size):
+        return seen[at - 1]
+    return seen[at]
+
+
+def _farther(gap: float, known_ms: float, own_ms: float) -> float:
+    """The logarithm for a larger batch, of what a smaller one took longer."""
+    if gap <= 0.0 or own_ms <= known_ms:
+        return gap
+    return log1p(known_ms * (exp(gap) - 1.0) / own_ms)

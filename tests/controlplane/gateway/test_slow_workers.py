@@ -1,0 +1,79 @@
+"""A gateway keeps queries from a worker that is slowed, and asks it again later."""
+
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.serving import FAST, Served, query, serving
+from workers.host import WorkerHost
+from workers.runtimes.protocol import Runtime, Tensor
+
+pytestmark = pytest.mark.slow
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+async def served(live_url: str) -> AsyncIterator[Served]:
+    # A socket's path may hold 107 bytes, too few for a test's own folder.
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url) as running:
+            yield running
+
+
+class Slowed:
+    """A runtime that takes 20 ms longer while it is told to."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.by_s = 0.02
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        time.sleep(self.by_s)
+        return self.runtime.run(inputs)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.runtime, name)
+
+
+def slowed(host: WorkerHost) -> Slowed:
+    assert host._executor is not None
+    (replica,) = host._executor.replicas.values()
+    assert replica.runtime is not None
+    made = Slowed(replica.runtime)
+    replica.runtime = made  # type: ignore[assignment]
+    return made
+
+
+async def who_answers(served: Served) -> str:
+    answer = await served.ask(query(1, 2, 3, 4))
+    assert answer.status == 200
+    return str(answer.json["worker"])
+
+
+async def test_a_worker_that_is_slowed_gets_no_queries_until_it_is_as_quick_again(
+    served: Served,
+) -> None:
+    hosts = {name: await served.worker(name, FAST) for name in ("w1", "w2")}
+    slow = slowed(hosts["w2"])
+    known, end_s = served.gateway.known, time.monotonic() + PATIENCE_S
+
+    while not known.slow.spared and time.monotonic() < end_s:
+        await who_answers(served)
+    assert known.slow.spared.keys() == {"w2"}
+    assert {await who_answers(served) for _ in range(20)} == {"w1"}
+
+    slow.by_s = 0.0
+    while await who_answers(served) != "w2" and time.monotonic() < end_s:
+        pass
+    assert await who_answers(served) in ("w1", "w2")
+    assert not known.slow.spared
+
+
+async def test_the_only_one_that_holds_a_variant_answers_however_slow(served: Served) -> None:
+    host = await served.worker("w1", FAST)
+    await served.worker("w2")
+    slowed(host)
+    assert {await who_answers(served) for _ in range(20)} == {"w1"}
