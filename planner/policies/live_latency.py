@@ -16,6 +16,7 @@ from planner.reconcile.live_corrections import LiveCorrections, Seen
 from planner.reconcile.live_profiles import ratios_to
 from planner.simulation.fleet import Fleet, Replica, Worker
 from planner.types import Query
+from variants.types import WorkerId
 
 
 class LiveLatency:
@@ -57,9 +58,9 @@ class LiveLatency:
             costs = self._costs[worker] = LiveCosts(cast(LiveQueue, worker.queue), self._late_share)
         return costs
 
-    def refused(self, query: Query, now_ms: float) -> None:
+    def refused(self, query: Query, id_: WorkerId, now_ms: float) -> None:
         """A worker that runs none of a task any more forgets that its variants were slow."""
-        worker = self._fleet.workers.get(query.avoid) if query.avoid else None
+        worker = self._fleet.workers.get(id_)
         for key, replica in worker.replicas.items() if worker is not None else ():
             since_ms = self._relaxed_ms.get(replica)
             if key[0] != query.task or replica.in_flight or since_ms is None:

@@ -34,7 +34,7 @@ from planner.types import (
     Snapshot,
 )
 from planner.worker_starts import lead_s, loading_s
-from variants.types import Plan, TaskName
+from variants.types import Plan, TaskName, WorkerId
 
 PLAN_LIMIT_S = 5.0
 """A guard: plans take some tens of ms, and where it cuts in they are not repeatable."""
@@ -118,10 +118,11 @@ class Modelless:
         return self._choose(query, now_ms)
 
     def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
-        self._congestion.refused(now_ms)
-        if query.avoid is not None:
-            self._live.refused(query, now_ms)
         return self._choose(query, now_ms)
+
+    def refused(self, query: Query, worker: WorkerId, now_ms: float) -> None:
+        self._congestion.refused(now_ms)
+        self._live.refused(query, worker, now_ms)
 
     def _choose(self, query: Query, now_ms: float) -> Choice | Refusal:
         """Production's choice; the query is sent at once."""

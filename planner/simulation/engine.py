@@ -15,14 +15,14 @@ from heapq import heappop, heappush
 from math import inf, isfinite
 from typing import Any, cast
 
-from planner.batching.protocol import Batch, Verdict
+from planner.batching.protocol import Batch, Queue, Verdict
 from planner.batching.variant_queues import Item
 from planner.simulation.devices import Devices
 from planner.simulation.energy_meter import meter_of
 from planner.simulation.fleet import Fleet, Replica, Ticket, Worker
 from planner.simulation.memory import ToldLadder, memories_of
 from planner.simulation.played_latencies import played_latencies
-from planner.simulation.policy import Learning, Policy
+from planner.simulation.policy import Learning, Policy, Refusable
 from planner.simulation.queries import queries_of
 from planner.simulation.setting import Setting
 from planner.simulation.tally import Tally
@@ -64,6 +64,7 @@ class Engine:
         self._looked = 0
         """Intervals of the timeline whose end was seen."""
         self.policy = policy(fleet)
+        self._refused = self.policy.refused if isinstance(self.policy, Refusable) else None
         self._memories = memories_of(setting, self.policy, fleet.asked)
         self.devices = Devices(
             setting, fleet, self.policy, self._at,
@@ -211,7 +212,7 @@ class Engine:
         ticket = Ticket(replica, query, tries)
         if replica.state is ReplicaState.LOADING:
             replica.waiting.append(ticket)
-        elif queue.admit(ticket, now_ms) is not Verdict.ADMITTED:
+        elif not self._admits(queue, ticket):
             return False
         replica.in_flight += 1
         self._outstanding += 1
@@ -222,6 +223,14 @@ class Engine:
         else:
             worker.view.busy_until_ms = now_ms + queue.backlog_ms(now_ms)
         return True
+
+    def _admits(self, queue: Queue, ticket: Ticket) -> bool:
+        """Whether a worker takes a query into its queue; the policy hears of it if not."""
+        if queue.admit(ticket, self._now_ms) is Verdict.ADMITTED:
+            return True
+        if self._refused is not None:
+            self._refused(ticket.query, ticket.replica.worker.id, self._now_ms)
+        return False
 
     def _arrive_instantly(self, query: Query) -> None:
         """Without time: a query is answered at once by what is loaded, or loaded now."""
@@ -349,7 +358,7 @@ class Engine:
         self.policy.changed()
         waiting, replica.waiting = replica.waiting, []
         for ticket in waiting:
-            if worker.queue.admit(ticket, self._now_ms) is not Verdict.ADMITTED:
+            if not self._admits(worker.queue, ticket):
                 replica.in_flight -= 1
                 self._outstanding -= 1
                 self.tally.rejects(ticket.arrived_ms)

@@ -13,6 +13,7 @@ from planner.batching.protocol import Queue
 from planner.simulation.fleet import Fleet, Replica
 from planner.simulation.setting import Setting
 from planner.types import Action, Choice, Demand, Query, Refusal
+from variants.types import WorkerId
 
 
 class Policy(Protocol):
@@ -53,6 +54,15 @@ class Learning(Protocol):
     ) -> None:
         """A batch of so many queries is done, some of them late. Told only where latencies are
         uncertain."""
+        ...
+
+
+@runtime_checkable
+class Refusable(Protocol):
+    """A policy that also wants to know of queries that workers refuse."""
+
+    def refused(self, query: Query, worker: WorkerId, now_ms: float) -> None:
+        """A worker had no time for a query: on its first try, its second, or after a load."""
         ...
 
 

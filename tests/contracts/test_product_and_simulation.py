@@ -31,7 +31,7 @@ from tests.planner.simulation.builders import Asked, engine_of, setting, trace
 from tests.planner.simulation.watching import Watched
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
-from variants.types import ReplicaState, TaskName
+from variants.types import ReplicaState, TaskName, WorkerId
 
 FIXED_AND_ELASTIC = [
     PlanningSettings(objective=objective, elastic=elastic)
@@ -95,11 +95,14 @@ class Compared(Watched):
         return found
 
     def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
-        self.gateway.path.congestion.refused(now_ms)
         found = super().again(query, now_ms)
         assert found is not None
         self._same(found, query, now_ms)
         return found
+
+    def refused(self, query: Query, worker: WorkerId, now_ms: float) -> None:
+        super().refused(query, worker, now_ms)
+        self.gateway.path.congestion.refused(now_ms)
 
     def tick(self, now_s: float) -> Iterable[Action]:
         actions = super().tick(now_s)

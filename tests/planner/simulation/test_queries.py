@@ -1,8 +1,11 @@
 """What becomes of a query: in time, late or rejected, worked out by hand."""
 
+from typing import ClassVar
+
 import pytest
 
 from planner.simulation.results import Interval
+from planner.types import Query
 from tests.planner.simulation.builders import (
     Asked,
     Fifo,
@@ -15,6 +18,8 @@ from tests.planner.simulation.builders import (
     totals,
     unload,
 )
+from tests.planner.simulation.watching import Watched
+from variants.types import WorkerId
 
 
 def test_batches_run_one_after_the_other() -> None:
@@ -107,6 +112,35 @@ def test_a_second_try_is_the_policys_to_give() -> None:
     )
 
     assert (report.in_time, report.rejected) == (1, 2)
+
+
+class Noting(Watched):
+    """Notes which worker refused a query, and when."""
+
+    refusals: ClassVar[list[tuple[str, float]]]
+
+    def refused(self, query: Query, worker: WorkerId, now_ms: float) -> None:
+        self.refusals.append((worker, now_ms))
+
+
+def test_the_policy_hears_of_every_refusal_of_a_worker() -> None:
+    """On the first try, on the second, and when what waited for a load is late; not of a device
+    that failed."""
+    Noting.refusals = []
+    play(
+        setting(devices=2, failures_every_s=8.0),
+        Asked(1.0, latency_ms=1_009),
+        *[Asked(3.0, latency_ms=10)] * 3,
+        Asked(7.999, latency_ms=200),
+        sends={"a": ("gpu-1", "gpu-2")},
+        acts={0.0: [load(worker="gpu-2")], 2.0: [load()]},
+        watch=Noting,
+    )
+
+    # The first waits for gpu-1, loaded at 2 s. At 3 s gpu-1 takes one and gpu-2 the next.
+    assert Noting.refusals == [
+        ("gpu-1", 2_000.0), ("gpu-1", 3_000.0), ("gpu-1", 3_000.0), ("gpu-2", 3_000.0),
+    ]  # fmt: skip
 
 
 def test_floors_and_ceilings_reach_the_policy() -> None:

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from planner.batching.protocol import Queue
 from planner.simulation.fleet import Fleet
-from planner.simulation.policy import Policy
+from planner.simulation.policy import Policy, Refusable
 from planner.types import Action, Choice, Query, Refusal
+from variants.types import WorkerId
 
 
 class Watched:
@@ -29,6 +30,11 @@ class Watched:
     def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
         self.look()
         return self.policy.again(query, now_ms)
+
+    def refused(self, query: Query, worker: WorkerId, now_ms: float) -> None:
+        self.look()
+        if isinstance(self.policy, Refusable):
+            self.policy.refused(query, worker, now_ms)
 
     def changed(self) -> None:
         self.look()
