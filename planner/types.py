@@ -154,6 +154,8 @@ class Snapshot:
     revision: int
     tasks: Mapping[TaskName, TaskView]
     workers: Mapping[WorkerId, WorkerView]
+    kinds: frozenset[DeviceKindName] = frozenset()
+    """The device kinds of the workers that do not drain."""
     transport_ms: float = TRANSPORT_MS
     """Allowance for the way to the worker and back."""
     wanted: Wanted = field(default_factory=Wanted)

@@ -182,7 +182,7 @@ def circumstances(snapshot: Snapshot, query: Query, now_ms: float) -> Circumstan
         now_ms=now_ms,
         left_ms=query.received_ms + query.latency_ms - now_ms,
         transport_ms=snapshot.transport_ms,
-        kinds=frozenset([w.device_kind for w in snapshot.workers.values() if not w.draining]),
+        kinds=snapshot.kinds,
         asked=snapshot.asked,
     )
 
@@ -211,7 +211,7 @@ def findings(candidates: Sequence[Candidate], met: Circumstances) -> list[Findin
         else:
             known_ms = waits_ms.get(id(ready))
             if known_ms is None:
-                worker = least_busy(ready, 0, now_ms, query.avoid)
+                worker = least_busy(ready, query.draw, now_ms, query.avoid)
                 known_ms = nan if worker is None else worker.busy_until_ms - now_ms
                 waits_ms[id(ready)] = known_ms
             wait_ms = known_ms

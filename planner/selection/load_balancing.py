@@ -13,6 +13,9 @@ from planner.eviction.query_rates import QueryRates
 from planner.types import Candidate, WorkerView
 from variants.types import VariantKey, WorkerId
 
+COMPARED = 64
+"""Most workers that ``least_busy`` compares, so that what it takes does not grow with the fleet."""
+
 _busy_until_ms = attrgetter("busy_until_ms")
 
 
@@ -44,12 +47,18 @@ def route(
 def least_busy(
     workers: tuple[WorkerView, ...], draw: int, now_ms: float, avoid: WorkerId | None
 ) -> WorkerView | None:
-    """The worker of all that is free first, for a second look before a query is refused.
+    """The worker that is free first, for a second look before a query is refused.
 
-    ``draw`` is not used: idle workers tie, and the first of them is taken.
+    Of more than ``COMPARED``, so many neighbours are looked at, from one drawn at random on: if one
+    in ten has room, one in a thousand draws finds none. Idle workers tie; the first of them is
+    taken.
 
     Returns None when there is no worker besides ``avoid``.
     """
+    count = len(workers)
+    if count > COMPARED:
+        first = draw % count
+        workers = workers[first : first + COMPARED] + workers[: max(0, first + COMPARED - count)]
     others = workers if avoid is None else [worker for worker in workers if worker.id != avoid]
     if not others:
         return None

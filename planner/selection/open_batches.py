@@ -6,9 +6,11 @@ until when the worker was busy then: before that moment, what it sent still wait
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
+from math import inf
 
 from planner.selection.eligibility import answers
-from planner.types import Candidate, Snapshot, WorkerView
+from planner.types import Candidate, Snapshot, TaskView, WorkerView
 from variants.types import TaskName
 
 MOST_OPEN = 8
@@ -19,18 +21,50 @@ kind, ``mixed`` violated 2.1 instead of 0.6 % (docs/decisions/0007-planning.md).
 class OpenBatch:
     """Queries for one variant on one worker that are expected to run together."""
 
-    __slots__ = ("candidate", "largest", "rows", "starts_ms", "worker")
+    __slots__ = (
+        "accuracy", "answers", "candidate", "largest", "ms", "next_ms", "rows", "starts_ms",
+        "worker",
+    )  # fmt: skip
 
     def __init__(
         self, candidate: Candidate, worker: WorkerView, starts_ms: float, rows: int, largest: int
     ) -> None:
         self.candidate = candidate
+        self.accuracy = candidate.accuracy
+        self.ms = candidate.table.ms
+        self.answers = answers(candidate, None)
+        """Whether queries that name no variant may join."""
         self.worker = worker
         self.starts_ms = starts_ms
         """When the worker was expected to be free, as the batch was opened."""
         self.rows = rows
+        self.next_ms = self.ms[rows + 1] - self.ms[rows]
+        """By how much one row more makes it longer."""
         self.largest = largest
         """Most rows that it may grow to."""
+
+
+class _OfTask:
+    """The open batches of a task, all with room left."""
+
+    __slots__ = ("first_ms", "open")
+
+    def __init__(self) -> None:
+        self.open: list[OpenBatch] = []
+        """The oldest first."""
+        self.first_ms = inf
+        """When the first of them begins."""
+
+    def keep(self, kept: list[OpenBatch]) -> None:
+        self.open = kept
+        self.first_ms = min([batch.starts_ms for batch in kept], default=inf)
+
+    def add(self, batch: OpenBatch) -> None:
+        self.open.append(batch)
+        if len(self.open) > MOST_OPEN:
+            self.keep(self.open[1:])
+        elif batch.starts_ms < self.first_ms:
+            self.first_ms = batch.starts_ms
 
 
 class OpenBatches:
@@ -39,45 +73,34 @@ class OpenBatches:
     __slots__ = ("_by_task", "_snapshot")
 
     def __init__(self) -> None:
-        self._by_task: dict[TaskName, list[OpenBatch]] = {}
+        self._by_task: dict[TaskName, _OfTask] = {}
         self._snapshot: Snapshot | None = None
 
-    def keep(self, snapshot: Snapshot) -> None:
+    def keep(self, snapshot: Snapshot, now_ms: float) -> None:
         """Forget the batches on workers that are gone, and of variants that are not ready there or
-        that only pinned queries may choose."""
-        if snapshot is self._snapshot:
+        that only pinned queries may choose. Only tasks that changed are looked at."""
+        before = self._snapshot
+        if snapshot is before:
             return
         self._snapshot = snapshot
-        kept = {}
-        for task, batches in self._by_task.items():
+        holders: dict[int, frozenset[int]] = {}
+        """By set of workers; equal sets are the same tuple, often for many variants."""
+        for task in list(self._by_task):
             view = snapshot.tasks.get(task)
-            known = {} if view is None else view.by_variant
-            found = [
-                batch
-                for batch in batches
-                if any(
-                    batch.worker is worker
-                    for candidate in known.get(batch.candidate.variant, ())
-                    if answers(candidate, None)
-                    for worker in candidate.ready
-                )
-            ]
-            if found:
-                kept[task] = found
-        self._by_task = kept
+            if view is None:
+                del self._by_task[task]
+            elif before is None or view is not before.tasks.get(task):
+                found = [b for b in self.of(task, now_ms) if _is_ready(b, view, holders)]
+                self._by_task[task].keep(found)
 
-    def of(self, task: TaskName, now_ms: float) -> list[OpenBatch]:
+    def of(self, task: TaskName, now_ms: float) -> Sequence[OpenBatch]:
         """The open batches of a task with room left, the oldest first."""
-        found = self._by_task.get(task)
-        if not found:
-            return []
-        for batch in found:
-            if batch.starts_ms <= now_ms or batch.rows >= batch.largest:
-                found = self._by_task[task] = [
-                    b for b in found if b.starts_ms > now_ms and b.rows < b.largest
-                ]
-                break
-        return found
+        known = self._by_task.get(task)
+        if known is None:
+            return ()
+        if known.first_ms <= now_ms:
+            known.keep([batch for batch in known.open if batch.starts_ms > now_ms])
+        return known.open
 
     def sent(
         self,
@@ -95,21 +118,40 @@ class OpenBatches:
         Returns:
             By how many ms its work grows.
         """
-        ms = candidate.table.ms
-        found = self.of(candidate.task, now_ms)
-        for batch in found:
+        task, ms = candidate.task, candidate.table.ms
+        for batch in self.of(task, now_ms):
             if batch.worker is worker and batch.candidate.variant == candidate.variant:
                 together = batch.rows + rows
                 if together <= batch.largest:
                     added_ms = ms[together] - ms[batch.rows]
                     batch.rows = together
+                    if together < batch.largest:
+                        batch.next_ms = ms[together + 1] - ms[together]
+                    else:
+                        known = self._by_task[task]
+                        known.keep([other for other in known.open if other is not batch])
                     return added_ms
         starts_ms = worker.busy_until_ms
         if starts_ms > now_ms:
             largest = max(rows, bisect_right(ms, longest_ms) - 1)
             if largest > rows:
-                found = self._by_task.setdefault(candidate.task, found)
-                found.append(OpenBatch(candidate, worker, starts_ms, rows, largest))
-                if len(found) > MOST_OPEN:
-                    del found[0]
+                if task not in self._by_task:
+                    self._by_task[task] = _OfTask()
+                self._by_task[task].add(OpenBatch(candidate, worker, starts_ms, rows, largest))
         return ms[rows]
+
+
+def _is_ready(batch: OpenBatch, view: TaskView, holders: dict[int, frozenset[int]]) -> bool:
+    """Whether a batch's variant is still ready on its worker, for queries that name none.
+
+    ``holders`` has the workers of each set that was looked at, all by identity.
+    """
+    sent = batch.candidate
+    for candidate in view.by_variant.get(sent.variant, ()):
+        if candidate.device_kind == sent.device_kind and answers(candidate, None):
+            ready = candidate.ready
+            held = holders.get(id(ready))
+            if held is None:
+                held = holders[id(ready)] = frozenset(map(id, ready))
+            return id(batch.worker) in held
+    return False

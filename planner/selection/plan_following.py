@@ -9,7 +9,7 @@ predicted to complete first.
 from bisect import bisect_right
 
 from planner.selection.open_batches import OpenBatches
-from planner.selection.prices import priced
+from planner.selection.prices import priced, quickest
 from planner.selection.refusal import crowded
 from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import RouteTable
@@ -95,8 +95,10 @@ def choose(
         if offers is None:
             return select(snapshot, query, now_ms)
         window = congestion.at(now_ms)
-        congestion.batches.keep(snapshot)
-        own = priced(offers, congestion.batches, query, now_ms, snapshot.transport_ms, window)
+        congestion.batches.keep(snapshot, now_ms)
+        transport_ms = snapshot.transport_ms
+        own = priced(offers, congestion.batches, query, now_ms, transport_ms, window)
+        own = own or quickest(offers, query, now_ms, transport_ms)
         if own is not None:
             return own
         return select(snapshot, query._replace(prefer=Prefer.LATENCY), now_ms)

@@ -13,14 +13,15 @@ Refusals lower the room that a backlog is measured by, and time without them rai
 do under congestion: while all are served, more waiting is worth it, since it fills batches and
 evens out chance.
 
-Of each group of workers that can do the same, the least busy of ``WINDOW`` neighbours is looked at.
+Of each group of workers that can do the same, the least busy of some is looked at
+(``planner.selection.menus``).
 """
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from math import exp, inf
 
-from planner.selection.eligibility import answers
-from planner.selection.menus import MenuGroup, PriceRange
+from planner.selection.load_balancing import least_busy
+from planner.selection.menus import HIGHEST_FILL, MenuGroup, PriceRange
 from planner.selection.open_batches import OpenBatches
 from planner.types import Candidate, Choice, Query, Reason, WorkerView
 from variants.types import WorkerId
@@ -28,16 +29,14 @@ from variants.types import WorkerId
 LEAST_ROOM, MORE_ROOM = 0.6, 1.2
 """Backlog at which a worker is full, in rooms of the plan: the first after many refusals, both
 together after none for a while (docs/decisions/0007-planning.md has the sweep)."""
-WINDOW = 16
-"""Workers of a group that are compared, from one drawn at random on. With 8, ``mixed`` violates 1.8
-instead of 1.3 %, and a choice takes half a microsecond less."""
 MOST_GROUPS = 4
 """Groups that are looked at, from one drawn at random on."""
-
+SECOND_GROUPS = 16
+"""The same before a query is refused."""
 SECOND_TRY = 0.9
 """Part of what is left of its deadline that a query may take where a worker has refused it: what
 only just fits would be refused again by another worker that knows as much."""
-_BUSY_UNTIL = attrgetter("busy_until_ms")
+_PLANNED = Reason.PLANNED
 
 
 class Offers:
@@ -77,84 +76,95 @@ def priced(
         return None
     half_ms, looseness = budget_ms / 2, offers.looseness
     stretch = LEAST_ROOM + MORE_ROOM * window
-    rooms_ms, price_at = offers.rooms_ms, offers.prices.at
+    rooms_ms, (least, growth) = offers.rooms_ms, offers.prices
     best: Candidate | None = None
     best_worker: WorkerView | None = None
-    best_worth = best_ms = 0.0
-    for menu, workers in _some(offers.groups, draw):
-        found = _idlest(workers, draw >> 8, now_ms, avoid)
+    best_worth, best_ms = -inf, inf
+    groups = offers.groups
+    for group in groups if len(groups) <= MOST_GROUPS else _some(groups, draw, MOST_GROUPS):
+        found = group.idlest(draw >> 8, now_ms, avoid)
         if found is None:
             continue
         wait_ms = found.busy_until_ms - now_ms
+        price = least
         if wait_ms > 0.0:
             room_ms = rooms_ms.get(found.id, half_ms)
             if room_ms < half_ms:
                 room_ms = min(half_ms, room_ms * looseness)
-            price = price_at(wait_ms / (room_ms * stretch))
+            fill = wait_ms / (room_ms * stretch)  # from here on as ``PriceRange.at``, for speed
+            price *= exp(growth * (fill if fill < HIGHEST_FILL else HIGHEST_FILL))
         else:
-            wait_ms, price = 0.0, offers.prices.least
-        chosen = menu.best(price, left_ms - wait_ms, rows, floor, ceiling)
+            wait_ms = 0.0
+        chosen = group.menu.best(price, left_ms - wait_ms, rows, floor, ceiling)
         if chosen is None:
             continue
         run_ms = chosen.table.ms[rows]
         worth = rows * chosen.accuracy - price * run_ms
         takes_ms = wait_ms + run_ms
-        if best is None or (worth, -takes_ms) > (best_worth, -best_ms):
+        if worth > best_worth or (worth == best_worth and takes_ms < best_ms):
             best, best_worker, best_worth, best_ms = chosen, found, worth, takes_ms
     for batch in batches.of(task, now_ms):
-        candidate, worker, before = batch.candidate, batch.worker, batch.rows
-        if rows * candidate.accuracy < best_worth and best is not None:
-            continue  # however little time it takes
-        if before + rows > batch.largest or worker.draining or worker.id == avoid:
+        if rows == 1:
+            added_ms = batch.next_ms
+        elif batch.rows + rows <= batch.largest:
+            added_ms = batch.ms[batch.rows + rows] - batch.ms[batch.rows]
+        else:
             continue
-        if not answers(candidate, None):
-            continue
-        if floor is not None and candidate.accuracy < floor:
-            continue
-        if ceiling is not None and candidate.price_usd_per_1k > ceiling:
-            continue
-        ms = candidate.table.ms
-        added_ms = ms[before + rows] - ms[before]
-        wait_ms = max(worker.busy_until_ms - now_ms, 0.0)
-        if wait_ms + added_ms > left_ms:
-            continue
-        room_ms = rooms_ms.get(worker.id, half_ms)
-        if room_ms < half_ms:
-            room_ms = min(half_ms, room_ms * looseness)
-        worth = rows * candidate.accuracy - price_at(wait_ms / (room_ms * stretch)) * added_ms
+        gained = rows * batch.accuracy
+        if gained - least * added_ms < best_worth:
+            continue  # even if its worker were idle
+        worker = batch.worker
+        wait_ms = worker.busy_until_ms - now_ms
+        price = least
+        if wait_ms > 0.0:
+            room_ms = rooms_ms.get(worker.id, half_ms)
+            if room_ms < half_ms:
+                room_ms = min(half_ms, room_ms * looseness)
+            fill = wait_ms / (room_ms * stretch)
+            price *= exp(growth * (fill if fill < HIGHEST_FILL else HIGHEST_FILL))
+        else:
+            wait_ms = 0.0
+        worth = gained - price * added_ms
         takes_ms = wait_ms + added_ms
-        if best is None or (worth, -takes_ms) > (best_worth, -best_ms):
-            best, best_worker, best_worth, best_ms = candidate, worker, worth, takes_ms
+        if (
+            takes_ms <= left_ms
+            and (worth > best_worth or (worth == best_worth and takes_ms < best_ms))
+            and not worker.draining
+            and worker.id != avoid
+            and batch.answers
+            and (floor is None or batch.accuracy >= floor)
+            and (ceiling is None or batch.candidate.price_usd_per_1k <= ceiling)
+        ):
+            best, best_worker, best_worth, best_ms = batch.candidate, worker, worth, takes_ms
     if best is None or best_worker is None:
         return None
-    return Choice(best, best_worker, best_ms + transport_ms, False, Reason.PLANNED, True)
+    return Choice(best, best_worker, best_ms + transport_ms, False, _PLANNED, True)
 
 
-def _some(groups: tuple[MenuGroup, ...], draw: int) -> tuple[MenuGroup, ...]:
-    """At most ``MOST_GROUPS`` of the groups."""
-    count = len(groups)
-    if count <= MOST_GROUPS:
-        return groups
-    first = (draw & 0xFFFFFFF) % count
-    return (groups + groups)[first : first + MOST_GROUPS]
+def quickest(offers: Offers, query: Query, now_ms: float, transport_ms: float) -> Choice | None:
+    """The earliest completion on one of more workers, for a second look before a query is refused.
 
-
-def _idlest(
-    workers: tuple[WorkerView, ...], draw: int, now_ms: float, avoid: WorkerId | None
-) -> WorkerView | None:
-    """The worker of some neighbours that is free first; of idle ones, the first."""
-    count = len(workers)
-    if count > 1:
-        first = draw % count
-        end = first + WINDOW
-        if end <= count:
-            workers = workers[first:end]
-        else:
-            workers = workers[first:] + workers[: min(first, end - count)]
-    if avoid is not None:
-        workers = tuple(worker for worker in workers if worker.id != avoid)
-    if not workers:
+    None when none of them completes in time.
+    """
+    _, rows, received_ms, budget_ms, floor, ceiling, _, _, _, draw, avoid = query
+    best_ms = received_ms + budget_ms - now_ms - transport_ms
+    best: tuple[Candidate, WorkerView] | None = None
+    groups = offers.groups
+    for group in groups if len(groups) <= SECOND_GROUPS else _some(groups, draw, SECOND_GROUPS):
+        worker = least_busy(group.workers, draw >> 8, now_ms, avoid)
+        if worker is None:
+            continue
+        wait_ms = max(0.0, worker.busy_until_ms - now_ms)
+        chosen = group.menu.best(inf, best_ms - wait_ms, rows, floor, ceiling)
+        if chosen is not None:
+            best, best_ms = (chosen, worker), wait_ms + chosen.table.ms[rows]
+    if best is None:
         return None
-    if workers[0].busy_until_ms <= now_ms:
-        return workers[0]
-    return min(workers, key=_BUSY_UNTIL)
+    return Choice(*best, best_ms + transport_ms, False, _PLANNED, True)
+
+
+def _some(groups: tuple[MenuGroup, ...], draw: int, count: int) -> tuple[MenuGroup, ...]:
+    """So many of more groups."""
+    first = (draw & 0xFFFFFFF) % len(groups)
+    some = groups[first : first + count]
+    return some if len(some) == count else some + groups[: count - len(some)]

@@ -181,7 +181,7 @@ def _load(
     for candidate, _, _ in feasible:
         key = id(candidate.hosts)
         if key not in soonest:
-            soonest[key] = least_busy(candidate.hosts, 0, now_ms, query.avoid)
+            soonest[key] = least_busy(candidate.hosts, query.draw, now_ms, query.avoid)
         idle = soonest[key]
         most_wait_ms = inf
         if idle_only:

@@ -102,6 +102,7 @@ def build_snapshot(
         revision=catalog.revision,
         tasks=tasks,
         workers={view.id: view for view, _ in workers},
+        kinds=frozenset([view.device_kind for view, _ in workers if not view.draining]),
         transport_ms=transport_ms,
         wanted=wanted or Wanted(),
         asked=asked or (QueryRates() if before is None else before.asked),

@@ -14,25 +14,27 @@ Catalogs, all but the first with 1,000 variants in the task and 10,000 in all:
   that price, accuracy and latency are three orders;
 * joules: the same, and two in three have joules that were drawn independently.
 
-Then choices by prices, where plans are for accuracy: ten tasks of six variants on fleets of two
-kinds, of which each worker holds everything and is busy for 0 to 100 ms; every choice is noted as
-sent, so that there are open batches.
+Then choices that follow a plan, by prices where it is for accuracy and by routes where it saves
+cost: ten tasks on fleets of two kinds. Every choice is noted as sent, so that there are open
+batches, and where time goes by its worker is busy for longer. With 10 of 100 variants on each
+worker, drawn, no two workers hold the same. ``--only-plans`` leaves out all before.
 
 After a change, the snapshot is made from the one before: one worker holds one variant less, or the
 accuracy of one variant is another.
 """
 
+import argparse
 import gc
 import platform
 import random
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median, quantiles
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import NamedTuple
 
 from planner.selection.plan_following import CongestionWindow, choose
-from planner.selection.routes import resolve
+from planner.selection.routes import RouteTable, resolve
 from planner.selection.select import select
 from planner.selection.snapshot import build_snapshot
 from planner.types import Choice, Query, Snapshot, WorkerView
@@ -198,58 +200,126 @@ def builds(known: CatalogSnapshot, workers: list[tuple[WorkerView, frozenset[Var
     )
 
 
-def priced_us(count: int) -> list[float]:
-    """Microseconds of each choice by prices on so many workers of each of two kinds."""
+class Fleet(NamedTuple):
+    """Workers of two kinds for choices that follow a plan."""
+
+    workers: int
+    """Of each kind."""
+    variants: int
+    """Of each of ten tasks."""
+    held: int | None = None
+    """Variants of each task that a worker holds, drawn for each; None: all of them."""
+    load: float | None = None
+    """Queries arrive so fast that the quickest variants, one by one, would take this part of the
+    workers' time; None: all at one moment, on workers that are busy for 0 to 100 ms."""
+
+    def __str__(self) -> str:
+        held = "all" if self.held is None else f"{self.held} of"
+        moving = "" if self.load is None else f", load {self.load:g}"
+        return f"{2 * self.workers:,} workers, {held} {self.variants} variants{moving}"
+
+
+FLEETS = (
+    Fleet(8, 6),
+    Fleet(500, 6),
+    Fleet(8, 100, load=0.9),
+    Fleet(500, 100, load=0.9),
+    Fleet(500, 100, load=2.0),
+    Fleet(500, 100, held=10, load=0.9),
+    Fleet(500, 100, held=10, load=2.0),
+)
+
+
+def planned(known: Fleet, prefer: Prefer) -> tuple[Snapshot, RouteTable, float]:
+    """A fleet as a gateway sees it, its routes, and the queries per ms for a load of 1."""
     rng = random.Random(3)
     kinds = ("cpu-1", "gpu-a")
-    names = [(f"t{t}", f"v{v}") for t in range(10) for v in range(6)]
-    known = catalog(
-        [variant(v, 0.7 + 0.05 * int(v[1:]), task=t) for t, v in names],
+    tasks = [f"t{t}" for t in range(10)]
+    names = [f"v{v:03}" for v in range(known.variants)]
+    step = 6 / known.variants
+    registered_ = catalog(
+        [variant(v, 0.7 + 0.05 * step * n, task=t) for t in tasks for n, v in enumerate(names)],
         [
-            profile(v, (2.0 ** int(v[1:])) * KINDS[on][1], task=t, kind=on, max_batch=32)
-            for t, v in names
+            profile(v, (2.0 ** (step * n)) * KINDS[on][1], task=t, kind=on, max_batch=32)
+            for t in tasks
+            for n, v in enumerate(names)
             for on in kinds
         ],
         kinds=[kind(on, KINDS[on][0], memory_mib=100_000.0) for on in kinds],
     )
-    held = frozenset(found.key for found in known.variants)
     workers = [
-        WorkerView(
-            id=WorkerId(f"{on}-{n:04}"),
-            device_kind=DeviceKindName(on),
-            busy_until_ms=NOW_MS + rng.uniform(0.0, 100.0),
-        )
+        WorkerView(id=WorkerId(f"{on}-{n:04}"), device_kind=DeviceKindName(on))
         for on in kinds
-        for n in range(count)
+        for n in range(known.workers)
     ]
-    view = build_snapshot(known, [(worker, held) for worker in workers])
+    everything = frozenset(found.key for found in registered_.variants)
+    view = build_snapshot(
+        registered_,
+        [
+            (
+                worker,
+                everything
+                if known.held is None
+                else frozenset(
+                    (TaskName(t), VariantName(v))
+                    for t in tasks
+                    for v in rng.sample(names, known.held)
+                ),
+            )
+            for worker in workers
+        ],
+    )
     routes = [
         Route(
-            task=TaskName(t), latency_ms=200.0, accuracy=None, variant=VariantName(v),
-            worker=workers[n % len(workers)].id, batch_size=8, qps=10.0,
+            task=TaskName(t), latency_ms=200.0, accuracy=None, variant=candidate.variant,
+            worker=worker.id, batch_size=8, qps=10.0,
         )
-        for n, (t, v) in enumerate(names)
+        for t in tasks
+        for candidate in view.tasks[TaskName(t)].by_cost
+        for worker in candidate.ready[:: max(1, len(candidate.ready) // 20)]
     ]  # fmt: skip
-    table = resolve(routes, view, Prefer.ACCURACY)
+    qps = sum(known.workers / KINDS[on][1] for on in kinds)
+    return view, resolve(routes, view, prefer), qps
+
+
+def followed_us(known: Fleet, prefer: Prefer) -> tuple[list[float], list[float]]:
+    """Microseconds of each choice that follows a plan, and of each refusal. What is chosen is sent:
+    it is noted as an open batch, and its worker is busy for longer."""
+    rng = random.Random(3)
+    view, table, rate = planned(known, prefer)
+    for worker in view.workers.values():
+        worker.busy_until_ms = NOW_MS + rng.uniform(0.0, 100.0)
+    now_ms = NOW_MS
     seen = CongestionWindow()
-    took_us = []
+    chosen_us: list[float] = []
+    refused_us: list[float] = []
     for number in range(ROUNDS * QUERIES):
+        if known.load is not None:
+            now_ms += rng.expovariate(known.load * rate)
         query = Query(
-            task=TaskName(f"t{number % 10}"), rows=1, received_ms=NOW_MS, latency_ms=200.0,
-            prefer=Prefer.ACCURACY, draw=rng.getrandbits(32),
+            task=TaskName(f"t{number % 10}"), rows=1, received_ms=now_ms, latency_ms=200.0,
+            prefer=prefer, draw=rng.getrandbits(62),
         )  # fmt: skip
-        start = perf_counter_ns()
-        found = choose(view, table, seen, query, NOW_MS)
-        took_us.append((perf_counter_ns() - start) / 1_000)
+        start = thread_time_ns()
+        found = choose(view, table, seen, query, now_ms)
+        took_us = (thread_time_ns() - start) / 1_000
+        if number >= QUERIES:
+            (chosen_us if isinstance(found, Choice) else refused_us).append(took_us)
         if isinstance(found, Choice):
-            seen.batches.sent(found.candidate, found.worker, 1, NOW_MS, 100.0)
-    return took_us[QUERIES:]
+            worker = found.worker
+            added_ms = seen.batches.sent(found.candidate, worker, 1, now_ms, 100.0)
+            if known.load is not None:
+                worker.busy_until_ms = max(worker.busy_until_ms, now_ms) + added_ms
+    return chosen_us, refused_us
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.planning.select")
+    parser.add_argument("--only-plans", action="store_true")
+    asked = parser.parse_args()
     print(f"python {platform.python_version()}, {platform.machine()}, {platform.processor()}")
     print(f"{'catalog':20} {'prefer':9} {'accepted p50 / p99 µs':>20} {'refused p50 / p99 µs':>20}")
-    for shape in SHAPES:
+    for shape in () if asked.only_plans else SHAPES:
         known = registered(shape)
         workers = fleet(known, shape)
         print(f"{shape.name:20} snapshot of {len(known.variants):,}: {builds(known, workers)}")
@@ -265,8 +335,19 @@ def main() -> None:
             )
         gc.enable()
         gc.unfreeze()
-    for count in (8, 500):
-        print(f"{f'{2 * count:,} workers':20} by prices {percentiles(priced_us(count)):>20}")
+    print(f"\n{'following a plan':52} {'chosen p50 / p99 µs':>20} {'refused p50 / p99 µs':>20}")
+    for each in FLEETS:
+        for prefer in (Prefer.ACCURACY, Prefer.COST):
+            gc.collect()
+            gc.freeze()
+            gc.disable()
+            chosen_us, refused_us = followed_us(each, prefer)
+            gc.enable()
+            gc.unfreeze()
+            print(
+                f"{each!s:43} {prefer.value:8} {percentiles(chosen_us):>20} "
+                f"{percentiles(refused_us):>20}"
+            )
 
 
 if __name__ == "__main__":

@@ -89,7 +89,9 @@ CHANGES = (
         what="HIGHEST_FILL",
         instead=1.0,
     ),
-    Change(name="one worker looked at", where=planner.selection.prices, what="WINDOW", instead=1),
+    Change(
+        name="one worker looked at", where=planner.selection.menus, what="NEIGHBOURS", instead=1
+    ),
     Change(name="half the room", where=planner.selection.route_targets, what="ROOM", instead=0.45),
     Change(
         name="no headroom", where=planner.reconcile.demand_assignment, what="TAILS", instead=(0.0,)

@@ -1,0 +1,129 @@
+"""A choice by prices looks at a bounded number of workers, and loses little by it."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.selection.load_balancing import COMPARED, least_busy
+from planner.selection.menus import NEIGHBOURS, Menu, MenuGroup
+from planner.selection.plan_following import CongestionWindow, choose
+from planner.selection.routes import resolve
+from planner.types import Choice, Snapshot, WorkerView
+from tests.planner.builders import DIGITS, NOW_MS, catalog, key, profile, query, snapshot, variant
+from tests.planner.builders import worker as worker_of
+from variants.types import DeviceKindName, Prefer, ProfileSource, Route, VariantName, WorkerId
+
+KNOWN = catalog([variant("v")], [profile("v", 10.0, source=ProfileSource.EXACT)])
+
+
+def group_of(workers: Sequence[WorkerView]) -> MenuGroup:
+    view = snapshot(KNOWN, *((each, [key("v")]) for each in workers))
+    return MenuGroup(Menu(view.tasks[DIGITS].by_cost), tuple(workers))
+
+
+backlogs = st.lists(st.floats(-50.0, 200.0), min_size=1, max_size=NEIGHBOURS)
+
+
+@given(backlogs, st.integers(0, 2**40), st.none() | st.integers(0, NEIGHBOURS))
+def test_of_few_workers_none_is_free_sooner(
+    busy_ms: list[float], draw: int, avoided: int | None
+) -> None:
+    workers = [worker_of(f"w{n}", busy_ms=ms) for n, ms in enumerate(busy_ms)]
+    avoid = None if avoided is None else WorkerId(f"w{avoided}")
+    left = [max(each.busy_until_ms, NOW_MS) for each in workers if each.id != avoid]
+    group = group_of(workers)
+    for _ in range(2):  # the second time with a runner-up
+        found = group.idlest(draw, NOW_MS, avoid)
+        if not left:
+            assert found is None
+        else:
+            assert found is not None
+            assert found.id != avoid
+            assert max(found.busy_until_ms, NOW_MS) == min(left)
+
+
+@given(st.integers(0, 2**40), st.integers(COMPARED + 1, 200), st.integers(0, 200))
+def test_of_many_workers_so_many_neighbours_are_compared(draw: int, count: int, at: int) -> None:
+    """All are busy but one, which is found where it is among them."""
+    idle = at % count
+    workers = [worker_of(f"w{n:03}", busy_ms=0.0 if n == idle else 50.0) for n in range(count)]
+    found = least_busy(tuple(workers), draw, NOW_MS, None)
+
+    assert found is not None
+    assert (found is workers[idle]) == ((idle - draw % count) % count < COMPARED)
+
+
+def waits_ms(pick: str, load: float, count: int = 300, queries: int = 12_000) -> float:
+    """Mean wait where each of many queries goes to the worker that is picked."""
+    rng = random.Random(0)
+    workers = [worker_of(f"w{n:03}") for n in range(count)]
+    group = group_of(workers)
+    now_ms = NOW_MS
+    waited_ms = 0.0
+    for number in range(queries):
+        now_ms += rng.expovariate(load * count / 20.0)
+        draw = rng.getrandbits(40)
+        found: WorkerView | None
+        if pick == "group":
+            found = group.idlest(draw, now_ms, None)
+        else:
+            some = [workers[(draw + each) % count] for each in range(int(pick))]
+            found = min(some, key=lambda each: each.busy_until_ms)
+        assert found is not None
+        if number > queries // 3:
+            waited_ms += max(0.0, found.busy_until_ms - now_ms)
+        found.busy_until_ms = max(found.busy_until_ms, now_ms) + rng.choice((5, 10, 20, 45))
+    return waited_ms / (queries - queries // 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [0.8, 0.95])
+def test_with_a_runner_up_eight_neighbours_do_better_than_sixteen(load: float) -> None:
+    assert waits_ms("group", load) < waits_ms("16", load)
+    assert waits_ms("group", load) < waits_ms("300", load) + 2.0  # all are compared
+
+
+class Counted(WorkerView):
+    """Counts how often somebody looks how busy it is."""
+
+    reads = 0
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "busy_until_ms":
+            Counted.reads += 1
+        return super().__getattribute__(name)
+
+
+def looked_at(count: int, busy_ms: float) -> tuple[int, bool]:
+    """How often workers were looked at for a choice, and whether there was one."""
+    workers = [
+        Counted(
+            id=WorkerId(f"w{n:04}"),
+            device_kind=DeviceKindName("cpu-1"),
+            busy_until_ms=NOW_MS + busy_ms,
+        )
+        for n in range(count)
+    ]
+    view: Snapshot = snapshot(KNOWN, *((each, [key("v")]) for each in workers))
+    route = Route(
+        task=DIGITS, latency_ms=100.0, accuracy=None, variant=VariantName("v"),
+        worker=workers[0].id, batch_size=1, qps=20.0,
+    )  # fmt: skip
+    table = resolve((route,), view, Prefer.ACCURACY)
+    asked = query(100.0, prefer=Prefer.ACCURACY, draw=12_345)
+    assert table.offers(asked) is not None
+    Counted.reads = 0
+    found = choose(view, table, CongestionWindow(), asked, NOW_MS)
+    return Counted.reads, isinstance(found, Choice)
+
+
+@pytest.mark.parametrize("busy_ms", [0.0, 50.0, 500.0])
+def test_a_choice_takes_as_long_with_four_thousand_workers_as_with_four_hundred(
+    busy_ms: float,
+) -> None:
+    """Among idle ones, among busy ones, and where none has time and the query is refused."""
+    assert looked_at(400, busy_ms) == looked_at(4_000, busy_ms)
+    assert looked_at(400, busy_ms)[1] == (busy_ms < 100.0)
