@@ -78,7 +78,8 @@ class Worker:
 
     __slots__ = (
         "batch", "batch_ends_ms", "busy_ms", "churn", "draining", "id", "inflation", "kind",
-        "ordered_ms", "queue", "ready", "released_ms", "replicas", "reserved_mib", "view",
+        "ordered_ms", "queue", "ran_last", "ready", "released_ms", "replicas", "reserved_mib",
+        "view",
     )  # fmt: skip
 
     def __init__(self, id_: WorkerId, kind: AvailableKind, queue: Queue, ordered_ms: float) -> None:
@@ -95,6 +96,8 @@ class Worker:
         self.busy_ms = 0.0
         self.batch: list[Item] | None = None
         """What runs now."""
+        self.ran_last: VariantKey | None = None
+        """The variant of the latest batch, where that makes a difference."""
         self.draining = False
         self.inflation = 0.0
         """GreedyDual's L: the worth of the last one that was evicted."""

@@ -1,8 +1,10 @@
-"""What devices play when profiles are wrong: other latencies than those that policies are told.
+"""What devices play that policies are not told: other latencies than profiles say.
 
 Each profile, a variant on a device kind, is off by a factor of its own, drawn once for a
 simulation, and each batch by noise of its own. The noise is log-normal with a mean of 1, so that it
-takes no capacity and gives none.
+takes no capacity and gives none. A batch that comes after one of another variant takes longer by
+the ``interference`` of its device kind, because that one's data are in the caches: on a device
+whose variants take turns all batches do, as plans count, and on one that runs one variant none.
 """
 
 from collections.abc import Callable
@@ -26,12 +28,13 @@ _FACTORS, _NOISE = 1, 2
 """Streams of random numbers beside the simulation's own, which stays as it is without errors."""
 
 Played = Callable[["Replica", float], float]
-"""How long a batch of a replica takes that should take so many ms by its profile."""
+"""How long a batch of a replica takes that should take so many ms by its profile, as it begins."""
 
 
 def played_latencies(setting: Setting) -> Played | None:
     """What the devices of a setting play; None when profiles are right."""
-    if not setting.latency_is_uncertain:
+    disturbed = any(kind.interference for kind in setting.kinds)
+    if not (setting.latency_is_uncertain or disturbed):
         return None
     return _Played(setting)
 
@@ -71,8 +74,12 @@ class _Played:
         self._noise: list[float] = []
 
     def __call__(self, replica: "Replica", run_ms: float) -> float:
-        task, variant = replica.key
-        run_ms *= self._factors[task, variant, replica.worker.kind.name]
+        (task, variant), worker = replica.key, replica.worker
+        run_ms *= self._factors[task, variant, worker.kind.name]
+        if worker.ran_last != replica.key:
+            if worker.ran_last is not None:
+                run_ms *= 1.0 + worker.kind.interference
+            worker.ran_last = replica.key
         if not self._sigma:
             return run_ms
         if not self._noise:

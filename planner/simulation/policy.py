@@ -52,8 +52,8 @@ class Learning(Protocol):
     def ran(
         self, replica: Replica, rows: int, run_ms: float, now_ms: float, queries: int, late: int
     ) -> None:
-        """A batch of so many queries is done, some of them late. Told only where latencies are
-        uncertain."""
+        """A batch of so many queries is done, some of them late. Told only where devices do not
+        take what profiles say."""
         ...
 
 

@@ -49,7 +49,7 @@ class Setting:
 
     @property
     def latency_is_uncertain(self) -> bool:
-        """Whether devices play other latencies than the catalog's."""
+        """Whether devices play other latencies than the catalog's, interference aside."""
         return self.latency_error != (1.0, 1.0) or self.latency_noise > 0.0
 
     @property

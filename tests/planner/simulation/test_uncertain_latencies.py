@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import exp, log
+from random import Random
 from statistics import fmean, pstdev
 
 import pytest
@@ -13,9 +14,10 @@ from planner.simulation.fleet import Fleet, Replica, Worker
 from planner.simulation.played_latencies import latency_factors, played_latencies, true_catalog
 from planner.simulation.policy import Brief, Learning
 from planner.simulation.setting import Setting
+from planner.types import Objective
 from tests.contracts.test_policy import steady
 from tests.planner.simulation.builders import Asked as Row
-from tests.planner.simulation.builders import Fifo, Model, play, setting
+from tests.planner.simulation.builders import Fifo, Model, load, play, setting, trace
 from variants.types import WorkerId
 
 MODELS = [Model("a", name=f"v{n}", latency_ms=10.0 + n, accuracy=0.5 + n / 100) for n in range(40)]
@@ -48,6 +50,47 @@ def test_a_factor_is_played_throughout() -> None:
     report = play(uncertain(setting(), 2.0, 2.0), Row(0.0, 5_000.0), *rows, queue=Fifo)
     assert (report.in_time, report.late) == (3, 1)
     assert report.busy_ratio * (2.0 + 0.06) == pytest.approx(0.08)
+
+
+def disturbed(known: Setting, part: float) -> Setting:
+    return replace(known, kinds=tuple(replace(kind, interference=part) for kind in known.kinds))
+
+
+def test_a_batch_after_one_of_another_variant_takes_longer() -> None:
+    """One by one, 10 ms each: a, a, b, b, a. The third and the last take 15, and no other."""
+    both = disturbed(setting(Model("a"), Model("b")), 0.5)
+    rows = [Row(2.0 + n, latency_ms=100.0, task=task) for n, task in enumerate("aabba")]
+    acts = {0.0: [load("a"), load("b")]}
+    report = play(both, *rows, acts=acts)
+
+    assert report.in_time == 5
+    assert report.busy_ratio * 6.015 == pytest.approx(0.060)
+    late = [row._replace(latency_ms=14.0) for row in rows]
+    assert play(both, *late, acts=acts, queue=Fifo).late == 2
+
+
+def test_a_device_that_runs_one_variant_is_not_disturbed_by_what_it_holds() -> None:
+    both = disturbed(setting(Model("a"), Model("b")), 0.5)
+    rows = [Row(2.0 + n, latency_ms=12.0) for n in range(3)]
+    report = play(both, *rows, acts={0.0: [load("a"), load("b")]}, queue=Fifo)
+
+    assert (report.in_time, report.late) == (3, 0)
+
+
+def test_workers_learn_what_it_costs_to_take_turns() -> None:
+    """Two tasks that take turns on the only device, where batches then take twice as long: by the
+    profiles it would admit more than it can do in time."""
+    both = disturbed(setting(Model("a"), Model("b")), 1.0)
+    known = replace(both, objective=Objective.ACCURACY)
+    gaps = Random(0)
+    at_s, rows = 2.0, []
+    for number in range(3_000):
+        at_s += gaps.expovariate(60.0)
+        rows.append(Row(at_s, latency_ms=45.0, task="ab"[number % 2]))
+    found = simulate(known, trace(*rows), "modelless", clock=lambda: 0.0)
+
+    assert found.late < 0.03 * found.requests
+    assert found.in_time > 0.5 * found.requests
 
 
 def test_factors_differ_by_profile_within_the_limits_and_repeat() -> None:
