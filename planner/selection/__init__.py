@@ -7,8 +7,8 @@ Read ``snapshot.py`` with ``worker_index.py`` and ``frontier_index.py`` (what is
 something changes), ``eligibility.py`` (the one rule of what may answer), ``select.py`` with
 ``load_balancing.py`` (the choice), ``plan_following.py`` with ``routes.py`` (the choice where there
 is a plan): ``route_targets.py`` where it saves cost, ``prices.py`` with ``menus.py`` and
-``open_batches.py`` where it is for accuracy. Then ``refusal.py``, ``refusal_reasons.py`` and
-``missing_workers.py``.
+``open_batches.py`` where it is for accuracy, and there ``shedding.py``. Then ``refusal.py``,
+``refusal_reasons.py`` and ``missing_workers.py``.
 
 It may import ``planner.types``, ``planner.latency_table``, ``planner.eviction``,
 ``planner.sentences``, ``planner.worker_starts``, the SLO classes of

@@ -10,10 +10,11 @@ from bisect import bisect_right
 
 from planner.selection.open_batches import OpenBatches
 from planner.selection.prices import priced, quickest
-from planner.selection.refusal import crowded
+from planner.selection.refusal import crowded, shed
 from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import RouteTable
 from planner.selection.select import select
+from planner.selection.shedding import Shedding
 from planner.types import Choice, Query, Reason, Refusal, Snapshot
 from variants.types import Prefer
 
@@ -40,11 +41,12 @@ class CongestionWindow:
     second. The gateway reports refusals to it, and decisions read it.
     """
 
-    __slots__ = ("_at_ms", "_since_ms", "_value", "batches")
+    __slots__ = ("_at_ms", "_since_ms", "_value", "batches", "shedding")
 
     def __init__(self) -> None:
         self.batches = OpenBatches()
         """What queries that were sent wait for."""
+        self.shedding = Shedding()
         self._value = WINDOW
         self._at_ms = 0.0
         self._since_ms = 0.0
@@ -62,8 +64,10 @@ class CongestionWindow:
             return 1.0
         return max(OVERFLOW, 1.0 - (now_ms - self._since_ms) / (1_000 * CROWDED_S))
 
-    def refused(self, now_ms: float) -> None:
-        """A worker refused a query, or none was found."""
+    def refused(self, now_ms: float, *, twice: bool = False) -> None:
+        """A worker refused a query, or none was found; ``twice``: it was its second one."""
+        if twice:
+            self.shedding.refused(now_ms)
         before = self.at(now_ms)
         if before >= WINDOW:
             self._since_ms = now_ms
@@ -97,6 +101,9 @@ def choose(
         window = congestion.at(now_ms)
         congestion.batches.keep(snapshot, now_ms)
         transport_ms = snapshot.transport_ms
+        first = query.avoid is None and not query.best_effort
+        if first and congestion.shedding.sheds(offers.least_usd, now_ms):
+            return shed(snapshot, query, now_ms)
         own = priced(offers, congestion.batches, query, now_ms, transport_ms, window)
         own = own or quickest(offers, query, now_ms, transport_ms)
         if own is not None:

@@ -42,7 +42,7 @@ _PLANNED = Reason.PLANNED
 class Offers:
     """What the workers can do for a class of queries, and how long backlogs may be."""
 
-    __slots__ = ("groups", "looseness", "prices", "rooms_ms")
+    __slots__ = ("groups", "least_usd", "looseness", "prices", "rooms_ms")
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class Offers:
         prices: PriceRange,
         rooms_ms: Mapping[WorkerId, float],
         looseness: float,
+        floor: float | None = None,
     ) -> None:
         self.groups = tuple(groups)
         self.prices = prices
@@ -57,6 +58,16 @@ class Offers:
         """By the plan; where it says nothing, half of the SLO is the room."""
         self.looseness = looseness
         """The query's SLO over that of its class, at least 1: plans round SLOs down."""
+        self.least_usd = min(
+            [
+                candidate.table.row_ms * candidate.usd_per_hour
+                for group in groups
+                for candidate in group.menu.candidates
+                if floor is None or candidate.accuracy >= floor
+            ],
+            default=0.0,
+        )
+        """Of device time for a row, where it costs least, in full batches: 3.6e9 for 1 USD."""
 
 
 def priced(

@@ -156,6 +156,20 @@ def crowded(snapshot: Snapshot, query: Query, now_ms: float) -> Refusal:
     )
 
 
+def shed(snapshot: Snapshot, query: Query, now_ms: float) -> Refusal:
+    """For a query that costs more than others, while others are refused by all that they ask."""
+    view = snapshot.tasks[query.task]
+    met = circumstances(snapshot, query, now_ms)
+    return Refusal(
+        code=RefusalCode.OVERLOADED,
+        message=(
+            "More is asked than can be served, and queries like this take more of the workers' "
+            "time than others: of those, some are refused at once, so that more are answered."
+        ),
+        reasons=Reasons(findings(view.by_cost, met), met, view.excluded),
+    )
+
+
 def load_wait_ms(snapshot: Snapshot, candidate: Candidate, host: WorkerView) -> float:
     """Until a candidate is loaded on a host, which loads one after the other, by their profiles."""
     wait_ms = 0.0

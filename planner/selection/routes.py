@@ -94,7 +94,7 @@ class RouteTable:
         if groups and basis is not None and basis.prices is not None:
             slo = self._class(*asked)
             looseness = 1.0 if slo is None else query.latency_ms / slo[0]
-            found = Offers(groups, basis.prices, basis.rooms_ms, looseness)
+            found = Offers(groups, basis.prices, basis.rooms_ms, looseness, query.accuracy)
         self._offers[asked] = found
         return found
 

@@ -159,7 +159,7 @@ class InFlight:
         if code is not ReplyCode.LOST:
             worker.busy_until_ms = now_ms + reply.backlog_us / 1000
         if code is ReplyCode.OVERLOADED:
-            self.path.congestion.refused(now_ms)
+            self.path.congestion.refused(now_ms, twice=self.tries >= TRIES)
             if self.candidate is not None:
                 query, why = self.parsed.query, reply.message
                 self.path.refusals.add(worker.id, self.candidate, query, why, now_ms)

@@ -206,8 +206,8 @@ class QueryPath(QueryContext):
             found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
         if isinstance(found, Refusal) and found.code not in FOR_WANT_OF_TIME:
             return None
-        for _ in range(refused):
-            self.congestion.refused(now_ms)
+        for number in range(1, refused + 1):
+            self.congestion.refused(now_ms, twice=number == TRIES)
         if refused and (isinstance(found, Choice) or found.code is RefusalCode.OVERLOADED):
             return worker_error(ReplyCode.OVERLOADED, why, query, None)
         assert isinstance(found, Refusal)

@@ -25,6 +25,7 @@ import planner.selection.open_batches
 import planner.selection.plan_following
 import planner.selection.prices
 import planner.selection.route_targets
+import planner.selection.shedding
 from planner.batching.deadline_queue import DeadlineQueue
 from planner.simulate import simulate
 from planner.simulation.results import Report
@@ -80,6 +81,7 @@ CHANGES = (
         what="MOST_OPEN",
         instead=0,
     ),
+    Change(name="nothing is shed", where=planner.selection.shedding, what="EACH", instead=0.0),
     Change(
         name="always the least room", where=planner.selection.prices, what="MORE_ROOM", instead=0.0
     ),

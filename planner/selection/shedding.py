@@ -1,0 +1,60 @@
+"""Shedding: which queries are refused first where more is asked than can be served.
+
+Every query in time counts the same, so that most are served where those are refused that take most
+of the fleet's time. But workers refuse whatever comes when they are full. So for every query that
+was refused on both its tries, ``EACH`` of those to come are refused at once, if their cheapest
+answer costs clearly more than that of others. As long as second tries find room nothing is shed,
+and what is shed is a multiple of what is refused in any case: when too much was, less is refused,
+and so less is shed.
+"""
+
+from math import exp
+
+EACH = 3.0
+"""Queries that are shed for one that was refused twice (docs/decisions/0007-planning.md has the
+sweep)."""
+COSTLY = 1.1
+"""Times the mean cost of all queries, from which on a query is shed."""
+MEMORY_MS = 1_000.0
+"""Time constant with which what is due is forgotten."""
+MOST_DUE = 50.0
+"""More is never due: a crowd ends as suddenly as it comes."""
+AVERAGED = 500
+"""Queries whose costs make the mean, the older ones fading."""
+
+
+class Shedding:
+    """How many queries are to be refused at once, as far as one gateway knows."""
+
+    __slots__ = ("_at_ms", "_due", "_mean_usd", "_seen")
+
+    def __init__(self) -> None:
+        self._due = 0.0
+        self._at_ms = 0.0
+        self._mean_usd = 0.0
+        """Of queries that came while any was due."""
+        self._seen = 0
+
+    def refused(self, now_ms: float) -> None:
+        """A query was refused by two workers."""
+        self._due = min(MOST_DUE, self._left(now_ms) + EACH)
+        self._at_ms = now_ms
+
+    def sheds(self, usd: float, now_ms: float) -> bool:
+        """Whether a query is refused at once whose cheapest answer costs so much; each is asked
+        about once."""
+        if self._due < 1.0:
+            return False
+        self._seen = min(self._seen + 1, AVERAGED)
+        self._mean_usd += (usd - self._mean_usd) / self._seen
+        if usd <= COSTLY * self._mean_usd:
+            return False
+        self._due, self._at_ms = self._left(now_ms), now_ms
+        if self._due < 1.0:
+            return False
+        self._due -= 1.0
+        return True
+
+    def _left(self, now_ms: float) -> float:
+        """What is still due."""
+        return self._due * exp(-max(0.0, now_ms - self._at_ms) / MEMORY_MS)

@@ -1,0 +1,141 @@
+"""Shedding: where more is asked than can be served, what costs most is refused first."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.selection.plan_following import CongestionWindow, choose
+from planner.selection.routes import RouteTable, resolve
+from planner.selection.shedding import AVERAGED, EACH, MOST_DUE, Shedding
+from planner.types import Choice, Query, Refusal, RefusalCode, Snapshot
+from tests.planner.builders import NOW_MS, catalog, kind, profile, query, snapshot, variant, worker
+from variants.types import Prefer, ProfileSource, Route, TaskName, VariantName, WorkerId
+
+TASKS = {"light": 10.0, "heavy": 30.0}
+
+
+def fleet(usd_per_hour: float = 3.6) -> Snapshot:
+    """A worker with a variant of each task; those of ``heavy`` take three times as long."""
+    known = catalog(
+        [variant("v", task=task) for task in TASKS],
+        [profile("v", ms, task=t, source=ProfileSource.EXACT) for t, ms in TASKS.items()],
+        kinds=[kind("cpu-1", usd_per_hour)],
+    )
+    return snapshot(known, (worker("w1"), [(TaskName(t), VariantName("v")) for t in TASKS]))
+
+
+def table(view: Snapshot) -> RouteTable:
+    route = Route(
+        task=TaskName("light"), latency_ms=500.0, accuracy=None, variant=VariantName("v"),
+        worker=WorkerId("w1"), batch_size=1, qps=20.0,
+    )  # fmt: skip
+    return resolve((route,), view, Prefer.ACCURACY)
+
+
+def asked(task: str) -> Query:
+    return replace_task(query(500.0, prefer=Prefer.ACCURACY), task)
+
+
+def replace_task(one: Query, task: str) -> Query:
+    return one._replace(task=TaskName(task))
+
+
+def outcomes(view: Snapshot, window: CongestionWindow, *queries: Query) -> list[bool]:
+    """Which queries found a worker, one after the other."""
+    routes = table(view)
+    found = [choose(view, routes, window, each, NOW_MS) for each in queries]
+    for each in found:
+        if isinstance(each, Refusal):
+            assert each.code is RefusalCode.OVERLOADED
+            assert "more are answered" in each.message
+    return [isinstance(each, Choice) for each in found]
+
+
+def both(times: int) -> list[Query]:
+    return [asked(task) for _ in range(times) for task in ("light", "heavy")]
+
+
+def test_nothing_is_shed_while_second_tries_find_room() -> None:
+    window = CongestionWindow()
+    for _ in range(100):
+        window.refused(NOW_MS)
+
+    assert all(outcomes(fleet(), window, *both(20)))
+
+
+def test_after_a_second_refusal_some_of_what_costs_more_are_refused_at_once() -> None:
+    window = CongestionWindow()
+    window.refused(NOW_MS, twice=True)
+    found = outcomes(fleet(), window, *both(20))
+
+    assert found[::2] == [True] * 20  # the light ones
+    assert found[1::2] == [False] * round(EACH) + [True] * (20 - round(EACH))
+
+
+def test_second_tries_and_best_effort_are_not_shed() -> None:
+    window = CongestionWindow()
+    window.refused(NOW_MS, twice=True)
+    heavy = asked("heavy")
+    elsewhere = heavy._replace(avoid=WorkerId("w2"))
+    view = fleet()
+    outcomes(view, window, asked("light"))
+
+    assert outcomes(view, window, elsewhere, heavy._replace(best_effort=True)) == [True, True]
+    assert outcomes(view, window, heavy) == [False]
+
+
+def test_where_devices_cost_nothing_nothing_costs_more() -> None:
+    window = CongestionWindow()
+    window.refused(NOW_MS, twice=True)
+
+    assert all(outcomes(fleet(usd_per_hour=0.0), window, *both(10)))
+
+
+def test_a_floor_makes_a_query_cost_what_its_variants_cost() -> None:
+    known = catalog(
+        [variant("big", 0.9), variant("small", 0.7)],
+        [profile("big", 30.0, source=ProfileSource.EXACT), profile("small", 10.0)],
+    )
+    view = snapshot(known, (worker("w1"), [(v.task, v.name) for v in known.variants]))
+    routes = resolve((replace(_route(), task=known.tasks[0].name),), view, Prefer.ACCURACY)
+    some, high = (routes.offers(query(500.0, accuracy=floor)) for floor in (None, 0.8))
+
+    assert some is not None
+    assert high is not None
+    assert high.least_usd > some.least_usd
+
+
+def _route() -> Route:
+    return Route(
+        task=TaskName("light"), latency_ms=500.0, accuracy=None, variant=VariantName("small"),
+        worker=WorkerId("w1"), batch_size=1, qps=20.0,
+    )  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 500.0), st.booleans(), st.floats(0.1, 10.0)), max_size=80))
+def test_no_more_is_shed_than_a_multiple_of_what_was_refused(
+    events: list[tuple[float, bool, float]],
+) -> None:
+    shedding = Shedding()
+    now_ms, refused, shed = NOW_MS, 0, 0
+    for gap_ms, refuses, usd in events:
+        now_ms += gap_ms
+        if refuses:
+            shedding.refused(now_ms)
+            refused += 1
+        else:
+            shed += shedding.sheds(usd, now_ms)
+        assert shed <= EACH * refused
+
+
+def test_what_is_due_is_bounded_and_forgotten() -> None:
+    shedding = Shedding()
+    for _ in range(1_000):
+        shedding.refused(NOW_MS)
+    for _ in range(AVERAGED):
+        shedding.sheds(1.0, NOW_MS)
+    assert sum(shedding.sheds(5.0, NOW_MS) for _ in range(200)) == MOST_DUE
+
+    shedding.refused(NOW_MS)
+    assert not shedding.sheds(5.0, NOW_MS + 10_000.0)
