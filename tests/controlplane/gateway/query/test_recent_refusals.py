@@ -224,3 +224,21 @@ def test_who_is_due_later_or_has_fewer_rows_may_be_taken() -> None:
     assert expected(Asked(2, 50.0, 2 * more_ms)) is None
     refusals.keep(frozenset())
     assert expected(Asked(2, 50.0, 0.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("codes", "sheds"),
+    [
+        ((ReplyCode.OVERLOADED, ReplyCode.OVERLOADED), True),
+        ((ReplyCode.OVERLOADED, ReplyCode.OK), False),
+    ],
+)
+async def test_what_costs_more_is_shed_after_a_query_that_both_workers_refused(
+    codes: tuple[ReplyCode, ...], sheds: bool
+) -> None:
+    path = Path(*codes)
+    for _ in range(3):
+        path.ask()
+    shedding = path.path.congestion.shedding
+    assert not shedding.sheds(1.0, NOW_MS)
+    assert shedding.sheds(9.0, NOW_MS) == sheds
