@@ -17,7 +17,8 @@ from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray.util import get_node_ip_address
 
 from controlplane.cluster.sent_settings import SentSettings, receive, send
-from controlplane.settings import Settings, cpu_kind, load_settings
+from controlplane.settings import Settings, load_settings
+from controlplane.slices import cpu_kind
 from workers.deployment import bind_replica_to_loopback, take_normal_priority, worker_app
 from workers.types import WorkerConfig
 
@@ -64,14 +65,17 @@ def controller(_args: Mapping[str, Any]) -> serve.Application:
 def worker(args: Mapping[str, Any]) -> serve.Application:
     """Workers of one device kind, with ``cores``, ``memory_mib``, ``replicas`` and ``listen``.
 
-    Without arguments they are what the settings say of this machine.
+    What is not given is as the settings say of the ``device_kind``, or of the first one.
     """
     settings = load_settings()
-    cores = int(args.get("cores", settings.worker_cores))
+    first = settings.kinds[0]
+    own = next((one for one in settings.kinds if one.name == args.get("device_kind")), first)
+    cores = int(args.get("cores", own.cores))
+    named = own.name if cores == own.cores else cpu_kind(cores)
     config = WorkerConfig(
-        device_kind=str(args.get("device_kind", cpu_kind(cores))),
+        device_kind=str(args.get("device_kind", named)),
         cores=cores,
-        memory_mib=float(args.get("memory_mib", settings.memory_mib)),
+        memory_mib=float(args.get("memory_mib", own.memory_mib)),
         run_dir=str(settings.run_dir),
         secret_path=str(settings.secret_path),
         secret_digest=send(settings).secret,
@@ -84,7 +88,7 @@ def worker(args: Mapping[str, Any]) -> serve.Application:
     )
     return worker_app(
         config,
-        replicas=int(args.get("replicas", settings.workers)),
+        replicas=int(args.get("replicas", own.most)),
         num_gpus=float(args.get("num_gpus", 0)),
     )
 

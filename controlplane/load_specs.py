@@ -54,6 +54,7 @@ class Specs:
             longest_batch_ms=longest_batch_ms,
             options=tuple(sorted(found.options.items())),
             typical=typical_points(profile),
+            device_kind=device_kind,
         )
 
     def of_candidate(self, candidate: Candidate) -> LoadSpec:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from controlplane.settings import PREFIX, Settings
 from profiler.hardware_counters import PowerMeter, idle_watts, meter
 from variants.errors import InvalidInput
-from variants.types import DeviceKind, DeviceKindName
+from variants.types import DeviceKind
 
 
 def machine_kinds(
     settings: Settings, power: Callable[[], PowerMeter | None] | None = None
 ) -> tuple[DeviceKind, ...]:
-    """What models are measured on here: the kind that each local worker is.
+    """What models are measured on here: the kinds that local workers are.
 
     Where counters of energy can be read and nothing runs, the idle draw is watched for a second;
     of the machine's, a worker has the part that it has of its cores.
@@ -20,23 +20,30 @@ def machine_kinds(
     Raises:
         InvalidInput: the setting of what a kWh emits cannot be read.
     """
-    return (
+    carbon = _carbon(settings.carbon_g_per_kwh)
+    told = bool(settings.idle_w) or all(kind.idle_w for kind in settings.kinds)
+    watts = None if told else _machine_idle_w(power or (lambda: meter()[0]))
+    return tuple(
         DeviceKind(
-            name=DeviceKindName(settings.device_kind),
-            cores=settings.worker_cores,
-            memory_mib=settings.memory_mib,
-            usd_per_hour=settings.usd_per_hour,
-            idle_w=settings.idle_w or _idle_w(settings, power or (lambda: meter()[0])),
-            carbon_g_per_kwh=_carbon(settings.carbon_g_per_kwh),
-        ),
+            name=kind.name,
+            cores=kind.cores,
+            memory_mib=kind.memory_mib,
+            usd_per_hour=kind.usd_per_hour,
+            idle_w=kind.idle_w or settings.idle_w or _part(watts, kind.cores),
+            carbon_g_per_kwh=carbon,
+        )
+        for kind in settings.kinds
     )
 
 
-def _idle_w(settings: Settings, power: Callable[[], PowerMeter | None]) -> float | None:
+def _machine_idle_w(power: Callable[[], PowerMeter | None]) -> float | None:
     found = power()
-    watts = None if found is None else idle_watts(found)
-    share = min(1.0, settings.worker_cores / (os.cpu_count() or 1))
-    return None if watts is None else watts * share
+    return None if found is None else idle_watts(found)
+
+
+def _part(watts: float | None, cores: int) -> float | None:
+    """A worker's part of what the machine draws."""
+    return None if watts is None else watts * min(1.0, cores / (os.cpu_count() or 1))
 
 
 def _carbon(text: str) -> tuple[float, ...]:

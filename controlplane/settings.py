@@ -27,6 +27,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from controlplane.exposure import is_address_or_name, is_every_address, refusal
+from controlplane.slices import Kind, Slice, cpu_kind, filled_in, slices_of, written
 from planner.batching.registry import BATCHING
 from planner.eviction.registry import RULES
 from planner.planning_settings import DEFAULTS, PlanningSettings
@@ -53,11 +54,6 @@ configuration. A new setting that may hold a secret belongs in here."""
 
 LOCAL = ("url",)
 """Settings of the command line alone, which mean nothing to a replica."""
-
-
-def cpu_kind(cores: int) -> str:
-    """The device kind of a worker with so many cores: the one place that names it."""
-    return f"cpu-{cores}"
 
 
 def _default_state_dir() -> Path:
@@ -96,6 +92,11 @@ class Settings(BaseSettings):
     ray_address: str = Field("", description="A running Ray cluster; empty: one on this machine.")
     workers: int = Field(1, ge=1, le=256, description="Workers to split this machine's cores into.")
     cores: int = Field(0, ge=0, description="Cores to give to workers in all; 0: all of them.")
+    slices: str = Field(
+        "",
+        description="Device kinds to split this machine into, instead of workers of one kind: "
+        "'2xcpu-1,1xcpu-2'; empty: as MODELLESS_WORKERS says.",
+    )
     worker_memory_mib: float = Field(
         0, ge=0, description="What variants may take on one worker; 0: half of the memory, shared."
     )
@@ -221,6 +222,23 @@ class Settings(BaseSettings):
             raise ValueError(reason)
         return self
 
+    @field_validator("slices")
+    @classmethod
+    def _slices(cls, text: str) -> str:
+        slices_of(text)
+        return text
+
+    @model_validator(mode="after")
+    def _sliced_once(self) -> Self:
+        if self.slices:
+            for name, default in (("workers", 1), ("cores", 0)):
+                if getattr(self, name) != default:
+                    raise ValueError(
+                        f"MODELLESS_SLICES and MODELLESS_{name.upper()} are both set: each says "
+                        "what workers there are, so unset one of them"
+                    )
+        return self
+
     @field_validator("redis_url")
     @classmethod
     def _redis(cls, url: str) -> str:
@@ -318,37 +336,56 @@ class Settings(BaseSettings):
         return self.redis_url or f"unix://{self.run_dir / 'valkey.sock'}"
 
     @property
-    def worker_cores(self) -> int:
-        """Cores of one worker."""
-        total = self.cores or machine_cores()
-        return max(1, total // self.workers)
+    def kinds(self) -> tuple[Kind, ...]:
+        """The device kinds that this machine is split into, with how many workers each has.
+
+        Without ``slices`` it is one kind: the cores, divided by the number of workers.
+        """
+        slices = slices_of(self.slices)
+        if not slices:
+            cores = max(1, (self.cores or machine_cores()) // self.workers)
+            slices = (Slice(name=cpu_kind(cores), cores=cores, most=self.workers),)
+        return filled_in(
+            slices,
+            memory_mib=self.worker_memory_mib,
+            all_memory_mib=psutil.virtual_memory().total / 2**20 / 2,
+            usd_per_core_hour=self.usd_per_core_hour,
+            elastic=self.elastic,
+        )
 
     @property
-    def device_kind(self) -> str:
-        return cpu_kind(self.worker_cores)
+    def sliced_by(self) -> str:
+        """The setting that says what workers there are."""
+        return f"{PREFIX}SLICES" if self.slices else f"{PREFIX}WORKERS"
 
     @property
-    def memory_mib(self) -> float:
-        """What variants may take on one worker."""
-        if self.worker_memory_mib:
-            return self.worker_memory_mib
-        return psutil.virtual_memory().total / 2**20 / 2 / self.workers
-
-    @property
-    def usd_per_hour(self) -> float:
-        """Price of one worker."""
-        return self.usd_per_core_hour * self.worker_cores
+    def all_cores(self) -> int:
+        """Cores of all workers together."""
+        return sum(one.cores * one.most for one in self.kinds)
 
     def wanted(self, asked: Mapping[DeviceKindName, int]) -> dict[DeviceKindName, int]:
         """Workers wanted by kind: as was asked for over the control API, or else as set here."""
-        return {DeviceKindName(self.device_kind): self.workers, **asked}
+        return {**{kind.name: kind.most for kind in self.kinds}, **asked}
+
+    def least(self, wanted: Mapping[DeviceKindName, int]) -> dict[DeviceKindName, int]:
+        """Fewest workers of each kind that plans leave, where so many are ``wanted``."""
+        known = {kind.name: kind for kind in self.kinds}
+        return {
+            name: known[name].least_of(count) if name in known else 0 if self.elastic else count
+            for name, count in wanted.items()
+        }
+
+    @property
+    def plans_decide(self) -> bool:
+        """Whether plans decide of any kind how many workers of it run."""
+        return any(kind.least is not None for kind in self.kinds)
 
     @property
     def planning(self) -> PlanningSettings:
         """What decisions go by."""
         return PlanningSettings(
             objective=Objective(self.objective),
-            elastic=self.elastic,
+            elastic=self.plans_decide,
             eviction=self.eviction,
             batching=self.batching,
             late_share=self.late_share,
@@ -366,11 +403,12 @@ class Settings(BaseSettings):
         The process that starts an application counts once; replicas may run where there are other
         machines, and have other cores than it.
         """
-        counted = {
-            "cores": self.worker_cores * self.workers,
-            "worker_memory_mib": self.memory_mib,
-            "gateways": self.gateway_count,
-        }
+        counted: dict[str, object] = {"gateways": self.gateway_count}
+        if self.slices:
+            counted["slices"] = written(self.kinds)
+        else:
+            counted["cores"] = self.all_cores
+            counted["worker_memory_mib"] = self.kinds[0].memory_mib
         return self.model_copy(update=counted)
 
 

@@ -349,6 +349,9 @@ class Observation:
     """A sentence for each declared peak that ``expected`` allows for."""
     elastic: bool = False
     """Whether the plan decides how many workers there are, ``inventory`` being the most."""
+    least: Mapping[DeviceKindName, int] = field(default_factory=dict)
+    """Where it does, fewest workers of each kind that it may leave; of a kind that is not named,
+    none. A kind whose least is its inventory is of a fixed size."""
     transport_ms: float = TRANSPORT_MS
     corrected: bool = False
     """Whether live latency has changed what profiles say since the plan was made."""

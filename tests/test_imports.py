@@ -33,9 +33,9 @@ ORDER = {
     ),
     "controlplane": (
         "timestamps", "demand_counters", "http_errors", "exposure", "tls", "backoff",
-        "load_specs", "live_latency", "live_state", "settings", "machine", "files", "client",
-        "views", "dashboard", "plots", "building", "profiling", "registry", "cluster", "controller",
-        "api", "gateway", "app", "startup", "cli",
+        "load_specs", "live_latency", "live_state", "slices", "settings", "machine", "files",
+        "client", "views", "dashboard", "plots", "building", "profiling", "registry", "cluster",
+        "controller", "api", "gateway", "app", "startup", "cli",
     ),
 }  # fmt: skip
 """The sub-packages and modules of each room: each may import those before it."""

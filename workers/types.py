@@ -43,6 +43,8 @@ class LoadSpec:
     options: tuple[tuple[str, str], ...] = ()
     typical: tuple[tuple[int, float], ...] = ()
     """(batch size, median in ms) of the profile, to notice when it is not true any more."""
+    device_kind: str = ""
+    """Of the worker, or that it is measured for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ def inventory_routes(context: ApiContext) -> APIRouter:
     ) -> InventoryRow:
         kind = DeviceKindName(device_kind)
         known = {one.name for one in (await context.snapshot()).device_kinds}
-        known.add(DeviceKindName(context.settings.device_kind))
+        known.update(one.name for one in context.settings.kinds)
         if kind not in known:
             names = ", ".join(sorted(known))
             raise NotFound(f"there is no device kind {device_kind[:128]!r}; there are: {names}")
@@ -84,12 +84,11 @@ async def kinds_now(context: ApiContext, plan: Plan | None) -> tuple[KindStatus,
     settings = context.settings
     stored = await asyncio.to_thread(context.catalog.inventory)
     return kind_statuses(
-        settings.device_kind,
-        settings.workers,
+        {one.name: one.most for one in settings.kinds},
         {str(kind): count for kind, count in stored.items()},
         await _workers(context),
         {str(kind): count for kind, count in plan.workers.items()}
-        if plan is not None and settings.elastic
+        if plan is not None and settings.plans_decide
         else None,
     )
 

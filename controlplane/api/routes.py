@@ -42,7 +42,7 @@ from controlplane.views.schemas import (
 )
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import ModellessError, NotFound, StateUnavailable
-from variants.types import DeviceKindName, Event, ModelName, TaskName
+from variants.types import Event, ModelName, TaskName
 
 
 class Tasks(Schema):
@@ -172,7 +172,7 @@ def _add_page(api: FastAPI, path: str, name: str) -> None:
 
 def _catalog_routes(context: ApiContext) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["catalog"])
-    changed = changed_on(DeviceKindName(context.settings.device_kind))
+    changed = changed_on(frozenset(kind.name for kind in context.settings.kinds))
 
     @routes.get("/tasks", summary="All tasks")
     async def tasks() -> Tasks:

@@ -69,7 +69,7 @@ def start_ray(settings: Settings) -> list[int]:
         with bare_ray():
             ray.init(
                 address="local",
-                num_cpus=settings.worker_cores * settings.workers,
+                num_cpus=settings.all_cores,
                 include_dashboard=False,
                 # Nothing large travels through Ray's object store.
                 object_store_memory=80 * 2**20,

@@ -223,11 +223,12 @@ class ControlLoop:
         if self._arrivals.due(self._clock_s()):
             await self._count()
         estimator, planning = self._arrivals.estimator, self._settings.planning
+        least = self._settings.least(self._inventory)
         self._calendar.see(self._running, self._workers.values(), self._clock_s())
         foreseen = self._calendar.foresee(
             estimator.expected,
             estimator.envelope,
-            [kind for kind, most in self._inventory.items() if most > 0 and planning.elastic],
+            [kind for kind, most in self._inventory.items() if least[kind] < most],
             self._settings.tick_s,
         )
         statuses = self._workers.values()
@@ -247,6 +248,7 @@ class ControlLoop:
             watched=estimator.watched,
             declared=foreseen.declared,
             elastic=planning.elastic,
+            least=least,
             corrected=self._corrected,
         )
 

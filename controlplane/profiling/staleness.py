@@ -1,5 +1,6 @@
 """Whether profiles of this machine's device kind still say how it is."""
 
+from collections.abc import Collection
 from functools import cache
 
 from controlplane.views.catalog_views import Changed
@@ -20,12 +21,12 @@ def _host(runtime: str, gpu: bool) -> str:
     return fingerprint(*libraries_of(runtime), gpu=name, driver=driver)
 
 
-def changed_on(kind: DeviceKindName) -> Changed:
-    """A function that says what has changed on this machine, which is of that kind; for profiles on
-    other kinds it returns None, because nothing is known of them."""
+def changed_on(kinds: Collection[DeviceKindName]) -> Changed:
+    """A function that says what has changed on this machine, which is of these kinds; for profiles
+    on other kinds it returns None, because nothing is known of them."""
 
     def changed(variant: Variant, profile: Profile) -> str | None:
-        if profile.device_kind != kind or profile.source is ProfileSource.EXACT:
+        if profile.device_kind not in kinds or profile.source is ProfileSource.EXACT:
             return None
         return is_stale(profile.host, host_of(variant))
 

@@ -75,7 +75,7 @@ class Workbench:
         if probe is None:
             cores = self.kind.cores
             probe = self._probes[name] = Probe(
-                load_values(variant, self.task, path),
+                load_values(variant, self.task, path, self.kind.name),
                 threads=min(int(variant.options.get("threads", cores)), cores),
                 data=self._data,
                 limits=self._limits.measure,
@@ -182,7 +182,7 @@ def share_of(kind: DeviceKind) -> float:
     return 1.0 if kind.gpu is not None else min(1.0, kind.cores / (os.cpu_count() or 1))
 
 
-def load_values(variant: Variant, task: Task, path: Path) -> dict[str, Any]:
+def load_values(variant: Variant, task: Task, path: Path, device_kind: str = "") -> dict[str, Any]:
     """The plain JSON values from which ``profiler.sandbox.child.load_spec`` makes a load spec."""
     return {
         "task": task.name,
@@ -193,6 +193,7 @@ def load_values(variant: Variant, task: Task, path: Path) -> dict[str, Any]:
         "inputs": [asdict(spec) for spec in task.inputs],
         "outputs": [asdict(spec) for spec in task.outputs],
         "options": list(variant.options.items()),
+        "device_kind": device_kind,
     }
 
 

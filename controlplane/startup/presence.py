@@ -29,6 +29,7 @@ def write_state(
         "url": url or base_url(settings),
         "cores": settings.cores,
         "workers": settings.workers,
+        "slices": settings.slices,
         "tls_cert": settings.tls_cert,
         "processes": sorted(processes),
     }
@@ -70,6 +71,8 @@ def as_running(settings: Settings) -> Settings:
     if state is None:
         return settings
     told: dict[str, object] = {
-        name: state[name] for name in ("url", "cores", "workers", "tls_cert") if name in state
+        name: state[name]
+        for name in ("url", "cores", "workers", "slices", "tls_cert")
+        if name in state
     }
     return settings.model_copy(update=told)

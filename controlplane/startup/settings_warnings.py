@@ -33,14 +33,15 @@ def unknown_names(settings: Settings) -> list[SettingsWarning]:
 def too_many_cores(settings: Settings, cores: int | None = None) -> list[SettingsWarning]:
     """Whether workers on this machine would share cores. ``cores`` is how many it has."""
     have = machine_cores() if cores is None else cores
-    if settings.ray_address or settings.worker_cores * settings.workers <= have:
+    if settings.ray_address or settings.all_cores <= have:
         return []
-    name = "CORES" if settings.cores > have else "WORKERS"
+    name = "SLICES" if settings.slices else "CORES" if settings.cores > have else "WORKERS"
+    needed = f" is {settings.all_cores} cores" if settings.slices else ""
     return [
         SettingsWarning(
-            f"MODELLESS_{name}={getattr(settings, name.lower())}, and this machine has {have} "
-            f"{'core' if have == 1 else 'cores'}: workers share them, and are slower than their "
-            "profiles say",
+            f"MODELLESS_{name}={getattr(settings, name.lower())}{needed}, and this machine has "
+            f"{have} {'core' if have == 1 else 'cores'}: workers share them, and are slower than "
+            "their profiles say",
             "set it lower",
         )
     ]

@@ -229,7 +229,7 @@ class Supervisor:
     def _complaints(self) -> str:
         """What Ray Serve says of applications that do not run, as part of a sentence."""
         settings = self._settings
-        names = {WORKER_APP + settings.device_kind, GATEWAY_APP, CONTROLLER_APP}
+        names = {*worker_names(settings), GATEWAY_APP, CONTROLLER_APP}
         try:
             found = complaints(applications_now(names))
         except ClusterUnavailable as error:
@@ -353,10 +353,18 @@ def applications(settings: Settings) -> dict[str, Any]:
     from controlplane import app
 
     return {
-        WORKER_APP + settings.device_kind: app.worker({}),
+        **{
+            WORKER_APP + kind.name: app.worker({"device_kind": kind.name})
+            for kind in settings.kinds
+        },
         GATEWAY_APP: app.gateway({}),
         CONTROLLER_APP: app.controller({}),
     }
+
+
+def worker_names(settings: Settings) -> list[str]:
+    """The applications of the workers of this machine, one for each device kind."""
+    return [WORKER_APP + kind.name for kind in settings.kinds]
 
 
 def watch_control_store(settings: Settings) -> ControlStoreWatch:
@@ -377,7 +385,7 @@ def _interrupted(_signal: int, _frame: object) -> None:
 def _ray_words(settings: Settings) -> str:
     from importlib.metadata import version
 
-    where = settings.ray_address or f"{settings.worker_cores * settings.workers} cores, loopback"
+    where = settings.ray_address or f"{settings.all_cores} cores, loopback"
     return f"{version('ray')}, {where}, token authentication"
 
 

@@ -74,7 +74,8 @@ class KindStatus:
     source: Source
     """Where ``wanted`` comes from."""
     settings: int | None
-    """How many MODELLESS_WORKERS says; None for a kind that this machine is not sliced into."""
+    """How many MODELLESS_WORKERS or MODELLESS_SLICES says; None for a kind that this machine is not
+    sliced into."""
 
 
 PlacementKey = tuple[str, str, str]
@@ -125,8 +126,7 @@ class FleetStatus:
 
 
 def kind_statuses(
-    own_kind: str,
-    own_workers: int,
+    own: Mapping[str, int],
     stored: Mapping[str, int],
     workers: Iterable[Worker],
     planned: Mapping[str, int] | None = None,
@@ -134,15 +134,15 @@ def kind_statuses(
     """Workers by device kind, ordered by name.
 
     Args:
-        own_kind: the device kind that the settings slice this machine into.
-        own_workers: how many workers of it the settings ask for.
+        own: how many workers the settings ask for, by each device kind that they slice this machine
+            into.
         stored: how many were asked for over the API, by device kind; these win.
         planned: how many the plan wants, by device kind; None where plans do not decide.
     """
     statuses = tuple(workers)
     running = Counter(one.device_kind for one in statuses if not one.draining)
     draining = Counter(one.device_kind for one in statuses if one.draining)
-    asked = {own_kind: own_workers, **stored}
+    asked = {**own, **stored}
     rows = []
     for kind in sorted({*asked, *running, *draining, *(planned or {})}):
         wanted = asked.get(kind, 0)
@@ -158,7 +158,7 @@ def kind_statuses(
                 missing=max(0, wanted - running[kind]),
                 asked=asked.get(kind, 0),
                 source=source,
-                settings=own_workers if kind == own_kind else None,
+                settings=own.get(kind),
             )
         )
     return tuple(rows)
@@ -195,12 +195,15 @@ def fleet_status(
     )
 
 
-def asked_words(row: KindStatus) -> str:
-    """How many workers are asked for, and by what: ``1 worker cpu-2 (stored by ...)``."""
+def asked_words(row: KindStatus, sliced_by: str = "MODELLESS_WORKERS") -> str:
+    """How many workers are asked for, and by what: ``1 worker cpu-2 (stored by ...)``.
+
+    ``sliced_by`` is the setting that it would be else.
+    """
     words = _workers(row.asked, row.device_kind)
     if row.source is Source.SETTINGS or row.settings == row.asked:
         return words
-    said = "" if row.settings is None else f"; MODELLESS_WORKERS says {row.settings}"
+    said = "" if row.settings is None else f"; {sliced_by} says {row.settings}"
     return f"{words} (stored by `modelless workers scale`{said})"
 
 

@@ -23,7 +23,9 @@ class InventoryRow(Schema):
         "plans decide, up to what was asked for."
     )
     settings: int | None = Field(
-        description="What MODELLESS_WORKERS says; null for kinds of other machines.", examples=[1]
+        description="What MODELLESS_WORKERS or MODELLESS_SLICES says; null for kinds of other "
+        "machines.",
+        examples=[1],
     )
 
 

@@ -13,7 +13,7 @@ from math import ceil
 
 from planner.reconcile.problem_builder import build_problem
 from planner.solver.power import idle_price
-from planner.solver.problem import AvailableKind, Planner, Pool, Solution
+from planner.solver.problem import AvailableKind, Planner, Pool, Problem, Solution
 from planner.types import Demand, Objective, Snapshot
 from variants.types import DeviceKind, DeviceKindName
 
@@ -40,6 +40,7 @@ def size(
     *,
     watched: float = 1.0,
     objective: Objective = Objective.COST,
+    least: Mapping[DeviceKindName, int] | None = None,
 ) -> tuple[dict[DeviceKindName, int], str]:
     """Worker counts by kind, with the reason.
 
@@ -51,7 +52,10 @@ def size(
         watched: which part of the inventory may be stopped, from 0 to 1.
         objective: under ``energy`` the fleet of least power is sought, if the idle draw of every
             kind is known; the fleet of least cost otherwise.
+        least: fewest workers of each kind, which are there whatever is asked; what they can serve
+            needs no others.
     """
+    least = {kind: min(count, (least or {}).get(kind, 0)) for kind, count in most.items()}
     now = {kind: running.get(kind, 0) for kind in most}
     possible = [kinds[kind] for kind, count in most.items() if count and kind in kinds]
     by_power = objective is Objective.ENERGY and all(kind.idle_w is not None for kind in possible)
@@ -59,8 +63,9 @@ def size(
     if by_power and not all(kind.carbon_g_per_kwh for kind in possible):
         # Fleets of different kinds are compared: all of them in grams, or all in watts.
         kinds = {name: replace(kind, carbon_g_per_kwh=()) for name, kind in kinds.items()}
-    fleet = _FleetPlanner(snapshot, kinds, planner, tuple(pools), aim)
-    needed = fleet.cheapest(envelope, most)
+    several = sum(count > 0 for count in most.values()) > 1
+    fleet = _FleetPlanner(snapshot, kinds, planner, tuple(pools), aim, least if several else {})
+    needed = _at_least(least, fleet.cheapest(envelope, most))
     if needed == now:
         return now, "as many as needed"
     price_now, price_needed = fleet.price(now, envelope), fleet.price(needed, envelope)
@@ -84,6 +89,17 @@ def size(
     return needed, "their replacements are there"
 
 
+def _at_least(
+    least: Mapping[DeviceKindName, int], counts: Mapping[DeviceKindName, int]
+) -> dict[DeviceKindName, int]:
+    return {kind: max(least[kind], count) for kind, count in counts.items()}
+
+
+def _standing(kind: DeviceKindName) -> DeviceKindName:
+    """Stands for the workers of a kind that are there whatever is asked; no kind has this name."""
+    return DeviceKindName(f"{kind} there anyway")
+
+
 @dataclass(frozen=True, slots=True)
 class _FleetPlanner:
     """The device kinds that can be opened, and the solver that chooses among them."""
@@ -93,6 +109,8 @@ class _FleetPlanner:
     planner: Planner
     pools: tuple[Pool, ...]
     objective: Objective
+    least: Mapping[DeviceKindName, int]
+    """Workers that are there anyway, and cost nothing more."""
 
     def cheapest(
         self, demand: Sequence[Demand], most: Mapping[DeviceKindName, int]
@@ -100,9 +118,11 @@ class _FleetPlanner:
         """The cheapest worker counts for a demand; those that serve most where none serve all."""
         found, _ = self._solve(demand, most)
         counts = dict.fromkeys(most, 0)
+        standing = {_standing(kind) for kind in counts}
         for kind in found.devices if found else ():
-            counts[kind] += 1
-        return counts
+            if kind not in standing:
+                counts[kind] += 1
+        return {kind: self.least.get(kind, 0) + count for kind, count in counts.items()}
 
     def suffice(
         self,
@@ -133,7 +153,40 @@ class _FleetPlanner:
         )
         if not made.problem.demand:
             return None, made.unanswerable
-        return self.planner(made.problem, self.objective), made.unanswerable
+        problem = self._with_standing(made.problem, powered=powered)
+        return self.planner(problem, self.objective), made.unanswerable
+
+    def _with_standing(self, problem: Problem, *, powered: bool) -> Problem:
+        """The problem with the workers that are there anyway as kinds of their own, without a
+        price."""
+        if not any(self.least.get(kind.name) for kind in problem.kinds):
+            return problem
+        kinds = []
+        for kind in problem.kinds:
+            standing = min(kind.count, self.least.get(kind.name, 0))
+            kinds.append(replace(kind, count=kind.count - standing))
+            kinds.append(
+                replace(
+                    kind,
+                    name=_standing(kind.name),
+                    count=standing,
+                    usd_per_hour=0.0,
+                    powered=True,
+                )
+            )
+        kinds = [kind for kind in kinds if kind.count]
+        offers = [
+            replace(offer, device_kind=name)
+            for offer in problem.offers
+            for name in (offer.device_kind, _standing(offer.device_kind))
+        ]
+        there = {kind.name for kind in kinds}
+        return replace(
+            problem,
+            kinds=tuple(kinds),
+            offers=tuple(offer for offer in offers if offer.device_kind in there),
+            common=None,
+        )
 
     def _available(
         self, counts: Mapping[DeviceKindName, int], *, powered: bool
@@ -153,9 +206,14 @@ class _FleetPlanner:
         )
 
     def price(self, counts: Mapping[DeviceKindName, int], demand: Sequence[Demand]) -> float:
-        """USD per hour; or the power of so many workers that serve this demand."""
+        """USD per hour beyond those that are there anyway; or the power of so many workers that
+        serve this demand."""
         if self.objective is Objective.COST:
-            return sum(n * self.kinds[k].usd_per_hour for k, n in counts.items() if k in self.kinds)
+            return sum(
+                max(0, n - self.least.get(k, 0)) * self.kinds[k].usd_per_hour
+                for k, n in counts.items()
+                if k in self.kinds
+            )
         found, _ = self._solve(demand, counts, powered=True)
         work = 0.0 if found is None or found.power is None else found.objective
         return work + idle_price(self._available(counts, powered=True))

@@ -14,7 +14,7 @@ takes over decides what the one before it would have decided.
 All of it looks at one snapshot, which is built once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from operator import attrgetter
@@ -204,6 +204,7 @@ def _workers(
         planner,
         watched=observation.watched,
         objective=observation.objective,
+        least=observation.least,
     )
     if not any(counts.values()):
         # One worker stays to answer the next query, whenever it comes.
@@ -235,7 +236,7 @@ def _assignment(
     shares = shares_of(routes, snapshot)
     fits = (
         shares is not None
-        and shares.keys() == {w.id for w in workers}
+        and not _newcomer(observation.plan, shares, workers)
         and not _leads_nowhere(routes, workers)
     )
     moved = observation.corrected or drifted(routes, known, _work_ms(snapshot))
@@ -249,6 +250,18 @@ def _assignment(
             # The demand is too much, and which part is left out would differ with every tick.
             return DemandAssignment(routes=routes), shares, False
     return made, shares_of(made.routes, snapshot) or {}, True
+
+
+def _newcomer(
+    plan: Plan | None, working: Collection[WorkerId], workers: Iterable[WorkerReport]
+) -> bool:
+    """Whether a worker is there that the plan did not know.
+
+    One without any part of the demand is no newcomer if something was placed on it: other kinds
+    may do all of the work.
+    """
+    placed = {placement.worker for placement in plan.placements} if plan else set()
+    return any(worker.id not in working and worker.id not in placed for worker in workers)
 
 
 def _leads_nowhere(routes: Iterable[Route], workers: Iterable[WorkerReport]) -> bool:

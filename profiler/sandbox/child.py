@@ -178,6 +178,7 @@ def load_spec(values: Mapping[str, Any]) -> LoadSpec:
         memory_mib=0.0,
         load_s=0.0,
         options=tuple((str(name), str(value)) for name, value in values["options"]),
+        device_kind=values.get("device_kind", ""),
     )
 
 

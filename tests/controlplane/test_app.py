@@ -75,3 +75,24 @@ def test_replicas_are_told_the_settings_and_no_secret(tmp_path: Path) -> None:
     [config] = deployment(app.worker({})).init_args
     assert (config["device_kind"], config["secret_digest"]) == ("cpu-4", sent.secret)
     assert TOKEN not in repr(config)
+
+
+def test_workers_are_what_the_settings_say_of_their_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELLESS_CORES", "0")
+    monkeypatch.setenv("MODELLESS_SLICES", "2xcpu-1:memory_mib=64,1-3xcpu-2:memory_mib=128")
+
+    told = []
+    for args in ({"device_kind": "cpu-1"}, {"device_kind": "cpu-2"}, {}):
+        worker = deployment(app.worker(args))
+        [config] = worker.init_args
+        told.append(
+            (
+                config["device_kind"],
+                config["cores"],
+                config["memory_mib"],
+                worker.ray_actor_options["num_cpus"],
+                worker.num_replicas,
+            )
+        )
+
+    assert told == [("cpu-1", 1, 64, 1, 2), ("cpu-2", 2, 128, 2, 3), ("cpu-1", 1, 64, 1, 2)]

@@ -53,3 +53,26 @@ def test_what_is_set_counts(tmp_path: Path) -> None:
 def test_carbon_that_is_no_number_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="MODELLESS_CARBON_G_PER_KWH: 'much'"):
         machine_kinds(settings(tmp_path, carbon_g_per_kwh="much"), lambda: None)
+
+
+def test_each_kind_is_measured_on_its_own_cores_and_the_machine_is_watched_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[object] = []
+
+    def watch(meter: object) -> float:
+        watched.append(meter)
+        return 80.0
+
+    monkeypatch.setattr(machine, "idle_watts", watch)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    given = load_settings(
+        state_dir=tmp_path, slices="cpu-1:memory_mib=100,cpu-2:usd_per_hour=0.5:idle_w=7"
+    )
+
+    one, two = machine_kinds(given, Counter)
+
+    assert (one.name, one.cores, one.memory_mib, one.usd_per_hour) == ("cpu-1", 1, 100, 0.04)
+    assert (two.name, two.cores, two.usd_per_hour) == ("cpu-2", 2, 0.5)
+    assert (one.idle_w, two.idle_w) == (20.0, 7.0)
+    assert len(watched) == 1

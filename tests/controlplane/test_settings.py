@@ -6,6 +6,7 @@ import pytest
 
 from controlplane.settings import load_settings
 from variants.errors import InvalidInput
+from variants.types import DeviceKindName
 
 
 def test_an_override_wins_over_the_environment_and_that_over_the_file(
@@ -78,7 +79,51 @@ def test_resolving_twice_changes_nothing(tmp_path: Path) -> None:
     once = load_settings(state_dir=tmp_path, workers=3, cores=8).resolved()
 
     assert once.resolved() == once
-    assert (once.cores, once.device_kind) == (6, "cpu-2")
+    assert (once.cores, once.kinds[0].name) == (6, "cpu-2")
+
+
+def test_a_machine_may_have_several_kinds(tmp_path: Path) -> None:
+    settings = load_settings(state_dir=tmp_path, slices="2xcpu-1,0-3xcpu-2:usd_per_hour=0.5")
+
+    assert [(k.name, k.most, k.usd_per_hour) for k in settings.kinds] == [
+        ("cpu-1", 2, 0.04),
+        ("cpu-2", 3, 0.5),
+    ]
+    assert (settings.all_cores, settings.sliced_by) == (8, "MODELLESS_SLICES")
+    asked = settings.wanted({DeviceKindName("cpu-1"): 4, DeviceKindName("x"): 1})
+    assert asked == {"cpu-1": 4, "cpu-2": 3, "x": 1}
+    assert settings.least(asked) == {"cpu-1": 4, "cpu-2": 0, "x": 1}
+    assert settings.planning.elastic
+
+
+def test_slices_are_spelled_out_once(tmp_path: Path) -> None:
+    once = load_settings(state_dir=tmp_path, slices="2xcpu-1,cpu-2", elastic=True).resolved()
+
+    assert once.resolved() == once
+    assert "memory_mib=" in once.slices
+    assert once.cores == 0
+
+
+def test_elastic_is_a_property_of_the_one_kind(tmp_path: Path) -> None:
+    settings = load_settings(state_dir=tmp_path, workers=3, cores=3, elastic=True)
+
+    assert settings.least(settings.wanted({})) == {"cpu-1": 1}
+    assert not load_settings(state_dir=tmp_path, workers=3).planning.elastic
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"slices": "2xgpu"}, r"setting MODELLESS_SLICES: gpu does not say how many cores it has"),
+        ({"slices": "cpu-1", "workers": 2}, "MODELLESS_SLICES and MODELLESS_WORKERS are both set"),
+        ({"slices": "cpu-1", "cores": 2}, "MODELLESS_SLICES and MODELLESS_CORES are both set"),
+    ],
+)
+def test_slices_that_cannot_be_are_refused(
+    tmp_path: Path, given: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        load_settings(state_dir=tmp_path, **given)
 
 
 @pytest.mark.parametrize(("given", "port"), [("", 0), ("0", 0), ("9001", 9001)])

@@ -177,15 +177,16 @@ def test_the_worker_application_is_what_the_settings_say() -> None:
     settings = Settings.model_validate(plain | {"api_token": TOKEN})
     [app] = [one for one in serve_config()["applications"] if one["name"].startswith(WORKER_APP)]
 
+    [kind] = settings.kinds
     assert app["args"] == {
-        "device_kind": settings.device_kind,
-        "cores": settings.worker_cores,
-        "memory_mib": settings.memory_mib,
-        "replicas": settings.workers,
+        "device_kind": kind.name,
+        "cores": kind.cores,
+        "memory_mib": kind.memory_mib,
+        "replicas": kind.most,
         "listen": settings.listen_channel,
     }
     cpu = pods()["cpu-4"]["resources"]["limits"]["cpu"]
-    assert int(cpu) == settings.worker_cores
+    assert int(cpu) == kind.cores
 
 
 def test_a_gateway_is_ready_when_it_says_so() -> None:

@@ -86,6 +86,7 @@ def decode_load(value: dict[str, Any]) -> LoadSpec:
             longest_batch_ms=None if longest_ms is None else float(longest_ms),
             options=tuple((str(key), str(text)) for key, text in value["options"]),
             typical=tuple((int(b), float(ms)) for b, ms in value.get("typical", ())),
+            device_kind=str(value.get("device_kind", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"a load message is wrong: {error!r}") from error

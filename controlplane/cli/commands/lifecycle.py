@@ -41,6 +41,12 @@ Host = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Address to listen on; else only this machine's own."),
 ]
+Slices = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KINDS", help="Device kinds to split the machine into, such as 2xcpu-1,1xcpu-2."
+    ),
+]
 Workers = Annotated[
     int | None, typer.Option(metavar="N", help="Workers to split the cores into; else 1.")
 ]
@@ -56,10 +62,13 @@ def up(
     port: Port = None,
     host: Host = None,
     workers: Workers = None,
+    slices: Slices = None,
     state_dir: StateDir = None,
 ) -> None:
     """Start gateway, control loop and workers on this machine."""
-    settings = read_settings(port=port, host=host, workers=workers, state_dir=state_dir)
+    settings = read_settings(
+        port=port, host=host, workers=workers, slices=slices, state_dir=state_dir
+    )
     if example not in (None, "digits"):
         raise InvalidInput(f"there is no example {example!r}; there is: digits")
     if detach:
@@ -187,17 +196,18 @@ def _run(settings: Settings, example: str | None) -> None:
         known = catalog.snapshot()
         wanted, others = _wanted_workers(settings, catalog.inventory())
         catalog.close()
-        keeper.start(asked_words(wanted))
+        keeper.start(", ".join(asked_words(row, settings.sliced_by) for row in wanted))
         for row in others:
             err.print(f"  [yellow]![/] {_not_here(row)}", soft_wrap=True)
         answering = {
             (v.task, v.model, v.version) for v in known.versions if v.stage in ("live", "canary")
         }
         expected = sum((v.task, v.model, v.version) in answering for v in known.variants)
-        keeper.wait_for_variants(expected if wanted.asked else 0)
+        asked = sum(row.asked for row in wanted)
+        keeper.wait_for_variants(expected if asked else 0)
         _hello(settings, keeper.url, time.monotonic() - began, bool(expected))
-        if not wanted.asked:
-            _warn(_none_wanted(wanted))
+        if not asked:
+            _warn(_none_wanted(wanted[0]))
         with contextlib.suppress(OSError):  # that it is there says enough
             (settings.run_dir / "ready").write_text(str(os.getpid()))
         serving = True
@@ -224,14 +234,15 @@ def _warn(sentence: str) -> None:
 
 def _wanted_workers(
     settings: Settings, stored: "Mapping[DeviceKindName, int]"
-) -> "tuple[KindStatus, list[KindStatus]]":
-    """Workers of this machine's kind, and other kinds that are stored as wanted."""
+) -> "tuple[list[KindStatus], list[KindStatus]]":
+    """Workers of this machine's kinds, and other kinds that are stored as wanted."""
     from controlplane.views.fleet_status import kind_statuses
 
     asked = {str(kind): count for kind, count in stored.items()}
-    rows = kind_statuses(settings.device_kind, settings.workers, asked, ())
-    own = next(row for row in rows if row.device_kind == settings.device_kind)
-    return own, [row for row in rows if row is not own and row.asked]
+    here = {str(kind.name): kind.most for kind in settings.kinds}
+    rows = {row.device_kind: row for row in kind_statuses(here, asked, ())}
+    others = [row for kind, row in rows.items() if kind not in here and row.asked]
+    return [rows[kind] for kind in here], others
 
 
 def _not_here(row: "KindStatus") -> str:
@@ -284,7 +295,8 @@ def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStor
         causes = ", ".join(
             f"{n} {cause}" for cause, n in Counter(o.cause for o in pressing).items()
         )
-        done(f"{measured} variants measured on {settings.device_kind} ({causes})")
+        kinds = dict.fromkeys(str(one.kind.name) for one in pressing)
+        done(f"{measured} variants measured on {', '.join(kinds)} ({causes})")
     for failure in failures:
         err.print(f"    [yellow]{failure}[/]", soft_wrap=True)
 

@@ -27,7 +27,7 @@ from tests.bench.planning.select import NOW_MS, queries, timed
 from tests.bench.serving.channel import Measurement, measure
 from tests.bench.serving.load import Job, requests, summary
 from variants.catalog.sql import open_catalog
-from variants.types import CatalogSnapshot, DeviceKindName, Prefer, TaskName, WorkerId
+from variants.types import CatalogSnapshot, Prefer, TaskName, WorkerId
 
 TASK = TaskName("digits")
 SELECT_US = 50.0
@@ -41,7 +41,7 @@ def catalog_of(settings: Settings) -> CatalogSnapshot:
 
 def snapshot_of(known: CatalogSnapshot, settings: Settings) -> Snapshot:
     """As a gateway sees it once everything is loaded on one worker."""
-    worker = WorkerView(id=WorkerId("w0"), device_kind=DeviceKindName(settings.device_kind))
+    worker = WorkerView(id=WorkerId("w0"), device_kind=settings.kinds[0].name)
     return build_snapshot(known, [(worker, frozenset(v.key for v in known.variants))])
 
 

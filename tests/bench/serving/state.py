@@ -68,7 +68,8 @@ def _digest(settings: Settings) -> str:
     digest = sha256(digits.recipe_digest().encode())
     for path in _sources():
         digest.update(path.read_bytes())
-    what = (settings.device_kind, settings.memory_mib, version("onnxruntime"), version("onnx"))
+    kind = settings.kinds[0]
+    what = (kind.name, kind.memory_mib, version("onnxruntime"), version("onnx"))
     digest.update(repr(what).encode())
     return digest.hexdigest()
 

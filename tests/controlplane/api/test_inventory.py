@@ -58,6 +58,20 @@ async def test_the_settings_are_wanted_until_somebody_asks(api: httpx.AsyncClien
     assert await rows(api) == [("cpu-3", 2, 0)]
 
 
+async def test_each_kind_of_the_settings_is_wanted(tmp_path: Path) -> None:
+    sliced = load_settings(state_dir=tmp_path, slices="2xcpu-1,1xcpu-2-avx2")
+    catalog = digits_catalog()
+    store = FileArtifactStore(sliced.artifacts_dir)
+    app = build_api(ApiContext(catalog=catalog, store=store, settings=sliced, live=DictLive()))
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://localhost"
+    ) as api:
+        changed = await api.put("/v1/inventory/cpu-2-avx2", json={"count": 4})
+
+        assert changed.json()["settings"] == 1
+        assert await rows(api) == [("cpu-1", 2, 0), ("cpu-2-avx2", 4, 0)]
+
+
 async def test_what_was_asked_for_wins_over_the_settings(
     api: httpx.AsyncClient, catalog: MemoryCatalog
 ) -> None:

@@ -494,7 +494,7 @@ def test_up_says_how_many_workers_are_wanted_and_by_what(tmp_path: Path) -> None
     settings = load_settings(state_dir=tmp_path, cores=4, workers=2)
     stored = {DeviceKindName("cpu-2"): 1, DeviceKindName("cpu-4"): 3, DeviceKindName("x"): 0}
 
-    own, others = _wanted_workers(settings, stored)
+    [own], others = _wanted_workers(settings, stored)
 
     assert asked_words(own) == (
         "1 worker cpu-2 (stored by `modelless workers scale`; MODELLESS_WORKERS says 2)"

@@ -83,8 +83,9 @@ def test_cores_and_memory_are_counted_once_and_not_where_the_replica_runs(
 
     found, _ = receive(sent, "n1")
 
-    assert (found.device_kind, found.worker_cores) == ("cpu-3", 3)
-    assert found.memory_mib == sent.values["worker_memory_mib"] > 0
+    [kind] = found.kinds
+    assert (kind.name, kind.cores) == ("cpu-3", 3)
+    assert kind.memory_mib == sent.values["worker_memory_mib"] > 0
 
 
 def test_no_secret_and_nothing_of_one_travels(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def older(now: Profile) -> Profile:
 
 def stale(found: Profile, *, here: str = CPU.name) -> str | None:
     catalog = CatalogSnapshot(revision=1, tasks=(DIGITS,), variants=(CNN,), profiles=(found,))
-    (row,) = variant_rows(catalog, DIGITS.name, changed_on(DeviceKindName(here)))
+    (row,) = variant_rows(catalog, DIGITS.name, changed_on({DeviceKindName(here)}))
     return row.devices[0].stale
 
 

@@ -70,6 +70,10 @@ def test_more_cores_than_there_are(tmp_path: Path) -> None:
         f"MODELLESS_WORKERS=5, and this machine has 1 core: {slower}"
     ]
     assert told(4, cores=64, workers=16, ray_address="auto") == []
+    assert told(4, slices="2xcpu-1,cpu-2") == []
+    assert told(3, slices="2xcpu-1,cpu-2") == [
+        f"MODELLESS_SLICES=2xcpu-1,cpu-2 is 4 cores, and this machine has 3 cores: {slower}"
+    ]
 
 
 def test_each_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from controlplane.startup.presence import (
 )
 from controlplane.startup.processes import end_processes, is_alive
 from controlplane.startup.state_directory import clear_leftovers, prepare
-from controlplane.startup.supervisor import Supervisor
+from controlplane.startup.supervisor import Supervisor, worker_names
 from tests.ports import free_port
 from variants.errors import Conflict, InvalidInput, StateUnavailable
 
@@ -84,6 +84,7 @@ def test_whoever_claims_the_directory_is_found_there(settings: Settings) -> None
         "url": base_url(settings),
         "cores": 0,
         "workers": 1,
+        "slices": "",
         "tls_cert": "",
         "processes": [],
     }
@@ -102,9 +103,27 @@ def test_commands_learn_what_the_running_one_was_told(settings: Settings, port: 
     keeper.stop()
     after = as_running(load_settings(state_dir=settings.state_dir))
 
-    assert (found.gateway_url, found.device_kind, found.workers) == (base_url(told), "cpu-2", 3)
+    assert (found.gateway_url, found.kinds[0].name, found.workers) == (base_url(told), "cpu-2", 3)
     assert other == elsewhere
     assert (after.url, after.workers) == ("", 1)
+
+
+def test_commands_learn_how_the_running_one_was_told_to_slice_the_machine(
+    settings: Settings,
+) -> None:
+    keeper = supervisor(settings.model_copy(update={"slices": "2xcpu-1,cpu-2"}))
+    keeper.claim()
+
+    found = as_running(load_settings(state_dir=settings.state_dir))
+    keeper.stop()
+
+    assert [(kind.name, kind.most) for kind in found.kinds] == [("cpu-1", 2), ("cpu-2", 1)]
+
+
+def test_there_is_an_application_for_each_kind(settings: Settings) -> None:
+    sliced = settings.model_copy(update={"slices": "2xcpu-1,cpu-2"})
+
+    assert worker_names(sliced) == ["modelless-worker-cpu-1", "modelless-worker-cpu-2"]
 
 
 def test_two_cannot_have_the_same_directory(settings: Settings) -> None:

@@ -50,7 +50,7 @@ def now(
     made: Plan | None, workers: Sequence[WorkerStatus], *, asked: int = 1, elastic: bool = False
 ) -> FleetStatus:
     planned = dict(made.workers) if elastic and made else None
-    kinds = kind_statuses("cpu-4", 1, {"cpu-4": asked}, workers, planned)  # type: ignore[arg-type]
+    kinds = kind_statuses({"cpu-4": 1}, {"cpu-4": asked}, workers, planned)  # type: ignore[arg-type]
     return fleet_status(kinds, made, workers)
 
 
@@ -147,7 +147,7 @@ def test_where_plans_decide_fewer_are_wanted_than_were_asked_for() -> None:
 
 def test_kinds_are_told_apart() -> None:
     workers = [worker("w1", "a"), replace(worker("w2"), device_kind="gpu")]
-    kinds = kind_statuses("cpu-4", 1, {"gpu": 2, "cpu-8": 1}, workers)
+    kinds = kind_statuses({"cpu-4": 1}, {"gpu": 2, "cpu-8": 1}, workers)
     assert [(k.device_kind, k.wanted, k.running, k.missing, k.source.value) for k in kinds] == [
         ("cpu-4", 1, 1, 0, "settings"),
         ("cpu-8", 1, 0, 1, "stored"),
@@ -160,9 +160,9 @@ def test_kinds_are_told_apart() -> None:
 
 def test_the_number_asked_for_says_where_it_comes_from() -> None:
     own, other, same, given = (
-        *kind_statuses("cpu-2", 2, {"cpu-2": 1, "gpu": 3}, []),
-        *kind_statuses("cpu-2", 2, {"cpu-2": 2}, []),
-        *kind_statuses("cpu-2", 2, {}, []),
+        *kind_statuses({"cpu-2": 2}, {"cpu-2": 1, "gpu": 3}, []),
+        *kind_statuses({"cpu-2": 2}, {"cpu-2": 2}, []),
+        *kind_statuses({"cpu-2": 2}, {}, []),
     )
     assert asked_words(own) == (
         "1 worker cpu-2 (stored by `modelless workers scale`; MODELLESS_WORKERS says 2)"

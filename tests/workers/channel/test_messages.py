@@ -5,7 +5,8 @@ from dataclasses import replace
 import orjson
 
 from tests.controlplane.builders import worker
-from workers.channel.messages import decode_status, encode
+from tests.workers.builders import echo_spec
+from workers.channel.messages import decode_load, decode_status, encode
 
 
 def test_a_status_comes_back_as_it_was_told() -> None:
@@ -18,3 +19,12 @@ def test_a_worker_of_another_version_may_say_less_and_more() -> None:
     del said["evictable"], said["churn_per_s"]
     status = decode_status(encode(said | {"mood": "good"}))
     assert (status.worker, status.evictable, status.churn_per_s) == ("w1", (), 0.0)
+
+
+def test_a_load_says_on_which_kind_of_device() -> None:
+    told = echo_spec(device_kind="cpu-1-old")
+    said = orjson.loads(encode(told))
+
+    assert decode_load(said) == told
+    del said["device_kind"]
+    assert decode_load(said).device_kind == ""

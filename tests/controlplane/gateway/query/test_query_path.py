@@ -422,7 +422,7 @@ async def test_without_workers_it_says_so_and_when_one_is_expected(served: Serve
 
 
 async def test_scaled_to_none_nobody_knows_when_to_come_back(served: Served) -> None:
-    for kind in (served.gateway.settings.device_kind, KIND.name):
+    for kind in (served.gateway.settings.kinds[0].name, KIND.name):
         served.gateway.catalog.set_inventory(DeviceKindName(kind), 0)
     await until(lambda: served.gateway.path.snapshot.wanted.kinds() == [])
     for path in ("/v1/query", "/v2/models/letters/infer"):

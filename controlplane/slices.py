@@ -1,0 +1,218 @@
+"""Slices: the device kinds that a machine is split into, as people write them.
+
+``2xcpu-1,1-4xcpu-2:memory_mib=1024:usd_per_hour=0.05`` is two workers of one core, and one to four
+of two cores, of which plans decide how many run. Kinds are separated by commas and their properties
+by colons; the names of the properties are those of the planning files' columns.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from variants.types import NAME, DeviceKindName
+
+MOST_KINDS = 32
+MOST_WORKERS = 256
+"""Of one kind."""
+MOST_CORES = 4096
+"""Of one worker."""
+_COUNTED = re.compile(r"(?:([0-9]{1,9})(?:-([0-9]{1,9}))?x)?(.*)", re.DOTALL)
+_CORES = re.compile(r"cpu-([1-9][0-9]{0,8})(?:-.*)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """One device kind: what a worker of it is, and how many there are."""
+
+    name: str
+    cores: int
+    most: int
+    """Workers; the most of them where plans decide."""
+    least: int | None = None
+    """Fewest workers that plans leave; None where the number is fixed."""
+    memory_mib: float | None = None
+    """What variants may take on one worker."""
+    usd_per_hour: float | None = None
+    """Price of one worker."""
+    idle_w: float | None = None
+    """Watts of one idle worker; None: as is set for all, or as counters say."""
+
+    def __str__(self) -> str:
+        """As it is written, and read again."""
+        count = f"{self.most}" if self.least is None else f"{self.least}-{self.most}"
+        told = [
+            f"{name}={value!r}"
+            for name in ("memory_mib", "usd_per_hour", "idle_w")
+            if (value := getattr(self, name)) is not None
+        ]
+        return ":".join([f"{count}x{self.name}", f"cores={self.cores}", *told])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A slice with all that was not said of it filled in."""
+
+    name: DeviceKindName
+    cores: int
+    most: int
+    least: int | None
+    memory_mib: float
+    usd_per_hour: float
+    idle_w: float | None
+
+    def least_of(self, count: int) -> int:
+        """Fewest workers that plans leave of so many that are wanted."""
+        return count if self.least is None else min(self.least, count)
+
+
+def cpu_kind(cores: int) -> str:
+    """The device kind of a worker with so many cores: the one place that names it."""
+    return f"cpu-{cores}"
+
+
+@lru_cache(maxsize=64)
+def slices_of(text: str) -> tuple[Slice, ...]:
+    """The slices that a text names, in its order; none where it is empty.
+
+    Raises:
+        ValueError: it is wrong; the sentence says what.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if parts[-1] == "":
+        parts.pop()
+    found = tuple(_slice(part) for part in parts)
+    if len(found) > MOST_KINDS:
+        raise ValueError(f"there are {len(found)} device kinds, and at most {MOST_KINDS} may be")
+    names = [one.name for one in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name} stands there twice")
+    if found and not any(one.most for one in found):
+        raise ValueError("no kind has a worker")
+    return found
+
+
+def filled_in(
+    slices: Sequence[Slice],
+    *,
+    memory_mib: float,
+    all_memory_mib: float,
+    usd_per_core_hour: float,
+    elastic: bool,
+) -> tuple[Kind, ...]:
+    """The slices with their memory and price.
+
+    Args:
+        memory_mib: of one worker, where nothing else was said of it; 0: its part, by cores, of
+            ``all_memory_mib``.
+        elastic: whether plans decide of all kinds how many workers run, and leave one.
+    """
+    cores = sum(one.cores * one.most for one in slices)
+    return tuple(
+        Kind(
+            name=DeviceKindName(one.name),
+            cores=one.cores,
+            most=one.most,
+            least=min(1, one.most) if elastic and one.least is None else one.least,
+            memory_mib=one.memory_mib
+            or memory_mib
+            or all_memory_mib / (max(cores, one.cores) / one.cores),
+            usd_per_hour=(
+                usd_per_core_hour * one.cores if one.usd_per_hour is None else one.usd_per_hour
+            ),
+            idle_w=one.idle_w,
+        )
+        for one in slices
+    )
+
+
+def written(kinds: Iterable[Kind]) -> str:
+    """The text that stands for these."""
+    return ",".join(
+        str(
+            Slice(
+                name=one.name,
+                cores=one.cores,
+                most=one.most,
+                least=one.least,
+                memory_mib=one.memory_mib,
+                usd_per_hour=one.usd_per_hour,
+                idle_w=one.idle_w,
+            )
+        )
+        for one in kinds
+    )
+
+
+def _slice(text: str) -> Slice:
+    head, *properties = (part.strip() for part in text.split(":"))
+    counted = _COUNTED.fullmatch(head)
+    assert counted is not None
+    first, last, name = counted.groups()
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"{head[:60]!r} is no device kind with a number of workers, such as 2xcpu-1"
+        )
+    least, most = (None, int(first or 1)) if last is None else (int(first), int(last))
+    if most > MOST_WORKERS:
+        raise ValueError(f"{most} workers {name} are more than {MOST_WORKERS}")
+    if least is not None and least > most:
+        raise ValueError(f"{least}-{most}x{name}: the first number is the larger one")
+    values = _properties(name, properties)
+    named = _CORES.fullmatch(name)
+    cores = values.pop("cores", int(named[1]) if named else None)
+    if cores is None:
+        raise ValueError(f"{name} does not say how many cores it has; add :cores=N")
+    if named and cores != int(named[1]):
+        raise ValueError(f"{name} has {named[1]} by its name and cores={cores}")
+    if not 1 <= cores <= MOST_CORES:
+        raise ValueError(f"{name} has {cores} cores, and a worker may have 1 to {MOST_CORES}")
+    return Slice(name=name, cores=cores, least=least, most=most, **values)
+
+
+def _properties(name: str, texts: list[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or key not in _READERS:
+            raise ValueError(
+                f"{name}: {text[:60]!r} is none of its properties, which are "
+                f"{', '.join(f'{known}=' for known in _READERS)}"
+            )
+        if key in values:
+            raise ValueError(f"{name}: {key} stands there twice")
+        try:
+            values[key] = _READERS[key](value)
+        except ValueError:
+            raise ValueError(f"{name}: {key}={value[:40]} is not possible") from None
+    return values
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(text)
+    return value
+
+
+def _above_zero(text: str) -> float:
+    if (value := _number(text)) == 0:
+        raise ValueError(text)
+    return value
+
+
+_READERS: dict[str, Callable[[str], int | float]] = {
+    "cores": _whole,
+    "memory_mib": _above_zero,
+    "usd_per_hour": _number,
+    "idle_w": _above_zero,
+}

@@ -1,0 +1,122 @@
+"""Slices as people write them: what they mean, and what is wrong with others."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.slices import Kind, Slice, filled_in, slices_of, written
+from variants.types import DeviceKindName
+
+FULL = Slice(
+    name="cpu-2-avx2", cores=2, most=4, least=1, memory_mib=512.0, usd_per_hour=0.05, idle_w=3.5
+)
+
+
+def kinds(text: str, *, memory_mib: float = 0, elastic: bool = False) -> tuple[Kind, ...]:
+    return filled_in(
+        slices_of(text),
+        memory_mib=memory_mib,
+        all_memory_mib=1_200,
+        usd_per_core_hour=0.04,
+        elastic=elastic,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ()),
+        ("cpu-1", (Slice(name="cpu-1", cores=1, most=1),)),
+        (
+            "2xcpu-1, cpu-2,",
+            (Slice(name="cpu-1", cores=1, most=2), Slice(name="cpu-2", cores=2, most=1)),
+        ),
+        ("3xslow:cores=4", (Slice(name="slow", cores=4, most=3),)),
+        ("0-2xcpu-1", (Slice(name="cpu-1", cores=1, most=2, least=0),)),
+        (
+            "0xcpu-1,cpu-2",
+            (Slice(name="cpu-1", cores=1, most=0), Slice(name="cpu-2", cores=2, most=1)),
+        ),
+        ("1-4xcpu-2-avx2 : memory_mib=512 : usd_per_hour=0.05 : idle_w=3.5", (FULL,)),
+    ],
+)  # fmt: skip
+def test_what_a_text_means(text: str, found: tuple[Slice, ...]) -> None:
+    assert slices_of(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("2 cpu-1", "'2 cpu-1' is no device kind with a number of workers"),
+        ("2xCPU-1", "'2xCPU-1' is no device kind"),
+        ("cpu-1,,cpu-2", "'' is no device kind"),
+        ("-1xcpu-1", "'-1xcpu-1' is no device kind"),
+        ("257xcpu-1", "257 workers cpu-1 are more than 256"),
+        ("3-2xcpu-1", "3-2xcpu-1: the first number is the larger one"),
+        ("gpu", "gpu does not say how many cores it has; add :cores=N"),
+        ("cpu-0", "cpu-0 does not say how many cores"),
+        ("cpu-2:cores=3", "cpu-2 has 2 by its name and cores=3"),
+        ("cpu-5000", "cpu-5000 has 5000 cores, and a worker may have 1 to 4096"),
+        ("x:cores=0", "x has 0 cores"),
+        ("cpu-1:memory=5", "cpu-1: 'memory=5' is none of its properties, which are cores=, memory"),
+        ("cpu-1:memory_mib", "cpu-1: 'memory_mib' is none of its properties"),
+        ("cpu-1:memory_mib=0", "cpu-1: memory_mib=0 is not possible"),
+        ("cpu-1:usd_per_hour=nan", "cpu-1: usd_per_hour=nan is not possible"),
+        ("cpu-1:usd_per_hour=-1", "cpu-1: usd_per_hour=-1 is not possible"),
+        ("cpu-1:idle_w=1:idle_w=2", "cpu-1: idle_w stands there twice"),
+        ("cpu-1,2xcpu-1", "cpu-1 stands there twice"),
+        ("0xcpu-1", "no kind has a worker"),
+        (",".join(f"cpu-{n}" for n in range(1, 34)), "there are 33 device kinds, and at most 32"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)):
+        slices_of(text)
+
+
+@given(st.text(alphabet="cpu-12x:,=.memory_ibusdor \n", max_size=60))
+def test_any_text_is_read_or_refused_with_a_reason(text: str) -> None:
+    try:
+        found = slices_of(text)
+    except ValueError:
+        return
+    assert slices_of(",".join(map(str, found))) == found
+
+
+def test_memory_is_shared_by_cores_and_prices_go_by_them() -> None:
+    one, two, three = kinds("2xcpu-1,1xcpu-2,0xcpu-8")
+
+    assert [kind.memory_mib for kind in (one, two, three)] == [300, 600, 1_200]
+    assert [kind.usd_per_hour for kind in (one, two)] == [0.04, 0.08]
+
+
+def test_what_is_said_of_a_kind_counts() -> None:
+    one, two = kinds("cpu-1:memory_mib=64:usd_per_hour=0,cpu-2", memory_mib=100)
+
+    assert (one.memory_mib, one.usd_per_hour) == (64, 0)
+    assert two.memory_mib == 100
+
+
+def test_a_number_is_fixed_and_a_range_is_for_plans_to_decide() -> None:
+    fixed, ranged = kinds("2xcpu-1,0-3xcpu-2")
+
+    assert (fixed.least_of(2), fixed.least_of(5)) == (2, 5)
+    assert (ranged.least_of(3), ranged.least_of(0)) == (0, 0)
+
+
+def test_elastic_leaves_one_worker_of_a_kind_of_which_no_range_was_said() -> None:
+    bare, ranged = kinds("2xcpu-1,0-3xcpu-2", elastic=True)
+
+    assert (bare.least, ranged.least) == (1, 0)
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_what_is_written_is_read_as_the_same(elastic: bool) -> None:
+    found = kinds("2xcpu-1,0-3xcpu-2-avx2:usd_per_hour=0.123,x:cores=3:idle_w=0.5", elastic=elastic)
+
+    again = kinds(written(found))
+
+    assert again == found
+    assert again[0].name == DeviceKindName("cpu-1")

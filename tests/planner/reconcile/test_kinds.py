@@ -1,0 +1,138 @@
+"""Ticks of a fleet of several device kinds: how many of each, and who does the work."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from planner.reconcile.tick import tick
+from planner.types import Observation, Scale
+from tests.planner.builders import (
+    catalog,
+    demand,
+    kind,
+    observation,
+    profile,
+    replica,
+    report,
+    variant,
+)
+from variants.types import CatalogSnapshot, DeviceKindName, Plan
+
+QUICK, SLOW = DeviceKindName("quick"), DeviceKindName("slow")
+
+
+def known(slow_usd: float = 0.36) -> CatalogSnapshot:
+    """A variant that takes 10 ms on one kind and 40 on the other."""
+    return catalog(
+        [variant("a")],
+        [profile("a", 10.0, kind="quick"), profile("a", 40.0, kind="slow")],
+        kinds=[kind("quick"), kind("slow", slow_usd)],
+    )
+
+
+def seen(
+    qps: float,
+    running: Mapping[DeviceKindName, int],
+    plan: Plan | None = None,
+    *,
+    slow_usd: float = 0.36,
+) -> Observation:
+    """So many workers of each kind, which all hold it; SLO 200 ms."""
+    holds = [
+        report(f"{name}-{n}", replica("a"), kind=name)
+        for name, count in running.items()
+        for n in range(count)
+    ]
+    return observation(
+        known(slow_usd), *holds, demand=[demand(qps, 200.0)] if qps else [], plan=plan,
+        inventory={str(name): count for name, count in running.items()},
+    )  # fmt: skip
+
+
+def rates(plan: Plan) -> dict[str, float]:
+    """Rows per second by worker."""
+    found: dict[str, float] = {}
+    for route in plan.routes:
+        found[route.worker] = found.get(route.worker, 0.0) + route.qps
+    return {worker: round(qps, 1) for worker, qps in found.items()}
+
+
+# -- who does the work ---------------------------------------------------------------------------
+
+
+def test_the_demand_is_divided_over_kinds() -> None:
+    plan = tick(seen(100.0, {QUICK: 1, SLOW: 1})).plan
+
+    found = rates(plan)
+    assert sum(found.values()) == 100.0
+    assert found["quick-0"] > 3 * found["slow-0"] > 0
+
+
+def test_a_kind_without_work_is_no_reason_for_another_plan() -> None:
+    first = tick(seen(20.0, {QUICK: 1, SLOW: 1}))
+    assert rates(first.plan) == {"quick-0": 20.0}
+
+    again = tick(seen(20.5, {QUICK: 1, SLOW: 1}, first.plan))
+
+    assert not again.changed
+
+
+def test_a_worker_that_joins_gets_its_part() -> None:
+    first = tick(seen(100.0, {QUICK: 1})).plan
+
+    joined = tick(seen(100.0, {QUICK: 1, SLOW: 1}, first))
+
+    assert joined.changed
+    assert rates(joined.plan)["slow-0"] > 0
+
+
+# -- how many there are --------------------------------------------------------------------------
+
+
+def wanted(
+    qps: float,
+    most: Mapping[DeviceKindName, int],
+    least: Mapping[DeviceKindName, int],
+    *,
+    running: Mapping[DeviceKindName, int] | None = None,
+    slow_usd: float = 0.36,
+) -> dict[DeviceKindName, int]:
+    """How many workers the plan has run, where ``most`` ran before."""
+    now = dict(most if running is None else running)
+    before = Plan(version=1, epoch=1, placements=(), workers=now)
+    one = seen(qps, now, before, slow_usd=slow_usd)
+    decided = tick(replace(one, inventory=most, least=least, elastic=True))
+    for action in decided.actions:
+        if isinstance(action, Scale):
+            assert decided.plan.workers.get(action.device_kind, 0) == action.count
+    return dict(decided.plan.workers)
+
+
+def test_a_fixed_kind_stays_whatever_plans_decide_of_others() -> None:
+    assert wanted(20.0, {QUICK: 3, SLOW: 2}, {QUICK: 0, SLOW: 2}) == {SLOW: 2}
+    assert wanted(20.0, {QUICK: 3, SLOW: 2}, {QUICK: 1, SLOW: 2}) == {QUICK: 1, SLOW: 2}
+
+
+def test_what_is_there_anyway_serves_before_anything_is_bought() -> None:
+    # By price alone one quick worker would do instead of the slow ones.
+    assert wanted(30.0, {QUICK: 3, SLOW: 2}, {SLOW: 2}, slow_usd=3.6) == {SLOW: 2}
+    assert wanted(100.0, {QUICK: 3, SLOW: 2}, {SLOW: 2}, slow_usd=3.6) == {QUICK: 1, SLOW: 2}
+
+
+def test_more_than_the_least_is_bought_where_it_is_cheapest() -> None:
+    assert wanted(150.0, {QUICK: 4, SLOW: 9}, {QUICK: 1, SLOW: 1}) == {QUICK: 2, SLOW: 1}
+    cheap = wanted(105.0, {QUICK: 4, SLOW: 9}, {QUICK: 1, SLOW: 1}, slow_usd=0.02)
+    assert cheap[QUICK] == 1
+    assert cheap[SLOW] > 1
+
+
+def test_without_demand_the_least_stay() -> None:
+    assert wanted(0.0, {QUICK: 3, SLOW: 2}, {QUICK: 1}) == {QUICK: 1}
+    assert wanted(0.0, {QUICK: 3, SLOW: 2}, {QUICK: 1, SLOW: 1}) == {QUICK: 1, SLOW: 1}
+    assert wanted(0.0, {QUICK: 3}, {QUICK: 2}) == {QUICK: 2}
+
+
+def test_a_kind_grows_from_its_least() -> None:
+    assert wanted(250.0, {QUICK: 4, SLOW: 1}, {QUICK: 1, SLOW: 1}, running={QUICK: 1, SLOW: 1}) == {
+        QUICK: 3,
+        SLOW: 1,
+    }
