@@ -1,9 +1,9 @@
 """Following the plan: the choice for a query, when there are routes for it.
 
 Where the plan is for accuracy, the workers' prices decide (``planner.selection.prices``). Where it
-saves cost, the targets of the query's class are tried in order, each on the less busy of two of its
-workers, drawn in proportion to their rates. A query that finds no room goes wherever it is
-predicted to complete first.
+saves cost, the targets of the query's class are tried in order, each on the less busy of two
+workers of one kind, drawn in proportion to their rates. A query that finds no room goes wherever it
+is predicted to complete first.
 """
 
 from bisect import bisect_right
@@ -137,23 +137,27 @@ def follow(
 ) -> Choice | None:
     """The choice of the first target with room for a query; None when no target has room.
 
-    Of two workers of a target, drawn in proportion to their rates, the one that is done first is
-    taken. A target has room while the wait is at most a part of the worker's own room; that part is
+    A worker of a target is drawn in proportion to the rates, and another one of its kind; the one
+    that is done first is taken. So each kind of device gets the part that was planned for it: the
+    quicker kind would else be done first nearly always, and take what others were planned for. A
+    target has room while the wait is at most a part of the worker's own room; that part is
     ``window`` for what is planned, and more for what is quicker. The quickest variants may be
     waited for until the deadline. How long the query itself runs plays no part in patience.
     """
     _, rows, received_ms, budget_ms, floor, ceiling, *_ = query
     left_ms = received_ms + budget_ms - now_ms - transport_ms
     draw = query.draw
-    for candidates, workers, bounds, rooms_ms, last in targets:
+    for candidates, workers, bounds, rooms_ms, alike, last in targets:
         candidate, worker, room_ms = candidates[0], workers[0], rooms_ms[0]
         table = candidate.table
         if len(workers) > 1:
             total = bounds[-1]
             first = bisect_right(bounds, (draw & 0xFFFFFFF) / 0x10000000 * total)
-            second = bisect_right(bounds, (draw >> 28 & 0xFFFFFFF) / 0x10000000 * total)
-            if second == first:
-                second = (first + 1) % len(workers)
+            start, count, below, rate = alike[first]
+            part = (draw >> 28 & 0xFFFFFFF) / 0x10000000
+            second = bisect_right(bounds, below + part * rate)
+            if second == first or second >= start + count:
+                second = start + (first - start + 1) % count
             candidate, worker, room_ms = candidates[first], workers[first], rooms_ms[first]
             table = candidate.table
             one_ms = max(worker.busy_until_ms, now_ms) + table.ms[min(rows, table.max_batch)]

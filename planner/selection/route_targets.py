@@ -15,6 +15,7 @@ one forming batch would keep planned batches from forming.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import accumulate, groupby
 from math import inf
 from typing import NamedTuple
 
@@ -33,12 +34,28 @@ class RouteTarget(NamedTuple):
     candidates: tuple[Candidate, ...]
     """The replica on each worker, in the order of ``workers``."""
     workers: tuple[WorkerView, ...]
+    """By device kind."""
     bounds: tuple[float, ...]
     """Cumulative rates that the workers are given; the last is the sum."""
     rooms_ms: tuple[float, ...]
     """How long a backlog each worker may have."""
+    alike: tuple["Alike", ...]
+    """The workers of each worker's kind."""
     last: bool
     """Whether these are the quickest variants, for which queries wait as long as they can."""
+
+
+class Alike(NamedTuple):
+    """The workers of one device kind among those of a target."""
+
+    first: int
+    """Index."""
+    size: int
+    """How many there are."""
+    below: float
+    """Rates of those before them."""
+    rate: float
+    """That they are given together."""
 
 
 RouteTargets = tuple[RouteTarget, ...]
@@ -126,22 +143,24 @@ def route_targets(
 
 
 def _target(replicas: Iterable[WeightedReplica], room_ms: Mapping[WorkerId, float]) -> RouteTarget:
-    """A target over replicas, each once; ordered by worker."""
+    """A target over replicas, each once; ordered by kind and worker."""
     rates: dict[WorkerId, WeightedReplica] = {}
     for candidate, worker, rate in replicas:
         known = rates.get(worker.id)
         rates[worker.id] = (candidate, worker, rate + (known[2] if known else 0.0))
-    bounds: list[float] = []
-    total = 0.0
-    for name in sorted(rates):
-        total += max(rates[name][2], 1e-9)
-        bounds.append(total)
-    ordered = [rates[name] for name in sorted(rates)]
+    ordered = sorted(rates.values(), key=lambda one: (one[0].device_kind, one[1].id))
+    bounds = list(accumulate(max(rate, 1e-9) for _, _, rate in ordered))
+    alike: list[Alike] = []
+    for _, group in groupby(ordered, key=lambda one: one[0].device_kind):
+        count, start = len(list(group)), len(alike)
+        below = bounds[start - 1] if start else 0.0
+        alike += [Alike(start, count, below, bounds[start + count - 1] - below)] * count
     return RouteTarget(
         tuple(candidate for candidate, _, _ in ordered),
         tuple(worker for _, worker, _ in ordered),
         tuple(bounds),
         tuple(room_ms[worker.id] for _, worker, _ in ordered),
+        tuple(alike),
         False,
     )
 
