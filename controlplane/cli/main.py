@@ -83,6 +83,11 @@ COMMANDS = {
             target="controlplane.cli.commands.simulate:simulate",
             help="Try a policy on a trace, in simulated time.",
         ),
+        Entry(
+            name="export",
+            target="controlplane.cli.commands.export:export",
+            help="Catalog and devices as files, to simulate what runs.",
+        ),
     ),
     "Look": (
         Entry(
@@ -104,6 +109,11 @@ COMMANDS = {
             name="workers",
             target="controlplane.cli.commands.workers:workers",
             help="Workers: what they have loaded, and how many there are.",
+        ),
+        Entry(
+            name="devices",
+            target="controlplane.cli.commands.workers:devices",
+            help="Device kinds: cores, memory, price, and how many.",
         ),
         Entry(
             name="plan",

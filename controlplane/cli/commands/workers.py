@@ -1,4 +1,4 @@
-"""``workers``: which run, what they have loaded, and how many are wanted."""
+"""``workers``: which run, what they have loaded, how many are wanted; ``devices``: their kinds."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ import typer
 
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.render import mib, printable, table, wanted_words
+from controlplane.cli.render import mib, printable, table, usd, wanted_words
 from variants.errors import NotFound
 
 Row = Mapping[str, Any]
@@ -18,6 +18,29 @@ workers = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+devices = typer.Typer(
+    help="Device kinds: what a worker of each is and costs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@devices.command("list")
+def list_devices(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
+    """All device kinds, with how many workers of each are wanted and run."""
+    with connect(url) as client:
+        kinds = client.get("/v1/devices")["devices"]
+        counts = {row["device_kind"]: row for row in client.get("/v1/inventory")["inventory"]}
+    rows = [
+        {
+            **kind,
+            "wanted": counts.get(kind["name"], {}).get("wanted", 0),
+            "running": counts.get(kind["name"], {}).get("running", 0),
+        }
+        for kind in kinds
+    ]
+    emit(rows, output, lambda: _device_table(rows))
 
 
 @workers.command("list")
@@ -75,6 +98,25 @@ def _list(rows: Sequence[Row], standing: Row) -> None:
     differ = [row for row in standing["kinds"] if row["wanted"] != row["running"]]
     if differ:
         typer.echo("; ".join(map(wanted_words, differ)))
+
+
+def _device_table(rows: Sequence[Row]) -> None:
+    table(
+        ["DEVICE", ">CORES", ">MIB", ">USD/H", ">IDLE W", ">WANTED", ">RUNNING"],
+        (
+            [
+                row["name"],
+                str(row["cores"]),
+                mib(row["memory_mib"]),
+                usd(row["usd_per_hour"]),
+                "-" if row["idle_w"] is None else f"{row['idle_w']:.1f}",
+                str(row["wanted"]),
+                str(row["running"]),
+            ]
+            for row in rows
+        ),
+        empty="Nothing was measured yet, on no device kind.",
+    )
 
 
 def _worker_table(rows: Sequence[Row]) -> None:

@@ -115,6 +115,7 @@ LOOKS = [
     (("variants", "get", "digits", "mlp-v1-onnx-int8"), "measured"),
     (("workers", "list"), "cpu-4-a"),
     (("workers", "get", "cpu-4-a"), "loading"),
+    (("devices", "list"), "cpu-4"),
     (("peaks", "list"), "No peak is declared."),
     (("plan", "get"), "nothing has been planned yet"),
     (("plan", "list"), "The control loop has not turned yet."),

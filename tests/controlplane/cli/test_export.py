@@ -1,0 +1,60 @@
+"""What an installation knows, as planning files: the simulator reads what is exported."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.files.catalog import read_catalog, read_devices
+from tests.controlplane.cli.shell import Shell
+from tests.controlplane.cli.test_commands import Gateway
+from variants.types import DeviceKindName, Stage, TaskName
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    with Gateway(tmp_path) as gateway:
+        yield gateway
+
+
+def test_what_is_exported_is_read_as_it_was_known(
+    gateway: Gateway, shell: Shell, tmp_path: Path
+) -> None:
+    gateway.catalog.set_inventory(DeviceKindName("cpu-4"), 3)
+    catalog, devices = tmp_path / "catalog.csv", tmp_path / "devices.csv"
+
+    shell("export", "catalog", "--to", str(catalog), url=gateway.url)
+    shell("export", "devices", "--to", str(devices), url=gateway.url)
+
+    (kind,) = read_devices(devices)
+    known = gateway.catalog.snapshot()
+    (device,) = known.device_kinds
+    assert (kind.name, kind.count) == ("cpu-4", 3)
+    assert (kind.memory_mib, kind.usd_per_hour) == (device.memory_mib, device.usd_per_hour)
+    offers = {offer.variant: offer for offer in read_catalog(catalog, (kind,))}
+    assert offers.keys() == {variant.name for variant in known.variants}
+    for variant in known.variants:
+        (profile,) = (p for p in known.profiles if p.variant == variant.name)
+        offer = offers[variant.name]
+        assert (offer.model, offer.accuracy) == (variant.model_version, variant.accuracy)
+        assert offer.memory_mib == profile.memory_mib
+        assert offer.curve.latency_ms(1) == pytest.approx(profile.points[0].p50_ms)
+
+
+def test_what_does_not_answer_is_left_out(gateway: Gateway, shell: Shell) -> None:
+    one = gateway.catalog.snapshot().versions[0]
+    gateway.catalog.set_stage(TaskName(one.task), one.model, one.version, Stage.RETIRED)
+
+    shown = shell("export", "catalog", url=gateway.url).out
+
+    header, *rows = shown.splitlines()
+    assert header.startswith("task,model,variant,accuracy,device_kind,batch_size,latency_ms,")
+    assert rows
+    assert not any(row.split(",")[1] == f"{one.model}-v{one.version}" for row in rows)
+
+
+def test_a_file_that_cannot_be_written_is_one_sentence(gateway: Gateway, shell: Shell) -> None:
+    told = shell("export", "devices", "--to", "/nowhere/d.csv", url=gateway.url)
+
+    assert told.code == 2
+    assert told.err == "error: /nowhere/d.csv cannot be written: No such file or directory\n"
