@@ -1,7 +1,8 @@
 """The device kinds of this machine, as the settings slice it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from controlplane.settings import PREFIX, Settings
 from profiler.hardware_counters import PowerMeter, idle_watts, meter
@@ -33,6 +34,23 @@ def machine_kinds(
             carbon_g_per_kwh=carbon,
         )
         for kind in settings.kinds
+    )
+
+
+def changed_kinds(
+    known: Iterable[DeviceKind], here: Iterable[DeviceKind]
+) -> tuple[DeviceKind, ...]:
+    """The kinds of this machine that the catalog knows otherwise: another price, other memory.
+
+    What is not known here any more, such as an idle draw, is as it was. A kind that the catalog
+    does not know comes with its first profile.
+    """
+    before = {kind.name: kind for kind in known}
+    return tuple(
+        kind
+        for kind in here
+        if (old := before.get(kind.name)) is not None
+        and replace(kind, idle_w=kind.idle_w or old.idle_w) != old
     )
 
 

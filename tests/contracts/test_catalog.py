@@ -244,6 +244,19 @@ def test_a_device_kind_is_replaced(catalog: Catalog) -> None:
     assert catalog.snapshot().device_kinds == (dearer,)
 
 
+def test_a_device_kind_may_be_replaced_without_a_profile(catalog: Catalog) -> None:
+    catalog.register(registration())
+    before = catalog.snapshot()
+    dearer = kind(usd_per_hour=9.0)
+
+    catalog.put_profiles((), (dearer,))
+    catalog.put_profiles((), ())
+
+    after = catalog.snapshot()
+    assert after.device_kinds == (dearer,)
+    assert (after.revision, after.profiles) == (before.revision + 1, before.profiles)
+
+
 def test_a_profile_may_be_of_a_device_kind_that_is_known_already(catalog: Catalog) -> None:
     catalog.register(registration())
     catalog.register(registration(number=2, device_kinds=()))

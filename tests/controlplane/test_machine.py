@@ -1,12 +1,13 @@
 """The device kind of this machine: what it draws idle and what that emits."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from controlplane import machine
-from controlplane.machine import machine_kinds
+from controlplane.machine import changed_kinds, machine_kinds
 from controlplane.settings import Settings, load_settings
 from profiler.hardware_counters import Reading
 from variants.errors import InvalidInput
@@ -76,3 +77,16 @@ def test_each_kind_is_measured_on_its_own_cores_and_the_machine_is_watched_once(
     assert (two.name, two.cores, two.usd_per_hour) == ("cpu-2", 2, 0.5)
     assert (one.idle_w, two.idle_w) == (20.0, 7.0)
     assert len(watched) == 1
+
+
+def test_a_kind_with_another_price_or_memory_is_told_and_what_is_not_known_stays(
+    tmp_path: Path,
+) -> None:
+    here = machine_kinds(load_settings(state_dir=tmp_path, slices="cpu-1,cpu-2"), lambda: None)
+    one, two = here
+    drawn = replace(one, idle_w=5.0)
+
+    assert changed_kinds((), here) == ()
+    assert changed_kinds((drawn, two), here) == ()
+    assert changed_kinds((drawn, replace(two, usd_per_hour=9.0)), here) == (two,)
+    assert changed_kinds((replace(drawn, memory_mib=1.0), two), here) == (one,)

@@ -141,7 +141,7 @@ class MemoryCatalog:
     def put_profiles(
         self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()
     ) -> None:
-        if not profiles:
+        if not profiles and not device_kinds:
             return
         for profile in profiles:
             check_profile(profile)

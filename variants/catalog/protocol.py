@@ -93,8 +93,8 @@ class Catalog(Protocol):
         """Add profiles, each replacing one of the same variant and device kind.
 
         The device kinds are added or replaced with them, but for an idle draw that is not known
-        now and was before. Advances the revision, unless there are
-        no profiles; then nothing is written.
+        now and was before; they may come alone. Advances the revision, unless there is neither;
+        then nothing is written.
 
         Raises:
             InvalidInput: one has no points or points out of order. Nothing was written then.

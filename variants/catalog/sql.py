@@ -205,7 +205,7 @@ class SqlCatalog(SqlPlanningTables):
     def put_profiles(
         self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()
     ) -> None:
-        if not profiles:
+        if not profiles and not device_kinds:
             return
         for profile in profiles:
             check_profile(profile)

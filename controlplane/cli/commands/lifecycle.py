@@ -279,12 +279,14 @@ def _make_example(settings: Settings, catalog: "Catalog", store: "ArtifactStore"
 
 
 def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStore") -> None:
-    """Measure what has no true profile on the device kind that this machine is sliced into now."""
-    from controlplane.machine import machine_kinds
+    """Measure what has no true profile on the device kinds that this machine is sliced into now."""
+    from controlplane.machine import changed_kinds, machine_kinds
     from controlplane.profiling.profiles import Cause, due_profiles, measure_due
 
-    requests = catalog.profiling_requests()
-    found = due_profiles(catalog.snapshot(), machine_kinds(settings), requests)
+    requests, known = catalog.profiling_requests(), catalog.snapshot()
+    kinds = machine_kinds(settings)
+    catalog.put_profiles((), changed_kinds(known.device_kinds, kinds))
+    found = due_profiles(known, kinds, requests)
     pressing = [one for one in found if one.cause is not Cause.PREDICTED]
     if not pressing:
         return
@@ -295,8 +297,8 @@ def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStor
         causes = ", ".join(
             f"{n} {cause}" for cause, n in Counter(o.cause for o in pressing).items()
         )
-        kinds = dict.fromkeys(str(one.kind.name) for one in pressing)
-        done(f"{measured} variants measured on {', '.join(kinds)} ({causes})")
+        there = dict.fromkeys(str(one.kind.name) for one in pressing)
+        done(f"{measured} variants measured on {', '.join(there)} ({causes})")
     for failure in failures:
         err.print(f"    [yellow]{failure}[/]", soft_wrap=True)
 
