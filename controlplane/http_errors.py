@@ -36,6 +36,9 @@ from variants.errors import (
     VariantNotLoadable,
 )
 
+LONGEST_MESSAGE = 2_000
+"""Characters of an error's text."""
+
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 STATUS: Mapping[str, int] = {
@@ -95,7 +98,7 @@ def error_body(error: BaseException, request_id: str) -> dict[str, Any]:
             "request_id": request_id,
         }
     body: dict[str, Any] = {
-        "error": error.message,
+        "error": _bounded(error.message),
         "code": error.code,
         "retryable": error.retryable,
         "request_id": request_id,
@@ -108,6 +111,13 @@ def error_body(error: BaseException, request_id: str) -> dict[str, Any]:
     elif error.retry_after_s is not None:
         body["retry_after_s"] = error.retry_after_s
     return body
+
+
+def _bounded(message: str) -> str:
+    """A message that may repeat what a client has sent: its middle is left out where it is long."""
+    if len(message) <= LONGEST_MESSAGE:
+        return message
+    return f"{message[: LONGEST_MESSAGE - 210]} [...] {message[-200:]}"
 
 
 def request_id(given: bytes | str | None) -> str:

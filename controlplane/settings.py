@@ -137,6 +137,19 @@ class Settings(BaseSettings):
     )
     tick_s: float = Field(1.0, ge=0.05, le=60, description="Period of the control loop.")
     max_body_mib: float = Field(16, gt=0, le=1024, description="Largest request body.")
+    max_connections: int = Field(
+        16_384,
+        ge=1,
+        le=1_000_000,
+        description="Connections that one gateway takes, of HTTP and of gRPC each; fewer where "
+        "fewer files may be open.",
+    )
+    max_connections_per_address: int = Field(
+        0,
+        ge=0,
+        description="Of these from one address, or one /64 of IPv6; 0: 2,048, and any number on "
+        "loopback or behind a proxy that ends TLS.",
+    )
     max_model_mib: float = Field(2048, gt=0, description="Largest model file in a registration.")
     api_token: str = Field(
         "",

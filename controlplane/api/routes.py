@@ -327,7 +327,7 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
         row = catalog_views.model_rows(await context.snapshot(), task, model)[0]
         before = next((one for one in row.versions if one.version == version), None)
         if before is None:
-            raise NotFound(f"model {model!r} of task {task!r} has no version {version}")
+            raise NotFound(f"model {model[:128]!r} of task {task[:128]!r} has no version {version}")
         if before.stage is not change.stage:
             event = Event(
                 at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -30,6 +30,7 @@ from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.listening import bind
 from controlplane.gateway.metrics import GatewayCollector
 from controlplane.gateway.on_demand_loads import OnDemandLoads
+from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.repository import Repository
@@ -112,9 +113,11 @@ class Gateway:
             self._background.repeat(work)
         access = Access(self.settings, own_addresses())
         max_body = int(self.settings.max_body_mib * 2**20)
+        caps = ConnectionCaps.of(self.settings)
+        self.path.counters.connections.open["http"] = lambda: caps.open
         self._server = HttpServer(
             self._application(access, max_body),
-            front_factory(self.path, access, max_body),
+            front_factory(self.path, access, max_body, caps),
             listening,
             encryption,
             self._limits,

@@ -23,6 +23,12 @@ Metric                                  Labels     Meaning
 ``modelless_choices_total``             task,      Answered queries by why their variant was
                                         reason     chosen: ``planned`` where the plan was followed
 ``modelless_retries_total``             reason     Second attempts at another worker
+``modelless_connections``                protocol   Connections that are open now
+``modelless_connections_refused_total``  protocol,  Connections that were one too many; the code is
+                                        code       ``RATE_LIMITED`` where of one address
+``modelless_connections_ended_total``    reason     Connections ended because the client kept the
+                                                   gateway waiting: ``late_head``, ``slow_body``,
+                                                   ``close`` (idle), ``abort`` (does not read)
 ``modelless_in_flight``                            Queries being answered now
 ``modelless_workers``                   kind,      Workers this gateway is connected to
                                         draining
@@ -140,10 +146,53 @@ class TaskCounters:
         self.errors[code] = self.errors.get(code, 0) + 1
 
 
+class ConnectionCounters:
+    """What became of clients' connections."""
+
+    def __init__(self) -> None:
+        self.refusals: dict[tuple[str, str], int] = {}
+        """By protocol and code of the error."""
+        self.ends: dict[str, int] = {}
+        """By why the gateway ended them."""
+        self.open: dict[str, Callable[[], int]] = {}
+        """By protocol, what counts those that are open."""
+
+    def refused(self, protocol: str, code: str) -> None:
+        key = (protocol, code)
+        self.refusals[key] = self.refusals.get(key, 0) + 1
+
+    def ended(self, reason: str) -> None:
+        self.ends[reason] = self.ends.get(reason, 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        """The metric families of it."""
+        count = GaugeMetricFamily(
+            "modelless_connections", "Connections that are open now", labels=["protocol"]
+        )
+        refused = CounterMetricFamily(
+            "modelless_connections_refused",
+            "Connections that were one too many",
+            labels=["protocol", "code"],
+        )
+        ended = CounterMetricFamily(
+            "modelless_connections_ended",
+            "Connections ended because the client kept the gateway waiting",
+            labels=["reason"],
+        )
+        for protocol, counted in self.open.items():
+            count.add_metric([protocol], counted())
+        for labels, times in list(self.refusals.items()):
+            refused.add_metric(labels, times)
+        for reason, times in list(self.ends.items()):
+            ended.add_metric([reason], times)
+        yield from (count, refused, ended)
+
+
 class Counters:
     """All that one gateway counts, since it started."""
 
     def __init__(self) -> None:
+        self.connections = ConnectionCounters()
         self.tasks: dict[str, TaskCounters] = {}
         self.retries: dict[str, int] = {}
         self.in_flight = 0
@@ -176,6 +225,7 @@ class GatewayCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._queries()
         yield from self._latencies()
+        yield from self._counters.connections.collect()
         yield from self._state()
 
     def _queries(self) -> Iterator[Metric]:

@@ -118,7 +118,7 @@ def _sound(store: ArtifactStore, digest: Digest, subject: str) -> Path:
 def _version(snapshot: CatalogSnapshot, task: str, model: str, number: int | None) -> ModelVersion:
     of_model = [v for v in snapshot.versions if (v.task, v.model) == (task, model)]
     if not of_model:
-        raise NotFound(f"task {task!r} has no model {model!r}")
+        raise NotFound(f"task {task[:128]!r} has no model {model[:128]!r}")
     if number is None:
         serving = [v for v in of_model if v.stage is not Stage.RETIRED] or of_model
         return max(serving, key=lambda version: version.version)
@@ -126,4 +126,4 @@ def _version(snapshot: CatalogSnapshot, task: str, model: str, number: int | Non
         if version.version == number:
             return version
     known = ", ".join(str(version.version) for version in of_model)
-    raise NotFound(f"model {model!r} has no version {number}; there are: {known}")
+    raise NotFound(f"model {model[:128]!r} has no version {number}; there are: {known}")

@@ -157,7 +157,7 @@ class Registrations:
         """
         found = await self._operations.operation(id)
         if found is None:
-            raise NotFound(f"there is no operation {id!r}")
+            raise NotFound(f"there is no operation {id[:128]!r}")
         operation = dict(found)
         silent = datetime.now(UTC) - datetime.fromisoformat(operation["updated_at"])
         if operation["state"] == "running" and silent > STALE:
@@ -307,10 +307,10 @@ def register_arguments(form: Form) -> list[str]:
             raise InvalidInput(f"the form lacks the file {name!r}")
     task = form.fields.get("task", "")
     if not NAME.fullmatch(task):
-        raise InvalidInput(f"the form's field 'task' is not a task name: {task!r}")
+        raise InvalidInput(f"the form's field 'task' is not a task name: {task[:128]!r}")
     model = form.fields.get("name", "")
     if not NAME.fullmatch(model):
-        raise InvalidInput(f"the form's field 'name' is not a model name: {model!r}")
+        raise InvalidInput(f"the form's field 'name' is not a model name: {model[:128]!r}")
     arguments = ["register", str(form.files["model"]), f"--task={task}", f"--name={model}"]
     arguments.append(f"--evaluation={form.files['evaluation']}")
     for rows in ("calibration", "training"):

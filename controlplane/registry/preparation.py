@@ -332,7 +332,7 @@ def _task(request: RegistrationRequest, info: OnnxInfo, known: Task | None, *, w
     metric = request.metric or "top1"
     if metric not in METRICS:
         known_metrics = ", ".join(sorted(METRICS))
-        raise InvalidInput(f"there is no metric {metric!r}; there are: {known_metrics}")
+        raise InvalidInput(f"there is no metric {metric[:128]!r}; there are: {known_metrics}")
     scores = info.outputs[0]
     if len(scores.shape) != 1 or scores.shape[0] < 2 or not scores.dtype.startswith("float"):
         raise InvalidArtifact(

@@ -139,7 +139,7 @@ def _task_name(text: str) -> TaskName:
     """
     if not NAME.fullmatch(text):
         raise InvalidInput(
-            f"{text!r} cannot be a task's name: lower-case letters, digits, dots, dashes "
+            f"{text[:128]!r} cannot be a task's name: lower-case letters, digits, dots, dashes "
             "and underscores can"
         )
     return TaskName(text)

@@ -173,7 +173,7 @@ class _Parts:
         _, options = parse_options_header(self._disposition)
         name = options.get(b"name", b"").decode("utf-8", "replace")
         if name in self.fields or name in self.files:
-            raise InvalidInput(f"the form has the field {name!r} twice")
+            raise InvalidInput(f"the form has the field {name[:128]!r} twice")
         if name in self.file_limits:
             if b"filename" not in options:
                 raise InvalidInput(f"the form's field {name!r} must be a file")
@@ -185,7 +185,7 @@ class _Parts:
             self._file = self.files[name].open("wb")
         elif name not in self.field_names:
             known = ", ".join(sorted({*self.file_limits, *self.field_names}))
-            raise InvalidInput(f"the form has an unknown field {name!r}; there are: {known}")
+            raise InvalidInput(f"the form has an unknown field {name[:128]!r}; there are: {known}")
         self._name = name
 
     def _data(self, data: bytes, start: int, end: int) -> None:

@@ -1,5 +1,6 @@
 """GrpcServer: the socket, its limits and its end."""
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import grpc.aio
 
 from controlplane.gateway.grpc.service import Service
 from controlplane.gateway.http.client_limits import ClientLimits
+from controlplane.gateway.protection.connections import ConnectionCaps
+from controlplane.gateway.protection.grpc_connections import GrpcConnections
 from controlplane.gateway.query.query_path import MAX_IN_FLIGHT
 from controlplane.settings import Settings
 
@@ -37,12 +40,18 @@ class GrpcServer:
         """
         self._settings = settings
         self._service = service
+        caps = ConnectionCaps.of(settings)
+        self.connections = GrpcConnections(caps, settings.grpc_port, service.turned_away)
+        service.connections = self.connections
+        self._sweeping: asyncio.Task[None] | None = None
+        self._sweep_s = limits.sweep_s
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=MAX_IN_FLIGHT,
             options=(
                 ("grpc.so_reuseport", 1),
                 ("grpc.max_receive_message_length", max_body),
                 ("grpc.max_send_message_length", -1),
+                ("grpc.max_allowed_incoming_connections", caps.most),
                 ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION),
                 ("grpc.server_handshake_timeout_ms", round(limits.head_s * 1000)),
                 ("grpc.max_connection_idle_ms", round(limits.idle_s * 1000)),
@@ -70,10 +79,23 @@ class GrpcServer:
         except RuntimeError as error:
             raise OSError(f"{address} cannot be listened on for gRPC: {error}") from error
         await self._server.start()
+        self._sweeping = asyncio.create_task(self._sweep())
+
+    async def _sweep(self) -> None:
+        """Keep to the cap on connections of one address."""
+        while True:
+            await asyncio.sleep(self._sweep_s)
+            try:
+                if self.connections.worth_a_look():
+                    await asyncio.to_thread(self.connections.look)
+            except Exception:
+                log.exception("looking after connections failed")
 
     async def stop(self) -> None:
         """Take no more calls, answer those in flight, and close."""
         self._service.closing = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         await self._server.stop(GRACE_S)
 
 

@@ -28,6 +28,8 @@ from controlplane.gateway.grpc.messages import (
 from controlplane.gateway.grpc.statuses import sentence, status_of
 from controlplane.gateway.grpc.wire import nested, read_request
 from controlplane.gateway.http.access import Access
+from controlplane.gateway.protection.connections import too_many
+from controlplane.gateway.protection.grpc_connections import GrpcConnections
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from controlplane.http_errors import error_body, request_id
 from variants.errors import Internal, InvalidInput, ModellessError, RateLimited
@@ -69,6 +71,12 @@ class Service:
         self._streams = 0
         self.closing = False
         """Whether streams end with the next of their queries."""
+        self.connections: GrpcConnections | None = None
+        """The caps on its connections."""
+
+    def turned_away(self) -> None:
+        """A connection was shut down that was one too many of its address."""
+        self._path.counters.connections.refused("grpc", RateLimited.code)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """What a server is given."""
@@ -166,6 +174,10 @@ class Service:
         """Refuse a call that may not be made; the caller's own id of an admitted one."""
         fields = dict(context.invocation_metadata() or ())
         given_id = _bytes(fields.get("x-request-id"))
+        if self.connections is not None and self.connections.marked:
+            limit = self.connections.limit_over(context.peer())
+            if limit is not None:
+                await _abort(context, RateLimited(too_many(limit)), given_id)
         error = self._access.permit_call(
             _bytes(fields.get("origin")), _bytes(fields.get("authorization")), open=is_open
         )

@@ -6,6 +6,7 @@ FastAPI. So does a query that comes while an answer is still due on its connecti
 for its turn, so that every answer is written the moment it is made, in the order of the requests.
 """
 
+import asyncio
 import logging
 from typing import Any
 
@@ -29,6 +30,8 @@ from controlplane.gateway.http.exchange import (
     whole_answer,
 )
 from controlplane.gateway.http.turn_clock import TurnClock
+from controlplane.gateway.protection.connections import ConnectionCaps
+from controlplane.gateway.protection.turned_away import TurnedAway, answer_to
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from variants.errors import InvalidInput, ModellessError
 
@@ -50,6 +53,7 @@ class Front(HttpToolsProtocol):
     access: Access
     max_body: int
     turn: TurnClock
+    caps: ConnectionCaps
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -73,6 +77,22 @@ class Front(HttpToolsProtocol):
         self.received = 0
         """Bytes in all."""
         self.watch = Watch()
+        self.address = ""
+        self.counted = False
+        """Whether it is one of the connections that there may be."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if isinstance(peer, tuple) else ""
+        error = self.caps.enter(self.address)
+        if error is None:
+            self.counted = True
+            super().connection_made(transport)
+            return
+        self.path.counters.connections.refused("http", error.code)
+        stranger = TurnedAway(error, STATUS_LINE[answer_to(error)])
+        transport.set_protocol(stranger)
+        stranger.connection_made(transport)
 
     # -- bytes in -------------------------------------------------------------------------------
 
@@ -114,8 +134,10 @@ class Front(HttpToolsProtocol):
         self.head_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.in_head:  # and not in a trailer
+        if self.in_head:
             self.headers.append((name.lower(), value))
+        elif not self.deaf:
+            self._break_off(InvalidInput("the HTTP request is malformed: trailers are not taken"))
 
     def on_headers_complete(self) -> None:
         self.in_head = False
@@ -223,6 +245,9 @@ class Front(HttpToolsProtocol):
             self._end()
         elif self.reading and self.exchange is not None:
             self._refuse(self.exchange, error, status)
+        elif self._waits_for_nothing_else():
+            assert self.receiving is not None
+            self._give_up(self.receiving, error, status)
         elif cycle is not None and not cycle.response_complete:
             self.deaf = True
             cycle.keep_alive = False
@@ -351,6 +376,8 @@ class Front(HttpToolsProtocol):
         unread = phase is Phase.UNREAD
         mark = float(self.transport.get_write_buffer_size()) if unread else self.began_ms
         verdict = self.watch.look(phase, mark, self.received, now_ms, limits)
+        if verdict is not None:
+            self.path.counters.connections.ended(verdict.name.lower())
         if verdict is Verdict.CLOSE:
             self.transport.close()
         elif verdict is Verdict.ABORT:
@@ -361,18 +388,27 @@ class Front(HttpToolsProtocol):
     def _late(self, reason: str) -> None:
         """Answer a request that does not come in full."""
         error = InvalidInput(f"the request takes too long: {reason}")
-        cycle = self.receiving
-        if cycle is None:
-            self._break_off(error, TOO_SLOW)
-        elif cycle.response_started:
+        if self.receiving is not None and self.receiving.response_started:
             self.transport.close()
         else:
-            # The application learns that the client is gone, and its answer goes nowhere.
-            cycle.disconnected = True
-            cycle.message_event.set()
-            fields = dict(cycle.scope["headers"])
-            self.exchange = Exchange(self, b"", fields, self.began_ms)
-            self._refuse(self.exchange, error, TOO_SLOW)
+            self._break_off(error, TOO_SLOW)
+
+    def _waits_for_nothing_else(self) -> bool:
+        """Whether an ordinary request is being received, and its answer is the next one due."""
+        cycle = self.receiving
+        due = cycle is not None and not cycle.response_started
+        return due and self.exchange is None and not self.pipeline
+
+    def _give_up(self, cycle: RequestResponseCycle, error: ModellessError, status: int) -> None:
+        """Answer an ordinary request whose body has not come in full.
+
+        The application learns that the client is gone, and its answer goes nowhere.
+        """
+        cycle.disconnected = True
+        cycle.message_event.set()
+        fields = dict(cycle.scope["headers"])
+        self.exchange = Exchange(self, b"", fields, self.began_ms)
+        self._refuse(self.exchange, error, status)
 
     def _unset_keepalive_if_required(self) -> None:
         """Called by uvicorn where it would cancel its timer; there is none."""
@@ -380,6 +416,9 @@ class Front(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.exchange = None
         self.reading = False
+        if self.counted:
+            self.counted = False
+            self.caps.leave(self.address)
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
@@ -394,7 +433,10 @@ class Front(HttpToolsProtocol):
             super().shutdown()
 
 
-def front_factory(path: QueryPath, access: Access, max_body: int) -> type[Front]:
+def front_factory(
+    path: QueryPath, access: Access, max_body: int, caps: ConnectionCaps
+) -> type[Front]:
     """A protocol class for uvicorn, bound to one query path."""
-    bound = {"path": path, "access": access, "max_body": max_body, "turn": TurnClock(monotonic_ms)}
+    turn = TurnClock(monotonic_ms)
+    bound = {"path": path, "access": access, "max_body": max_body, "turn": turn, "caps": caps}
     return type("BoundFront", (Front,), bound)

@@ -1,0 +1,1 @@
+"""Benchmarks of what strangers do to a gateway: crowds of connections, bodies made to hurt."""
