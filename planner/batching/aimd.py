@@ -22,9 +22,11 @@ All times are milliseconds on one clock of the caller's choosing.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from math import inf
 
 from planner.batching.protocol import MAX_QUEUE, Batch, Verdict
+from planner.batching.queue_room import QueueRoom, one
 from planner.batching.variant_queues import Item, TaskShare, VariantQueue
 from planner.batching.waiting_deadlines import Deadlines
 from planner.latency_table import LatencyTable
@@ -49,6 +51,7 @@ class AdditiveQueue:
         self._deadlines = Deadlines(self._waits)
         self._order = 0
         self._running: _Running | None = None
+        self._room = QueueRoom()
 
     # -- queues -----------------------------------------------------------------------------------
 
@@ -69,6 +72,22 @@ class AdditiveQueue:
         queue.rows = 0
         self.count -= len(items)
         return items
+
+    def make_room(
+        self, item: Item, now_ms: float, needed: int = 1, size_of: Callable[[Item], int] = one
+    ) -> list[Item]:
+        """Take out those that are refused so that a query can be queued (``queue_room``)."""
+        left = self._room.leaving(item, self._items, now_ms, needed, size_of)
+        gone = set(left)
+        for queue, state in self._states.items():
+            for order in [order for order, (each, _) in state.waiting.items() if each in gone]:
+                each, _ = state.waiting.pop(order)
+                queue.rows -= each.rows
+                self.count -= 1
+        return left
+
+    def _items(self) -> list[Item]:
+        return [item for state in self._states.values() for item, _ in state.waiting.values()]
 
     def remove_variant(self, queue: VariantQueue) -> None:
         """Forget an empty queue and what was learned about it."""

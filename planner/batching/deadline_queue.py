@@ -33,12 +33,14 @@ All times are milliseconds on one clock of the caller's choosing.
 """
 
 from bisect import insort
-from heapq import heappop, heappush
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from math import inf
 
 from planner.batching.fairness import ACTIVE_MS, is_over_share
 from planner.batching.feasible_schedule import FeasibleSchedule
 from planner.batching.protocol import MAX_QUEUE, Batch, Verdict
+from planner.batching.queue_room import QueueRoom, one
 from planner.batching.schedule_search import forecast, scheduled
 from planner.batching.tight_budgets import TightBudgets
 from planner.batching.variant_queues import Entry, Item, TaskShare, VariantQueue
@@ -82,6 +84,7 @@ class DeadlineQueue:
         self._steps = FORECAST_STEPS
         self._schedule: FeasibleSchedule | None = None
         """Holds all that waits, while slack is short."""
+        self._room = QueueRoom()
 
     def add_variant(self, task: str, table: LatencyTable, share: float = 0.0) -> VariantQueue:
         """A queue for a variant that was loaded.
@@ -104,6 +107,22 @@ class DeadlineQueue:
         self._leave(queue, len(items))
         self._resize(queue, -len(items), -queue.rows)
         return items
+
+    def make_room(
+        self, item: Item, now_ms: float, needed: int = 1, size_of: Callable[[Item], int] = one
+    ) -> list[Item]:
+        """Take out those that are refused so that a query can be queued (``queue_room``)."""
+        left = self._room.leaving(item, self._items, now_ms, needed, size_of)
+        gone = set(left)
+        for queue in {each.queue for each in left}:
+            kept = [entry for entry in queue.heap if entry[2] not in gone]
+            out = [each for each in left if each.queue is queue]
+            queue.heap[:] = kept
+            heapify(queue.heap)
+            self._resize(queue, -len(out), -sum(each.rows for each in out))
+        if left:
+            self._schedule = None  # who is left is in time in the order that it had, without them
+        return left
 
     def remove_variant(self, queue: VariantQueue) -> None:
         """Forget a variant's queue, which must be empty.
@@ -358,6 +377,9 @@ class DeadlineQueue:
         """Take queries that left a variant's queue without running out of the schedule."""
         if self._schedule is not None and count:
             self._schedule.take(queue, count)
+
+    def _items(self) -> list[Item]:
+        return [entry[2] for queue in self._active for entry in queue.heap]
 
     def _ordered(self) -> list[Entry]:
         order: list[Entry] = []

@@ -4,9 +4,11 @@
 simulator plays bring queues of their own.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from planner.batching.queue_room import one
 from planner.batching.variant_queues import Item, VariantQueue
 from planner.latency_table import LatencyTable
 
@@ -93,6 +95,22 @@ class LiveQueue(Queue, Protocol):
 
     It never holds a batch back, so ``wake_ms`` is not asked.
     """
+
+    def make_room(
+        self, item: Item, now_ms: float, needed: int = 1, size_of: Callable[[Item], int] = one
+    ) -> list[Item]:
+        """Take out queries that are to be refused so that one can be queued.
+
+        Args:
+            item: it is not queued by this.
+            needed: how much room it needs, in the unit of ``size_of``.
+            size_of: what a query takes; by default queries are counted.
+
+        Returns:
+            Those that were taken out (``planner.batching.queue_room``); none where the query itself
+            is the first to be refused.
+        """
+        ...
 
     def set_longest_batch(self, longest_ms: float | None) -> None:
         """Form batches of at most this length; None: as the queue sees fit."""

@@ -11,6 +11,9 @@ DECAY_MS = 5_000.0
 ROUNDING_MS = 1e-6
 """Sums of latencies may miss a deadline by so much."""
 
+DEFAULT_PRIORITY = 100
+"""Of a query that names none."""
+
 Entry = tuple[float, int, "Item"]
 """Deadline in ms, order of arrival, query: sorts earliest deadline first."""
 
@@ -157,9 +160,17 @@ class VariantQueue:
 class Item:
     """One query in a variant's queue. A subclass adds what its caller needs to know of it."""
 
-    __slots__ = ("deadline_ms", "queue", "rows")
+    __slots__ = ("deadline_ms", "priority", "queue", "rows")
 
-    def __init__(self, queue: VariantQueue, deadline_ms: float, rows: int) -> None:
+    def __init__(
+        self,
+        queue: VariantQueue,
+        deadline_ms: float,
+        rows: int,
+        priority: int = DEFAULT_PRIORITY,
+    ) -> None:
         self.queue = queue
         self.deadline_ms = deadline_ms
         self.rows = rows
+        self.priority = priority
+        """1 is the highest. It counts when a queue is full (``planner.batching.queue_room``)."""

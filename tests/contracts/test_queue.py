@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.batching.protocol import Batch, Queue, Verdict
+from planner.batching.protocol import MAX_QUEUE, Batch, LiveQueue, Queue, Verdict
 from planner.batching.registry import BATCHING, make_queue
-from planner.batching.variant_queues import Item
+from planner.batching.variant_queues import Item, VariantQueue
 from planner.latency_table import LatencyTable
 from planner.policies.earliest import EarliestQueue
 from planner.policies.fifo import FifoQueue
@@ -227,3 +227,96 @@ def test_the_running_batch_is_part_of_the_backlog(make: Callable[[], Queue]) -> 
     assert slice_queue.backlog_ms(due + 4.0) == 6.0
     slice_queue.finished(queue, due + 10.0, 10.0)
     assert slice_queue.backlog_ms(due + 10.0) == 0.0
+
+
+# -- a full queue ---------------------------------------------------------------------------------
+
+HOUR_MS = 3_600_000.0
+SPARE = 64
+"""Of a queue of 8,192."""
+LIVE = [pytest.param(partial(make_queue, name), id=name) for name in BATCHING]
+Full = tuple[LiveQueue, VariantQueue, VariantQueue]
+
+
+def filled(make: Callable[[], LiveQueue], *, share: float = 0.0, priority: int = 100) -> Full:
+    """A queue that one task has filled with queries that have an hour, and another task's own."""
+    slice_queue = make()
+    greedy = slice_queue.add_variant("greedy", FLAT, 1.0 - share if share else 0.0)
+    modest = slice_queue.add_variant("modest", FLAT, share)
+    for number in range(MAX_QUEUE):
+        item = Item(greedy, HOUR_MS + number, 1, priority)
+        assert slice_queue.admit(item, 0.0) is Verdict.ADMITTED
+    return slice_queue, greedy, modest
+
+
+@pytest.mark.parametrize("make", LIVE)
+def test_a_task_within_its_share_finds_room_in_a_full_queue(make: Callable[[], LiveQueue]) -> None:
+    slice_queue, greedy, modest = filled(make)
+    mine = Item(modest, 2 * HOUR_MS, 1, priority=200)  # worse in all but its task's share
+    assert slice_queue.admit(mine, 0.0) is Verdict.QUEUE_FULL
+    left = slice_queue.make_room(mine, 0.0)
+    assert left
+    assert all(item.queue is greedy for item in left)
+    latest = HOUR_MS + MAX_QUEUE - len(left)
+    assert min(item.deadline_ms for item in left) == latest, "others have later deadlines"
+    assert slice_queue.count == greedy.rows == MAX_QUEUE - len(left)
+    assert slice_queue.admit(mine, 0.0) is Verdict.ADMITTED
+
+
+@pytest.mark.parametrize("make", LIVE)
+def test_a_task_over_its_share_makes_room_only_among_its_own(make: Callable[[], LiveQueue]) -> None:
+    slice_queue, greedy, modest = filled(make)
+    mine = Item(modest, HOUR_MS, 1)
+    slice_queue.make_room(mine, 0.0)
+    slice_queue.admit(mine, 0.0)
+    while slice_queue.admit(Item(greedy, HOUR_MS, 1), 0.0) is Verdict.ADMITTED:
+        pass
+    assert slice_queue.make_room(Item(greedy, 2 * HOUR_MS, 1), 0.0) == []
+    left = slice_queue.make_room(Item(greedy, 100.0, 1), 100.0)
+    assert left
+    assert mine not in left
+    assert slice_queue.take(modest) == [mine]
+
+
+@pytest.mark.parametrize("make", LIVE)
+def test_lower_priorities_go_before_later_deadlines(make: Callable[[], LiveQueue]) -> None:
+    slice_queue, greedy, _ = filled(make)
+    first = slice_queue.make_room(Item(greedy, 2 * HOUR_MS, 1, priority=99), 0.0)
+    assert first, "a higher priority comes before an earlier deadline"
+    for number in range(len(first)):
+        slice_queue.admit(Item(greedy, 1_000.0 + number, 1, priority=101), 0.0)
+    left = slice_queue.make_room(Item(greedy, HOUR_MS, 1), 0.0)
+    assert {item.priority for item in left[: len(first)]} == {101}
+    assert slice_queue.make_room(Item(greedy, 1.0, 1, priority=102), 100.0) == []
+
+
+@pytest.mark.parametrize("make", LIVE)
+def test_a_task_comes_down_to_its_share_and_no_further(make: Callable[[], LiveQueue]) -> None:
+    slice_queue, greedy, modest = filled(make, share=0.25)
+    admitted = 0
+    for number in range(MAX_QUEUE):
+        item = Item(modest, 2 * HOUR_MS + number, 1, priority=101)
+        if slice_queue.admit(item, 0.0) is not Verdict.ADMITTED:
+            if not slice_queue.make_room(item, 0.0):
+                break
+            assert slice_queue.admit(item, 0.0) is Verdict.ADMITTED
+        admitted += 1
+    if "AdditiveQueue" in type(slice_queue).__name__:  # where shares play no part
+        assert abs(admitted - MAX_QUEUE // 2) <= SPARE
+    else:
+        assert abs(admitted - MAX_QUEUE // 4) <= SPARE
+    assert greedy.rows + modest.rows == slice_queue.count
+
+
+@pytest.mark.parametrize("make", LIVE)
+def test_room_is_counted_in_what_the_caller_counts(make: Callable[[], LiveQueue]) -> None:
+    slice_queue = make()
+    queue = slice_queue.add_variant("t", FLAT)
+    for number in range(10):
+        slice_queue.admit(Item(queue, HOUR_MS + number, 1), 0.0)
+    newcomer = Item(queue, 1_000.0, 1)
+    assert slice_queue.make_room(newcomer, 0.0, 2_000, lambda _: 100) == []
+    assert slice_queue.count == 10
+    left = slice_queue.make_room(newcomer, 100.0, 300, lambda _: 100)
+    assert len(left) >= 3
+    assert slice_queue.count == 10 - len(left)

@@ -112,7 +112,7 @@ class WorkerConnection(asyncio.Protocol):
 
     def infer(
         self, variant: int, rows: int, budget_us: int, tensors: Sequence[Tensor],
-        on_reply: Callable[[Reply], None],
+        on_reply: Callable[[Reply], None], priority: int = 0,
     ) -> int:  # fmt: skip
         """Send a query and return its id. ``on_reply`` is called exactly once, never from here.
 
@@ -120,6 +120,7 @@ class WorkerConnection(asyncio.Protocol):
             variant: the number of the task's variant (``workers.types.variant_id``).
             budget_us: what is left until the reply has to leave the worker, in µs.
             tensors: the inputs, each of shape (rows, ...).
+            priority: 1 is the highest; 0: it has none. It counts where the worker's queue is full.
 
         Raises:
             TypeError: a tensor has a type that the channel does not carry.
@@ -130,7 +131,7 @@ class WorkerConnection(asyncio.Protocol):
             self._loop.call_soon(on_reply, reply)
             return request_id
         budget_us = min(max(budget_us, 0), 0xFFFFFFFF)
-        chunks = infer_frame(request_id, variant, rows, budget_us, tensors)
+        chunks = infer_frame(request_id, variant, rows, budget_us, tensors, priority)
         self._pending[request_id] = on_reply
         self._outbox.write(chunks)
         return request_id

@@ -11,7 +11,7 @@ multiple of 8, so that tensors lie aligned and are used where they arrived. Byte
 8   u32     request id
 ==========  ======================================================================================
 
-* Infer continues with rows u32, variant u64, budget in µs u32, 4 bytes reserved.
+* Infer continues with rows u32, variant u64, budget in µs u32, priority u32 (0: none).
 * Reply continues with batch size, time in queue, time in the runtime, backlog (µs) and length of
   the message, u32 each.
 * All others continue with the length of their payload, u32: JSON, or raw bytes in a handshake.
@@ -213,14 +213,16 @@ def data_chunks(tensors: Sequence[Tensor]) -> tuple[list[Chunk], int]:
 
 
 def infer_frame(
-    request_id: int, variant: int, rows: int, budget_us: int, tensors: Sequence[Tensor]
-) -> list[Chunk]:
+    request_id: int, variant: int, rows: int, budget_us: int, tensors: Sequence[Tensor],
+    priority: int = 0,
+) -> list[Chunk]:  # fmt: skip
     """An infer frame in pieces.
 
     Args:
         variant: the number of the task's variant (``workers.types.variant_id``).
         budget_us: what is left until the reply has to leave the worker, in µs.
         tensors: the inputs, each of shape (rows, ...).
+        priority: 1 is the highest; 0: it has none.
 
     Raises:
         TypeError: a tensor has a type that the channel does not carry.
@@ -231,7 +233,7 @@ def infer_frame(
         return [
             _INFER.pack(
                 HEADER + described + size, FrameKind.INFER, 0, described,
-                request_id, rows, variant, budget_us, 0,
+                request_id, rows, variant, budget_us, priority,
             ),
             signature,
             tensors[0].tobytes(),
@@ -240,7 +242,7 @@ def infer_frame(
     described = len(signature)
     head = _INFER.pack(
         HEADER + described + size, FrameKind.INFER, 0, described,
-        request_id, rows, variant, budget_us, 0,
+        request_id, rows, variant, budget_us, priority,
     )  # fmt: skip
     return [head, signature, *chunks]
 

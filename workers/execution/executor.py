@@ -18,6 +18,7 @@ from typing import NamedTuple
 from planner.batching.deadline_queue import DeadlineQueue
 from planner.batching.live_costs import RELAX_EVERY_MS, LiveCosts
 from planner.batching.protocol import Batch, LiveQueue, Verdict
+from planner.batching.queue_room import one
 from planner.batching.variant_queues import Item
 from planner.planning_settings import DEFAULTS
 from variants.errors import Internal
@@ -37,8 +38,9 @@ INLINE_MS = 0.25
 thread and back was measured to take 0.04 ms of processor time a batch and 0.03 ms of latency: 60 %
 more for one query on a model of 4 us, lost in the noise above this."""
 MOST_INLINE_MS = 2.5
-"""What a batch is predicted to take at most to run on the event loop.
-Predictions hold what waking up costs, which running in the thread would not save."""
+"""What a batch is predicted to take at most to run on the event loop. Predictions hold what waking
+up costs, which running in the thread would not save."""
+DISPLACED = "the queue is full, and others come first"
 MAX_WAITING = 1_024
 """Queries that wait for one load."""
 FAILURES = 2
@@ -48,6 +50,12 @@ STUCK_FACTOR = 50.0
 """A batch is stuck after both 30 s and 50 times its prediction."""
 JOIN_S = 2.0
 """How long stopping waits for the running batch."""
+MAX_QUEUE_BYTES = 256 * 2**20
+"""Tensors of the queries that were taken and not answered yet. The largest query is always taken
+while there is no other."""
+LONG_QUEUE = 64
+"""From so many waiting queries on, each has bytes of its own: else a short one would keep all that
+arrived in the same moment."""
 MAX_FRAME = 64 * 2**20
 """Bytes of the largest reply: a larger one would break the connection for all others on it."""
 BUSY_S = 5.0
@@ -83,6 +91,7 @@ class Executor:
         max_frame: int = MAX_FRAME,
         queue: LiveQueue | None = None,
         late_share: float = DEFAULTS.late_share,
+        max_bytes: int = MAX_QUEUE_BYTES,
     ) -> None:
         self.queue: LiveQueue = DeadlineQueue() if queue is None else queue
         self.costs = LiveCosts(self.queue, late_share)
@@ -104,6 +113,8 @@ class Executor:
         self._batches: SimpleQueue[tuple[Batch, float] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="runtime", daemon=True)
         self._in_flight = 0
+        self._held_bytes = 0
+        self._max_bytes = max_bytes
         self._quiet: asyncio.Future[None] | None = None
         self._busy_ms = 0.0
         self._busy_at_ms = now_ms()
@@ -161,7 +172,7 @@ class Executor:
 
     def submit(
         self, variant: int, rows: int, budget_us: int, layout: Layout, data: bytes, base: int,
-        responder: Responder, request_id: int,
+        responder: Responder, request_id: int, priority: int = 0,
     ) -> None:  # fmt: skip
         """Admit a query or refuse it at once.
 
@@ -173,6 +184,7 @@ class Executor:
             data: a frame; the tensors begin at byte ``base``.
             responder: where the answer goes.
             request_id: names the query on its connection.
+            priority: 1 is the highest; 0: it names none.
         """
         replica = self.replicas.get(variant)
         code, message = ReplyCode.OK, ""
@@ -190,18 +202,40 @@ class Executor:
         arrived_ms = now_ms()
         deadline_ms = arrived_ms + budget_us / 1000.0
         job = Job(replica, deadline_ms, arrived_ms, layout, data, base, responder, request_id)
+        if priority:
+            job.priority = priority
+        if self._in_flight and self._held_bytes + layout.nbytes > self._max_bytes:
+            needed = self._held_bytes + layout.nbytes - self._max_bytes
+            if not self._make_room(job, needed, _bytes_of):
+                self._refuse_verdict(job, Verdict.QUEUE_FULL)
+                return
         if replica.state is ReplicaState.LOADING:
             self._wait_for_load(job)
             return
         verdict = self.queue.admit(job, arrived_ms)
+        if verdict is Verdict.QUEUE_FULL and self._make_room(job, 1, one):
+            verdict = self.queue.admit(job, arrived_ms)
         if verdict is not Verdict.ADMITTED:
             self._refuse_verdict(job, verdict)
             return
+        if self.queue.count > LONG_QUEUE and len(data) > 4 * layout.nbytes + 4096:
+            job.data, job.base = data[base : base + layout.nbytes], 0
         replica.in_flight += 1
         self._in_flight += 1
+        self._held_bytes += layout.nbytes
         if not self._stepping and self._running is None:
             self._stepping = True
             self._loop.call_soon(self._step)
+
+    def _make_room(self, job: Job, needed: int, size_of: Callable[[Item], int]) -> bool:
+        """Refuse others that come after a query in the order of refusal; return whether it helped.
+
+        What waits for a load or runs is not touched.
+        """
+        left = self.queue.make_room(job, job.arrived_ms, needed, size_of)
+        for item in left:
+            self.refuse(item, ReplyCode.OVERLOADED, DISPLACED)
+        return bool(left)
 
     def _refuse_verdict(self, job: Job, verdict: Verdict) -> None:
         replica, idle_ms = job.replica, job.arrived_ms - job.replica.relaxed_ms
@@ -228,6 +262,7 @@ class Executor:
             return
         replica.in_flight += 1
         self._in_flight += 1
+        self._held_bytes += job.layout.nbytes
         left_s = (job.deadline_ms - job.arrived_ms) / 1000
         replica.waiting[job] = self._loop.call_later(left_s, self._give_up, job)
 
@@ -392,10 +427,16 @@ class Executor:
         replica = job.replica
         replica.in_flight -= 1
         self._in_flight -= 1
+        self._held_bytes -= job.layout.nbytes
         if not replica.in_flight and replica.idle is not None and not replica.idle.done():
             replica.idle.set_result(None)
         if not self._in_flight and self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
+
+
+def _bytes_of(item: Item) -> int:
+    assert isinstance(item, Job)
+    return item.layout.nbytes
 
 
 def _absent(replica: Replica) -> tuple[ReplyCode, str]:

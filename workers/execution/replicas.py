@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from planner.batching.variant_queues import Item, VariantQueue
+from planner.batching.variant_queues import DEFAULT_PRIORITY, Item, VariantQueue
 from planner.eviction.rules import Resident
 from planner.latency_table import LatencyTable, latency_table
 from planner.live_model import LiveModel
@@ -41,6 +41,7 @@ class Job(Item):
         self.queue = replica.queue
         self.deadline_ms = deadline_ms
         self.rows = layout.rows
+        self.priority = DEFAULT_PRIORITY
         self.replica = replica
         self.arrived_ms = arrived_ms
         self.layout = layout

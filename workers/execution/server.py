@@ -106,13 +106,15 @@ class Peer(asyncio.Protocol):
             for at in begins:
                 if self.known and data[at + 4] == FrameKind.INFER:
                     (length, _, _, described, request_id,
-                     rows, variant, budget_us, _) = unpack_infer(data, at)  # fmt: skip
+                     rows, variant, budget_us, priority) = unpack_infer(data, at)  # fmt: skip
                     begin = at + HEADER
                     base = begin + described
                     layout = layout_of(data[begin:base])
                     if HEADER + described + layout.nbytes != length:
                         raise FrameRefused(Violation.MALFORMED, "a query has another length")
-                    self._submit(variant, rows, budget_us, layout, data, base, self, request_id)
+                    self._submit(
+                        variant, rows, budget_us, layout, data, base, self, request_id, priority
+                    )
                 else:
                     length = int.from_bytes(data[at : at + 4], "little")
                     self._on_small(data[at : at + length])

@@ -66,6 +66,7 @@ class InFlight:
         "failed",
         "given_id",
         "loads",
+        "nbytes",
         "parsed",
         "path",
         "read_ms",
@@ -85,6 +86,8 @@ class InFlight:
     ) -> None:
         self.path = path
         self.parsed = parsed
+        tensors = parsed.tensors
+        self.nbytes = tensors[0].nbytes if len(tensors) == 1 else sum([t.nbytes for t in tensors])
         self.respond = respond
         self.given_id = given_id
         query = parsed.query
@@ -149,6 +152,7 @@ class InFlight:
             int(max(left_ms, 0.0) * 1000),
             self.parsed.tensors,
             self._replied,
+            self.parsed.priority,
         )
 
     def _replied(self, reply: Reply) -> None:
@@ -377,7 +381,10 @@ class InFlight:
     def _release(self) -> Respond:
         respond = self.respond
         self.respond = _answered
-        self.path.guard.remove(self)
+        path = self.path
+        path.held_bytes -= self.nbytes
+        path.held[self.parsed.query.task] -= 1
+        path.guard.remove(self)
         return respond
 
 

@@ -78,6 +78,10 @@ class QueryContext:
         self.refusals = RecentRefusals()
         self.advice = RetryAdvice(Random())
         self.counters = Counters()
+        self.held: dict[TaskName, int] = {}
+        """Queries in flight, by task."""
+        self.held_bytes = 0
+        """Of the tensors of all queries in flight."""
         self.waiting: Waiting | None = None
         """Holds queries while more workers may become known; None once all are."""
         self.variant_of: Callable[[TaskName, str], str] = lambda _, version: version

@@ -14,6 +14,8 @@ from variants.types import NAME, Prefer, Task, TaskName, VariantName
 
 MAX_LATENCY_MS = 3_600_000.0
 MAX_NAME = 128
+MAX_PRIORITY = 2**32 - 1
+"""Lower ones, which larger numbers are, count as this."""
 
 _PREFER = {str(p): p for p in Prefer}
 
@@ -81,6 +83,17 @@ def prefer_of(value: Any, name: str) -> Prefer:
     if found is None:
         raise InvalidInput(f"{name} must be one of: {', '.join(_PREFER)}")
     return found
+
+
+def priority_in(parameters: Mapping[str, Any]) -> int:
+    """The priority of the Open Inference Protocol: 1 is the highest, 0 stands for none."""
+    value = parameters.get("priority")
+    if value is None:
+        return 0
+    number = number_of(value, "priority")
+    if number < 0 or number != int(number):
+        raise InvalidInput("priority must be a whole number that is not negative")
+    return min(int(number), MAX_PRIORITY)
 
 
 def flag_of(value: Any, name: str) -> bool:

@@ -24,6 +24,10 @@ from variants.types import TaskName, VariantName
 from workers.types import ReplyCode
 
 MAX_IN_FLIGHT = 50_000
+MAX_IN_FLIGHT_BYTES = 2**30
+"""Of the tensors of all queries in flight; they are kept to be asked elsewhere."""
+CROWDED = MAX_IN_FLIGHT // 2
+"""From here on a task may have no more queries in flight than there is room left for others."""
 FOR_WANT_OF_TIME = frozenset({RefusalCode.OVERLOADED, RefusalCode.DEADLINE_EXCEEDED})
 MAX_CLASSES = 10_000
 """Distinct needs that are counted between two reports; clients may ask for anything."""
@@ -116,18 +120,37 @@ class QueryPath(QueryContext):
         """Take responsibility for a query: ``respond`` is called exactly once from now on."""
         counters = self.counters
         query = parsed.query
-        if counters.in_flight >= MAX_IN_FLIGHT:
-            full = Overloaded(f"{MAX_IN_FLIGHT} queries are in flight through this gateway.")
-            self.fail(full, respond, query.task, given_id)
-            return
-        counters.in_flight += 1
         flight = InFlight(self, parsed, respond, given_id)
+        if counters.in_flight >= CROWDED or self.held_bytes + flight.nbytes > MAX_IN_FLIGHT_BYTES:
+            full = self._full(query.task, flight.nbytes)
+            if full is not None:
+                self.fail(full, respond, query.task, given_id)
+                return
+        counters.in_flight += 1
+        self.held_bytes += flight.nbytes
+        self.held[query.task] = self.held.get(query.task, 0) + 1
         self.guard.add(flight)
         self._asked(query)
         try:
             flight.dispatch(query)
         except Exception as error:
             flight.fail(error)
+
+    def _full(self, task: TaskName, nbytes: int) -> Overloaded | None:
+        """Why one more query of a task is too many for this gateway, if it is."""
+        count = self.counters.in_flight
+        if count >= MAX_IN_FLIGHT:
+            return Overloaded(f"{MAX_IN_FLIGHT} queries are in flight through this gateway.")
+        if self.held_bytes + nbytes > MAX_IN_FLIGHT_BYTES:
+            return Overloaded(
+                f"queries of {self.held_bytes / 2**20:.0f} MiB are in flight through this gateway."
+            )
+        if count >= CROWDED and self.held.get(task, 0) > MAX_IN_FLIGHT - count:
+            return Overloaded(
+                f"{count} queries are in flight through this gateway, too many of them of this"
+                " task."
+            )
+        return None
 
     def turn_away_by_headers(
         self,

@@ -31,6 +31,7 @@ from controlplane.gateway.query.query_fields import (
     parameters_of,
     pinned_to,
     prefer_of,
+    priority_in,
     task_of,
 )
 from controlplane.gateway.query.replies import V2Request
@@ -96,7 +97,7 @@ def _read_v2(
         raise InvalidInput("'id' must be text")
     form = v2_form(document.get("outputs"), parameters, task, id_, pinned)
     query = query_v2(task, len(tensors[0]), parameters, received_ms, draw, pinned)
-    return ParsedQuery(task, query, tensors, form)
+    return ParsedQuery(task, query, tensors, form, priority_in(parameters))
 
 
 def query_v2(

@@ -32,7 +32,7 @@ class Refusing:
     """A connection to a worker that refuses at once."""
 
     def infer(self, *arguments: Any) -> None:
-        replied: Callable[[Reply], None] = arguments[-1]
+        replied: Callable[[Reply], None] = arguments[4]
         replied(Reply(ReplyCode.OVERLOADED, 1, 0, 0, 0, "", []))
 
 

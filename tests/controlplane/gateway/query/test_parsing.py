@@ -408,6 +408,19 @@ def test_the_standard_timeout_is_a_deadline(parameters: dict[str, Any], latency_
     assert parsed.query.latency_ms == latency_ms
 
 
+@pytest.mark.parametrize(
+    ("given", "priority"), [(None, 0), (0, 0), (1, 1), ("7", 7), (2**64 - 1, 2**32 - 1)]
+)
+def test_the_standard_priority_is_taken(given: Any, priority: int) -> None:
+    parsed = v2({"inputs": [entry()], "parameters": {"priority": given}})
+    assert parsed.priority == priority
+
+
+@pytest.mark.parametrize("given", [-1, 1.5, "high", True])
+def test_a_priority_that_is_none(given: Any) -> None:
+    assert v2_error({"inputs": [entry()], "parameters": {"priority": given}}).startswith("priority")
+
+
 @pytest.mark.parametrize("data", [[1, 2, 3, 4], [[1, 2], [3, 4]], [1.0, 2, 3, 4.0]])
 def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
     (tensor,) = v2({"inputs": [entry(shape=[2, 2], data=data)]}).tensors
