@@ -114,6 +114,7 @@ class WorkerHost:
             occurrences=self._loading.history.newest,
             evictable=self._loading.evictable(now_s),
             churn_per_s=self._loading.room.churn_per_s(now_s),
+            page=self._ledger.page,
             warnings=(self._ledger.problem,) if self._ledger.problem else (),
         )
 
@@ -170,6 +171,7 @@ class WorkerHost:
                 async with asyncio.timeout(REPORT_S):
                     await changed.wait()
             changed.clear()
+            self._ledger.note_memory()
             if self._ledger.problem:
                 await asyncio.to_thread(self._ledger.retry)
             try:

@@ -110,6 +110,8 @@ class WorkerStatus:
     """The share of the memory that is evicted per second (``planner.eviction.churn``)."""
     warnings: tuple[str, ...] = ()
     """What is wrong with it although it serves, one sentence each."""
+    page: str = ""
+    """File on its machine that says what it ran when it ended (``workers.process.last_batch``)."""
 
 
 class OccurrenceKind(StrEnum):

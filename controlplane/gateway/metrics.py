@@ -22,6 +22,8 @@ Metric                                  Labels     Meaning
                                         variant
 ``modelless_choices_total``             task,      Answered queries by why their variant was
                                         reason     chosen: ``planned`` where the plan was followed
+``modelless_queries_blocked_total``     task       Refused because a worker ended while it
+                                                   ran the same
 ``modelless_retries_total``             reason     Second attempts at another worker
 ``modelless_connections``                protocol   Connections that are open now
 ``modelless_connections_refused_total``  protocol,  Connections that were one too many; the code is
@@ -97,6 +99,8 @@ class TaskCounters:
     """Answers by latency: one count for each of ``BOUNDS_MS``, and one for those above all."""
     latency_ms: float = 0.0
     """The sum over all answers."""
+    blocked: int = 0
+    """Queries whose content may have ended a worker, refused."""
 
     def answered(
         self,
@@ -249,6 +253,11 @@ class GatewayCollector(Collector):
             "Answered queries by why their variant was chosen",
             labels=["task", "reason"],
         )
+        blocked = CounterMetricFamily(
+            "modelless_queries_blocked",
+            "Queries refused because a worker ended while it ran the same",
+            labels=["task"],
+        )
         retries = CounterMetricFamily(
             "modelless_retries", "Second attempts at another worker", labels=["reason"]
         )
@@ -260,13 +269,15 @@ class GatewayCollector(Collector):
                 queue.add_metric([task, variant], c.queue_us / 1e6)
                 run.add_metric([task, variant], c.run_us / 1e6)
                 cost.add_metric([task, variant], c.cost_usd)
+            if counters.blocked:
+                blocked.add_metric([task], counters.blocked)
             for code, count in list(counters.errors.items()):
                 errors.add_metric([task, code], count)
             for reason, count in list(counters.choices.items()):
                 choices.add_metric([task, reason], count)
         for reason, count in list(self._counters.retries.items()):
             retries.add_metric([reason], count)
-        yield from (queries, errors, rows, queue, run, cost, choices, retries)
+        yield from (queries, errors, rows, queue, run, cost, choices, blocked, retries)
 
     def _latencies(self) -> Iterator[Metric]:
         latency = HistogramMetricFamily(

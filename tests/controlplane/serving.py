@@ -160,11 +160,14 @@ class Served:
         await self.join(name, address, *loaded)
         return host
 
-    async def process(self, name: str, *loaded: str) -> asyncio.subprocess.Process:
-        """The same in a process of its own."""
+    async def process(
+        self, name: str, *loaded: str, ledger: bool = False
+    ) -> asyncio.subprocess.Process:
+        """The same in a process of its own; with a ``ledger`` of crashes that all share."""
         folder = self.folder / name
         folder.mkdir()
-        config = workers.config(folder, secret_path=str(self.secret))
+        kept = {"quarantine_dir": str(self.folder / "quarantine")} if ledger else {}
+        config = workers.config(folder, secret_path=str(self.secret), **kept)
         child, address = await self.stack.enter_async_context(workers.process(config, name))
         await self.join(name, address, *loaded)
         return child

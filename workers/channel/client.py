@@ -39,6 +39,7 @@ from workers.channel.messages import (
 )
 from workers.channel.outbox import Outbox
 from workers.channel.reply import Reply, leaving_reply, lost_reply
+from workers.process.last_batch import Evidence, query_entry, read_last
 from workers.runtimes.protocol import Tensor
 from workers.types import LoadSpec, Occurrence, ReplicaStatus, ReplyCode, WorkerStatus
 
@@ -373,8 +374,12 @@ class WorkerConnection(asyncio.Protocol):
             self._ready.set_exception(Unauthenticated(gone) if refused else ReplicaLost(gone))
             self._ready.exception()
         pending, self._pending = self._pending, {}
-        for on_reply in pending.values():
-            _call(on_reply, lost_reply(reason))
+        page = self.status.page if opened and announce and pending else ""
+        last = read_last(page, self.status.pid) if page else None
+        tag = self._handshake.tag
+        for request_id, on_reply in pending.items():
+            ran = last.company_of(query_entry(tag, request_id)) if last is not None else 0
+            _call(on_reply, lost_reply(reason, ran, last.evidence if last else Evidence.NONE))
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(ReplicaLost(f"worker at {self.address} is lost: {reason}"))

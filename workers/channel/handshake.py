@@ -20,6 +20,10 @@ def prove(secret: bytes, direction: bytes, first: bytes, second: bytes, worker: 
     return hmac.digest(secret, text, "sha256")
 
 
+TAG = 4
+"""Bytes of the client's nonce by which both sides name their connection."""
+
+
 class ClientHandshake:
     """The client's side of one handshake."""
 
@@ -27,6 +31,11 @@ class ClientHandshake:
         self._secret = secret
         self._nonce = secrets.token_bytes(NONCE)
         self._expected = b""
+
+    @property
+    def tag(self) -> bytes:
+        """What the worker calls this connection where it writes down what it runs."""
+        return self._nonce[:TAG]
 
     def answer(self, hello: bytes) -> bytes:
         """The payload of AUTH, which answers the payload of a HELLO."""

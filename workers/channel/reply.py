@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from workers.process.last_batch import Evidence
 from workers.runtimes.protocol import Tensor
 from workers.types import ReplyCode
 
@@ -19,11 +20,17 @@ class Reply(NamedTuple):
     backlog_us: int
     message: str
     outputs: list[Tensor]
+    evidence: Evidence = Evidence.NONE
+    """With ``LOST``: what says that the batch ended the worker."""
 
 
-def lost_reply(reason: str) -> Reply:
-    """The reply to a query whose connection broke, or was closed, before it was answered."""
-    return Reply(ReplyCode.LOST, 0, 0, 0, 0, reason, [])
+def lost_reply(reason: str, company: int = 0, evidence: Evidence = Evidence.NONE) -> Reply:
+    """The reply to a query whose connection broke, or was closed, before it was answered.
+
+    Args:
+        company: queries in its batch, which was running then; 0 if it was not, as far as is known.
+    """
+    return Reply(ReplyCode.LOST, company, 0, 0, 0, reason, [], evidence)
 
 
 def leaving_reply() -> Reply:

@@ -28,6 +28,7 @@ from workers.execution.replicas import Job, Replica, Responder
 from workers.execution.replies import send_outputs, send_refusal
 from workers.execution.running import Group, run_batch
 from workers.execution.usage import Usage
+from workers.process.last_batch import query_entry
 from workers.process.quarantine import CrashLedger
 from workers.types import ReplyCode
 
@@ -132,6 +133,10 @@ class Executor:
         self._batches.put(None)
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, JOIN_S)
+        if self._thread.is_alive() and self._running is not None:
+            for_ms = now_ms() - self._began_ms
+            if for_ms > max(JOIN_S * 1000, STUCK_FACTOR * self._running.predicted_ms):
+                self._blame(self._running, for_ms)
         await asyncio.sleep(0)  # the last batch's answers are on their way into the loop
 
     def check(self) -> None:
@@ -142,9 +147,16 @@ class Executor:
             for_ms = now_ms() - self._began_ms
             limit_ms = max(STUCK_S * 1000, STUCK_FACTOR * self._running.predicted_ms)
             if for_ms > limit_ms:
-                job = self._running.items[0]
-                name = job.replica.name if isinstance(job, Job) else ""
-                raise Internal(f"a batch of {name} has been running for {for_ms / 1000:.0f} s")
+                raise Internal(self._blame(self._running, for_ms))
+
+    def _blame(self, batch: Batch, for_ms: float) -> str:
+        """Put a batch that hangs down to its variant; the sentence about it."""
+        job = batch.items[0]
+        assert isinstance(job, Job)
+        replica = job.replica
+        why = f"a batch of {replica.name} has been running for {for_ms / 1000:.0f} s"
+        self._ledger.hung(replica.key, replica.spec.task, replica.spec.variant, why)
+        return why
 
     @property
     def in_flight(self) -> int:
@@ -338,7 +350,7 @@ class Executor:
         ledger = self._ledger
         if not replica.proven:
             ledger.suspect(replica.key, replica.spec.task, replica.spec.variant)
-        ledger.enter(replica.key)
+        ledger.enter(replica.key, [query_entry(job.responder.tag, job.request_id) for job in jobs])
         begin_ms = now_ms()
         groups = run_batch(replica, jobs, batch.rows, now_ms)
         end_ms = now_ms()

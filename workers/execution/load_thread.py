@@ -17,7 +17,7 @@ from variants.errors import Internal, RuntimeFailed, VariantNotLoadable
 from workers.execution.replicas import Replica
 from workers.process.quarantine import CrashLedger
 from workers.runtimes.protocol import Runtime
-from workers.types import LoadSpec
+from workers.types import LoadSpec, variant_id
 
 STUCK_S = 300.0
 STUCK_FACTOR = 50.0
@@ -42,7 +42,10 @@ class LoadThread:
         spec, began_s = at_work
         for_s = time.monotonic() - began_s
         if for_s > max(self._stuck_s, STUCK_FACTOR * spec.load_s):
-            raise Internal(f"{spec.task}/{spec.variant} has been loading for {for_s:.0f} s")
+            why = f"{spec.task}/{spec.variant} has been loading for {for_s:.0f} s"
+            key = variant_id(spec.task, spec.variant).to_bytes(8, "big")
+            self._ledger.hung(key, spec.task, spec.variant, why)
+            raise Internal(why)
 
     def known(self, spec: LoadSpec) -> Seen | None:
         """How the artifact looks, if this process has read it and it is unchanged since."""

@@ -22,6 +22,9 @@ MAX_LAYOUTS = 1_024
 class Responder(Protocol):
     """Where the answer to a query goes."""
 
+    tag: bytes
+    """Four bytes that name the connection."""
+
     def send(self, frame: bytes) -> None:
         """Send a small frame, together with others of the same moment."""
 

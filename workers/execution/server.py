@@ -27,7 +27,7 @@ from workers.channel.frames import (
     unpack_infer,
     unpack_prefix,
 )
-from workers.channel.handshake import NONCE, prove
+from workers.channel.handshake import NONCE, TAG, prove
 from workers.channel.messages import decode, encode_error
 from workers.channel.outbox import Outbox
 from workers.execution.executor import Executor
@@ -58,6 +58,7 @@ class Peer(asyncio.Protocol):
         self._submit = server.executor.submit
         self._controls: set[asyncio.Task[None]] = set()
         self._closed = False
+        self.tag = bytes(TAG)
         self.known = False
         """The handshake is over."""
         self.finished = False
@@ -154,6 +155,7 @@ class Peer(asyncio.Protocol):
         if len(theirs) != NONCE or not hmac.compare_digest(proof, expected):
             raise FrameRefused(Violation.UNAUTHENTICATED)
         self.known = True
+        self.tag = theirs[:TAG]
         self._splitter.limit = self._server.max_frame
         self._splitter.stepwise = False
         if self._timer is not None:

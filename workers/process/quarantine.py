@@ -9,9 +9,14 @@ A process that starts looks at the slots that no process holds the lock of, beca
 
 * a suspect is evidence against its variant, however the process ended, as memory may have run out;
 * the variant that ran is evidence only if the process died of its own fault (a segmentation fault,
-  an abort), which leaves a *trace* by ``faulthandler``. One that was killed from outside blames no
-  variant, and neither does a bus error: there a mapped file could not be read or extended, which is
-  the disk's fault.
+  an abort), which leaves a *trace* by ``faulthandler``, or if the kernel has killed for want of
+  memory since. One that was killed from outside blames no variant, and neither does a bus error:
+  there a mapped file could not be read or extended, which is the disk's fault.
+
+A batch or a load that hangs is evidence at once, also where its process then leaves in good order.
+
+The page also names the queries of the batch that runs, for who asked them
+(``workers.process.last_batch``).
 
 Evidence becomes one record for each crash and variant. Two records within a day: quarantine.
 Several workers may share the folder; the one that takes a slot's lock settles it.
@@ -26,6 +31,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -34,6 +40,17 @@ from uuid import uuid4
 import orjson
 
 from variants.disk import allocate
+from workers.process.last_batch import (
+    HUNG,
+    IDLE,
+    KILLS,
+    MOST_QUERIES,
+    QUERIES,
+    RUNNING,
+    STORAGE_FAULT,
+    out_of_memory,
+)
+from workers.process.memory_kills import memory_kills
 from workers.process.slot import ENTRY_BYTES, Slot
 
 log = logging.getLogger(__name__)
@@ -44,14 +61,12 @@ WINDOW_S = 86_400.0
 """Crashes longer ago are forgotten."""
 RETRY_S = 30.0
 """How long a worker goes on without a ledger before it tries to open one again."""
-IDLE = bytes(ENTRY_BYTES)
-RUNNING = 0
 SUSPECTS = range(1, 64)
 """Entries of the slot. Two threads have one suspect each at most."""
+ONE = (1).to_bytes(ENTRY_BYTES, "little")
 TRACE_BYTES = 16_384
 """Kept free for the trace, so that it can be written when the disk is full."""
 TRACE_LIMIT = 1_000
-STORAGE_FAULT = "Fatal Python error: Bus error"
 
 
 class CrashLedger:
@@ -67,6 +82,8 @@ class CrashLedger:
         self._slot: Slot | None = None
         self._trace: IO[bytes] | None = None
         self._suspects: dict[bytes, int] = {}
+        self._hung: set[bytes] = set()
+        self._left: Slot | None = None
         self._changing = threading.Lock()
         self._closed = False
         self._retry_at_s = 0.0
@@ -95,20 +112,69 @@ class CrashLedger:
             self.open()
 
     def close(self) -> None:
-        """A clean end: leave no evidence behind."""
+        """A clean end: leave no evidence behind but what has become a record.
+
+        What hangs stays in the page for who asked it: his connection is being closed, too.
+        """
         with self._changing:
             self._closed = True
+            if self._hung and self._slot is not None:
+                self._write(SUSPECTS.start, bytes(ENTRY_BYTES * len(SUSPECTS)))
+                self._left, self._slot = self._slot, None  # locked until the process ends
             self._end()
 
     # -- this process -----------------------------------------------------------------------------
 
-    def enter(self, variant: bytes) -> None:
-        """A batch of the variant (its 8-byte id) begins."""
-        self._write(RUNNING, variant)
+    @property
+    def page(self) -> str:
+        """Where it is read what this process ran when it ended; empty while nothing is kept."""
+        return str(self._slot.path) if self._slot is not None else ""
+
+    def enter(self, variant: bytes, queries: Sequence[bytes] = ()) -> None:
+        """A batch of the variant (its 8-byte id) begins.
+
+        Args:
+            queries: that are in it, eight bytes each.
+        """
+        if (slot := self._slot) is None:
+            return
+        count = len(queries)
+        try:
+            if count == 1:
+                slot.write(QUERIES, ONE + queries[0])
+            else:
+                listed = b"".join(queries[:MOST_QUERIES])
+                slot.write(QUERIES, count.to_bytes(ENTRY_BYTES, "little") + listed)
+            slot.write(RUNNING, variant)
+        except OSError as error:
+            self._fails(error)
 
     def leave(self) -> None:
         """No batch runs."""
         self._write(RUNNING, IDLE)
+
+    def hung(self, variant: bytes, task: str, name: str, why: str) -> None:
+        """A batch or a load of the variant hangs: a record, once for each process.
+
+        What runs stays in the page until the process ends, for who asked it.
+        """
+        folder = self._folder
+        with self._changing:
+            if folder is None or self._slot is None or variant in self._hung:
+                return
+            self._hung.add(variant)
+        log.error("%s/%s is blamed: %s", task, name, why)
+        self._keep_name(folder, variant, task, name)
+        self._write(HUNG, variant)
+        record = folder / f"{variant.hex()}.{self._token}-hung.crash"
+        try:
+            record.write_text(why)
+        except OSError as error:
+            log.warning("%s cannot be written: %s", record, error.strerror)
+
+    def note_memory(self) -> None:
+        """Note how many processes were killed for want of memory until now; once a second."""
+        self._write(KILLS, memory_kills().to_bytes(ENTRY_BYTES, "little"))
 
     def suspect(self, variant: bytes, task: str, name: str) -> None:
         """The variant is about to do something it has not done cleanly here yet."""
@@ -181,6 +247,7 @@ class CrashLedger:
             self._end()
             raise
         self._slot = slot
+        self.note_memory()
 
     def _end(self) -> None:
         """Take this process' own evidence away, as far as the disk allows it."""
@@ -207,9 +274,13 @@ class CrashLedger:
         if slot is not None:
             try:
                 slot.write(index, entry)
-            except OSError as error:  # half of the evidence could blame an innocent variant
-                self._end()
-                self._go_without(error)
+            except OSError as error:
+                self._fails(error)
+
+    def _fails(self, error: OSError) -> None:
+        """Go on without a ledger: half of the evidence could blame an innocent variant."""
+        self._end()
+        self._go_without(error)
 
     def _keep_name(self, folder: Path, variant: bytes, task: str, name: str) -> None:
         """Write down what the variant's id stands for, once. Without it its name is unknown."""
@@ -247,7 +318,7 @@ def _settle(folder: Path, slot: Path, page: bytes) -> None:
     token = slot.stem
     trace = folder / f"{token}.trace"
     text = trace.read_bytes().partition(b"\0")[0].decode(errors="replace") if trace.exists() else ""
-    for variant in sorted(blamed(page, text)):
+    for variant in sorted(blamed(page, text, out_of_memory(page, memory_kills()))):
         record = folder / f"{variant.hex()}.{token}.crash"
         try:
             record.touch()
@@ -262,10 +333,14 @@ def _settle(folder: Path, slot: Path, page: bytes) -> None:
             path.unlink(missing_ok=True)
 
 
-def blamed(page: bytes, trace: str) -> set[bytes]:
-    """Variants that a dead process' slot and trace are evidence against."""
+def blamed(page: bytes, trace: str, out_of_memory: bool = False) -> set[bytes]:
+    """Variants that a dead process' slot and trace are evidence against.
+
+    Args:
+        out_of_memory: whether the kernel has killed for want of memory meanwhile.
+    """
     entries = [page[at : at + ENTRY_BYTES] for at in range(0, len(page), ENTRY_BYTES)]
     found = {entries[index] for index in SUSPECTS if index < len(entries)}
-    if trace and not trace.startswith(STORAGE_FAULT):
+    if out_of_memory or (trace and not trace.startswith(STORAGE_FAULT)):
         found.update(entries[RUNNING : RUNNING + 1])
     return {entry for entry in found if entry != IDLE and len(entry) == ENTRY_BYTES}

@@ -52,14 +52,14 @@ class Slot:
         self.path = path
 
     def write(self, index: int, entry: bytes) -> None:
-        """Set one entry.
+        """Set one entry, or several that follow one another.
 
         Raises:
             OSError: it cannot be written; never where the page is mapped.
         """
         at = index * ENTRY_BYTES
         if self._map is not None:
-            self._map[at : at + ENTRY_BYTES] = entry
+            self._map[at : at + len(entry)] = entry
         else:
             os.pwrite(self._file, entry, at)
 

@@ -26,6 +26,7 @@ class EchoRuntime:
         fail_value: for fault injection. A batch fails if its first input holds this number.
         crash_value: for fault injection. The process ends by ``SIGABRT`` if its first input
             holds this number.
+        exit_value: the same, and it ends without a trace.
     """
 
     def __init__(self, spec: LoadSpec, threads: int) -> None:
@@ -41,6 +42,7 @@ class EchoRuntime:
             load_s = float(options.get("load_s", 0))
             self._fail = _number(options.get("fail_value"))
             self._crash = _number(options.get("crash_value"))
+            self._exit = _number(options.get("exit_value"))
         except ValueError as error:
             raise RuntimeFailed(f"{self._name} has a wrong option: {error}") from error
         time.sleep(load_s)
@@ -55,6 +57,10 @@ class EchoRuntime:
             import os
 
             os.abort()
+        if self._exit is not None and np.any(inputs[0] == self._exit):
+            import os
+
+            os._exit(1)
         flat = inputs[0].reshape(len(inputs[0]), -1)
         outputs = []
         for spec in self._spec.outputs:

@@ -10,7 +10,12 @@ import asyncio
 from controlplane.gateway.query.deadline_guard import GRACE_MS, GUARD_MS
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import QueryContext, Respond
-from controlplane.gateway.query.query_errors import expired_error, refusal_error, worker_error
+from controlplane.gateway.query.query_errors import (
+    expired_error,
+    lethal_error,
+    refusal_error,
+    worker_error,
+)
 from controlplane.gateway.query.replies import JSON, ReplyMetadata, encode_v1
 from planner import sentences as explain
 from planner.selection.plan_following import choose
@@ -38,6 +43,10 @@ TRIES = 2
 """Workers that one query is sent to at most."""
 MOST_LOADS = 2
 """Loads that one query waits for at most. What it waited for may leave again before it comes."""
+WHILE_RUNNING = (
+    "The worker was lost while it ran this query, which may have been the cause: it is not tried"
+    " again elsewhere."
+)
 WHILE_MEETING = "the gateway has just started and was still connecting to its workers"
 
 CHOICE_REASON = {
@@ -131,6 +140,13 @@ class InFlight:
 
     def _send(self, candidate: Candidate, worker: WorkerView, query: Query, now_ms: float) -> None:
         path = self.path
+        if path.lethal:
+            task, variant = query.task, candidate.variant
+            blocked_ms = path.lethal.blocked_ms(task, variant, self.parsed.tensors, now_ms)
+            if blocked_ms:
+                path.counters.task(task).blocked += 1
+                self.fail(lethal_error(variant, blocked_ms))
+                return
         self.candidate = candidate
         self.worker = worker
         connection = path.connections.get(worker.id)
@@ -167,6 +183,10 @@ class InFlight:
             if self.candidate is not None:
                 query, why = self.parsed.query, reply.message
                 self.path.refusals.add(worker.id, self.candidate, query, why, now_ms)
+        if code is ReplyCode.LOST and reply.batch_size and self._was_lethal(reply, now_ms):
+            if not self.done:
+                self.fail(ReplicaLost(WHILE_RUNNING))
+            return
         if self.done:
             return
         try:
@@ -180,6 +200,19 @@ class InFlight:
                 self.fail(worker_error(code, reply.message, self.parsed.query, self.candidate))
         except Exception as error:
             self.fail(error)
+
+    def _was_lethal(self, reply: Reply, now_ms: float) -> bool:
+        """Whether the worker may have been lost because of this query, which it was running."""
+        candidate, parsed = self.candidate, self.parsed
+        assert candidate is not None
+        return self.path.lethal.lost(
+            parsed.query.task,
+            candidate.variant,
+            parsed.tensors,
+            reply.batch_size,
+            reply.evidence,
+            now_ms,
+        )
 
     def _answer(self, reply: Reply, now_ms: float) -> None:
         parsed = self.parsed
@@ -229,6 +262,7 @@ class InFlight:
         path.counters.in_flight -= 1
         path.advice.answered(now_ms)
         path.asked.query((query.task, candidate.variant))
+        path.lethal.answered(query.task, candidate.variant, parsed.tensors)
         counters = path.counters.task(query.task)
         counters.chosen(self.reason)
         counters.answered(

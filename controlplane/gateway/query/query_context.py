@@ -10,6 +10,7 @@ from typing import Protocol
 import orjson
 
 from controlplane.gateway.metrics import Counters
+from controlplane.gateway.protection.lethal_queries import LethalQueries
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
 from controlplane.gateway.query.query_errors import header_lines
 from controlplane.gateway.query.recent_refusals import RecentRefusals
@@ -78,6 +79,8 @@ class QueryContext:
         self.refusals = RecentRefusals()
         self.advice = RetryAdvice(Random())
         self.counters = Counters()
+        self.lethal = LethalQueries()
+        """Contents that may have ended workers."""
         self.held: dict[TaskName, int] = {}
         """Queries in flight, by task."""
         self.held_bytes = 0

@@ -26,6 +26,14 @@ def expired_error(query: Query, why: str = "") -> DeadlineExceeded:
     return DeadlineExceeded(f"Not answered within {figure(query.latency_ms, 3)} ms{more}")
 
 
+def lethal_error(variant: str, blocked_ms: float) -> InvalidInput:
+    """The error of a query whose content has just been run when a worker ended."""
+    return InvalidInput(
+        f"A worker was lost while it ran exactly this query on variant {variant}: it is not run"
+        f" there for the next {max(1, round(blocked_ms / 1_000))} s."
+    )
+
+
 def worker_error(
     code: ReplyCode, message: str, query: Query, candidate: Candidate | None
 ) -> ModellessError:

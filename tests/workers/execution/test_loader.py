@@ -33,6 +33,8 @@ PROTECTED_S = 0.2
 class Answers:
     """Keeps the codes of all replies."""
 
+    tag = b"none"
+
     def __init__(self) -> None:
         self.codes: list[int] = []
 

@@ -39,6 +39,8 @@ class Recorder:
 class NoAnswer:
     """Takes answers and forgets them."""
 
+    tag = b"none"
+
     def send(self, frame: bytes) -> None:
         """Forget a frame."""
 

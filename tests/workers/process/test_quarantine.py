@@ -2,14 +2,29 @@
 
 import asyncio
 import signal
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.workers.builders import ask, config, connect, echo_spec, process, row, running, until
-from variants.errors import Conflict
+from tests.workers.builders import (
+    ask,
+    config,
+    connect,
+    echo_spec,
+    process,
+    row,
+    running,
+    until,
+    vid,
+)
+from tests.workers.gated import Gates
+from variants.errors import Conflict, Internal
 from variants.types import ReplicaState
-from workers.process.quarantine import IDLE, CrashLedger, blamed
+from workers.process.last_batch import IDLE, Evidence
+from workers.process.quarantine import CrashLedger, blamed
 from workers.types import LoadSpec, ReplyCode, WorkerConfig
 
 pytestmark = pytest.mark.slow
@@ -86,10 +101,99 @@ def test_what_a_dead_process_left_blames(slot: bytes, trace: str, expected: set[
     assert blamed(slot, trace) == expected
 
 
+def test_who_ran_when_memory_ran_out_is_blamed() -> None:
+    assert blamed(page(KEY, OTHER), "", out_of_memory=True) == {KEY, OTHER}
+    assert blamed(page(IDLE), "", out_of_memory=True) == set()
+
+
+async def test_a_variant_that_is_killed_for_memory_is_quarantined(
+    worker: WorkerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel counts; here somebody else kills, and the count is raised beside it."""
+    spec = echo_spec(options={"latency_ms_per_row": "300"}, latency=((1, 300.0), (64, 19_200.0)))
+    key = vid(spec).to_bytes(8, "big")
+    for times in (1, 2):
+        async with process(worker) as (child, address):
+            connection = await connect(address, worker)
+            await connection.load(spec, 10.0)
+            assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
+            asked = asyncio.create_task(ask(connection, spec, [np.zeros((64, 4), np.float32)]))
+            page = Path(connection.status.page)
+            await until(partial(begins, page, key))
+            child.kill()
+            reply = await asked
+            assert (reply.code, reply.batch_size) == (ReplyCode.LOST, 1)
+            connection.close()
+        monkeypatch.setattr("workers.process.quarantine.memory_kills", lambda: 10**9)
+        made = ledger(Path(worker.quarantine_dir))
+        assert made.crashes(key) == times
+        made.close()
+        monkeypatch.undo()
+    async with running(worker) as (host, _):
+        assert host.status().replicas[0].state is ReplicaState.QUARANTINED
+
+
+async def test_a_batch_that_hangs_is_blamed_also_when_the_worker_leaves_in_good_order(
+    worker: WorkerConfig, gates: Gates
+) -> None:
+    spec = replace(echo_spec(), runtime="gated")
+    for times in (1, 2):
+        gates.open()
+        async with running(worker) as (host, connection):
+            await connection.load(spec, 60.0)
+            gates.runs.clear()
+            asked = asyncio.create_task(ask(connection, spec, row(1)))
+            await until(lambda: host._running()._running)
+            await host.drain_and_stop(0.1)
+            reply = await asked
+            assert (reply.code, reply.evidence) == (ReplyCode.LOST, Evidence.HUNG)
+            assert reply.batch_size == 1
+            gates.open()
+        assert crashes(worker) == times
+    async with running(worker) as (host, _):
+        (shown,) = host.status().replicas
+        assert (shown.variant, shown.state) == ("v", ReplicaState.QUARANTINED)
+
+
+async def test_the_health_check_blames_a_batch_that_hangs(
+    worker: WorkerConfig, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.execution.executor.STUCK_S", 0.1)
+    spec = replace(echo_spec(), runtime="gated")
+    async with running(worker) as (host, connection):
+        await connection.load(spec, 60.0)
+        gates.runs.clear()
+        asked = asyncio.create_task(ask(connection, spec, row(1)))
+
+        def unhealthy() -> bool:
+            try:
+                host.check()
+            except Internal:
+                return True
+            return False
+
+        await until(unhealthy)
+        with pytest.raises(Internal, match="a batch of task/v has been running for"):
+            host.check()
+        assert crashes(worker) == 1, "once, not each time"
+        gates.open()
+        assert (await asked).code is ReplyCode.OK
+
+
 def left(folder: Path) -> list[str]:
     """Files in a folder and below; names in the ledger by their suffix."""
     files = [path for path in folder.rglob("*") if not path.is_dir()]
     return sorted(f"*{path.suffix}" if path.suffix else path.name for path in files)
+
+
+def begins(page: Path, key: bytes) -> bool:
+    """Whether a process' page says that it runs a variant."""
+    return page.read_bytes()[:8] == key
+
+
+def crashes(worker: WorkerConfig) -> int:
+    """Records of crashes, of any variant."""
+    return len(list(Path(worker.quarantine_dir).glob("*.crash")))
 
 
 def evidence(worker: WorkerConfig) -> set[bytes]:
