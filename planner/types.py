@@ -199,6 +199,8 @@ class Reason(StrEnum):
     LOADED_ON_DEMAND = "loaded_on_demand"
     BEST_EFFORT = "best_effort"
     PLANNED = "planned"
+    CACHED = "cached"
+    """Nothing was: a kept answer of the variant was given again."""
 
 
 class Choice(NamedTuple):

@@ -106,6 +106,16 @@ class Slo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """How equal queries of a task share answers, where an operator has allowed that."""
+
+    ttl_s: float
+    """How long an answer is given again; 0: only queries in flight share."""
+    memory_mib: float
+    """What each gateway keeps of the task's answers at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """What can be asked for: a name, a signature, a metric and default needs."""
 
@@ -116,6 +126,8 @@ class Task:
     """Names of the classes of the first output, in its order; empty when it has none."""
     metric: str = "top1"
     slo: Slo = Slo()
+    sharing: Sharing | None = None
+    """None: every query is run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,7 @@ COMMANDS = {
     "Look": (
         Entry(
             name="tasks",
-            target="controlplane.cli.commands.look:tasks",
+            target="controlplane.cli.commands.tasks:tasks",
             help="What can be asked for.",
         ),
         Entry(

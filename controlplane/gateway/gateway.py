@@ -34,6 +34,7 @@ from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.repository import Repository
+from controlplane.gateway.sharing.shares import Shares
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
@@ -73,6 +74,8 @@ class Gateway:
         self.live = LiveState(settings.live_url)
         self.path = QueryPath(loader=self.load)
         self.known = Knowledge(settings, catalog, store, secret, self.path, self._worker_left)
+        self.shares = Shares(self.path)
+        self.path.share = self.shares.take
         self._loads = OnDemandLoads(self.known)
         self._report = DemandReport(self.path, self.known)
         self._background = Background()
@@ -219,6 +222,7 @@ class Gateway:
     async def _refresh(self) -> None:
         if await self.known.refresh_catalog():
             self._loads.forget_failures()
+            self.shares.follow(self.known.catalog)
         await self.known.refresh_plan()
         await self.known.refresh_wanted()
 
@@ -253,6 +257,7 @@ class Gateway:
 
     async def _report_demand(self) -> None:
         """Tell the control loop, through the live state, what was asked here."""
+        self.shares.sweep()
         await self.live.put_gateway(self.id, self._report.make())
         await asyncio.sleep(REPORT_S)
 

@@ -31,6 +31,15 @@ Metric                                  Labels     Meaning
 ``modelless_connections_ended_total``    reason     Connections ended because the client kept the
                                                    gateway waiting: ``late_head``, ``slow_body``,
                                                    ``close`` (idle), ``abort`` (does not read)
+``modelless_cache_hits_total``          task,      Answers that were kept, given again
+                                        variant
+``modelless_cache_collapsed_total``     task,      Answers of a run that an equal query had begun
+                                        variant
+``modelless_cache_misses_total``        task,      Runs of tasks whose answers are shared
+                                        variant
+``modelless_cache_bytes``               task       What the kept answers take
+``modelless_cache_answers``             task       Kept answers
+``modelless_cache_evicted_total``       task       Answers forgotten for want of room
 ``modelless_in_flight``                            Queries being answered now
 ``modelless_workers``                   kind,      Workers this gateway is connected to
                                         draining
@@ -85,6 +94,28 @@ class VariantCounters:
     a batch's own time each row has an equal part."""
     last_ms: float = 0.0
     """When it answered last, by the query path's clock."""
+    hits: int = 0
+    """Queries that got a kept answer of it."""
+    collapsed: int = 0
+    """Queries that got the answer of a run that an equal query had begun."""
+    reused_rows: int = 0
+    """Of both kinds."""
+    hit_ms: float = 0.0
+    """What finding and encoding took, of both kinds; without the wait for a run."""
+    cache_misses: int = 0
+    """Runs of tasks whose answers are shared."""
+    cache_miss_ms: float = 0.0
+    """What looking for an answer and keeping the new one took."""
+
+
+@dataclass(slots=True)
+class CacheCounters:
+    """The kept answers of one task."""
+
+    answers: int = 0
+    size_bytes: int = 0
+    evicted: int = 0
+    """Forgotten for want of room, not of age."""
 
 
 @dataclass(slots=True)
@@ -101,6 +132,8 @@ class TaskCounters:
     """The sum over all answers."""
     blocked: int = 0
     """Queries whose content may have ended a worker, refused."""
+    cache: CacheCounters | None = None
+    """None while its answers are not shared."""
 
     def answered(
         self,
@@ -141,6 +174,45 @@ class TaskCounters:
             batches[1] += rows * run_us / batch_size
         self.buckets[bisect_left(BOUNDS_MS, elapsed_ms)] += 1
         self.latency_ms += elapsed_ms
+
+    def reused(
+        self,
+        variant: str,
+        elapsed_ms: float,
+        rows: int,
+        met: bool,
+        *,
+        now_ms: float,
+        lookup_ms: float,
+        kept: bool,
+    ) -> None:
+        """Count an answer without a run of its own: a kept one, or one of an equal query's run."""
+        counters = self.variants.get(variant)
+        if counters is None:
+            counters = self.variants[variant] = VariantCounters()
+        if met:
+            counters.met += 1
+        else:
+            counters.missed += 1
+        if kept:
+            counters.hits += 1
+        else:
+            counters.collapsed += 1
+        counters.rows += rows
+        counters.reused_rows += rows
+        counters.hit_ms += lookup_ms
+        counters.elapsed_ms += elapsed_ms
+        counters.last_ms = now_ms
+        self.buckets[bisect_left(BOUNDS_MS, elapsed_ms)] += 1
+        self.latency_ms += elapsed_ms
+
+    def cache_missed(self, variant: str, took_ms: float) -> None:
+        """Count a run whose answer was not kept yet."""
+        counters = self.variants.get(variant)
+        if counters is None:
+            counters = self.variants[variant] = VariantCounters()
+        counters.cache_misses += 1
+        counters.cache_miss_ms += took_ms
 
     def chosen(self, reason: str) -> None:
         """Count why the variant of an answer was chosen."""
@@ -228,6 +300,7 @@ class GatewayCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._queries()
+        yield from self._cache()
         yield from self._latencies()
         yield from self._counters.connections.collect()
         yield from self._state()
@@ -278,6 +351,38 @@ class GatewayCollector(Collector):
         for reason, count in list(self._counters.retries.items()):
             retries.add_metric([reason], count)
         yield from (queries, errors, rows, queue, run, cost, choices, blocked, retries)
+
+    def _cache(self) -> Iterator[Metric]:
+        by_variant = ["task", "variant"]
+        hits = CounterMetricFamily(
+            "modelless_cache_hits", "Answers that were kept, given again", labels=by_variant
+        )
+        collapsed = CounterMetricFamily(
+            "modelless_cache_collapsed",
+            "Answers of a run that an equal query had begun",
+            labels=by_variant,
+        )
+        misses = CounterMetricFamily(
+            "modelless_cache_misses", "Runs of tasks whose answers are shared", labels=by_variant
+        )
+        size = GaugeMetricFamily(
+            "modelless_cache_bytes", "What the kept answers take", labels=["task"]
+        )
+        answers = GaugeMetricFamily("modelless_cache_answers", "Kept answers", labels=["task"])
+        evicted = CounterMetricFamily(
+            "modelless_cache_evicted", "Answers forgotten for want of room", labels=["task"]
+        )
+        for task, counters in list(self._counters.tasks.items()):
+            for variant, c in list(counters.variants.items()):
+                if c.hits or c.collapsed or c.cache_misses:
+                    hits.add_metric([task, variant], c.hits)
+                    collapsed.add_metric([task, variant], c.collapsed)
+                    misses.add_metric([task, variant], c.cache_misses)
+            if counters.cache is not None:
+                size.add_metric([task], counters.cache.size_bytes)
+                answers.add_metric([task], counters.cache.answers)
+                evicted.add_metric([task], counters.cache.evicted)
+        yield from (hits, collapsed, misses, size, answers, evicted)
 
     def _latencies(self) -> Iterator[Metric]:
         latency = HistogramMetricFamily(

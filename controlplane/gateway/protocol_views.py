@@ -161,6 +161,7 @@ class ProtocolViews:
             "output": [_configured(spec) for spec in task.outputs],
             # Batches are formed by deadline, and nothing waits to fill one.
             "dynamic_batching": {"preferred_batch_size": [], "max_queue_delay_microseconds": 0},
+            "response_cache": {"enable": task.sharing is not None},
             "parameters": {
                 f"version {number}": {"string_value": one} for number, one in numbers.items()
             },
@@ -212,18 +213,22 @@ class ProtocolViews:
         answered = counters.met + counters.missed
         queue_ns = counters.queue_us * 1_000
         run_ns = counters.run_us * 1_000
+        reused = counters.hits + counters.collapsed
+        ran = answered - reused
         batches = sorted(counters.batches.items())
         return {
             "last_inference": round(self._zero_ms + counters.last_ms) if answered else 0,
-            "inference_count": counters.rows,
+            "inference_count": counters.rows - counters.reused_rows,
             "execution_count": round(sum(rows / size for size, (rows, _) in batches)),
             "inference_stats": {
                 "success": _duration(answered, counters.elapsed_ms * 1e6),
                 "fail": _duration(0, 0),
-                "queue": _duration(answered, queue_ns),
-                "compute_input": _duration(answered, counters.read_ms * 1e6),
-                "compute_infer": _duration(answered, run_ns),
-                "compute_output": _duration(answered, counters.encode_ms * 1e6),
+                "queue": _duration(ran, queue_ns),
+                "compute_input": _duration(ran, counters.read_ms * 1e6),
+                "compute_infer": _duration(ran, run_ns),
+                "compute_output": _duration(ran, counters.encode_ms * 1e6),
+                "cache_hit": _duration(reused, counters.hit_ms * 1e6),
+                "cache_miss": _duration(counters.cache_misses, counters.cache_miss_ms * 1e6),
             },
             "batch_stats": [
                 {

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from variants.catalog.sharing_validation import LONGEST_TTL_S, MOST_MEMORY_MIB
 from variants.errors import Alternative
 from variants.types import (
     DeviceKind,
@@ -75,6 +76,25 @@ class SloSchema(Schema):
         return cls.model_validate(slo)
 
 
+class SharingSchema(Schema):
+    """Equal queries get one answer, within these limits."""
+
+    model_config = ConfigDict(from_attributes=True, extra="forbid")
+
+    ttl_s: float = Field(
+        ge=0.0,
+        le=LONGEST_TTL_S,
+        description="How long an answer is given again; 0: only queries in flight share a run.",
+        examples=[60.0],
+    )
+    memory_mib: float = Field(
+        64.0,
+        gt=0.0,
+        le=MOST_MEMORY_MIB,
+        description="What each gateway keeps of the task's answers at most.",
+    )
+
+
 class TaskSchema(Schema):
     """What can be asked for."""
 
@@ -87,6 +107,9 @@ class TaskSchema(Schema):
     models: int = Field(description="Models that were trained for it.")
     variants: int = Field(description="Variants of canary and live versions.")
     best_accuracy: float | None = Field(description="Of a canary or live variant.")
+    sharing: SharingSchema | None = Field(
+        None, description="How equal queries share answers; null: every query is run."
+    )
 
     @classmethod
     def of(cls, task: Task, *, models: int, variants: int, best_accuracy: float | None) -> Self:
@@ -100,6 +123,7 @@ class TaskSchema(Schema):
             models=models,
             variants=variants,
             best_accuracy=best_accuracy,
+            sharing=None if task.sharing is None else SharingSchema.model_validate(task.sharing),
         )
 
 

@@ -1,6 +1,7 @@
 """One contract, three catalogs: in memory, on SQLite, on PostgreSQL."""
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -36,6 +37,7 @@ from variants.types import (
     ProfileSource,
     ProfilingRequest,
     Registration,
+    Sharing,
     Slo,
     Stage,
     TaskName,
@@ -322,6 +324,39 @@ def test_an_unknown_version_has_no_stage(
     catalog.register(registration())
     with pytest.raises(NotFound):
         catalog.set_stage(TaskName(of), ModelName(model), number, Stage.LIVE)
+    assert catalog.revision() == 1
+
+
+def test_how_answers_of_a_task_are_shared_is_kept(catalog: Catalog) -> None:
+    catalog.register(registration())
+    assert catalog.snapshot().tasks[0].sharing is None
+    shared = Sharing(ttl_s=1.5, memory_mib=64.0)
+    catalog.set_sharing(DIGITS, shared)
+    assert catalog.snapshot().tasks[0].sharing == shared
+    catalog.register(registration(number=2))
+    assert catalog.snapshot().tasks[0].sharing == shared
+    catalog.set_sharing(DIGITS, None)
+    assert catalog.snapshot().tasks[0].sharing is None
+    assert catalog.revision() == 4
+
+
+@pytest.mark.parametrize(
+    ("ttl_s", "memory_mib"),
+    [(-1.0, 64.0), (math.nan, 64.0), (700_000.0, 64.0), (60.0, 0.0), (60.0, 65_537.0)],
+)
+def test_limits_that_nobody_can_mean_are_refused(
+    catalog: Catalog, ttl_s: float, memory_mib: float
+) -> None:
+    catalog.register(registration())
+    with pytest.raises(InvalidInput, match="answers of task 'digits' cannot"):
+        catalog.set_sharing(DIGITS, Sharing(ttl_s=ttl_s, memory_mib=memory_mib))
+    assert catalog.revision() == 1
+
+
+def test_an_unknown_task_shares_nothing(catalog: Catalog) -> None:
+    catalog.register(registration())
+    with pytest.raises(NotFound, match="there is no task 'letters'"):
+        catalog.set_sharing(TaskName("letters"), Sharing(ttl_s=1.0, memory_mib=1.0))
     assert catalog.revision() == 1
 
 

@@ -16,7 +16,7 @@ from variants.errors import Conflict, InvalidInput, StateUnavailable
 if TYPE_CHECKING:
     import psycopg
 
-NEWEST = "0004"
+NEWEST = "0005"
 """The migration that makes the tables as ``variants.catalog.tables`` has them."""
 
 BUSY_TIMEOUT_S = 30

@@ -6,6 +6,7 @@ from threading import Lock
 
 from variants.catalog.peak_validation import check_learned, check_peak, check_room
 from variants.catalog.protocol import EVENTS_KEPT, TICKS_KEPT, ordered
+from variants.catalog.sharing_validation import check_sharing
 from variants.catalog.validation import (
     check_addition,
     check_conflicts,
@@ -31,6 +32,7 @@ from variants.types import (
     Profile,
     ProfilingRequest,
     Registration,
+    Sharing,
     Stage,
     TaskName,
     TickRecord,
@@ -108,6 +110,20 @@ class MemoryCatalog:
             if not any((v.task, v.model, v.version) == wanted for v in versions):
                 raise NotFound(f"task {task!r} has no version {model}-v{version}")
             self._snapshot = replace(old, revision=old.revision + 1, versions=versions)
+
+    def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
+        check_sharing(sharing, f"task {task!r}")
+        with self._writing:
+            old = self._snapshot
+            if not any(one.name == task for one in old.tasks):
+                raise NotFound(f"there is no task {task!r}")
+            self._snapshot = replace(
+                old,
+                revision=old.revision + 1,
+                tasks=tuple(
+                    replace(one, sharing=sharing) if one.name == task else one for one in old.tasks
+                ),
+            )
 
     def add_variants(
         self,

@@ -19,6 +19,7 @@ from variants.types import (
     Profile,
     ProfilingRequest,
     Registration,
+    Sharing,
     Stage,
     TaskName,
     TickRecord,
@@ -67,6 +68,15 @@ class Catalog(Protocol):
 
         Raises:
             NotFound: there is no such version.
+        """
+
+    def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
+        """Say how answers of a task are shared from now on; None: not. Advances the revision.
+
+        Raises:
+            InvalidInput: the time is not within 0 s and a week, or the memory is not above 0 MiB
+                and at most 65,536.
+            NotFound: there is no such task.
         """
 
     def add_variants(

@@ -17,6 +17,7 @@ from variants.types import (
     Profile,
     ProfileSource,
     Route,
+    Sharing,
     Slo,
     Stage,
     Task,
@@ -36,6 +37,15 @@ def task_row(task: Task) -> dict[str, Any]:
         "labels": list(task.labels),
         "metric": task.metric,
         **{f"slo_{name}": value for name, value in asdict(task.slo).items()},
+        **sharing_row(task.sharing),
+    }
+
+
+def sharing_row(sharing: Sharing | None) -> dict[str, Any]:
+    """The columns of a task that say how its answers are shared."""
+    return {
+        "sharing_ttl_s": None if sharing is None else sharing.ttl_s,
+        "sharing_memory_mib": None if sharing is None else sharing.memory_mib,
     }
 
 
@@ -69,6 +79,9 @@ def read_task(row: Row[Any]) -> Task:
             cost=row.slo_cost,
             prefer=Prefer(row.slo_prefer),
         ),
+        sharing=None
+        if row.sharing_ttl_s is None
+        else Sharing(ttl_s=row.sharing_ttl_s, memory_mib=row.sharing_memory_mib),
     )
 
 

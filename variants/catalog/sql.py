@@ -24,9 +24,11 @@ from variants.catalog.rows import (
     read_task,
     read_variant,
     read_version,
+    sharing_row,
     task_row,
     variant_row,
 )
+from variants.catalog.sharing_validation import check_sharing
 from variants.catalog.sql_planning import SqlPlanningTables, leading_epoch
 from variants.catalog.validation import (
     check_addition,
@@ -52,6 +54,7 @@ from variants.types import (
     Profile,
     ProfilingRequest,
     Registration,
+    Sharing,
     Stage,
     TaskName,
     TickRecord,
@@ -174,6 +177,14 @@ class SqlCatalog(SqlPlanningTables):
             ).rowcount
             if not found:
                 raise NotFound(f"task {task!r} has no version {model}-v{version}")
+
+    def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
+        check_sharing(sharing, f"task {task!r}")
+        with self._transaction(self._writer) as connection:
+            counters.advance(connection, "revision")
+            named = update(tables.tasks).where(tables.tasks.c.name == task)
+            if not connection.execute(named.values(sharing_row(sharing))).rowcount:
+                raise NotFound(f"there is no task {task!r}")
 
     def add_variants(
         self,

@@ -44,7 +44,10 @@ tasks = Table(
     Column("slo_accuracy", Double),
     Column("slo_cost", Double),
     Column("slo_prefer", Text, nullable=False),
+    Column("sharing_ttl_s", Double),
+    Column("sharing_memory_mib", Double),
 )
+"""Both columns about sharing are there, or neither."""
 
 versions = Table(
     "versions",

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
+from variants.catalog.sharing_validation import check_sharing
 from variants.errors import Conflict, InvalidInput, NotFound
 from variants.types import (
     NAME,
@@ -158,6 +159,7 @@ def check_task(task: Task) -> None:
     _check_labels(task, where)
     _check_text(task.metric, f"the metric of {where}")
     _check_slo(task.slo, where)
+    check_sharing(task.sharing, where)
 
 
 def check_device_kind(kind: DeviceKind) -> None:

@@ -1,4 +1,4 @@
-"""Looking at what there is: ``tasks``, ``models``, ``variants``, ``plan``, ``events``.
+"""Looking at what there is: ``models``, ``variants``, ``plan``, ``events``.
 
 Each is a group with ``list`` and, where one thing has a name, ``get``. ``-o json`` and ``-o yaml``
 print what the control API sends, unchanged: a list for ``list``, an object for ``get``.
@@ -21,7 +21,6 @@ from controlplane.cli.render import (
     ms,
     percent,
     table,
-    tensor,
     usd,
     wanted_words,
 )
@@ -39,27 +38,10 @@ def _group(help: str) -> typer.Typer:
     return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
 
 
-tasks = _group("What can be asked for.")
 models = _group("Models and their versions.")
 variants = _group("Variants: accuracy, latency, price and memory.")
 plan = _group("The plan and its reasons, or one for a demand from files.")
 events = _group("What happened.")
-
-
-@tasks.command("list")
-def list_tasks(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
-    """All tasks."""
-    with connect(url) as client:
-        rows = client.get("/v1/tasks")["tasks"]
-    emit(rows, output, lambda: _task_table(rows))
-
-
-@tasks.command("get")
-def get_task(task: TaskArgument, url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
-    """One task: signature, labels and default needs."""
-    with connect(url) as client:
-        row = client.get(at("v1", "tasks", task))
-    emit(row, output, lambda: _task_details(row))
 
 
 @models.command("list")
@@ -166,43 +148,6 @@ def list_events(
 
 
 # -- for people ---------------------------------------------------------------------------------
-
-
-def _task_table(rows: list[Row]) -> None:
-    table(
-        ["TASK", "INPUTS", "OUTPUTS", ">MODELS", ">VARIANTS", ">BEST"],
-        (
-            [
-                row["name"],
-                ", ".join(map(tensor, row["inputs"])),
-                ", ".join(map(tensor, row["outputs"])),
-                str(row["models"]),
-                str(row["variants"]),
-                percent(row["best_accuracy"]),
-            ]
-            for row in rows
-        ),
-        empty="There are no tasks; `modelless register` makes one.",
-    )
-
-
-def _task_details(row: Row) -> None:
-    slo = row["slo"]
-    details(
-        [
-            ("task", row["name"]),
-            ("inputs", ", ".join(map(tensor, row["inputs"]))),
-            ("outputs", ", ".join(map(tensor, row["outputs"]))),
-            ("labels", ", ".join(row["labels"]) or "-"),
-            ("metric", row["metric"]),
-            ("latency", f"{slo['latency_ms']:g} ms unless asked otherwise"),
-            ("accuracy", "any" if slo["accuracy"] is None else f"at least {slo['accuracy']:g}"),
-            ("cost", "any" if slo["cost"] is None else f"at most {slo['cost']:g} USD per 1,000"),
-            ("prefer", slo["prefer"]),
-            ("models", str(row["models"])),
-            ("variants", f"{row['variants']}, the best {percent(row['best_accuracy'])}"),
-        ]
-    )
 
 
 def _version_table(rows: list[Row]) -> None:

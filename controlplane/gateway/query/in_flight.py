@@ -6,6 +6,7 @@ left of the deadline; a variant that is not loaded is waited for where the deadl
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from controlplane.gateway.query.deadline_guard import GRACE_MS, GUARD_MS
 from controlplane.gateway.query.parsing import ParsedQuery
@@ -30,6 +31,7 @@ from variants.errors import (
 )
 from workers.channel.client import SILENCE_S
 from workers.channel.reply import Reply
+from workers.runtimes.protocol import Tensor
 from workers.types import ReplyCode
 
 RETURN_MS = 0.2
@@ -247,7 +249,7 @@ class InFlight:
             price,
             met,
         )
-        body, headers = _encode(parsed, reply, metadata)
+        body, headers = encode(parsed, reply.outputs, metadata)
         path = self.path
         # Encoding large outputs takes time, too.
         encoded_ms = path.clock_ms()
@@ -257,7 +259,7 @@ class InFlight:
                 self.fail(expired_error(query))
                 return
             met = False
-            body, headers = _encode(parsed, reply, metadata._replace(slo_met=False))
+            body, headers = encode(parsed, reply.outputs, metadata._replace(slo_met=False))
         self.done = True
         path.counters.in_flight -= 1
         path.advice.answered(now_ms)
@@ -422,11 +424,13 @@ class InFlight:
         return respond
 
 
-def _encode(parsed: ParsedQuery, reply: Reply, metadata: ReplyMetadata) -> tuple[bytes, bytes]:
+def encode(
+    parsed: ParsedQuery, outputs: Sequence[Tensor], metadata: ReplyMetadata
+) -> tuple[bytes, bytes]:
     """The body of an answer and its header lines."""
     if parsed.v2 is None:
-        return encode_v1(parsed.task, reply.outputs, metadata), JSON
-    return parsed.v2.encode(parsed.task, reply.outputs, metadata)
+        return encode_v1(parsed.task, outputs, metadata), JSON
+    return parsed.v2.encode(parsed.task, outputs, metadata)
 
 
 def _answered(_status: int, _body: bytes, _headers: bytes) -> None:

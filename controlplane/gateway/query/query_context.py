@@ -89,6 +89,8 @@ class QueryContext:
         """Holds queries while more workers may become known; None once all are."""
         self.variant_of: Callable[[TaskName, str], str] = lambda _, version: version
         """The variant that a version of the Open Inference Protocol names."""
+        self.sharing: frozenset[TaskName] = frozenset()
+        """Tasks whose answers are shared: a query that would have to wait may be answered."""
         self.load = loader
         self.clock_ms = clock_ms
         self.guard = DeadlineGuard(clock_ms)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from math import inf
 from random import getrandbits
+from typing import TypeVar
 
 from controlplane.gateway.query.in_flight import TRIES, InFlight
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
@@ -37,6 +38,11 @@ DemandKey = tuple[TaskName, float, float | None, VariantName | None]
 query is pinned to."""
 
 
+Flight = TypeVar("Flight", bound=InFlight)
+Share = Callable[[ParsedQuery, Respond, bytes | None], bool]
+"""Takes what ``QueryPath.start`` takes."""
+
+
 def monotonic_ms() -> float:
     """A clock that never goes back, in ms; only differences mean anything."""
     return time.monotonic() * 1000
@@ -51,6 +57,8 @@ class QueryPath(QueryContext):
     def __init__(self, *, loader: Loader, clock_ms: Callable[[], float] = monotonic_ms) -> None:
         super().__init__(loader, clock_ms)
         self._demand: dict[DemandKey, int] = {}
+        self.share: Share = _not_shared
+        """Takes queries over whose task shares answers; says whether it did."""
 
     def handle_v1(
         self,
@@ -118,23 +126,39 @@ class QueryPath(QueryContext):
 
     def start(self, parsed: ParsedQuery, respond: Respond, given_id: bytes | None = None) -> None:
         """Take responsibility for a query: ``respond`` is called exactly once from now on."""
-        counters = self.counters
-        query = parsed.query
+        if parsed.task.sharing is not None and self.share(parsed, respond, given_id):
+            return
         flight = InFlight(self, parsed, respond, given_id)
-        if counters.in_flight >= CROWDED or self.held_bytes + flight.nbytes > MAX_IN_FLIGHT_BYTES:
-            full = self._full(query.task, flight.nbytes)
-            if full is not None:
-                self.fail(full, respond, query.task, given_id)
-                return
-        counters.in_flight += 1
-        self.held_bytes += flight.nbytes
-        self.held[query.task] = self.held.get(query.task, 0) + 1
-        self.guard.add(flight)
-        self._asked(query)
+        if not self._took(flight):
+            return
+        self.count_demand(parsed.query)
         try:
-            flight.dispatch(query)
+            flight.dispatch(parsed.query)
         except Exception as error:
             flight.fail(error)
+
+    def begin(self, flight: Flight, go: Callable[[Flight], None]) -> None:
+        """The same for a query in flight that somebody else has made, and starts with ``go``."""
+        if not self._took(flight):
+            return
+        try:
+            go(flight)
+        except Exception as error:
+            flight.fail(error)
+
+    def _took(self, flight: InFlight) -> bool:
+        """Count a query in that is in flight from now on, or refuse it; whether it was taken."""
+        task, counters = flight.parsed.query.task, self.counters
+        if counters.in_flight >= CROWDED or self.held_bytes + flight.nbytes > MAX_IN_FLIGHT_BYTES:
+            full = self._full(task, flight.nbytes)
+            if full is not None:
+                self.fail(full, flight.respond, task, flight.given_id)
+                return False
+        counters.in_flight += 1
+        self.held_bytes += flight.nbytes
+        self.held[task] = self.held.get(task, 0) + 1
+        self.guard.add(flight)
+        return True
 
     def _full(self, task: TaskName, nbytes: int) -> Overloaded | None:
         """Why one more query of a task is too many for this gateway, if it is."""
@@ -195,12 +219,12 @@ class QueryPath(QueryContext):
         than told gets it when that time has come, but no later than an answer: those who ask again
         at once do not take the time of those who wait.
         """
-        if self.waiting is not None:
+        if self.waiting is not None or query.task in self.sharing:
             return False
         error = self._expected_error(query)
         if error is None:
             return False
-        self._asked(query)
+        self.count_demand(query)
         now_ms = self.clock_ms()
         held_ms = min(told_ms, query.received_ms + query.latency_ms) - now_ms
         if held_ms > 0.0 and isinstance(error, Overloaded):
@@ -236,7 +260,7 @@ class QueryPath(QueryContext):
         assert isinstance(found, Refusal)
         return refusal_error(found)
 
-    def _asked(self, query: Query) -> None:
+    def count_demand(self, query: Query) -> None:
         """Count a query as demand."""
         key = (query.task, query.latency_ms, query.accuracy, query.variant)
         demand = self._demand
@@ -247,3 +271,7 @@ class QueryPath(QueryContext):
         """Rows that were asked for since this was last called."""
         taken, self._demand = self._demand, {}
         return taken
+
+
+def _not_shared(_parsed: ParsedQuery, _respond: Respond, _given_id: bytes | None) -> bool:
+    return False

@@ -140,6 +140,7 @@ async def test_a_task_shows_its_signature_and_what_stands_behind_it(api: httpx.A
         "models": 3,
         "variants": 4,
         "best_accuracy": 0.98,
+        "sharing": None,
     }
 
 

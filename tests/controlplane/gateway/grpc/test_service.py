@@ -11,7 +11,7 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from controlplane.gateway.grpc.messages import message_class
+from controlplane.gateway.grpc.messages import ModelInferResponse, message_class
 from controlplane.gateway.listening import bind
 from controlplane.gateway.protocol_views import number_of
 from controlplane.http_errors import STATUS
@@ -24,8 +24,9 @@ from tests.controlplane.gateway.grpc.calls import (
     output,
     request,
 )
-from tests.controlplane.serving import DOUBLE, FAST, LATE, SLOW, Served, serving, until
+from tests.controlplane.serving import DOUBLE, FAST, LATE, SLOW, TASK, Served, serving, until
 from tests.ports import free_port
+from variants.types import Sharing
 
 TOKEN = "sixteen characters"
 
@@ -112,6 +113,27 @@ async def test_an_answer_says_why_its_variant_was_chosen(served: Served, stubs: 
     )
     await call
     assert dict(await call.trailing_metadata())["x-choice-reason"] == "pinned"
+
+
+async def test_a_kept_answer_is_given_again_and_says_so(served: Served, stubs: Stubs) -> None:
+    await served.worker("w1", FAST)
+    sharing = Sharing(ttl_s=3_600.0, memory_mib=1.0)
+    served.gateway.catalog.set_sharing(TASK.name, sharing)
+    await until(lambda: served.gateway.path.tasks[TASK.name].sharing == sharing)
+    infer = stubs.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+    answers = []
+    for _ in range(2):
+        call = infer(request(model_version=FAST).SerializeToString())
+        reply = ModelInferResponse.FromString(await call)
+        told = dict(await call.trailing_metadata())["cache-status"]
+        answers.append((told.partition("; ttl")[0], output(reply).tolist()))
+    (missed, made), (hit, again) = answers
+    assert (missed, hit) == ("modelless; fwd=miss", "modelless; hit")
+    assert made == again
+    config = await stubs.call("ModelConfig", name="letters")
+    assert config.config.response_cache.enable
+    statistics = await stubs.call("ModelStatistics", name="letters")
+    assert sum(one.inference_stats.cache_hit.count for one in statistics.model_stats) == 1
 
 
 async def test_queries_are_counted_with_those_over_http(served: Served, stubs: Stubs) -> None:

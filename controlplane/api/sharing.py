@@ -1,0 +1,54 @@
+"""Two routes: whether equal queries of a task share answers, and within which limits."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from controlplane.api.context import ApiContext
+from controlplane.timestamps import timestamp
+from controlplane.views import catalog_views
+from controlplane.views.schemas import SharingSchema, TaskSchema
+from variants.types import Event, Sharing, TaskName
+
+TaskPath = Annotated[str, Path(description="Name of a task.", examples=["digits"])]
+
+
+def sharing_routes(context: ApiContext) -> APIRouter:
+    """``PUT`` and ``DELETE`` of ``/v1/tasks/{task}/sharing``."""
+    routes = APIRouter(prefix="/v1", tags=["catalog"])
+
+    @routes.put(
+        "/tasks/{task}/sharing",
+        summary="Let equal queries of a task share answers",
+        description="Equal queries in flight share one run, and an answer is given again while it "
+        "is younger than `ttl_s`, by each gateway within `memory_mib`. Only for models whose "
+        "answer follows from their inputs alone. Gateways follow within a second.",
+    )
+    async def share(task: TaskPath, limits: SharingSchema) -> TaskSchema:
+        return await _set(task, Sharing(ttl_s=limits.ttl_s, memory_mib=limits.memory_mib))
+
+    @routes.delete("/tasks/{task}/sharing", summary="Run every query of a task again")
+    async def unshare(task: TaskPath) -> TaskSchema:
+        return await _set(task, None)
+
+    async def _set(name: str, sharing: Sharing | None) -> TaskSchema:
+        before = catalog_views.find_task(await context.snapshot(), name)
+        if before.sharing != sharing:
+            await asyncio.to_thread(context.catalog.set_sharing, TaskName(name), sharing)
+            event = Event(
+                at=timestamp(), kind="sharing_changed", subject=name, message=_words(sharing)
+            )
+            await asyncio.to_thread(context.catalog.add_event, event)
+        return catalog_views.task_rows(await context.snapshot(), name)[0]
+
+    return routes
+
+
+def _words(sharing: Sharing | None) -> str:
+    if sharing is None:
+        return "every query is run"
+    kept = "equal queries in flight share a run"
+    if not sharing.ttl_s:
+        return kept
+    return f"{kept}; answers are kept for {sharing.ttl_s:g} s, at most {sharing.memory_mib:g} MiB"

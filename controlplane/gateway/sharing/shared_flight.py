@@ -1,0 +1,92 @@
+"""SharedFlight: a query in flight whose run equal queries wait for, or that waits for another's.
+
+Whoever waits never counts on the one that runs: it joins only a run that has to end before its own
+deadline, keeps its own deadline and its own guard, and is run itself where the other one fails for
+want of time or of a worker. The one that runs does not know how many wait.
+"""
+
+from typing import Protocol
+
+from controlplane.gateway.query.deadline_guard import GRACE_MS
+from controlplane.gateway.query.in_flight import InFlight
+from controlplane.gateway.query.parsing import ParsedQuery
+from controlplane.gateway.query.query_context import QueryContext, Respond
+from planner.types import Candidate, Query, WorkerView
+from variants.errors import Internal, InvalidInput
+from workers.channel.reply import Reply
+
+
+class Ended(Protocol):
+    """Who is told how a run has ended."""
+
+    def answered(self, run: "SharedFlight", reply: Reply, now_ms: float) -> None:
+        """Its variant has answered. It is told before the answer is on its way."""
+
+    def failed(self, run: "SharedFlight", error: Exception) -> None:
+        """It has been answered with an error."""
+
+
+class SharedFlight(InFlight):
+    """A query of a task whose answers are shared, between its first byte and its answer."""
+
+    __slots__ = ("joined", "key", "lookup_ms", "revision", "shares")
+
+    def __init__(
+        self,
+        path: QueryContext,
+        parsed: ParsedQuery,
+        respond: Respond,
+        given_id: bytes | None,
+        shares: Ended,
+        key: bytes,
+        lookup_ms: float,
+    ) -> None:
+        """
+        Args:
+            key: what its inputs are.
+            lookup_ms: what it took to find that no answer is kept.
+        """
+        super().__init__(path, parsed, respond, given_id)
+        self.shares = shares
+        self.key = key
+        self.lookup_ms = lookup_ms
+        self.revision = -1
+        """The catalog's revision when it began to run; -1: it does not run."""
+        self.joined: list[SharedFlight] = []
+        """Queries that wait for its answer."""
+
+    def run(self, query: Query) -> None:
+        """Choose and send, as any other query."""
+        self.revision = self.path.snapshot.revision
+        self.dispatch(query)
+
+    def by_ms(self, *, at_most: bool) -> float:
+        """When its answer is there at the latest, or, not ``at_most``, when it has to be."""
+        query = self.parsed.query
+        grace_ms = GRACE_MS if at_most and query.best_effort else 0.0
+        return query.received_ms + query.latency_ms + grace_ms
+
+    def answer_joined(self, body: bytes, headers: bytes) -> None:
+        """Answer with what another one's run has given."""
+        self.done = True
+        self.path.counters.in_flight -= 1
+        self._release()(200, body, headers)
+
+    def _load_first(self, candidate: Candidate, worker: WorkerView, query: Query) -> None:
+        self.candidate = candidate  # known from now on, for those who would wait for it
+        super()._load_first(candidate, worker, query)
+
+    def _answer(self, reply: Reply, now_ms: float) -> None:
+        self.shares.answered(self, reply, now_ms)
+        super()._answer(reply, now_ms)
+
+    def fail(self, error: Exception) -> None:
+        if self.done:
+            return
+        super().fail(error)
+        self.shares.failed(self, error)
+
+
+def concerns_all(error: Exception) -> bool:
+    """Whether an equal query would end in the same error: the model cannot run these inputs."""
+    return isinstance(error, Internal | InvalidInput)
