@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: up down test quick quick-lint quick-types quick-gateway quick-control quick-others campaign lint check format bench bench-calibration bench-overload clean help
+.PHONY: up down test quick quick-lint quick-types quick-gateway quick-control quick-others campaign lint check format bench bench-calibration bench-overload bench-peers clients conformance clean help
 
 help:             ## what there is
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -81,5 +81,32 @@ $(VENV)/.dev: $(VENV)/.pip pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.run
 
+# Each has the pins of its own. uv needs a tenth of pip's time for them.
+CLIENTS := triton kserve schemathesis
+clients: .clients/.done  ## clients that others wrote, each in an environment of its own, for tests
+
+.clients/.done: $(VENV)/.pip $(CLIENTS:%=tests/clients/%.txt)
+	@$(PYTHON) -m venv .clients/uv
+	@.clients/uv/bin/pip --disable-pip-version-check --quiet install 'uv==0.13.*'
+	@for name in $(CLIENTS); do \
+		.clients/uv/bin/uv --quiet venv --clear --python $(BIN)/python .clients/$$name && \
+		.clients/uv/bin/uv --quiet pip install --python .clients/$$name -r tests/clients/$$name.txt \
+		|| exit 1; done
+	@touch $@
+
+bench-peers: $(VENV)/.dev .clients/.done .clients/.peers  ## us beside mosec; MLPerf LoadGen and perf_analyzer
+	@$(BIN)/python -m tests.bench.peers $(ARGS)
+
+PEERS := mosec loadgen
+.clients/.peers: .clients/.done $(PEERS:%=tests/bench/peers/%.txt)
+	@for name in $(PEERS); do \
+		.clients/uv/bin/uv --quiet venv --clear --python $(BIN)/python .clients/$$name && \
+		.clients/uv/bin/uv --quiet pip install --python .clients/$$name -r tests/bench/peers/$$name.txt \
+		|| exit 1; done
+	@touch $@
+
+conformance: $(VENV)/.dev clients  ## those clients against the whole product, in full
+	@CI=true MODELLESS_TEST_EXAMPLES=10 $(BIN)/pytest tests/integration/one_worker/test_clients.py $(ARGS)
+
 clean:            ## remove the environment (the state directory stays)
-	rm -rf $(VENV)
+	rm -rf $(VENV) .clients

@@ -31,6 +31,21 @@ def _refused(code: str) -> dict[str, Any]:
 
 _REFUSALS = {"422": _refused("SLO_INFEASIBLE"), "504": _refused("DEADLINE_EXCEEDED")}
 
+READINESS: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": description,
+        "content": _json(
+            {
+                "type": "object",
+                "required": ["ready"],
+                "properties": {"name": {"type": "string"}, "ready": {"type": "boolean"}},
+            }
+        ),
+    }
+    for status, description in ((200, "Ready"), (503, "Not ready"))
+}
+"""What the protocol's questions for readiness answer with: no error, although 503 says no."""
+
 _METADATA: dict[str, Any] = {
     "variant": {"type": "string", "description": "The variant that answered."},
     "model_version": {"type": "string", "example": "cnn-small-v1"},
@@ -90,7 +105,10 @@ QUERY: dict[str, Any] = {
                         "default": False,
                         "description": "Answer with the nearest variant when none fits.",
                     },
-                    "variant": {"type": "string", "description": "Pin this variant."},
+                    "variant": {
+                        "type": ["string", "null"],
+                        "description": "Pin this variant.",
+                    },
                 },
             },
             {"task": "digits", "slo": {"latency_ms": 50, "accuracy": 0.97}, "inputs": [_THREE]},

@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controlplane.http_errors import STATUS, error_body, error_headers, request_id, status_of
@@ -86,7 +87,7 @@ def add_error_handlers(api: FastAPI) -> None:
         if error.status_code == HTTPStatus.NOT_FOUND:
             return answer(request, NotFound(f"there is nothing at {where}"))
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            allowed = (error.headers or {}).get("Allow", "")
+            allowed = ", ".join(_methods(request))
             wrong = InvalidInput(f"{where} is not possible; allowed: {allowed}")
             response = answer(request, wrong, HTTPStatus.METHOD_NOT_ALLOWED)
             response.headers["Allow"] = allowed
@@ -94,6 +95,17 @@ def add_error_handlers(api: FastAPI) -> None:
         if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             return answer(request, PayloadTooLarge(str(error.detail)))
         return answer(request, InvalidInput(str(error.detail)), error.status_code)
+
+
+def _methods(request: Request) -> list[str]:
+    """What can be done at the path of a request: its routes may be several, one for each method."""
+    path = {"type": "http", "path": request.scope["path"], "root_path": "", "headers": []}
+    found: set[str] = set()
+    for route in request.app.routes:
+        for method in ("DELETE", "GET", "PATCH", "POST", "PUT"):
+            if route.matches({**path, "method": method})[0] is Match.FULL:
+                found.add(method)
+    return sorted(found)
 
 
 def readable(error: RequestValidationError) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
+from controlplane.api.bodies import READINESS
 from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.repository import Repository
 
@@ -28,18 +29,23 @@ def _health(api: FastAPI, views: ProtocolViews) -> None:
     async def live() -> dict[str, bool]:
         return {"live": True}
 
-    @api.get("/v2/health/ready", tags=_TAGS, summary="Ready to take requests")
+    @api.get("/v2/health/ready", tags=_TAGS, summary="Ready to take requests", responses=READINESS)
     async def ready() -> JSONResponse:
         """Ready as soon as the catalog was read, whatever is in it; tasks have their own."""
         state = views.is_ready()
         return JSONResponse({"ready": state}, 200 if state else 503)
 
-    @api.get("/v2/models/{task}/ready", tags=_TAGS, summary="Task ready")
+    @api.get("/v2/models/{task}/ready", tags=_TAGS, summary="Task ready", responses=READINESS)
     async def task_ready(task: str) -> JSONResponse:
         """Ready as soon as some worker holds a variant that queries may be given unasked."""
         return _readiness(task, views.task_ready(task))
 
-    @api.get("/v2/models/{task}/versions/{variant}/ready", tags=_TAGS, summary="Variant ready")
+    @api.get(
+        "/v2/models/{task}/versions/{variant}/ready",
+        tags=_TAGS,
+        summary="Variant ready",
+        responses=READINESS,
+    )
     async def variant_ready(task: str, variant: str) -> JSONResponse:
         return _readiness(task, views.task_ready(task, variant))
 

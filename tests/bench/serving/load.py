@@ -49,6 +49,9 @@ class Job:
     core: int | None = None
     """The one core that the client may use."""
     seed: int = 0
+    path: str = "/v1/query"
+    flat: bool = False
+    """Whether a body is ``{"x": [numbers]}``, as another server than ours is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +118,11 @@ def requests(job: Job) -> list[bytes]:
         asked: dict[str, Any] = {"task": job.task, "inputs": [row]}
         if job.slo_ms is not None:
             asked["slo"] = {"latency_ms": job.slo_ms}
-        body = json.dumps(asked).encode()
+        body = json.dumps({"x": row} if job.flat else asked).encode()
         made.append(
-            b"POST /v1/query HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n"
+            b"POST %s HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n"
             b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
-            % (job.port, len(body), body)
+            % (job.path.encode(), job.port, len(body), body)
         )
     return made
 
@@ -238,7 +241,7 @@ class Driver:
     def parts(self) -> dict[str, dict[str, float]]:
         """The whole time, what each reply says of its time at the worker, and the difference."""
         total = {"total": summary(self.took_ms), "refused": summary(self.refused_ms)}
-        if not self.bodies or self.statuses.keys() != {b"200"}:
+        if not self.bodies or self.statuses.keys() != {b"200"} or self.job.flat:
             return total
         timed = list(zip(self.took_ms, map(json.loads, self.bodies), strict=True))
         return total | {

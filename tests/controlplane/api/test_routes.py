@@ -479,6 +479,9 @@ async def test_a_wrong_method_is_a_typed_405(api: httpx.AsyncClient) -> None:
 
     assert (reply.status_code, reply.headers["allow"]) == (405, "GET")
     assert reply.json()["error"] == "DELETE /v1/plan is not possible; allowed: GET"
+    # Each of these methods has a route of its own.
+    reply = await api.request("OPTIONS", "/v1/peaks")
+    assert (reply.status_code, reply.headers["allow"]) == (405, "GET, POST")
 
 
 async def test_broken_json_is_one_sentence(api: httpx.AsyncClient) -> None:
