@@ -62,7 +62,7 @@ async def measure(folder: Path) -> list[float]:
                     base = HEADER + described
                     layout = layout_of(frame[HEADER:base])
                     submit(variant, rows, budget_us, layout, frame, base, answers, number)
-                while answers.count < at + size:
+                while answers.count < at + size:  # noqa: ASYNC110
                     await asyncio.sleep(0)
             found.append((time.process_time() - began_s) / answers.count * 1e6)
     return found
