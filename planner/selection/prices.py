@@ -20,7 +20,7 @@ Of each group of workers that can do the same, the least busy of some is looked 
 from collections.abc import Mapping, Sequence
 from math import exp, inf
 
-from planner.selection.load_balancing import least_busy
+from planner.selection.load_balancing import COMPARED, least_busy
 from planner.selection.menus import HIGHEST_FILL, MenuGroup, PriceRange
 from planner.selection.open_batches import OpenBatches
 from planner.types import Candidate, Choice, Query, Reason, WorkerView
@@ -32,7 +32,9 @@ together after none for a while (docs/decisions/0007-planning.md has the sweep).
 MOST_GROUPS = 4
 """Groups that are looked at, from one drawn at random on."""
 SECOND_GROUPS = 16
-"""The same before a query is refused."""
+"""The same in a look before a query is refused."""
+LOOKS = 4
+"""So often, others each time, before all variants are gone through."""
 SECOND_TRY = 0.9
 """Part of what is left of its deadline that a query may take where a worker has refused it: what
 only just fits would be refused again by another worker that knows as much."""
@@ -155,23 +157,30 @@ def priced(
 def quickest(offers: Offers, query: Query, now_ms: float, transport_ms: float) -> Choice | None:
     """The earliest completion on one of more workers, for a second look before a query is refused.
 
-    None when none of them completes in time.
+    Some groups are looked at, and some workers of each; then others, a few times, until one
+    completes in time. None when none of them does.
     """
     _, rows, received_ms, budget_ms, floor, ceiling, _, _, _, draw, avoid = query
     best_ms = received_ms + budget_ms - now_ms - transport_ms
     best: tuple[Candidate, WorkerView] | None = None
     groups = offers.groups
-    for group in groups if len(groups) <= SECOND_GROUPS else _some(groups, draw, SECOND_GROUPS):
-        worker = least_busy(group.workers, draw >> 8, now_ms, avoid)
-        if worker is None:
-            continue
-        wait_ms = max(0.0, worker.busy_until_ms - now_ms)
-        chosen = group.menu.best(inf, best_ms - wait_ms, rows, floor, ceiling)
-        if chosen is not None:
-            best, best_ms = (chosen, worker), wait_ms + chosen.table.ms[rows]
-    if best is None:
-        return None
-    return Choice(*best, best_ms + transport_ms, False, _PLANNED, True)
+    for look in range(LOOKS):
+        some = groups
+        if len(groups) > SECOND_GROUPS:
+            some = _some(groups, draw + look * SECOND_GROUPS, SECOND_GROUPS)
+        elif look and all(len(group.workers) <= COMPARED for group in groups):
+            break  # all were looked at
+        for group in some:
+            worker = least_busy(group.workers, (draw >> 8) + look * COMPARED, now_ms, avoid)
+            if worker is None:
+                continue
+            wait_ms = max(0.0, worker.busy_until_ms - now_ms)
+            chosen = group.menu.best(inf, best_ms - wait_ms, rows, floor, ceiling)
+            if chosen is not None:
+                best, best_ms = (chosen, worker), wait_ms + chosen.table.ms[rows]
+        if best is not None:
+            return Choice(*best, best_ms + transport_ms, False, _PLANNED, True)
+    return None
 
 
 def _some(groups: tuple[MenuGroup, ...], draw: int, count: int) -> tuple[MenuGroup, ...]:
