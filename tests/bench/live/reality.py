@@ -1,6 +1,6 @@
 """The simulator against what happens: the same catalog, devices and traces, played both ways.
 
-``python -m tests.bench.simulation.reality`` starts an installation with two device kinds, of which
+``python -m tests.bench.live.reality`` starts an installation with two device kinds, of which
 one is four times as slow (``tests/integration/uneven.py``), has its catalog and devices exported
 by the product, sends the queries of each trace to it, and has ``modelless simulate`` play the same
 trace on the exported files. Nothing is tuned in between. Each trace begins with a fresh

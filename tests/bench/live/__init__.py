@@ -1,0 +1,1 @@
+"""Benches that start a whole installation and hold something against what happens there."""
