@@ -30,6 +30,7 @@ from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.listening import bind
 from controlplane.gateway.metrics import GatewayCollector
 from controlplane.gateway.on_demand_loads import OnDemandLoads
+from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
@@ -83,6 +84,7 @@ class Gateway:
         self._server: HttpServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self._grpc: GrpcServer | None = None
+        self.path.reader = self._reader = BodyReader()
         self.views = ProtocolViews(self.known, self.path, self.ready)
         self.path.variant_of = self.views.variant_of
         self._repository = Repository(self.views, self.path)
@@ -165,6 +167,7 @@ class Gateway:
             ending.append(asyncio.wait_for(self._serving, 15))
         await asyncio.gather(*ending, return_exceptions=True)
         await self._background.cancel(self._loads.under_way())
+        self._reader.close()
         self.known.workers.close()
         await self._say_farewell()
         await self.live.close()

@@ -7,12 +7,16 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from controlplane.api.errors import RequestIds
-from controlplane.gateway.http.access import OPEN, Access
+from controlplane.gateway.http.access import OPEN, Access, too_large
+from controlplane.gateway.http.exchange import is_query
 from controlplane.http_errors import error_body, error_headers, status_of
-from variants.errors import ModellessError, PayloadTooLarge
+from variants.errors import ModellessError
 
 UPLOAD = "/v1/models"
 """The one path whose body has a limit of its own: it goes to disk."""
+
+CONTROL_BODY = 2**18
+"""Bytes of any other body that is no query: it is read on the event loop."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -33,36 +37,37 @@ class Guarded:
             is_open = scope["method"] == "GET" and scope["path"] in OPEN
             error = self.access.check(scope["headers"], open=is_open)
             if scope["path"] != UPLOAD:
-                error = error or self._body(scope)
-                receive = self._counted(receive)
+                path = scope["path"].encode("latin-1", "replace")
+                most = self.max_body if is_query(path) else min(self.max_body, CONTROL_BODY)
+                error = error or _body(scope, most)
+                receive = _counted(receive, most)
             if error is not None:
                 await RequestIds(_refusal(error))(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
-    def _body(self, scope: Message) -> ModellessError | None:
-        for name, value in scope["headers"]:
-            if name == b"content-length" and value.isdigit() and int(value) > self.max_body:
-                return PayloadTooLarge(self._too_large())
-        return None
 
-    def _counted(self, receive: Receive) -> Receive:
-        """The same body, up to its limit: its length need not have been said before."""
-        received = 0
+def _body(scope: Message, most: int) -> ModellessError | None:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > most:
+            return too_large(most)
+    return None
 
-        async def counted() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self.max_body:
-                # FastAPI lets no other error through from where it reads a body.
-                raise HTTPException(413, self._too_large())
-            return message
 
-        return counted
+def _counted(receive: Receive, most: int) -> Receive:
+    """The same body, up to its limit: its length need not have been said before."""
+    received = 0
 
-    def _too_large(self) -> str:
-        return f"the body is larger than {self.max_body / 2**20:g} MiB"
+    async def counted() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > most:
+            # FastAPI lets no other error through from where it reads a body.
+            raise HTTPException(413, too_large(most).message)
+        return message
+
+    return counted
 
 
 def _refusal(error: ModellessError) -> AsgiApp:

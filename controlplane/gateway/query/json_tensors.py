@@ -53,8 +53,10 @@ def read_rows(inputs: Any, specs: Sequence[TensorSpec], booleans: bool) -> list[
 
 def _checked_rows(rows: Any, spec: TensorSpec, booleans: bool) -> Tensor:
     if isinstance(rows, Numbers):
+        if len(rows) > MAX_ROWS:
+            raise unread(spec)
         read = rows.tensor((len(rows), *spec.shape), spec.dtype)
-        if read is None or len(rows) > MAX_ROWS:
+        if read is None:
             raise unread(spec)
         return read
     if not isinstance(rows, list) or not rows:

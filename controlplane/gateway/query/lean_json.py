@@ -27,6 +27,18 @@ _ENTRY = ("name", "datatype", "shape", "parameters")
 _V2_FIELDS = ("parameters", "outputs", "id")
 
 
+MOST_PLAIN = 16_384
+"""Bytes of a value that is no numbers: each becomes a Python object."""
+
+
+class Unusual(Exception):
+    """A body that is left to the ordinary way."""
+
+
+class LongBody(Exception):
+    """A body that is to be read elsewhere, because it would take too long here."""
+
+
 class Brackets:
     """How many opening brackets of a body belong to no list that has been read.
 
@@ -131,12 +143,17 @@ _KINDS = {
 def lean_v1(body: bytes | bytearray, least_bytes: int = LEAST_BYTES) -> Lean | None:
     """The body of ``/v1/query``; ``None`` where it is short, unusual, or no JSON object."""
     document = _document(body, least_bytes)
-    if document is None:
+    try:
+        return None if document is None else _lean_v1(document, body)
+    except Unusual:
         return None
+
+
+def _lean_v1(document: simdjson.Object, body: bytes | bytearray) -> Lean:
     lean = Lean({}, Brackets(body))
     for key in document:
         if key in lean.fields:
-            return None  # the last one counts
+            raise Unusual  # the last one counts
         value = document[key]
         lean.fields[key] = _inputs(value, lean.brackets) if key == "inputs" else _plain(value)
     return lean
@@ -145,21 +162,28 @@ def lean_v1(body: bytes | bytearray, least_bytes: int = LEAST_BYTES) -> Lean | N
 def lean_v2(body: bytes | bytearray, least_bytes: int = LEAST_BYTES) -> Lean | None:
     """The JSON of an inference request of v2; ``None`` as above."""
     document = _document(body, least_bytes)
-    entries = None if document is None else document.get("inputs")
-    if document is None or not _is_list(entries) or len(entries) > MOST_FIELDS:
+    try:
+        return None if document is None else _lean_v2(document, body)
+    except Unusual:
         return None
+
+
+def _lean_v2(document: simdjson.Object, body: bytes | bytearray) -> Lean:
+    entries = document.get("inputs")
+    if not _is_list(entries) or len(entries) > MOST_FIELDS:
+        raise Unusual
     keys = list(document)
     if len(set(keys)) != len(keys):
-        return None
+        raise Unusual
     lean = Lean({}, Brackets(body))
     lean.fields.update({key: _plain(document[key]) for key in _V2_FIELDS if key in keys})
     inputs = lean.fields["inputs"] = []
     for entry in entries:
         if not isinstance(entry, simdjson.Object) or len(entry) > MOST_FIELDS:
-            return None
+            raise Unusual
         names = list(entry)
         if len(set(names)) != len(names):
-            return None
+            raise Unusual
         found = {name: _plain(entry[name]) for name in _ENTRY if name in names}
         if "data" in names:
             found["data"] = _numbers(entry["data"], lean.brackets)
@@ -205,10 +229,18 @@ def _numbers(value: Any, brackets: Brackets) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value as the ordinary way reads it."""
-    if isinstance(value, simdjson.Object):
-        return value.as_dict()
-    return value.as_list() if _is_list(value) else value
+    """A value as the ordinary way reads it.
+
+    Raises:
+        Unusual: it is large.
+    """
+    if isinstance(value, str) and len(value) > MOST_PLAIN:
+        raise Unusual
+    if not isinstance(value, simdjson.Object | simdjson.Array):
+        return value
+    if len(value.mini) > MOST_PLAIN:
+        raise Unusual
+    return value.as_dict() if isinstance(value, simdjson.Object) else value.as_list()
 
 
 def _nested(array: simdjson.Array, shape: tuple[int, ...]) -> bool:

@@ -6,6 +6,7 @@ exactly what was wrong.
 """
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, NamedTuple
 
 import orjson
@@ -14,7 +15,7 @@ from controlplane.gateway.query.json_tensors import (
     may_hold_booleans,
     read_rows,
 )
-from controlplane.gateway.query.lean_json import LEAST_BYTES, lean_v1
+from controlplane.gateway.query.lean_json import LEAST_BYTES, LongBody, lean_v1
 from controlplane.gateway.query.query_fields import (
     accuracy_bound,
     cost_bound,
@@ -56,6 +57,7 @@ def parse_v1(
     received_ms: float,
     draw: int,
     lean_bytes: int = LEAST_BYTES,
+    most_bytes: float = inf,
 ) -> ParsedQuery:
     """Read the body of ``POST /v1/query``.
 
@@ -63,8 +65,10 @@ def parse_v1(
         received_ms: when its first byte came.
         draw: 32 random bits, by which one of several workers is chosen.
         lean_bytes: bodies from this size on are read without an object for each number.
+        most_bytes: longer ones that cannot be read in that way are not read here.
 
     Raises:
+        LongBody: it has more than ``most_bytes``, and is unusual or wrong.
         InvalidInput: it is not JSON of the documented form, or does not fit the task's signature.
         TaskNotFound: there is no such task.
     """
@@ -76,6 +80,8 @@ def parse_v1(
         except InvalidInput:
             pass  # the ordinary way finds out what is wrong
         del lean
+    if len(body) > most_bytes:
+        raise LongBody
     return _read_v1(json_of(body), tasks, received_ms, draw, may_hold_booleans(body))
 
 

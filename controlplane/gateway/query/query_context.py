@@ -10,6 +10,7 @@ from typing import Protocol
 import orjson
 
 from controlplane.gateway.metrics import Counters
+from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.lethal_queries import LethalQueries
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
 from controlplane.gateway.query.query_errors import header_lines
@@ -81,6 +82,8 @@ class QueryContext:
         self.counters = Counters()
         self.lethal = LethalQueries()
         """Contents that may have ended workers."""
+        self.reader: BodyReader | None = None
+        """Reads long bodies elsewhere; None: they are read here."""
         self.held: dict[TaskName, int] = {}
         """Queries in flight, by task."""
         self.held_bytes = 0

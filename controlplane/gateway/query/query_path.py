@@ -10,14 +10,16 @@ import time
 from collections.abc import Callable
 from math import inf
 from random import getrandbits
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from controlplane.gateway.protection.body_reader import LONG_BYTES, UNUSUAL_BYTES
 from controlplane.gateway.query.in_flight import TRIES, InFlight
+from controlplane.gateway.query.lean_json import LongBody
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.query_context import Loader, QueryContext, Respond
 from controlplane.gateway.query.query_errors import refusal_error, worker_error
 from controlplane.gateway.query.skimming import asked_by_headers, skim_v1, skim_v2
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2_parsing import json_bytes, parse_v2
 from planner.selection.plan_following import choose
 from planner.types import Choice, Query, Refusal, RefusalCode
 from variants.errors import ModellessError, Overloaded
@@ -46,6 +48,15 @@ Share = Callable[[ParsedQuery, Respond, bytes | None], bool]
 def monotonic_ms() -> float:
     """A clock that never goes back, in ms; only differences mean anything."""
     return time.monotonic() * 1000
+
+
+class _Asking(NamedTuple):
+    """Who asks: where the answer goes, and what is known of him."""
+
+    respond: Respond
+    given_id: bytes | None
+    told_ms: float | None
+    """When he was told to come back, where his query may be refused unread; else None."""
 
 
 class QueryPath(QueryContext):
@@ -81,10 +92,14 @@ class QueryPath(QueryContext):
             asked = skim_v1(body, self.tasks, received_ms, draw) if pressed else None
             if asked is not None and self.turn_away(asked, respond, given_id, told_ms):
                 return
-            parsed = parse_v1(body, self.tasks, received_ms, draw)
-            late = pressed and asked is None
-            if not (late and self.turn_away(parsed.query, respond, given_id, told_ms)):
-                self.start(parsed, respond, given_id)
+            asking = _Asking(respond, given_id, told_ms if pressed and asked is None else None)
+            if self.reader is not None and len(body) > LONG_BYTES:
+                raise LongBody
+            most = inf if self.reader is None else UNUSUAL_BYTES
+            self._parsed(parse_v1(body, self.tasks, received_ms, draw, most_bytes=most), asking)
+        except LongBody:
+            fields = {"task": None, "received_ms": received_ms, "draw": draw}
+            self._read_elsewhere(body, fields, asking)
         except Exception as error:
             self.fail(error, respond, given_id=given_id)
 
@@ -117,12 +132,49 @@ class QueryPath(QueryContext):
                 asked = skim_v2(body, task, pinned, self.tasks, received_ms, draw)
             if asked is not None and self.turn_away(asked, respond, given_id, told_ms):
                 return
-            parsed = parse_v2(body, task, pinned, self.tasks, received_ms, draw, json_header)
-            late = pressed and asked is None
-            if not (late and self.turn_away(parsed.query, respond, given_id, told_ms)):
-                self.start(parsed, respond, given_id)
+            asking = _Asking(respond, given_id, told_ms if pressed and asked is None else None)
+            if self.reader is not None and json_bytes(body, json_header) > LONG_BYTES:
+                raise LongBody
+            most = inf if self.reader is None else UNUSUAL_BYTES
+            parsed = parse_v2(
+                body, task, pinned, self.tasks, received_ms, draw, json_header, most_bytes=most
+            )
+            self._parsed(parsed, asking)
+        except LongBody:
+            fields = {
+                "task": task,
+                "pinned": pinned,
+                "json_header": None if json_header is None else json_header.decode("latin-1"),
+                "received_ms": received_ms,
+                "draw": draw,
+            }
+            self._read_elsewhere(body, fields, asking)
         except Exception as error:
             self.fail(error, respond, given_id=given_id)
+
+    def _parsed(self, parsed: ParsedQuery, asking: "_Asking") -> None:
+        """Take a query whose body was read."""
+        respond, given_id, told_ms = asking
+        if told_ms is None or not self.turn_away(parsed.query, respond, given_id, told_ms):
+            self.start(parsed, respond, given_id)
+
+    def _read_elsewhere(
+        self, body: bytes | bytearray, fields: dict[str, Any], asking: "_Asking"
+    ) -> None:
+        """Have a long body read by the reader's process."""
+        assert self.reader is not None
+        respond, given_id, _ = asking
+
+        def done(found: ParsedQuery | ModellessError) -> None:
+            if isinstance(found, ModellessError):
+                self.fail(found, respond, given_id=given_id)
+                return
+            try:
+                self._parsed(found, asking)
+            except Exception as error:
+                self.fail(error, respond, given_id=given_id)
+
+        self.reader.read(body, fields, self.tasks, done)
 
     def start(self, parsed: ParsedQuery, respond: Respond, given_id: bytes | None = None) -> None:
         """Take responsibility for a query: ``respond`` is called exactly once from now on."""

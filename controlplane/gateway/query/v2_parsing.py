@@ -20,7 +20,7 @@ from controlplane.gateway.query.json_tensors import (
     tensor_of,
     unread,
 )
-from controlplane.gateway.query.lean_json import LEAST_BYTES, Numbers, lean_v2
+from controlplane.gateway.query.lean_json import LEAST_BYTES, LongBody, Numbers, lean_v2
 from controlplane.gateway.query.parsing import ParsedQuery, json_of
 from controlplane.gateway.query.query_fields import (
     accuracy_bound,
@@ -41,6 +41,9 @@ from variants.errors import InvalidInput
 from variants.types import Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
 
+MAX_ID = 1_024
+"""Characters of a request's own id, which its answer repeats."""
+
 
 def parse_v2(
     body: bytes | bytearray,
@@ -51,13 +54,16 @@ def parse_v2(
     draw: int,
     json_header: bytes | None = None,
     lean_bytes: int = LEAST_BYTES,
+    most_bytes: float = math.inf,
 ) -> ParsedQuery:
     """Read the body of ``POST /v2/models/{task}[/versions/{variant}]/infer``.
 
     ``json_header`` is the header ``Inference-Header-Content-Length``, the length of the JSON: what
     follows are the raw bytes of the inputs that name a ``binary_data_size``, in their order.
+    ``lean_bytes`` and ``most_bytes`` are those of ``parse_v1``, of the JSON alone.
 
     Raises:
+        LongBody: its JSON has more than ``most_bytes``, and is unusual or wrong.
         InvalidInput: the body breaks the protocol or does not fit the task's signature.
         TaskNotFound: there is no such task.
     """
@@ -75,6 +81,8 @@ def parse_v2(
         except InvalidInput:
             pass  # the ordinary way finds out what is wrong
         del lean
+    if len(body) > most_bytes:
+        raise LongBody
     document, booleans = json_of(body), may_hold_booleans(body)
     return _read_v2(document, task, pinned, raw, received_ms, draw, booleans)
 
@@ -136,6 +144,13 @@ def query_v2(
         variant=pinned_to(pinned),
         draw=draw,
     )
+
+
+def json_bytes(body: bytes | bytearray, header: bytes | None) -> int:
+    """How much of a body is JSON, as far as it can be told without reading it."""
+    if header is None or not header.isdigit() or len(header) > 15:
+        return len(body)
+    return min(int(header), len(body))
 
 
 def _json_length(header: bytes, body_length: int) -> int:
@@ -264,6 +279,8 @@ def v2_form(
     Raises:
         InvalidInput: an output is not the task's, or its parameters are wrong.
     """
+    if id_ is not None and len(id_) > MAX_ID:
+        raise InvalidInput(f"'id' must have at most {MAX_ID} characters")
     known = [spec.name for spec in task.outputs]
     default = flag_of(parameters.get("binary_data_output", False), "binary_data_output")
     if outputs is None or outputs == []:

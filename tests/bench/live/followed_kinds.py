@@ -1,4 +1,4 @@
-"""What it costs that each kind gets its planned part: ``python -m tests.bench.live.followed_kinds``.
+"""What it costs that each kind gets its part: ``python -m tests.bench.live.followed_kinds``.
 
 Fixed fleets of devices of which some are four times as slow, simulated by the command line for 90 s
 at parts of what they serve together. Run it on two versions of the code to compare them.

@@ -99,5 +99,5 @@ async def test_no_body_is_gathered_beyond_the_limit(guarded: httpx.AsyncClient, 
 
     body = reply.json()
     assert (reply.status_code, body["code"]) == (413, "PAYLOAD_TOO_LARGE")
-    assert body["error"] == "the body is larger than 0.953674 MiB"
+    assert body["error"] == "the body is larger than 0.25 MiB"
     assert sent <= MAX_BODY + 200_000

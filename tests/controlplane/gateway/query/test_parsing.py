@@ -416,6 +416,13 @@ def test_the_standard_priority_is_taken(given: Any, priority: int) -> None:
     assert parsed.priority == priority
 
 
+def test_an_id_that_is_too_long() -> None:
+    assert v2({"inputs": [entry()], "id": "a" * 1_024}).v2 is not None
+    assert v2_error({"inputs": [entry()], "id": "a" * 1_025}) == (
+        "'id' must have at most 1024 characters"
+    )
+
+
 @pytest.mark.parametrize("given", [-1, 1.5, "high", True])
 def test_a_priority_that_is_none(given: Any) -> None:
     assert v2_error({"inputs": [entry()], "parameters": {"priority": given}}).startswith("priority")

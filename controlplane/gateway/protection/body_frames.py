@@ -1,0 +1,110 @@
+"""What gateway and reader send each other about a body that is read elsewhere.
+
+A frame is two lengths, u64 each: of a JSON object and of the bytes that follow it. The gateway
+sends its tasks, where they have changed, and what is to be read, with the body behind it. The
+reader answers with the query and the bytes of its tensors, or with an error.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from struct import Struct
+from typing import Any
+
+import numpy as np
+
+from controlplane.gateway.query.parsing import ParsedQuery
+from controlplane.gateway.query.replies import V2Request
+from planner.types import Query
+from variants.errors import Internal, InvalidInput, ModellessError, PayloadTooLarge, TaskNotFound
+from variants.types import Prefer, Slo, Task, TaskName, TensorSpec, VariantName
+from workers.runtimes.protocol import Tensor
+
+PREFIX = Struct("<QQ")
+_ERRORS: Mapping[str, type[ModellessError]] = {
+    kind.__name__: kind for kind in (Internal, InvalidInput, PayloadTooLarge, TaskNotFound)
+}
+
+
+def tasks_as_json(tasks: Iterable[Task]) -> list[dict[str, Any]]:
+    return [asdict(task) for task in tasks]
+
+
+def tasks_of(values: Iterable[Mapping[str, Any]]) -> dict[TaskName, Task]:
+    """Tasks by name, from what ``tasks_as_json`` made."""
+    found = {}
+    for value in values:
+        slo = {**value["slo"], "prefer": Prefer(value["slo"]["prefer"])}
+        name = TaskName(value["name"])
+        found[name] = Task(
+            name=name,
+            inputs=_specs(value["inputs"]),
+            outputs=_specs(value["outputs"]),
+            labels=tuple(value["labels"]),
+            metric=value["metric"],
+            slo=Slo(**slo),
+        )
+    return found
+
+
+def _specs(values: Iterable[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(**{**value, "shape": tuple(value["shape"])}) for value in values)
+
+
+def described(parsed: ParsedQuery) -> tuple[dict[str, Any], list[memoryview]]:
+    """A query as JSON, and the bytes of its tensors one after the other, each padded to 8."""
+    chunks: list[memoryview] = []
+    for tensor in parsed.tensors:
+        chunks.append(memoryview(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)))
+        if tensor.nbytes % 8:
+            chunks.append(memoryview(bytes(-tensor.nbytes % 8)))
+    v2 = parsed.v2
+    answer = {
+        "query": list(parsed.query),
+        "priority": parsed.priority,
+        "tensors": [[tensor.dtype.str, tensor.shape] for tensor in parsed.tensors],
+        "v2": None
+        if v2 is None
+        else [v2.id, v2.outputs, sorted(v2.binary), v2.pinned, dict(v2.classes)],
+    }
+    return answer, chunks
+
+
+def parsed_of(
+    answer: Mapping[str, Any], data: bytearray, tasks: Mapping[TaskName, Task]
+) -> ParsedQuery:
+    """The query that a reader has found.
+
+    Raises:
+        ModellessError: it has found none, or its task has gone.
+    """
+    if "error" in answer:
+        raise _ERRORS.get(answer["error"], Internal)(answer["message"])
+    (task_name, rows, received_ms, latency_ms, accuracy, cost, prefer, best_effort, variant, draw,
+     _) = answer["query"]  # fmt: skip
+    task = tasks.get(TaskName(task_name))
+    if task is None:
+        raise TaskNotFound(f"there is no task {task_name!r} any more")
+    query = Query(
+        task.name, rows, received_ms, latency_ms, accuracy, cost, Prefer(prefer), best_effort,
+        None if variant is None else VariantName(variant), draw,
+    )  # fmt: skip
+    tensors: list[Tensor] = []
+    at = 0
+    for dtype, shape in answer["tensors"]:
+        tensor: Tensor = np.ndarray(shape, np.dtype(dtype), data, at)
+        at += tensor.nbytes + -tensor.nbytes % 8
+        tensors.append(tensor)
+    return ParsedQuery(task, query, tensors, _v2_of(answer["v2"]), answer["priority"])
+
+
+def _v2_of(value: list[Any] | None) -> V2Request | None:
+    if value is None:
+        return None
+    id_, outputs, binary, pinned, classes = value
+    return V2Request(
+        id=id_,
+        outputs=None if outputs is None else tuple(outputs),
+        binary=frozenset(binary),
+        pinned=pinned,
+        classes=classes,
+    )

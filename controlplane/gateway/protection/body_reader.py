@@ -1,0 +1,219 @@
+"""BodyReader: long bodies are read in a process of their own, so that the event loop goes on.
+
+Python's JSON parsers hold the interpreter while they read, so a thread would not help. The process
+is started with the first long body and reads one after the other. What takes too long is given up:
+the process is ended, and the next body gets a new one.
+"""
+
+import asyncio
+import logging
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import orjson
+
+from controlplane.gateway.protection.body_frames import PREFIX, parsed_of, tasks_as_json
+from controlplane.gateway.query.parsing import ParsedQuery
+from variants.errors import InvalidInput, ModellessError, Overloaded
+from variants.types import Task, TaskName
+
+log = logging.getLogger(__name__)
+
+LONG_BYTES = 2**18
+"""JSON from this size on is read there; below, numbers are read here in at most 2 ms."""
+UNUSUAL_BYTES = 2**15
+"""JSON that is no plain list of numbers takes up to 0.27 ms of each KiB: it is read there from this
+size on."""
+READ_S = 1.0
+READ_S_PER_MIB = 0.25
+"""How long reading a body may take."""
+START_S = 20.0
+"""How long it may take until the process is there."""
+MOST = 64
+"""Bodies that are read or wait for it."""
+MOST_BYTES = 256 * 2**20
+"""Of all of them."""
+_PIECE = 2**18
+
+Done = Callable[[ParsedQuery | ModellessError], None]
+
+
+class _Waiting(NamedTuple):
+    body: bytes | bytearray
+    asked: Mapping[str, Any]
+    tasks: Mapping[TaskName, Task]
+    done: Done
+
+
+class BodyReader(asyncio.BufferedProtocol):
+    """The process and what waits for it. Lives on one event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Waiting] = deque()
+        self._bytes = 0
+        self._transport: asyncio.Transport | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._busy = self._there = False
+        self._told: Mapping[TaskName, Task] | None = None
+        """The tasks that the process knows."""
+        self._parts = [bytearray(PREFIX.size)]
+        """Of the answer, as they come: the two lengths, the JSON, the tensors."""
+        self._data_bytes = 0
+        self._at = 0
+        """Bytes that have come of the last of them."""
+
+    def read(
+        self,
+        body: bytes | bytearray,
+        asked: Mapping[str, Any],
+        tasks: Mapping[TaskName, Task],
+        done: Done,
+    ) -> None:
+        """Read a body; ``done`` is called exactly once, with the query or with what is wrong.
+
+        Args:
+            asked: the other arguments of ``parse_v1`` or ``parse_v2``.
+        """
+        if len(self._waiting) >= MOST or self._bytes + len(body) > MOST_BYTES:
+            done(Overloaded("Too many long bodies are being read."))
+            return
+        self._waiting.append(_Waiting(body, asked, tasks, done))
+        self._bytes += len(body)
+        self._go_on()
+
+    def close(self) -> None:
+        """End the process; what waits gets no answer, its connections are closed."""
+        self._waiting.clear()
+        if self._starting is not None:
+            self._starting.cancel()
+        self._kill()
+
+    # -- one after the other ----------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        if self._busy or not self._waiting:
+            return
+        if not self._there:
+            starts = self._starting is not None and not self._starting.done()
+            if self._transport is None and not starts:
+                self._starting = asyncio.create_task(self._start())
+            return
+        self._busy = True
+        body, asked, tasks, _ = self._waiting[0]
+        write = self._transport.write
+        if tasks is not self._told:
+            text = orjson.dumps({"tasks": tasks_as_json(tasks.values())})
+            write(PREFIX.pack(len(text), 0) + text)
+            self._told = tasks
+        text = orjson.dumps(asked)
+        write(PREFIX.pack(len(text), len(body)) + text)
+        view = memoryview(body)
+        for at in range(0, len(body), _PIECE):
+            write(view[at : at + _PIECE])
+        limit_s = READ_S + READ_S_PER_MIB * len(body) / 2**20
+        self._timer = asyncio.get_running_loop().call_later(limit_s, self._too_slow)
+
+    async def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "controlplane.gateway.protection.read_bodies",
+                str(theirs.fileno()), pass_fds=[theirs.fileno()],
+                cwd=Path(__file__).parents[3],
+            )  # fmt: skip
+            await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
+        except OSError as error:
+            log.exception("the reader of long bodies cannot be started")
+            ours.close()
+            self._answer(Overloaded(f"Long bodies cannot be read now: {error.strerror}."))
+        finally:
+            theirs.close()
+
+    def _answer(self, found: ParsedQuery | ModellessError) -> None:
+        """Answer the first that waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._busy = False
+        if self._waiting:
+            first = self._waiting.popleft()
+            self._bytes -= len(first.body)
+            try:
+                first.done(found)
+            except Exception:
+                log.exception("a query with a long body failed")
+        asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        was_there = self._there
+        self._kill()
+        if was_there:
+            self._answer(InvalidInput("the body takes too long to be read"))
+        else:
+            self._answer(Overloaded("Long bodies cannot be read now: the reader does not start."))
+
+    def _kill(self) -> None:
+        transport, self._transport = self._transport, None
+        process, self._process = self._process, None
+        self._there = False
+        if transport is not None:
+            transport.abort()
+        if process is not None and process.returncode is None:
+            process.kill()
+
+    # -- what comes back --------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._told, self._there = None, False
+        self._parts, self._at = [bytearray(PREFIX.size)], 0
+        self._timer = asyncio.get_running_loop().call_later(START_S, self._too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None:
+            return  # ended from here
+        was_there = self._there
+        self._kill()
+        if self._busy or not was_there:
+            self._answer(InvalidInput("the body cannot be read: reading it failed"))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._parts[-1])[self._at :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._at += nbytes
+        if self._at < len(self._parts[-1]):
+            return
+        self._at = 0
+        if len(self._parts) == 1:
+            text_bytes, self._data_bytes = PREFIX.unpack(self._parts[0])
+            self._parts.append(bytearray(text_bytes))
+        elif len(self._parts) == 2 and self._data_bytes:
+            self._parts.append(bytearray(self._data_bytes))
+        else:
+            _, text, *data = self._parts
+            self._parts = [bytearray(PREFIX.size)]
+            self._came(text, data[0] if data else bytearray())
+
+    def _came(self, text: bytearray, data: bytearray) -> None:
+        """An answer has come in full; the first says that the process is there."""
+        if not self._there:
+            self._there = True
+            if self._timer is not None:
+                self._timer.cancel()
+            self._go_on()
+            return
+        if not self._waiting:
+            return
+        try:
+            self._answer(parsed_of(orjson.loads(text), data, self._waiting[0].tasks))
+        except ModellessError as error:
+            self._answer(error)

@@ -1,0 +1,149 @@
+"""The process that reads long bodies for a gateway, one at a time.
+
+    python -m controlplane.gateway.protection.read_bodies FD
+
+What it is sent and what it answers stands in ``controlplane.gateway.protection.body_frames``. It
+ends when its gateway does. Reading a body may take so much memory as is in proportion to it, and no
+more.
+"""
+
+import resource
+import socket
+import sys
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from controlplane.gateway.protection.body_frames import PREFIX, described, tasks_of
+from controlplane.gateway.query.lean_json import LongBody
+from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
+from controlplane.gateway.query.v2_parsing import parse_v2
+from variants.errors import Internal, ModellessError, PayloadTooLarge
+from variants.types import Task, TaskName
+
+TIMES = 17
+"""Memory that reading may take over the size of a body; the gateway and this process each hold the
+body as well."""
+SPARE_BYTES = 32 * 2**20
+"""Besides: what the allocator keeps."""
+
+
+FEWEST_BYTES = 8
+"""Of a body for each of its lists and objects, where it is not plain numbers: each takes about 100
+in memory."""
+
+
+class Bounded:
+    """Memory of this process while it reads one body."""
+
+    def __init__(self, size: int) -> None:
+        self._most = data_bytes() + SPARE_BYTES + TIMES * size
+
+    def __enter__(self) -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        most = self._most if hard == resource.RLIM_INFINITY else min(self._most, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+    def __exit__(self, *_: object) -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def data_bytes() -> int:
+    """What of this process counts for the limit on data."""
+    pages = int(Path("/proc/self/statm").read_text().split()[5])
+    return pages * resource.getpagesize()
+
+
+def read(body: bytearray, asked: Mapping[str, Any], tasks: Mapping[TaskName, Task]) -> ParsedQuery:
+    """A query from a body, as the gateway would read it.
+
+    Raises:
+        ModellessError: it is wrong, or takes too much memory.
+    """
+    try:
+        with Bounded(len(body)):
+            try:
+                return _parsed(body, asked, tasks, 0)
+            except LongBody:
+                _check_nesting(body)
+                return _parsed(body, asked, tasks, inf)
+    except (MemoryError, SystemError):  # the second where a library overlooks the first
+        raise PayloadTooLarge(
+            f"the body takes more than {TIMES} times its size in memory to be read"
+        ) from None
+
+
+def _parsed(
+    body: bytearray, asked: Mapping[str, Any], tasks: Mapping[TaskName, Task], most_bytes: float
+) -> ParsedQuery:
+    received_ms, draw = float(asked["received_ms"]), int(asked["draw"])
+    if asked["task"] is None:
+        return parse_v1(body, tasks, received_ms, draw, most_bytes=most_bytes)
+    header = asked["json_header"]
+    return parse_v2(
+        body, str(asked["task"]), asked["pinned"], tasks, received_ms, draw,
+        None if header is None else str(header).encode("latin-1"), most_bytes=most_bytes,
+    )  # fmt: skip
+
+
+def _check_nesting(body: bytearray) -> None:
+    """Refuse a body of which little but lists and objects would come.
+
+    Raises:
+        PayloadTooLarge: there are too many.
+    """
+    count = body.count(b"[") + body.count(b"{")
+    if count * FEWEST_BYTES > len(body):
+        raise PayloadTooLarge(
+            f"the body has {count} lists and objects, too many for its size where they are not rows"
+            " of numbers that fit the task"
+        )
+
+
+def serve(connection: socket.socket) -> None:
+    """Read and answer until the gateway has gone."""
+    tasks: dict[TaskName, Task] = {}
+    connection.sendall(PREFIX.pack(2, 0) + b"{}")  # it is there
+    while head := _exactly(connection, PREFIX.size):
+        described_bytes, body_bytes = PREFIX.unpack(head)
+        asked = orjson.loads(_exactly(connection, described_bytes))
+        body = _exactly(connection, body_bytes)
+        if "tasks" in asked:
+            tasks = tasks_of(asked["tasks"])
+            continue
+        try:
+            answer, chunks = described(read(body, asked, tasks))
+        except ModellessError as error:
+            answer, chunks = {"error": type(error).__name__, "message": error.message[:4_000]}, []
+        except Exception as error:
+            answer, chunks = {"error": Internal.__name__, "message": repr(error)[:4_000]}, []
+        del body
+        text = orjson.dumps(answer)
+        size = sum(len(chunk) for chunk in chunks)
+        connection.sendall(PREFIX.pack(len(text), size) + text)
+        for chunk in chunks:
+            connection.sendall(chunk)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytearray:
+    """So many bytes; none at all where the other side has closed."""
+    data = bytearray(count)
+    view, at = memoryview(data), 0
+    while at < count:
+        got = connection.recv_into(view[at:])
+        if not got:
+            return bytearray()
+        at += got
+    return data
+
+
+def main() -> None:
+    serve(socket.socket(fileno=int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()
