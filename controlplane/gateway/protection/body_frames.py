@@ -54,7 +54,7 @@ def described(parsed: ParsedQuery) -> tuple[dict[str, Any], list[memoryview]]:
     """A query as JSON, and the bytes of its tensors one after the other, each padded to 8."""
     chunks: list[memoryview] = []
     for tensor in parsed.tensors:
-        chunks.append(memoryview(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)))
+        chunks.append(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8).data)
         if tensor.nbytes % 8:
             chunks.append(memoryview(bytes(-tensor.nbytes % 8)))
     v2 = parsed.v2

@@ -104,6 +104,7 @@ class BodyReader(asyncio.BufferedProtocol):
             if self._transport is None and not starts:
                 self._starting = asyncio.create_task(self._start())
             return
+        assert self._transport is not None
         self._busy = True
         body, asked, tasks, _ = self._waiting[0]
         write = self._transport.write

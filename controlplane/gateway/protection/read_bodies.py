@@ -47,7 +47,7 @@ class Bounded:
         most = self._most if hard == resource.RLIM_INFINITY else min(self._most, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *ended: object) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 

@@ -143,19 +143,23 @@ async def served(live_url: str) -> AsyncIterator[Served]:
             yield running
 
 
+def is_started(reader: BodyReader) -> bool:
+    return reader._process is not None
+
+
 async def test_long_bodies_go_to_the_reader_and_short_ones_do_not(served: Served) -> None:
     reader = served.gateway.path.reader
     assert reader is not None
     rows = [[1.5, 2.5, 3.5, 4.5]] * 4_096
     assert (await served.ask(query(inputs=rows[:8]))).status == 200
     assert (await served.ask(query(inputs=[[1, 2]] * 8))).status == 400
-    assert reader._process is None
+    assert not is_started(reader)
     unusual = query(inputs=[["a", 1, 2, 3]] * 3_000)
     assert UNUSUAL_BYTES < len(orjson.dumps(unusual)) < LONG_BYTES
     status, code, text = (await served.ask(unusual)).error
     assert (status, code) == (400, "INVALID_INPUT")
     assert "input 'x' must hold float32 numbers, not " in text
-    assert reader._process is not None
+    assert is_started(reader)
     padded = orjson.dumps(query(inputs=rows[:8])) + b" " * LONG_BYTES
     client = await served.client()
     client.send(post(padded))
