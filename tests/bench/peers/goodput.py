@@ -18,6 +18,8 @@ def goodput(share_at: Callable[[float], float], begin: float) -> float:
         0 where no rate holds.
     """
     rate, above = begin, None
+    if rate <= 0.0:
+        return 0.0
     while share_at(rate) < SHARE:
         above, rate = rate, rate * DOWN
         if rate < begin / 100:

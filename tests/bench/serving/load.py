@@ -50,6 +50,8 @@ class Job:
     """The one core that the client may use."""
     seed: int = 0
     path: str = "/v1/query"
+    shape: Sequence[int] = ()
+    """How numbers are nested in a row; flat without it."""
     flat: bool = False
     """Whether a body is ``{"x": [numbers]}``, as another server than ours is asked."""
 
@@ -115,7 +117,7 @@ def requests(job: Job) -> list[bytes]:
             round(rng.random(), job.decimals) if job.decimals else float(rng.randint(0, 16))
             for _ in range(job.width)
         ]
-        asked: dict[str, Any] = {"task": job.task, "inputs": [row]}
+        asked: dict[str, Any] = {"task": job.task, "inputs": [nested(row, job.shape)]}
         if job.slo_ms is not None:
             asked["slo"] = {"latency_ms": job.slo_ms}
         body = json.dumps({"x": row} if job.flat else asked).encode()
@@ -125,6 +127,13 @@ def requests(job: Job) -> list[bytes]:
             % (job.path.encode(), job.port, len(body), body)
         )
     return made
+
+
+def nested(row: Sequence[Any], shape: Sequence[int]) -> Sequence[Any]:
+    """A row of numbers as lists of this shape."""
+    for length in reversed(shape[1:]):
+        row = [row[at : at + length] for at in range(0, len(row), length)]
+    return row
 
 
 class Connection(asyncio.Protocol):
