@@ -216,8 +216,9 @@ class Executor:
         job = Job(replica, deadline_ms, arrived_ms, layout, data, base, responder, request_id)
         if priority:
             job.priority = priority
-        if self._in_flight and self._held_bytes + layout.nbytes > self._max_bytes:
-            needed = self._held_bytes + layout.nbytes - self._max_bytes
+        nbytes = layout.nbytes
+        if self._held_bytes + nbytes > self._max_bytes and self._in_flight:
+            needed = self._held_bytes + nbytes - self._max_bytes
             if not self._make_room(job, needed, _bytes_of):
                 self._refuse_verdict(job, Verdict.QUEUE_FULL)
                 return
@@ -230,11 +231,11 @@ class Executor:
         if verdict is not Verdict.ADMITTED:
             self._refuse_verdict(job, verdict)
             return
-        if self.queue.count > LONG_QUEUE and len(data) > 4 * layout.nbytes + 4096:
-            job.data, job.base = data[base : base + layout.nbytes], 0
+        if self._in_flight > LONG_QUEUE and len(data) > 4 * nbytes + 4096:
+            job.data, job.base = data[base : base + nbytes], 0
         replica.in_flight += 1
         self._in_flight += 1
-        self._held_bytes += layout.nbytes
+        self._held_bytes += nbytes
         if not self._stepping and self._running is None:
             self._stepping = True
             self._loop.call_soon(self._step)

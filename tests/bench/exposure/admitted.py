@@ -1,6 +1,6 @@
 """Processor time of a worker for each query: taken in, run in a batch, answered.
 
-    python -m tests.bench.exposure.admitted [--before FOLDER]
+    python -m tests.bench.exposure.admitted [--before FOLDER] [--rounds 9]
 
 Queries of 64 numbers to a model that costs nothing, in batches of 1, 8 and 32, with a ledger of
 crashes. ``FOLDER`` holds another version of the code: both are measured in turns, a process each,
@@ -25,7 +25,6 @@ from workers.channel.frames import HEADER, infer_frame, layout_of, unpack_infer
 
 SIZES = (1, 8, 32)
 QUERIES = 20_000
-ROUNDS = 9
 WIDTH = 64
 
 
@@ -83,6 +82,7 @@ def in_a_process(folder: str) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", default="")
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--once", action="store_true", help="for the benchmark's own children")
     given = parser.parse_args()
     if given.once:
@@ -93,7 +93,7 @@ def main() -> None:
         return
     folders = {"now": os.getcwd()} | ({"before": given.before} if given.before else {})
     found: dict[str, list[list[float]]] = {name: [] for name in folders}
-    for _ in range(ROUNDS):
+    for _ in range(given.rounds):
         for name, folder in folders.items():
             found[name].append(in_a_process(folder))
     print("| batch | " + " | ".join(f"{name}, µs a query" for name in folders) + " |")
