@@ -4,6 +4,10 @@ import socket
 
 from controlplane.settings import Settings
 
+BACKLOG = 2_048
+"""Connections that the kernel keeps until they are taken. With the event loop's own 100, who comes
+with more than that at once waits a second for his next try, because the kernel drops the first."""
+
 
 def bind(
     settings: Settings, *, alone: bool = False, port: int = 0, listen: bool = True
@@ -26,7 +30,7 @@ def bind(
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind((settings.host, port or settings.port))
         if listen:
-            listening.listen(2048)
+            listening.listen(BACKLOG)
         listening.setblocking(False)
     except OSError:
         listening.close()

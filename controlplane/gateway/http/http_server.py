@@ -10,6 +10,7 @@ import uvicorn
 
 from controlplane.gateway.http.client_limits import ClientLimits
 from controlplane.gateway.http.http_protocol import Front
+from controlplane.gateway.listening import BACKLOG
 from controlplane.gateway.query.query_path import monotonic_ms
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class HttpServer(uvicorn.Server):
         if self._encryption is not None:
             encrypted = {"ssl": self._encryption, "ssl_handshake_timeout": self._limits.head_s}
         server = await asyncio.get_running_loop().create_server(
-            self._connection, sock=self._listening, **encrypted
+            self._connection, sock=self._listening, backlog=BACKLOG, **encrypted
         )
         self.servers.append(server)
 

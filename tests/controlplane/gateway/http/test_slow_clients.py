@@ -243,3 +243,14 @@ async def test_uploads_that_drip_keep_nobody_out(served: Served) -> None:
     for client in slow:
         assert (await client.answer()).error == (408, "INVALID_INPUT", SLOW_BODY)
     await until(lambda: not list(uploads.iterdir()))
+
+
+async def test_many_may_connect_at_one_moment(served: Served) -> None:
+    """The event loop takes none of them meanwhile, so all wait with the kernel."""
+    address = ("127.0.0.1", served.port)
+    waiting = [socket.create_connection(address, timeout=10.0) for _ in range(300)]
+    try:
+        assert (await served.ask()).status == 200
+    finally:
+        for each in waiting:
+            each.close()
