@@ -64,10 +64,10 @@ def main() -> None:
     with short_directory() as home:
         state = Path(home) / "s"
         state.mkdir()
-        arguments = ["--example", "digits", "--workers", "2", "--cores", "2"]
+        arguments = ["--example", "digits", "--slices", "2xcpu-1"]
         with deployed(state, arguments=arguments, start_s=900.0) as running:
             time.sleep(chosen.settle_s)
-            worker = running.get("/v1/workers").body["workers"][0]
+            worker = running.get("/v1/workers")["workers"][0]
             slower = threading.Thread(target=slow_down, args=(worker["pid"],), daemon=True)
             slower.start()
             told = asyncio.run(play(running.port, queries))
