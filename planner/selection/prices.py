@@ -36,8 +36,8 @@ SECOND_GROUPS = 16
 LOOKS = 4
 """So often, others each time, before all variants are gone through."""
 SECOND_TRY = 0.9
-"""Part of what is left of its deadline that a query may take where a worker has refused it: what
-only just fits would be refused again by another worker that knows as much."""
+"""Part of what is left of its deadline that a query may take on an idle worker where another has
+refused it: what only just fits would be refused again by a worker that knows as much."""
 _PLANNED = Reason.PLANNED
 
 
@@ -83,10 +83,9 @@ def priced(
     """The choice that is worth most at the workers' prices; None when none is in time."""
     task, rows, received_ms, budget_ms, floor, ceiling, _, _, _, draw, avoid = query
     left_ms = received_ms + budget_ms - now_ms - transport_ms
-    if avoid is not None:
-        left_ms *= SECOND_TRY
     if left_ms <= 0.0:
         return None
+    idle_left_ms = left_ms if avoid is None else left_ms * SECOND_TRY
     half_ms, looseness = budget_ms / 2, offers.looseness
     stretch = LEAST_ROOM + MORE_ROOM * window
     rooms_ms, (least, growth) = offers.rooms_ms, offers.prices
@@ -106,9 +105,10 @@ def priced(
                 room_ms = min(half_ms, room_ms * looseness)
             fill = wait_ms / (room_ms * stretch)  # from here on as ``PriceRange.at``, for speed
             price *= exp(growth * (fill if fill < HIGHEST_FILL else HIGHEST_FILL))
+            run_left_ms = left_ms - wait_ms
         else:
-            wait_ms = 0.0
-        chosen = group.menu.best(price, left_ms - wait_ms, rows, floor, ceiling)
+            wait_ms, run_left_ms = 0.0, idle_left_ms
+        chosen = group.menu.best(price, run_left_ms, rows, floor, ceiling)
         if chosen is None:
             continue
         run_ms = chosen.table.ms[rows]
