@@ -151,29 +151,18 @@ class TaskCounters:
         now_ms: float,
     ) -> None:
         """Count one answer. ``cost_usd`` is of all its rows."""
-        counters = self.variants.get(variant)
-        if counters is None:
-            counters = self.variants[variant] = VariantCounters()
-        if met:
-            counters.met += 1
-        else:
-            counters.missed += 1
-        counters.rows += rows
+        counters = self._in_all(variant, elapsed_ms, rows, met, now_ms)
         counters.queue_us += queue_us
         counters.run_us += run_us
         counters.cost_usd += cost_usd
         counters.read_ms += read_ms
         counters.encode_ms += encode_ms
-        counters.elapsed_ms += elapsed_ms
-        counters.last_ms = now_ms
         batches = counters.batches.get(batch_size)
         if batches is None:
             counters.batches[batch_size] = [rows, rows * run_us / batch_size]
         else:
             batches[0] += rows
             batches[1] += rows * run_us / batch_size
-        self.buckets[bisect_left(BOUNDS_MS, elapsed_ms)] += 1
-        self.latency_ms += elapsed_ms
 
     def reused(
         self,
@@ -187,32 +176,41 @@ class TaskCounters:
         kept: bool,
     ) -> None:
         """Count an answer without a run of its own: a kept one, or one of an equal query's run."""
-        counters = self.variants.get(variant)
-        if counters is None:
-            counters = self.variants[variant] = VariantCounters()
-        if met:
-            counters.met += 1
-        else:
-            counters.missed += 1
+        counters = self._in_all(variant, elapsed_ms, rows, met, now_ms)
         if kept:
             counters.hits += 1
         else:
             counters.collapsed += 1
-        counters.rows += rows
         counters.reused_rows += rows
         counters.hit_ms += lookup_ms
+
+    def cache_missed(self, variant: str, took_ms: float) -> None:
+        """Count a run whose answer was not kept yet."""
+        counters = self._of(variant)
+        counters.cache_misses += 1
+        counters.cache_miss_ms += took_ms
+
+    def _in_all(
+        self, variant: str, elapsed_ms: float, rows: int, met: bool, now_ms: float
+    ) -> VariantCounters:
+        """Count what answers of every kind have; the variant's counters, for the rest."""
+        counters = self._of(variant)
+        if met:
+            counters.met += 1
+        else:
+            counters.missed += 1
+        counters.rows += rows
         counters.elapsed_ms += elapsed_ms
         counters.last_ms = now_ms
         self.buckets[bisect_left(BOUNDS_MS, elapsed_ms)] += 1
         self.latency_ms += elapsed_ms
+        return counters
 
-    def cache_missed(self, variant: str, took_ms: float) -> None:
-        """Count a run whose answer was not kept yet."""
+    def _of(self, variant: str) -> VariantCounters:
         counters = self.variants.get(variant)
         if counters is None:
             counters = self.variants[variant] = VariantCounters()
-        counters.cache_misses += 1
-        counters.cache_miss_ms += took_ms
+        return counters
 
     def chosen(self, reason: str) -> None:
         """Count why the variant of an answer was chosen."""

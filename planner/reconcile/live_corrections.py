@@ -167,6 +167,7 @@ class LiveCorrections:
             if one.mark != (mark := marks.get(key)):
                 changed |= bool(one.used)
                 del self._known[key]
+                self._profiles.pop(key, None)
                 if mark is not None:
                     self._known[key] = _Correction(mark, one.looked_s, again=True)
         if changed:
@@ -183,10 +184,10 @@ class LiveCorrections:
 
         The same object as before for the same catalog, until ``look`` changes something.
         """
-        ratios = self.ratios
-        if not ratios:
-            return catalog
         if self._made is None or self._made[0] is not catalog:
+            ratios = self.ratios
+            if not ratios:
+                return catalog
             made = tuple([self._corrected(profile, ratios) for profile in catalog.profiles])
             self._made = (catalog, replace(catalog, profiles=made))
         return self._made[1]

@@ -144,30 +144,27 @@ def _unloadable(
 
 def crowded(snapshot: Snapshot, query: Query, now_ms: float) -> Refusal:
     """For a query whose planned workers have too long a queue, while others are refused as well."""
-    view = snapshot.tasks[query.task]
-    met = circumstances(snapshot, query, now_ms)
-    return Refusal(
-        code=RefusalCode.OVERLOADED,
-        message=(
-            "More is asked than can be served: the workers that the plan gives to queries like "
-            "this have too long a queue, and the others are kept for theirs."
-        ),
-        reasons=Reasons(findings(view.by_cost, met), met, view.excluded),
+    message = (
+        "More is asked than can be served: the workers that the plan gives to queries like "
+        "this have too long a queue, and the others are kept for theirs."
     )
+    return _overloaded(snapshot, query, now_ms, message)
 
 
 def shed(snapshot: Snapshot, query: Query, now_ms: float) -> Refusal:
     """For a query that costs more than others, while others are refused by all that they ask."""
+    message = (
+        "More is asked than can be served, and queries like this take more of the workers' "
+        "time than others: of those, some are refused at once, so that more are answered."
+    )
+    return _overloaded(snapshot, query, now_ms, message)
+
+
+def _overloaded(snapshot: Snapshot, query: Query, now_ms: float, message: str) -> Refusal:
     view = snapshot.tasks[query.task]
     met = circumstances(snapshot, query, now_ms)
-    return Refusal(
-        code=RefusalCode.OVERLOADED,
-        message=(
-            "More is asked than can be served, and queries like this take more of the workers' "
-            "time than others: of those, some are refused at once, so that more are answered."
-        ),
-        reasons=Reasons(findings(view.by_cost, met), met, view.excluded),
-    )
+    reasons = Reasons(findings(view.by_cost, met), met, view.excluded)
+    return Refusal(code=RefusalCode.OVERLOADED, message=message, reasons=reasons)
 
 
 def load_wait_ms(snapshot: Snapshot, candidate: Candidate, host: WorkerView) -> float:
