@@ -1,6 +1,5 @@
 """How many workers are wanted and running, over the control API."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +21,6 @@ CPU_4 = DeviceKindName("cpu-4")
 def settings(tmp_path: Path) -> Settings:
     """Two workers ``cpu-3`` by default; the catalog's models were measured on ``cpu-4``."""
     return load_settings(state_dir=tmp_path, workers=2, cores=6)
-
-
-@pytest.fixture
-def catalog() -> MemoryCatalog:
-    return digits_catalog()
-
-
-@pytest.fixture
-def live() -> DictLive:
-    return DictLive()
-
-
-@pytest.fixture
-async def api(
-    settings: Settings, catalog: MemoryCatalog, live: DictLive
-) -> AsyncIterator[httpx.AsyncClient]:
-    store = FileArtifactStore(settings.artifacts_dir)
-    app = build_api(ApiContext(catalog=catalog, store=store, settings=settings, live=live))
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://localhost"
-    ) as client:
-        yield client
 
 
 async def rows(api: httpx.AsyncClient) -> list[tuple[str, int, int]]:

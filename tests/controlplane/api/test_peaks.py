@@ -1,39 +1,16 @@
 """Declared peaks over the control API."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from controlplane.api.context import ApiContext
-from controlplane.api.routes import build_api
-from controlplane.settings import load_settings
-from tests.controlplane.builders import DictLive, digits_catalog
-from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import MOST_PEAKS
 from variants.types import Peak
 
 LATER = {"start": "2090-01-01T08:00:00+01:00", "end": "2090-01-01T20:00:00+01:00"}
-
-
-@pytest.fixture
-def catalog() -> MemoryCatalog:
-    return digits_catalog()
-
-
-@pytest.fixture
-async def api(tmp_path: Path, catalog: MemoryCatalog) -> AsyncIterator[httpx.AsyncClient]:
-    settings = load_settings(state_dir=tmp_path)
-    store = FileArtifactStore(settings.artifacts_dir)
-    app = build_api(ApiContext(catalog=catalog, store=store, settings=settings, live=DictLive()))
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://localhost"
-    ) as client:
-        yield client
 
 
 async def test_a_peak_is_declared_read_and_removed(

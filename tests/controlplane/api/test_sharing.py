@@ -1,36 +1,12 @@
 """Sharing of answers over the control API."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import httpx
 import pytest
 
-from controlplane.api.context import ApiContext
-from controlplane.api.routes import build_api
-from controlplane.settings import load_settings
-from tests.controlplane.builders import DictLive, digits_catalog
-from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
 from variants.types import Sharing
 
 PATH = "/v1/tasks/digits/sharing"
-
-
-@pytest.fixture
-def catalog() -> MemoryCatalog:
-    return digits_catalog()
-
-
-@pytest.fixture
-async def api(tmp_path: Path, catalog: MemoryCatalog) -> AsyncIterator[httpx.AsyncClient]:
-    settings = load_settings(state_dir=tmp_path)
-    store = FileArtifactStore(settings.artifacts_dir)
-    app = build_api(ApiContext(catalog=catalog, store=store, settings=settings, live=DictLive()))
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://localhost"
-    ) as client:
-        yield client
 
 
 async def test_leave_is_given_read_and_taken_back(
