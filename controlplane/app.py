@@ -89,7 +89,7 @@ def worker(args: Mapping[str, Any]) -> serve.Application:
     return worker_app(
         config,
         replicas=int(args.get("replicas", own.most)),
-        num_gpus=float(args.get("num_gpus", 0)),
+        num_gpus=float(args.get("num_gpus", 0 if own.gpu is None else 1)),
     )
 
 

@@ -16,13 +16,14 @@ def machine_kinds(
     """What models are measured on here: the kinds that local workers are.
 
     Where counters of energy can be read and nothing runs, the idle draw is watched for a second;
-    of the machine's, a worker has the part that it has of its cores.
+    of the machine's, a worker has the part that it has of its cores. That of a GPU is not watched:
+    its worker may be at work.
 
     Raises:
         InvalidInput: the setting of what a kWh emits cannot be read.
     """
     carbon = _carbon(settings.carbon_g_per_kwh)
-    told = bool(settings.idle_w) or all(kind.idle_w for kind in settings.kinds)
+    told = bool(settings.idle_w) or all(kind.idle_w or kind.gpu for kind in settings.kinds)
     watts = None if told else _machine_idle_w(power or (lambda: meter()[0]))
     return tuple(
         DeviceKind(
@@ -30,7 +31,9 @@ def machine_kinds(
             cores=kind.cores,
             memory_mib=kind.memory_mib,
             usd_per_hour=kind.usd_per_hour,
-            idle_w=kind.idle_w or settings.idle_w or _part(watts, kind.cores),
+            gpu=kind.gpu,
+            idle_w=kind.idle_w
+            or (settings.idle_w or _part(watts, kind.cores) if kind.gpu is None else None),
             carbon_g_per_kwh=carbon,
         )
         for kind in settings.kinds

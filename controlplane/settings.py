@@ -27,7 +27,8 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from controlplane.exposure import is_address_or_name, is_every_address, refusal
-from controlplane.slices import Kind, Slice, cpu_kind, filled_in, slices_of, written
+from controlplane.gpus import machine_gpus
+from controlplane.slices import Kind, Slice, cpu_kind, filled_in, gpu_slices, slices_of, written
 from planner.batching.registry import BATCHING
 from planner.eviction.registry import RULES
 from planner.planning_settings import DEFAULTS, PlanningSettings
@@ -97,10 +98,20 @@ class Settings(BaseSettings):
         description="Device kinds to split this machine into, instead of workers of one kind: "
         "'2xcpu-1,1xcpu-2'; empty: as MODELLESS_WORKERS says.",
     )
+    gpus: int = Field(
+        -1,
+        ge=-1,
+        le=256,
+        description="GPUs to give to workers, one to each; -1: all that this machine has.",
+    )
     worker_memory_mib: float = Field(
-        0, ge=0, description="What variants may take on one worker; 0: half of the memory, shared."
+        0,
+        ge=0,
+        description="What variants may take on one worker without a GPU; 0: half of the memory, "
+        "shared.",
     )
     usd_per_core_hour: float = Field(0.04, ge=0, description="Price of one core for an hour.")
+    usd_per_gpu_hour: float = Field(2.5, ge=0, description="Price of one GPU for an hour.")
     idle_w: float = Field(0, ge=0, description="Watts of an idle worker; 0: as counters say.")
     carbon_g_per_kwh: str = Field(
         "", description="CO2 of a kWh: one number, or 24 by the hour in UTC; empty: not known."
@@ -244,12 +255,13 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _sliced_once(self) -> Self:
         if self.slices:
-            for name, default in (("workers", 1), ("cores", 0)):
+            for name, default in (("workers", 1), ("cores", 0), ("gpus", -1)):
                 if getattr(self, name) != default:
                     raise ValueError(
                         f"MODELLESS_SLICES and MODELLESS_{name.upper()} are both set: each says "
                         "what workers there are, so unset one of them"
                     )
+        _ = self.kinds  # raises where the memory of a GPU is not known
         return self
 
     @field_validator("redis_url")
@@ -352,18 +364,24 @@ class Settings(BaseSettings):
     def kinds(self) -> tuple[Kind, ...]:
         """The device kinds that this machine is split into, with how many workers each has.
 
-        Without ``slices`` it is one kind: the cores, divided by the number of workers.
+        Without ``slices`` these are the cores, divided by the number of workers, and a worker for
+        each GPU.
         """
         slices = slices_of(self.slices)
         if not slices:
             cores = max(1, (self.cores or machine_cores()) // self.workers)
-            slices = (Slice(name=cpu_kind(cores), cores=cores, most=self.workers),)
+            slices = (
+                Slice(name=cpu_kind(cores), cores=cores, most=self.workers),
+                *gpu_slices(machine_gpus(), *([] if self.gpus < 0 else [self.gpus])),
+            )
         return filled_in(
             slices,
             memory_mib=self.worker_memory_mib,
             all_memory_mib=psutil.virtual_memory().total / 2**20 / 2,
             usd_per_core_hour=self.usd_per_core_hour,
             elastic=self.elastic,
+            usd_per_gpu_hour=self.usd_per_gpu_hour,
+            gpus=machine_gpus() if any(one.gpu is not None for one in slices) else (),
         )
 
     @property
@@ -375,6 +393,11 @@ class Settings(BaseSettings):
     def all_cores(self) -> int:
         """Cores of all workers together."""
         return sum(one.cores * one.most for one in self.kinds)
+
+    @property
+    def all_gpus(self) -> int:
+        """GPUs of all workers together."""
+        return sum(one.most for one in self.kinds if one.gpu is not None)
 
     def wanted(self, asked: Mapping[DeviceKindName, int]) -> dict[DeviceKindName, int]:
         """Workers wanted by kind: as was asked for over the control API, or else as set here."""
@@ -417,9 +440,10 @@ class Settings(BaseSettings):
         machines, and have other cores than it.
         """
         counted: dict[str, object] = {"gateways": self.gateway_count}
-        if self.slices:
-            counted["slices"] = written(self.kinds)
+        if self.slices or self.all_gpus:
+            counted |= {"slices": written(self.kinds), "workers": 1, "cores": 0, "gpus": -1}
         else:
+            counted["gpus"] = 0
             counted["cores"] = self.all_cores
             counted["worker_memory_mib"] = self.kinds[0].memory_mib
         return self.model_copy(update=counted)

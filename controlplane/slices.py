@@ -1,8 +1,9 @@
 """Slices: the device kinds that a machine is split into, as people write them.
 
 ``2xcpu-1,1-4xcpu-2:memory_mib=1024:usd_per_hour=0.05`` is two workers of one core, and one to four
-of two cores, of which plans decide how many run. Kinds are separated by commas and their properties
-by colons; the names of the properties are those of the planning files' columns.
+of two cores, of which plans decide how many run; ``1xnvidia-h200`` is a worker with a GPU. Kinds
+are separated by commas and their properties by colons; the names of the properties are those of the
+planning files' columns.
 """
 
 import math
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from controlplane.gpus import NAMES as GPU_NAMES
+from controlplane.gpus import GpuModel
 from variants.types import NAME, DeviceKindName
 
 MOST_KINDS = 32
@@ -21,6 +24,9 @@ MOST_CORES = 4096
 """Of one worker."""
 _COUNTED = re.compile(r"(?:([0-9]{1,9})(?:-([0-9]{1,9}))?x)?(.*)", re.DOTALL)
 _CORES = re.compile(r"cpu-([1-9][0-9]{0,8})(?:-.*)?")
+_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ()/._-]{0,79}")
+GPU_CORES = 1
+"""Cores of a worker that has a GPU, where nothing was said of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +45,8 @@ class Slice:
     """Price of one worker."""
     idle_w: float | None = None
     """Watts of one idle worker; None: as is set for all, or as counters say."""
+    gpu: str | None = None
+    """What its GPU is called; empty where it has one and nothing more was said of it."""
 
     def __str__(self) -> str:
         """As it is written, and read again."""
@@ -48,6 +56,7 @@ class Slice:
             for name in ("memory_mib", "usd_per_hour", "idle_w")
             if (value := getattr(self, name)) is not None
         ]
+        told += [f"gpu={self.gpu}"] if self.gpu else []
         return ":".join([f"{count}x{self.name}", f"cores={self.cores}", *told])
 
 
@@ -62,6 +71,7 @@ class Kind:
     memory_mib: float
     usd_per_hour: float
     idle_w: float | None
+    gpu: str | None = None
 
     def least_of(self, count: int) -> int:
         """Fewest workers that plans leave of so many that are wanted."""
@@ -95,6 +105,16 @@ def slices_of(text: str) -> tuple[Slice, ...]:
     return found
 
 
+def gpu_slices(models: Iterable[GpuModel], most: int = MOST_WORKERS) -> tuple[Slice, ...]:
+    """A worker for each GPU, ``most`` in all."""
+    found: list[Slice] = []
+    for model in models:
+        count = min(model.count, most - sum(one.most for one in found))
+        if count > 0:
+            found.append(Slice(name=model.kind, cores=GPU_CORES, most=count, gpu=model.name))
+    return tuple(found)
+
+
 def filled_in(
     slices: Sequence[Slice],
     *,
@@ -102,31 +122,65 @@ def filled_in(
     all_memory_mib: float,
     usd_per_core_hour: float,
     elastic: bool,
+    usd_per_gpu_hour: float = 0.0,
+    gpus: Sequence[GpuModel] = (),
 ) -> tuple[Kind, ...]:
     """The slices with their memory and price.
 
     Args:
-        memory_mib: of one worker, where nothing else was said of it; 0: its part, by cores, of
-            ``all_memory_mib``.
+        memory_mib: of one worker without a GPU, where nothing else was said of it; 0: its part, by
+            cores, of ``all_memory_mib``.
         elastic: whether plans decide of all kinds how many workers run, and leave one.
+        gpus: those of this machine.
+
+    Raises:
+        ValueError: the memory of a GPU is not known.
     """
-    cores = sum(one.cores * one.most for one in slices)
+    cores = sum(one.cores * one.most for one in slices if one.gpu is None)
+
+    def memory_of(one: Slice) -> float:
+        if one.memory_mib:
+            return one.memory_mib
+        if one.gpu is not None:
+            return _model_of(one, gpus).usable_mib
+        return memory_mib or all_memory_mib / (max(cores, one.cores) / one.cores)
+
+    def price_of(one: Slice) -> float:
+        if one.usd_per_hour is not None:
+            return one.usd_per_hour
+        return usd_per_core_hour * one.cores if one.gpu is None else usd_per_gpu_hour
+
     return tuple(
         Kind(
             name=DeviceKindName(one.name),
             cores=one.cores,
             most=one.most,
             least=min(1, one.most) if elastic and one.least is None else one.least,
-            memory_mib=one.memory_mib
-            or memory_mib
-            or all_memory_mib / (max(cores, one.cores) / one.cores),
-            usd_per_hour=(
-                usd_per_core_hour * one.cores if one.usd_per_hour is None else one.usd_per_hour
-            ),
+            memory_mib=memory_of(one),
+            usd_per_hour=price_of(one),
             idle_w=one.idle_w,
+            gpu=one.gpu if one.gpu != "" else _called(one, gpus),
         )
         for one in slices
     )
+
+
+def _model_of(one: Slice, gpus: Sequence[GpuModel]) -> GpuModel:
+    """The GPUs of this machine that a slice names."""
+    found = [model for model in gpus if one.gpu == model.name or one.name.startswith(model.kind)]
+    if not found:
+        here = ", ".join(model.kind for model in gpus) or "none"
+        raise ValueError(
+            f"{one.name}: there is no such GPU here (there is: {here}), so say what variants may "
+            f"take of it, such as {one.name}:memory_mib=16000"
+        )
+    return found[0]
+
+
+def _called(one: Slice, gpus: Sequence[GpuModel]) -> str:
+    """What the GPU of a slice is called that only says that it has one."""
+    names = [model.name for model in gpus if one.name.startswith(model.kind)]
+    return names[0] if names else one.name
 
 
 def written(kinds: Iterable[Kind]) -> str:
@@ -141,6 +195,7 @@ def written(kinds: Iterable[Kind]) -> str:
                 memory_mib=one.memory_mib,
                 usd_per_hour=one.usd_per_hour,
                 idle_w=one.idle_w,
+                gpu=one.gpu,
             )
         )
         for one in kinds
@@ -163,7 +218,10 @@ def _slice(text: str) -> Slice:
         raise ValueError(f"{least}-{most}x{name}: the first number is the larger one")
     values = _properties(name, properties)
     named = _CORES.fullmatch(name)
-    cores = values.pop("cores", int(named[1]) if named else None)
+    gpu = values.setdefault("gpu", "" if name.startswith(GPU_NAMES) else None)
+    cores = values.pop("cores", int(named[1]) if named else None if gpu is None else GPU_CORES)
+    if named and gpu is not None:
+        raise ValueError(f"{name} is a CPU by its name, and gpu={gpu} says that it has a GPU")
     if cores is None:
         raise ValueError(f"{name} does not say how many cores it has; add :cores=N")
     if named and cores != int(named[1]):
@@ -210,9 +268,16 @@ def _above_zero(text: str) -> float:
     return value
 
 
-_READERS: dict[str, Callable[[str], int | float]] = {
+def _gpu(text: str) -> str:
+    if not _GPU.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
+_READERS: dict[str, Callable[[str], int | float | str]] = {
     "cores": _whole,
     "memory_mib": _above_zero,
     "usd_per_hour": _number,
     "idle_w": _above_zero,
+    "gpu": _gpu,
 }

@@ -70,6 +70,7 @@ def start_ray(settings: Settings) -> list[int]:
             ray.init(
                 address="local",
                 num_cpus=settings.all_cores,
+                num_gpus=settings.all_gpus,
                 include_dashboard=False,
                 # Nothing large travels through Ray's object store.
                 object_store_memory=80 * 2**20,

@@ -33,10 +33,12 @@ def unknown_names(settings: Settings) -> list[SettingsWarning]:
 def too_many_cores(settings: Settings, cores: int | None = None) -> list[SettingsWarning]:
     """Whether workers on this machine would share cores. ``cores`` is how many it has."""
     have = machine_cores() if cores is None else cores
-    if settings.ray_address or settings.all_cores <= have:
+    # A worker that has a GPU needs little of its core.
+    wanted = sum(kind.cores * kind.most for kind in settings.kinds if kind.gpu is None)
+    if settings.ray_address or wanted <= have:
         return []
     name = "SLICES" if settings.slices else "CORES" if settings.cores > have else "WORKERS"
-    needed = f" is {settings.all_cores} cores" if settings.slices else ""
+    needed = f" is {wanted} cores" if settings.slices else ""
     return [
         SettingsWarning(
             f"MODELLESS_{name}={getattr(settings, name.lower())}{needed}, and this machine has "

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.slices import Kind, Slice, filled_in, slices_of, written
+from controlplane.gpus import GpuModel
+from controlplane.slices import Kind, Slice, filled_in, gpu_slices, slices_of, written
 from variants.types import DeviceKindName
 
 FULL = Slice(
@@ -14,13 +15,20 @@ FULL = Slice(
 )
 
 
-def kinds(text: str, *, memory_mib: float = 0, elastic: bool = False) -> tuple[Kind, ...]:
+H200 = GpuModel(name="NVIDIA H200", count=2, memory_mib=143_771)
+
+
+def kinds(
+    text: str, *, memory_mib: float = 0, elastic: bool = False, gpus: tuple[GpuModel, ...] = ()
+) -> tuple[Kind, ...]:
     return filled_in(
         slices_of(text),
         memory_mib=memory_mib,
         all_memory_mib=1_200,
         usd_per_core_hour=0.04,
         elastic=elastic,
+        usd_per_gpu_hour=2.5,
+        gpus=gpus,
     )
 
 
@@ -39,6 +47,8 @@ def kinds(text: str, *, memory_mib: float = 0, elastic: bool = False) -> tuple[K
             "0xcpu-1,cpu-2",
             (Slice(name="cpu-1", cores=1, most=0), Slice(name="cpu-2", cores=2, most=1)),
         ),
+        ("nvidia-h200", (Slice(name="nvidia-h200", cores=1, most=1, gpu=""),)),
+        ("2xfast:gpu=NVIDIA H200", (Slice(name="fast", cores=1, most=2, gpu="NVIDIA H200"),)),
         ("1-4xcpu-2-avx2 : memory_mib=512 : usd_per_hour=0.05 : idle_w=3.5", (FULL,)),
     ],
 )  # fmt: skip
@@ -66,6 +76,8 @@ def test_what_a_text_means(text: str, found: tuple[Slice, ...]) -> None:
         ("cpu-1:usd_per_hour=nan", "cpu-1: usd_per_hour=nan is not possible"),
         ("cpu-1:usd_per_hour=-1", "cpu-1: usd_per_hour=-1 is not possible"),
         ("cpu-1:idle_w=1:idle_w=2", "cpu-1: idle_w stands there twice"),
+        ("cpu-1:gpu=NVIDIA H200", "cpu-1 is a CPU by its name, and gpu=NVIDIA H200 says that"),
+        ("x:gpu=;", "x: gpu=; is not possible"),
         ("cpu-1,2xcpu-1", "cpu-1 stands there twice"),
         ("0xcpu-1", "no kind has a worker"),
         (",".join(f"cpu-{n}" for n in range(1, 34)), "there are 33 device kinds, and at most 32"),
@@ -112,9 +124,41 @@ def test_elastic_leaves_one_worker_of_a_kind_of_which_no_range_was_said() -> Non
     assert (bare.least, ranged.least) == (1, 0)
 
 
+def test_a_gpu_has_its_own_memory_and_price_and_takes_none_of_the_cores() -> None:
+    cpu, gpu = kinds("2xcpu-1,2xnvidia-h200", memory_mib=100, gpus=(H200,))
+
+    assert (cpu.gpu, cpu.memory_mib, cpu.usd_per_hour) == (None, 100, 0.04)
+    assert (gpu.gpu, gpu.cores, gpu.usd_per_hour) == ("NVIDIA H200", 1, 2.5)
+    assert gpu.memory_mib == H200.usable_mib
+
+
+def test_a_gpu_that_is_not_here_needs_its_memory_said() -> None:
+    with pytest.raises(ValueError, match=r"nvidia-h100: there is no such GPU here \(there is: nvi"):
+        kinds("nvidia-h100", gpus=(H200,))
+
+    (said,) = kinds("nvidia-h100:memory_mib=5000")
+    assert (said.gpu, said.memory_mib) == ("nvidia-h100", 5000)
+
+
+def test_each_gpu_has_a_worker_up_to_so_many() -> None:
+    models = (H200, GpuModel(name="NVIDIA L4", count=2, memory_mib=23_034))
+
+    assert [(one.name, one.most) for one in gpu_slices(models)] == [
+        ("nvidia-h200", 2), ("nvidia-l4", 2),
+    ]  # fmt: skip
+    assert [(one.name, one.most) for one in gpu_slices(models, 3)] == [
+        ("nvidia-h200", 2), ("nvidia-l4", 1),
+    ]  # fmt: skip
+    assert gpu_slices(models, 0) == ()
+
+
 @pytest.mark.parametrize("elastic", [False, True])
 def test_what_is_written_is_read_as_the_same(elastic: bool) -> None:
-    found = kinds("2xcpu-1,0-3xcpu-2-avx2:usd_per_hour=0.123,x:cores=3:idle_w=0.5", elastic=elastic)
+    found = kinds(
+        "2xcpu-1,0-3xcpu-2-avx2:usd_per_hour=0.123,x:cores=3:idle_w=0.5,1-2xnvidia-h200",
+        elastic=elastic,
+        gpus=(H200,),
+    )
 
     again = kinds(written(found))
 

@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import psutil
 
+from controlplane.gpus import machine_gpus
 from controlplane.settings import Settings
 from controlplane.startup.checks.finding import Finding, fine, problem, warning
 from controlplane.startup.checks.state import running_here
+from variants.builders.gpu_requirements import missing_gpu, missing_onnxruntime_gpu
 
 
 def cores(settings: Settings) -> Iterator[Finding]:
@@ -17,13 +19,13 @@ def cores(settings: Settings) -> Iterator[Finding]:
     for one in found:
         yield warning("cores", one.what, one.remedy)
     if not found:
-        each = " + ".join(f"{kind.most} x {kind.cores}" for kind in settings.kinds)
+        each = " + ".join(f"{kind.most} x {kind.cores}" for kind in settings.kinds if not kind.gpu)
         yield fine("cores", f"{each} for workers")
 
 
 def memory(settings: Settings) -> Iterator[Finding]:
     """Whether variants could fill the workers; not asked while they do it."""
-    needed = sum(kind.memory_mib * kind.most for kind in settings.kinds)
+    needed = sum(kind.memory_mib * kind.most for kind in settings.kinds if not kind.gpu)
     free = psutil.virtual_memory().available / 2**20
     said = f"{free:,.0f} MiB free, workers may fill {needed:,.0f} MiB"
     if running_here(settings) is not None or free >= needed:
@@ -32,6 +34,26 @@ def memory(settings: Settings) -> Iterator[Finding]:
         yield problem(
             "memory", said, "end other programs, or set MODELLESS_WORKER_MEMORY_MIB lower"
         )
+
+
+def gpus(settings: Settings) -> Iterator[Finding]:
+    """Whether workers that have a GPU find one here, and something to run on it."""
+    wanted = {kind.gpu: kind for kind in settings.kinds if kind.gpu is not None}
+    here = machine_gpus()
+    for model in here:
+        kind = wanted.pop(model.name, None)
+        use = f"{kind.most} for workers of {kind.memory_mib:,.0f} MiB" if kind else "none used"
+        yield fine("gpus", f"{model.count} x {model.name}, {model.memory_mib:,.0f} MiB, {use}")
+    if not here and not wanted:
+        yield fine("gpus", missing_gpu() or "no GPU that NVML lists")
+    for kind in wanted.values() if not settings.ray_address else ():
+        yield problem(
+            "gpus",
+            f"{kind.name} is to have a GPU, and there is no such GPU here",
+            "take it out of MODELLESS_SLICES, or install NVIDIA's driver",
+        )
+    if here and settings.all_gpus and (why := missing_onnxruntime_gpu()):
+        yield warning("gpus", f"no ONNX model can run on the GPU: {why}", "see docs/reference.md")
 
 
 def niceness(_: Settings) -> Iterator[Finding]:
