@@ -15,6 +15,7 @@ import random
 import subprocess
 import sys
 import time
+from array import array
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -54,6 +55,8 @@ class Job:
     """How numbers are nested in a row; flat without it."""
     flat: bool = False
     """Whether a body is ``{"x": [numbers]}``, as another server than ours is asked."""
+    binary: bool = False
+    """Whether rows are float32 bytes of a tensor ``x``, by the standard's binary extension."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,8 @@ def summary(samples: Sequence[float]) -> dict[str, float]:
 
 def requests(job: Job) -> list[bytes]:
     rng = random.Random(job.seed)
+    if job.binary:
+        return [_binary(job, rng) for _ in range(ROWS)]
     made = []
     for _ in range(ROWS):
         row = [
@@ -127,6 +132,23 @@ def requests(job: Job) -> list[bytes]:
             % (job.path.encode(), job.port, len(body), body)
         )
     return made
+
+
+def _binary(job: Job, rng: random.Random) -> bytes:
+    row = array("f", (rng.random() for _ in range(job.width))).tobytes()
+    tensor: dict[str, Any] = {
+        "name": "x",
+        "datatype": "FP32",
+        "shape": [1, *(job.shape or (job.width,))],
+    }
+    tensor["parameters"] = {"binary_data_size": len(row)}
+    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    return (
+        b"POST /v2/models/%s/infer HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n"
+        b"inference-header-content-length: %d\r\n"
+        b"content-type: application/octet-stream\r\ncontent-length: %d\r\n\r\n%s%s"
+        % (job.task.encode(), job.port, len(head), len(head) + len(row), head, row)
+    )
 
 
 def nested(row: Sequence[Any], shape: Sequence[int]) -> Sequence[Any]:
