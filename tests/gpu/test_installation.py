@@ -82,7 +82,7 @@ def test_profiles_are_of_the_gpu(running: Deployment) -> None:
     kinds = {
         (v["name"].endswith("cuda"), p["device_kind"])
         for v in running.variants()
-        for p in v["profiles"]
+        for p in v["devices"]
     }
 
     assert all((kind == worker["device_kind"]) == gpu for gpu, kind in kinds), kinds

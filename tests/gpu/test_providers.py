@@ -1,15 +1,20 @@
 """ONNX Runtime's GPU providers, the real ones."""
 
+import threading
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 from tests.convolutional import convolutional, images
 from tests.gpu.machine import NEEDS_GPU, built, free_bytes
+from workers.runtimes.onnx import OnnxRuntime
 from workers.runtimes.registry import make_runtime
 
 pytestmark = NEEDS_GPU
+LOADING = threading.Lock()
+"""A worker loads one variant at a time."""
 
 
 @pytest.fixture
@@ -47,3 +52,51 @@ def test_cuda_is_really_used(kind: str, source: Path, tmp_path: Path) -> None:
     after = free_bytes()
     assert after < before
     runtime.close()
+
+
+@pytest.mark.parametrize("kind", ["onnx-fp32-cuda", "onnx-fp16-cuda"])
+def test_graphs_change_no_answer(kind: str, source: Path, tmp_path: Path) -> None:
+    plain, recorded = (
+        make_runtime(built(kind, source, tmp_path, images(32), graphs=graphs), 1) for graphs in "01"
+    )
+    plain.load()
+    recorded.load()
+    for count in (1, 3, 16, 17, 2):
+        rows = images(count, seed=count)
+        np.testing.assert_allclose(recorded.run([rows])[0], plain.run([rows])[0], atol=1e-5)
+    plain.close()
+    recorded.close()
+
+
+def test_graphs_are_recorded_while_others_run(source: Path, tmp_path: Path) -> None:
+    """Batches of growing size take memory of the device, which a recording forbids."""
+    spec = built("onnx-fp16-cuda", source, tmp_path, images(32))
+    stop, failures = threading.Event(), []
+
+    def run_others() -> None:
+        try:
+            while not stop.is_set():
+                other = make_runtime(built("onnx-fp32-cuda", source, tmp_path, images(32)), 1)
+                with LOADING:
+                    other.load()
+                for count in (20, 40, 64):
+                    other.run([images(count)])
+                with LOADING:
+                    other.close()
+        except Exception as error:
+            failures.append(error)
+
+    other = threading.Thread(target=run_others)
+    other.start()
+    for _ in range(20):
+        runtime = make_runtime(spec, 1)
+        with LOADING:
+            runtime.load()
+        assert len(runtime.run([images(3)])[0]) == 3
+        assert isinstance(runtime, OnnxRuntime)
+        assert runtime._graphs is not None
+        with LOADING:
+            runtime.close()
+    stop.set()
+    other.join()
+    assert failures == []

@@ -12,6 +12,7 @@ import ctypes
 from collections.abc import Mapping
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from numpy.typing import NDArray
 from variants.errors import RuntimeFailed
 
 LIBRARY = "libcuda.so.1"
+GPU = Lock()
+"""Held by each run on the GPU, and while a CUDA graph is recorded: a thread that takes memory of
+the device meanwhile would fail, and break the recording."""
 
 _MULTIPROCESSORS, _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 16, 75, 76
 _STREAM_NON_BLOCKING = 1

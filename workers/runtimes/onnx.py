@@ -1,18 +1,24 @@
 """ONNX Runtime, on the CPU or on an NVIDIA GPU."""
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from variants.errors import RuntimeFailed
-from workers.runtimes.cuda import Device, first_device
-from workers.runtimes.onnx_providers import CPU, PROVIDERS, gpu_session
+from variants.types import TensorSpec
+from workers.runtimes.cuda import GPU, Device, first_device
+from workers.runtimes.cuda_graphs import NUMBER, Graphs
+from workers.runtimes.onnx_providers import CPU, PROVIDERS, gpu_session, records_graphs
 from workers.runtimes.options import Options
-from workers.runtimes.protocol import Tensor
+from workers.runtimes.protocol import Tensor, rows_of
 from workers.runtimes.signature import Signature
 from workers.types import LoadSpec
+
+log = logging.getLogger(__name__)
 
 SPIN_US = 100
 """About two wake-ups of a sleeping thread: a thread that spins as long as a wake-up takes loses at
@@ -29,13 +35,14 @@ class OnnxRuntime:
     Threads that wait for the next operator spin for ``SPIN_US`` and then sleep: longer, and they
     starve the process that feeds them. Outputs come in the order of the spec.
 
-    On a GPU, too, tensors go in and out as they are. Binding them to memory there would save no
-    copy, for each comes from the network and goes back to it.
+    On a GPU, small batches are replayed as CUDA graphs, where all of the model is there
+    (``workers.runtimes.cuda_graphs``); docs/decisions/0029 has what that brings.
 
     Options, as text:
         threads: how many compute one batch; default all that are given.
         provider: ``cuda`` or ``tensorrt``: on the GPU, or not at all; default the CPU.
         tf32: with a provider, 1: products of fp32 numbers may be rounded; default 0.
+        graphs: with ``cuda``, 0: none are recorded; default 1.
         ranges: with ``tensorrt``, the first and the last batch size; default ``1,2-8,9-32,33-64``.
         engines: with ``tensorrt``, folder in which engines are kept.
     """
@@ -49,6 +56,7 @@ class OnnxRuntime:
         self._inputs = [tensor.name for tensor in spec.inputs]
         self._outputs = [tensor.name for tensor in spec.outputs]
         self._session: Any = None
+        self._graphs: Graphs | None = None
         self._call: Callable[[Sequence[str], Mapping[str, Tensor], None], list[Tensor]]
         self._call = self._unloaded
 
@@ -71,7 +79,10 @@ class OnnxRuntime:
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         try:
             if on_gpu:
-                session = gpu_session(ort, self._spec, options, device=self._find_device)
+                graphs = told.choice("graphs", ("0", "1"), "1") == "1"
+                session = gpu_session(
+                    ort, self._spec, options, device=self._find_device, graphs=graphs
+                )
             else:
                 session = ort.InferenceSession(self._spec.path, options, providers=[CPU])
         except Exception as error:  # the binding raises a different type for each cause
@@ -81,9 +92,13 @@ class OnnxRuntime:
         # The public method checks names on each call and doubles the cost of a small model: 11 us
         # against 5. The names were checked above; the binding checks types and shapes itself.
         self._call = getattr(session, "_sess", session).run
+        if on_gpu:
+            self._call = self._one_at_a_time(ort.RunOptions())
         row = [np.zeros((1, *t.shape), dtype=t.dtype) for t in self._spec.inputs]
         try:
             Signature(self._spec).check_outputs(self.run(row), 1)
+            if on_gpu and records_graphs(session):
+                self._record(ort.RunOptions)
         except RuntimeFailed:
             self.close()
             raise
@@ -98,7 +113,44 @@ class OnnxRuntime:
 
     def close(self) -> None:
         self._call = self._unloaded
+        if self._graphs is not None:
+            graphs, self._graphs = self._graphs, None
+            with suppress(RuntimeFailed):  # after a fault on the device nothing can be freed
+                graphs.close()
         self._session = None
+
+    def _one_at_a_time(self, options: Any) -> Callable[..., list[Tensor]]:
+        """Runs on the GPU: what ONNX Runtime records is never done for these."""
+        options.add_run_config_entry(NUMBER, "-1")
+        run = self._call
+
+        def run_alone(outputs: Sequence[str], feeds: Mapping[str, Tensor], _: None) -> list[Tensor]:
+            with GPU:
+                return run(outputs, feeds, options)
+
+        return run_alone
+
+    def _record(self, run_options: Callable[[], Any]) -> None:
+        """Record small batches, and play them from now on; without them where that fails."""
+        graphs = Graphs(self._session, self._spec, self._find_device(), run_options)
+        try:
+            graphs.record()
+        except Exception as error:  # as in ``load``
+            log.warning("%s goes without CUDA graphs: %s", self._name, _reason(error))
+            with suppress(RuntimeFailed):
+                graphs.close()
+            return
+        self._graphs, plain = graphs, self._call
+
+        def play(outputs: Sequence[str], feeds: Mapping[str, Tensor], _: None) -> list[Tensor]:
+            inputs = list(feeds.values())
+            rows = rows_of(inputs)
+            if rows > graphs.most_rows or not all(map(_fits, inputs, self._spec.inputs)):
+                return plain(outputs, feeds, None)
+            with GPU:
+                return graphs.run(inputs, rows)
+
+        self._call = play
 
     @property
     def _name(self) -> str:
@@ -117,6 +169,11 @@ class OnnxRuntime:
 
     def _unloaded(self, *_: object) -> list[Tensor]:
         raise RuntimeFailed(f"{self._name} is not loaded")
+
+
+def _fits(tensor: Tensor, spec: TensorSpec) -> bool:
+    """Whether it is what the binding would take; it says what is wrong with others."""
+    return tensor.shape[1:] == spec.shape and tensor.dtype == spec.dtype
 
 
 def _reason(error: BaseException) -> str:

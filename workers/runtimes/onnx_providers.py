@@ -30,6 +30,8 @@ from workers.types import LoadSpec
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 """Our names to ONNX Runtime's."""
 CPU = "CPUExecutionProvider"
+FATAL = 4
+"""The least severity that ONNX Runtime logs where nothing is set for a session."""
 
 ARITHMETIC = frozenset(
     (
@@ -67,10 +69,12 @@ def gpu_session(
     *,
     device: Callable[[], Device],
     tensorrt: Callable[[], str] = lambda: tensorrt_version(tensorrt_of_onnxruntime()),
+    graphs: bool = False,
 ) -> Any:
     """A session whose arithmetic is all on the GPU, with the variant's ``provider``.
 
-    ``options`` are session options to complete.
+    ``options`` are session options to complete. With ``graphs`` the session can record CUDA graphs,
+    for which all of a model must be on the GPU; else one is made that cannot.
 
     Raises:
         RuntimeFailed: it would run elsewhere, or not at all.
@@ -82,15 +86,24 @@ def gpu_session(
             f"this onnxruntime has no {wanted}; install onnxruntime-gpu in its place"
         )
     gpu = device()
+    # cuDNN's search for a kernel logs an error for each that does not fit, while queries wait; what
+    # really fails raises.
+    ort.set_default_logger_severity(FATAL)
     ort.preload_dlls()  # CUDA and cuDNN from their wheels, where they are
-    providers = [(PROVIDERS["cuda"], cuda_options(told))]
+    graphs = graphs and wanted == PROVIDERS["cuda"]
+    providers = [(PROVIDERS["cuda"], cuda_options(told, graphs=graphs))]
     if wanted == PROVIDERS["tensorrt"]:
         # TensorRT simplifies for itself, and would not know what was fused for others.
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         engines = _engines(spec, told, gpu, f"{ort.__version__} with {tensorrt()}")
         providers.insert(0, (wanted, tensorrt_options(spec, told, engines)))
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    session = ort.InferenceSession(spec.path, options, providers=providers, enable_fallback=0)
+    try:
+        session = ort.InferenceSession(spec.path, options, providers=providers, enable_fallback=0)
+    except Exception:  # the binding raises a different type for each cause
+        if not graphs:
+            raise
+        return gpu_session(ort, spec, options, device=device, tensorrt=tensorrt)
     assigned = [
         (part.ep_name, [(node.op_type, node.name) for node in part.get_nodes()])
         for part in session.get_provider_graph_assignment_info()
@@ -126,9 +139,16 @@ def fallen_back(
     return "" if used else f"{wanted} took no part of the model"
 
 
-def cuda_options(told: Mapping[str, str]) -> dict[str, str]:
+def records_graphs(session: Any) -> bool:
+    """Whether a session can record CUDA graphs."""
+    told = session.get_provider_options().get(PROVIDERS["cuda"], {})
+    return str(told.get("enable_cuda_graph", "0")) == "1"
+
+
+def cuda_options(told: Mapping[str, str], *, graphs: bool = False) -> dict[str, str]:
     """How the CUDA provider is to run a variant."""
     return {
+        "enable_cuda_graph": str(int(graphs)),
         "device_id": "0",
         "use_tf32": told.get("tf32", "0"),  # else fp32 is not what runs
         # The default tries all kernels whenever a batch size is new, while a query waits.

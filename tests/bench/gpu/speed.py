@@ -24,7 +24,7 @@ from variants.builders.protocol import Material
 from variants.builders.registry import make_builder
 from variants.types import Digest, TaskName, TensorSpec, VariantName
 from workers.runtimes.cuda import first_device
-from workers.runtimes.onnx_providers import cuda_options
+from workers.runtimes.onnx_providers import FATAL, cuda_options
 from workers.runtimes.registry import make_runtime
 from workers.types import LoadSpec
 
@@ -77,7 +77,7 @@ def pinned(rows: Any) -> Iterator[Any]:
 
 def bare_ms(path: Path, rows: Any, seconds: float, *, graph: bool) -> float:
     """A batch whose rows are on the GPU, and whose answers stay there."""
-    options = {**cuda_options({}), "enable_cuda_graph": "1" if graph else "0"}
+    options = cuda_options({}, graphs=graph)
     session = ort.InferenceSession(
         str(path), providers=[("CUDAExecutionProvider", options)], enable_fallback=0
     )
@@ -102,6 +102,7 @@ def main() -> None:
     asked.add_argument("--sizes", default=",".join(map(str, SIZES)))
     chosen = asked.parse_args()
     sizes = [int(size) for size in chosen.sizes.split(",")]
+    ort.set_default_logger_severity(FATAL)
     print(f"{first_device().name}, ONNX Runtime {ort.__version__}; medians in ms\n")
     print("| model | kind | rows | ours | pinned | bare | graph | ours / bare | ours, rows/s |")
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|")

@@ -181,7 +181,7 @@ class Connection(asyncio.Protocol):
             data = self.received + data
         head = data.find(b"\r\n\r\n")
         if head >= 0:
-            at = data.index(b"content-length: ") + 16
+            at = data.index(b"\r\ncontent-length: ") + 18
             if len(data) == head + 4 + int(data[at : data.index(b"\r", at)]):
                 self.received = b""
                 self.driver.answered(self, data[9:12], data[head + 4 :], now_s)
@@ -272,7 +272,8 @@ class Driver:
     def parts(self) -> dict[str, dict[str, float]]:
         """The whole time, what each reply says of its time at the worker, and the difference."""
         total = {"total": summary(self.took_ms), "refused": summary(self.refused_ms)}
-        if not self.bodies or self.statuses.keys() != {b"200"} or self.job.flat:
+        told = not (self.job.flat or self.job.binary)
+        if not self.bodies or self.statuses.keys() != {b"200"} or not told:
             return total
         timed = list(zip(self.took_ms, map(json.loads, self.bodies), strict=True))
         return total | {

@@ -105,6 +105,9 @@ class HostOrt:
     def preload_dlls(self) -> None:
         pass
 
+    def set_default_logger_severity(self, severity: int) -> None:
+        pass
+
     def InferenceSession(
         self, path: str, options: Any, *, providers: Any, enable_fallback: int
     ) -> Any:
@@ -156,6 +159,29 @@ def test_fp32_products_are_rounded_only_if_asked(
 def test_a_provider_that_cannot_start_is_no_reason_to_run_elsewhere(model: Path) -> None:
     with pytest.raises(RuntimeFailed, match=f"{CUDA} could not be started and ONNX Runtime would"):
         session(HostOrt(starts=False), model, provider="cuda")
+
+
+class WithoutGraphs(HostOrt):
+    """Cannot record a model, as where a part of it is on the CPU."""
+
+    def InferenceSession(
+        self, path: str, options: Any, *, providers: Any, enable_fallback: int
+    ) -> Any:
+        if providers[0][1]["enable_cuda_graph"] == "1":
+            raise RuntimeError("This session cannot use the graph capture feature")
+        return super().InferenceSession(
+            path, options, providers=providers, enable_fallback=enable_fallback
+        )
+
+
+@pytest.mark.parametrize(("ort", "records"), [(HostOrt, "1"), (WithoutGraphs, "0")])
+def test_a_model_that_cannot_be_recorded_runs_without(
+    model: Path, ort: type[HostOrt], records: str
+) -> None:
+    host = ort(places={"Mul": CUDA})
+    wanted: Any = spec(model, provider="cuda")
+    gpu_session(host, wanted, Entries(), device=HostCuda().device, graphs=True)
+    assert host.providers[0][1]["enable_cuda_graph"] == records
 
 
 def test_the_work_of_a_model_may_not_fall_to_the_cpu(model: Path) -> None:

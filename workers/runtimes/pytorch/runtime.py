@@ -5,7 +5,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from variants.errors import RuntimeFailed
+from workers.runtimes.cuda import GPU
 from workers.runtimes.engine_store import default_folder
 from workers.runtimes.options import Options
 from workers.runtimes.protocol import Tensor
@@ -82,7 +83,7 @@ class TorchRuntime:
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), GPU if self._device == "cuda" else nullcontext():
                 results = call([self._taken(inputs[at], dtype) for at, dtype in self._takes])
                 return [self._given(results[at], dtype) for at, dtype in self._gives]
         except Exception as error:  # as above

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from variants.errors import RuntimeFailed
 from variants.types import TensorSpec
-from workers.runtimes.cuda import Device, first_device
+from workers.runtimes.cuda import GPU, Device, first_device
 from workers.runtimes.engine_store import EngineCache, EngineKey, digest_of
 from workers.runtimes.protocol import Tensor, rows_of
 from workers.runtimes.signature import Signature
@@ -121,7 +121,8 @@ class TensorRtRuntime:
         rows = self._rows(inputs)
         slot = self._slots[rows - 1]
         try:
-            return self._run(slot, rows, inputs)
+            with GPU:
+                return self._run(slot, rows, inputs)
         except Exception as error:
             slot.rows = 0
             with suppress(RuntimeFailed):  # nothing may still be copied when the next batch comes

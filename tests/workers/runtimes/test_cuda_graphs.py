@@ -1,0 +1,101 @@
+"""Recorded batches, over a driver on the host: ONNX Runtime itself runs on the CPU."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from tests.workers.builders import WIDTH, double_model, onnx_spec
+from tests.workers.runtimes.host_cuda import HostCuda
+from workers.runtimes.cuda_graphs import SIZES, Graphs
+from workers.types import LoadSpec
+
+
+class Session:
+    """A session that counts runs by the shape that they are bound to."""
+
+    def __init__(self, path: str) -> None:
+        self._session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+        self.runs: list[int] = []
+
+    def io_binding(self) -> Any:
+        return self._session.io_binding()
+
+    def run_with_iobinding(self, binding: Any, options: Any) -> None:
+        self.runs.append(int(options.get_run_config_entry("gpu_graph_id")))
+        self._session.run_with_iobinding(binding, options)
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> LoadSpec:
+    return replace(onnx_spec(double_model(tmp_path / "double.onnx")), latency=((1, 1.0), (64, 9.0)))
+
+
+@pytest.fixture
+def cuda() -> HostCuda:
+    return HostCuda()
+
+
+@pytest.fixture
+def session(spec: LoadSpec) -> Session:
+    return Session(spec.path)
+
+
+@pytest.fixture
+def graphs(cuda: HostCuda, session: Session, spec: LoadSpec) -> Iterator[Graphs]:
+    made = Graphs(session, spec, cuda.device(), ort.RunOptions, place="cpu")
+    made.record()
+    yield made
+    made.close()
+
+
+def rows(count: int) -> Any:
+    return np.arange(count * WIDTH, dtype=np.float32).reshape(count, WIDTH)
+
+
+def test_each_size_is_run_twice_to_be_recorded(graphs: Graphs, session: Session) -> None:
+    assert session.runs == [size for size in SIZES for _ in range(2)]
+    assert graphs.most_rows == SIZES[-1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 9, 16])
+def test_a_batch_between_two_sizes_is_filled_up(
+    graphs: Graphs, session: Session, count: int
+) -> None:
+    (found,) = graphs.run([rows(count)], count)
+
+    np.testing.assert_array_equal(found, 2 * rows(count))
+    assert session.runs[-1] == min(size for size in SIZES if size >= count)
+
+
+def test_an_answer_is_not_written_over_by_the_next_run(graphs: Graphs) -> None:
+    (first,) = graphs.run([rows(3)], 3)
+    graphs.run([rows(4) + 100], 4)
+
+    np.testing.assert_array_equal(first, 2 * rows(3))
+
+
+def test_nothing_is_recorded_above_the_largest_batch(
+    cuda: HostCuda, session: Session, spec: LoadSpec
+) -> None:
+    small = replace(spec, latency=((1, 1.0), (4, 2.0)))
+    graphs = Graphs(session, small, cuda.device(), ort.RunOptions, place="cpu")
+    graphs.record()
+
+    assert graphs.most_rows == 4
+    assert set(session.runs) == {1, 2, 4}
+    graphs.close()
+
+
+def test_all_memory_is_given_back(cuda: HostCuda, session: Session, spec: LoadSpec) -> None:
+    graphs = Graphs(session, spec, cuda.device(), ort.RunOptions, place="cpu")
+    graphs.record()
+    assert not cuda.idle
+
+    graphs.close()
+
+    assert cuda.idle
