@@ -56,7 +56,9 @@ class Job:
     flat: bool = False
     """Whether a body is ``{"x": [numbers]}``, as another server than ours is asked."""
     binary: bool = False
-    """Whether rows are float32 bytes of a tensor ``x``, by the standard's binary extension."""
+    """Whether rows are bytes of a tensor ``x``, by the standard's binary extension: float32."""
+    words: int = 0
+    """Whether the numbers of binary rows are int64 instead, below this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +137,13 @@ def requests(job: Job) -> list[bytes]:
 
 
 def _binary(job: Job, rng: random.Random) -> bytes:
-    row = array("f", (rng.random() for _ in range(job.width))).tobytes()
+    if job.words:
+        kind, row = "INT64", array("q", rng.choices(range(job.words), k=job.width)).tobytes()
+    else:
+        kind, row = "FP32", array("f", (rng.random() for _ in range(job.width))).tobytes()
     tensor: dict[str, Any] = {
         "name": "x",
-        "datatype": "FP32",
+        "datatype": kind,
         "shape": [1, *(job.shape or (job.width,))],
     }
     tensor["parameters"] = {"binary_data_size": len(row)}
