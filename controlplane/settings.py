@@ -129,7 +129,8 @@ class Settings(BaseSettings):
         DEFAULTS.linger_s,
         ge=1,
         description="How long fewer workers must have sufficed before any goes, at most: sooner "
-        "where what came so far says that this is cheaper.",
+        "where what came so far says that this is cheaper. All that are not needed may go once "
+        "demand has been watched for six times as long.",
     )
     plan_limit_s: float = Field(
         1.0, ge=0, le=60, description="Time to search for a better plan; 0: best fit alone."

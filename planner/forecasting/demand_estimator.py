@@ -7,7 +7,7 @@ the number of SLO classes.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from math import floor, inf
+from math import floor, inf, log
 from typing import Any, Generic, TypeVar
 
 from planner.forecasting.demand import Counters, SloClass
@@ -25,11 +25,13 @@ high for minutes after a change, the diurnal workload violates 1.24 % instead of
 higher."""
 ENVELOPE_S = 1_200.0
 """The longest that workers are kept which nobody needs."""
-SETTLED_S = 700.0
+SETTLED_S = 7_200.0
 """Demand has to be watched for so long before all that are not needed may go."""
-HOLD = 1 / 7
-"""Part of that time for which none goes; then more and more may. That an installation starts from
-nothing says nothing of its traffic, so provisioning does not learn from this part."""
+HOLD = 1 / 72
+"""Part of that time for which none goes. That an installation starts from nothing says nothing of
+its traffic, so provisioning does not learn from this part. Then as many go each time that the time
+watched has doubled: how far apart bursts are that did not come yet is anything between the two
+times, by their logarithms (the prior of Jeffreys for a scale)."""
 TIGHT_S = 60.0
 """How long the tightest SLO of a class is remembered, and up to twice as long."""
 
@@ -180,13 +182,8 @@ class DemandEstimator:
     def watched(self) -> float:
         """Which part of the fleet may go as far as demand has been watched, from 0 to 1."""
         held_s = HOLD * self._settled_s
-        part = max(0.0, self._observed_s - held_s) / (self._settled_s - held_s)
+        part = log(max(self._observed_s, held_s) / held_s) / log(1.0 / HOLD)
         return min(1.0, floor(part * STAGES) / STAGES)
-
-    @property
-    def settled(self) -> bool:
-        """Whether demand has been watched for long enough to let all workers go."""
-        return self._observed_s >= self._settled_s
 
     def memory(self) -> Memory:
         """See ``planner.forecasting.memory.Remembers``."""

@@ -5,9 +5,10 @@ and what jumps within the time that a worker takes to start needs room that stan
 are replayed on what came. A rule has a source (the forecast, or the rate that was seen last), a
 margin on it, and a time for which it keeps what it has asked for. What a rule orders is paid from
 the order and usable ``horizon_s`` later; what it lets go is gone at once. So the account of each
-says what it would have paid, and how many rows would have found no room. The cheapest rule that
-leaves out no more than ``TOLERATED`` is followed, or, where all leave out more, the one that leaves
-out least. All rules see everything, so that the evidence is the same for all (follow the leader;
+says what it would have paid, and how many rows would have found no room. Followed is the cheapest
+of the rules that left out hardly more (``TOLERATED``) than the one that left out least: what none
+of them had room for, such as the beginning of a burst that nothing announced, speaks for none of
+them. All rules see everything, so that the evidence is the same for all (follow the leader;
 Cesa-Bianchi and Lugosi, *Prediction, Learning, and Games*, section 3.2).
 
 How long to keep what is idle follows from the same account, as in the ski-rental problem: keeping
@@ -22,8 +23,8 @@ from planner.forecasting.buckets import Array
 from planner.forecasting.memory import Memory, array, number
 
 TOLERATED = 0.005
-"""Part of all rows for which a rule may have had no room: half of the violations that ``cost``
-tolerates, because want of room is not all that violates."""
+"""Part of all rows for which a rule may have had no room where another one had: half of the
+violations that ``cost`` tolerates, because want of room is not all that violates."""
 MARGINS = (1.0, 1.05, 1.1, 1.2)
 """On the source. More and larger ones, up to 4, with and without a limit at the highest rate seen,
 were replayed on a constant rate, two swings and the tweet stream at its own and 30 times its speed:
@@ -93,8 +94,8 @@ class Provisioning:
 
     def _rule(self) -> tuple[int, int]:
         """The rule to follow. Before there is evidence it is the first: the bare forecast."""
-        fine = self._missing <= TOLERATED * self._came
-        judged = np.where(fine, self._paid, inf) if fine.any() else self._missing
+        fine = self._missing <= self._missing.min() + TOLERATED * self._came
+        judged = np.where(fine, self._paid, inf)
         time, pair = np.unravel_index(np.argmin(judged), judged.shape)
         return int(time), int(pair)
 

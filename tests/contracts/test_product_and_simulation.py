@@ -196,4 +196,4 @@ def test_the_control_loop_expects_what_the_simulated_policy_expects() -> None:
     assert arrivals.estimator.expected
     assert policy.estimator.expected == arrivals.estimator.expected
     assert policy.estimator.envelope == arrivals.estimator.envelope
-    assert policy.estimator.settled is arrivals.estimator.settled is False
+    assert policy.estimator.watched == arrivals.estimator.watched == 0.0

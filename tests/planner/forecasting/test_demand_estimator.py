@@ -29,7 +29,7 @@ def watch(it: DemandEstimator, begin_s: int, end_s: int, qps: float) -> None:
 
 def test_nothing_is_expected_before_anything_was_seen() -> None:
     it = estimator()
-    assert (it.expected, it.envelope, it.settled) == ((), (), False)
+    assert (it.expected, it.envelope, it.watched) == ((), (), 0.0)
 
 
 def test_each_class_is_expected_with_its_tightest_slo() -> None:
@@ -86,18 +86,10 @@ def test_the_fleet_may_go_bit_by_bit_as_demand_is_watched() -> None:
     for second in range(80):
         watch(it, second, second + 1, qps=10.0)
         found.append(it.watched)
-    assert found[9] == 0.0
+    assert found[0] == 0.0
     assert found == sorted(found)
-    assert found[34] == 0.5
-    assert found[59] == 1.0
-
-
-def test_demand_is_settled_once_it_was_watched_for_long_enough() -> None:
-    it = estimator(settled_s=30.0)
-    watch(it, 0, 29, qps=10.0)
-    assert not it.settled
-    watch(it, 29, 30, qps=10.0)
-    assert it.settled
+    assert (found[6], found[7]) == (0.45, 0.5)  # 60 s / sqrt(72) are 7.1 s
+    assert (found[58], found[59]) == (0.95, 1.0)
 
 
 @given(

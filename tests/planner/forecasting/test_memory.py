@@ -68,7 +68,7 @@ def watched(seconds: int = 100) -> DemandEstimator:
 def test_an_estimator_goes_on_where_another_ended() -> None:
     first, second = watched(), estimator()
     second.recall(first.memory(), 1_000.0, 1_090.0)
-    assert second.settled
+    assert second.watched == 1.0
     assert [d.qps for d in second.expected] == pytest.approx(
         [d.qps for d in first.expected], rel=1e-4
     )
@@ -83,7 +83,7 @@ def test_an_estimator_goes_on_where_another_ended() -> None:
 def test_after_long_the_demand_has_to_be_watched_anew() -> None:
     it = estimator()
     it.recall(watched().memory(), 1_000.0, 1_000.0 + 100.0 + 61.0 + 1.0)
-    assert (it.settled, it.expected, it.envelope) == (False, (), ())
+    assert (it.watched, it.expected, it.envelope) == (0.0, (), ())
 
 
 @pytest.mark.parametrize("changes", [{"step_s": 2.0}, {"horizon_s": 60.0}])

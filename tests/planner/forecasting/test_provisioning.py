@@ -47,6 +47,12 @@ def test_jumps_that_come_again_and_again_find_room() -> None:
     assert min(provided[100:]) >= 300.0
 
 
+def test_a_burst_that_nothing_announced_keeps_no_fleet_afterwards() -> None:
+    provided = replayed([100.0] * 80 + [500.0] * 2 + [110.0] * 40)
+    assert provided[80] >= 500.0
+    assert max(provided[95:]) < 1.3 * 110.0
+
+
 def test_a_slow_change_is_followed_downwards() -> None:
     rates = [200.0 + 100.0 * float(np.cos(k / 200)) for k in range(1_200)]
     provided = replayed(rates)

@@ -94,12 +94,13 @@ def test_least_energy_is_not_least_cost(objective: Objective, chosen: float) -> 
 
 
 def test_devices_that_are_not_needed_go_under_energy_too() -> None:
+    """In twenty minutes: more of them, each time that the time watched has doubled."""
     known = drawing(setting(Model(energy_j=1.0), devices=8, objective=Objective.ENERGY), 50.0)
     asked = [Asked(second / 2) for second in range(2_400)]
 
     elastic, fixed = played(known, *asked), played(replace(known, elastic=False), *asked)
 
-    assert joules(elastic) < 0.6 * joules(fixed)
+    assert joules(elastic) < 0.75 * joules(fixed)
 
 
 def test_without_any_measured_energy_it_is_as_by_cost() -> None:
