@@ -14,7 +14,7 @@ The rule has three parts, from what changes least to what changes most:
    and how long the queues are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from math import inf, isnan, nan
 from typing import NamedTuple, Protocol
@@ -185,6 +185,35 @@ def circumstances(snapshot: Snapshot, query: Query, now_ms: float) -> Circumstan
         kinds=snapshot.kinds,
         asked=snapshot.asked,
     )
+
+
+class Standing(NamedTuple):
+    """What the obstacles of all candidates amount to, for a query that none of them answers."""
+
+    feasible: bool
+    """One would answer on an idle worker that has it loaded."""
+    loaded: bool
+    """Such a one is loaded."""
+    queued: bool
+    """Such a one lacks nothing but a shorter queue, or another worker than the avoided one."""
+
+
+def standing(candidates: Iterable[Candidate], met: Circumstances) -> Standing:
+    """What ``findings`` amount to, without them: it ends where the first is found in a queue."""
+    query, _, left_ms, transport_ms, *_ = met
+    first_obstacle = profile_rule(query, transport_ms)
+    rows = query.rows
+    feasible = loaded = False
+    for candidate in candidates:
+        if first_obstacle(candidate) is not None:
+            continue
+        if candidate.ready:
+            if candidate.table.ms[rows] + transport_ms <= left_ms:
+                return Standing(True, True, True)
+            feasible = loaded = True
+        elif candidate.hosts:
+            feasible = True
+    return Standing(feasible, loaded, False)
 
 
 def findings(candidates: Sequence[Candidate], met: Circumstances) -> list[Finding]:

@@ -8,12 +8,13 @@ choice; above the largest, every query takes the quickest variant. Prices run be
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import exp, inf, log, sqrt
 from typing import NamedTuple
 
 from planner.selection.eligibility import answers
+from planner.selection.load_balancing import COMPARED
 from planner.types import Candidate, Snapshot, TaskView, WorkerView
 from planner.upper_hull import upper_hull
 from variants.types import DeviceKindName, TaskName, WorkerId
@@ -28,6 +29,19 @@ NEIGHBOURS = 8
 """Workers of a group that are compared, from one drawn at random on."""
 HIGHEST_FILL = 4.0
 """Beyond this multiple of its room a backlog does not raise the price any more."""
+FEW_GROUPS = 16
+"""So many groups of few workers are looked at throughout."""
+SPREAD = 16
+"""From one of so many workers on, those that could answer first are looked at."""
+SORTED_PER_LOOK = 32
+"""Workers are sorted anew when this times the looks since then are as many as they."""
+FRESH_MS = 0.01
+"""Times the number of workers, so long their order counts as that of now: then sorting takes some
+percents of the time at most."""
+SORTED_PER_REFUSAL = 64
+"""The same before a query is refused (docs/decisions/0007-planning.md)."""
+MOST_FLOORS = 256
+"""Floors for which the least cost is remembered."""
 
 
 class PriceRange(NamedTuple):
@@ -49,13 +63,14 @@ class PriceRange(NamedTuple):
 class Menu:
     """The variants of a task on a worker that are the best at some price, the quickest first."""
 
-    __slots__ = ("_accuracies", "_gains", "_ms", "candidates")
+    __slots__ = ("_accuracies", "_gains", "_ms", "candidates", "quickest_ms")
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         """``candidates``: on the hull, ascending by time and accuracy, at least one."""
         self.candidates = tuple(candidates)
         self._accuracies = [c.accuracy for c in candidates]
         self._ms = [c.table.ms[1] for c in candidates]
+        self.quickest_ms = self._ms[0]
         self._gains = [
             -_gain(one, two)
             for one, two in pairwise((c.table.ms[1], c.accuracy, c) for c in candidates)
@@ -145,6 +160,78 @@ class MenuGroup:
         return found
 
 
+WorkerMenu = tuple[WorkerView, Menu]
+"""A worker with what it can do."""
+
+
+class Menus:
+    """All that can be done for a task, by groups of workers, and who could answer first.
+
+    Where there are many workers, each look at those that are free first would take time by their
+    number, and a look at some of many groups finds little. So workers are kept in the order in
+    which they could answer with their quickest variant, and sorted anew only after so many looks
+    as are a part of their number, so that one look takes the logarithm of it. Who gets work
+    meanwhile stands too far in front until then, and is seen to be busy.
+    """
+
+    __slots__ = ("_least_usd", "_looks", "_sorted_ms", "_workers", "few", "groups")
+
+    def __init__(self, groups: Sequence[MenuGroup]) -> None:
+        self.groups = tuple(groups)
+        self.few = len(groups) <= FEW_GROUPS and all(len(g.workers) <= COMPARED for g in groups)
+        """Whether all workers are looked at rather than the first of an order."""
+        self._workers: list[WorkerMenu] = []
+        self._looks = 0
+        self._sorted_ms = -inf
+        self._least_usd: dict[float | None, float] = {}
+
+    def least_usd(self, floor: float | None) -> float:
+        """Of device time for a row, where it costs least, in full batches: 3.6e9 for 1 USD."""
+        known = self._least_usd.get(floor)
+        if known is None:
+            if len(self._least_usd) > MOST_FLOORS:
+                self._least_usd.clear()
+            known = self._least_usd[floor] = min(
+                [
+                    candidate.table.row_ms * candidate.usd_per_hour
+                    for group in self.groups
+                    for candidate in group.menu.candidates
+                    if floor is None or candidate.accuracy >= floor
+                ],
+                default=0.0,
+            )
+        return known
+
+    def first(self, now_ms: float, draw: int, count: int) -> Sequence[WorkerMenu]:
+        """So many workers, about in the order in which they could answer; gateways that know the
+        same begin at different ones of the first."""
+        if not self._workers or self._looks * SORTED_PER_LOOK >= len(self._workers):
+            self._sort(now_ms)
+        self._looks += 1
+        begin = draw % SPREAD if len(self._workers) > SPREAD else 0
+        return self._workers[begin:count] + self._workers[:begin]
+
+    def renewed(self, now_ms: float) -> bool:
+        """Sort the workers anew, unless that was done a moment ago."""
+        fresh_ms = FRESH_MS * len(self._workers)
+        stale = self._looks * SORTED_PER_REFUSAL >= len(self._workers)
+        if not stale and now_ms - self._sorted_ms < fresh_ms:
+            return False
+        self._sort(now_ms)
+        return True
+
+    def _sort(self, now_ms: float) -> None:
+        def answered_ms(one: WorkerMenu) -> float:
+            busy_ms = one[0].busy_until_ms
+            return (busy_ms if busy_ms > now_ms else now_ms) + one[1].quickest_ms
+
+        if not self._workers:
+            self._workers = [(w, group.menu) for group in self.groups for w in group.workers]
+        self._workers.sort(key=answered_ms)
+        self._looks = 0
+        self._sorted_ms = now_ms
+
+
 def hull(points: Iterable[tuple[float, float, Candidate]]) -> list[tuple[float, float, Candidate]]:
     """Of (time, accuracy, candidate), those on the upper concave hull, ascending in both."""
     return upper_hull(sorted(points, key=lambda p: (p[0], -p[1], p[2].variant)))
@@ -152,26 +239,32 @@ def hull(points: Iterable[tuple[float, float, Candidate]]) -> list[tuple[float, 
 
 def menu_groups(view: TaskView) -> tuple[MenuGroup, ...]:
     """The workers that hold variants of a task, by what they can do for it, in a fixed order."""
-    held: dict[WorkerId, list[Candidate]] = {}
+    sets: dict[int, tuple[tuple[WorkerView, ...], list[int]]] = {}
+    """By identity, since equal sets of workers are the same tuple: who holds which candidates."""
+    candidates = view.by_accuracy
+    for number, candidate in enumerate(candidates):
+        if answers(candidate, None) and candidate.ready:
+            sets.setdefault(id(candidate.ready), (candidate.ready, []))[1].append(number)
+    held: dict[WorkerId, list[int]] = {}
     views: dict[WorkerId, WorkerView] = {}
-    for candidate in view.by_accuracy:
-        if answers(candidate, None):
-            for worker in candidate.ready:
-                held.setdefault(worker.id, []).append(candidate)
-                views[worker.id] = worker
+    for key, (workers, _) in sets.items():
+        for worker in workers:
+            held.setdefault(worker.id, []).append(key)
+            views[worker.id] = worker
     alike: dict[tuple[int, ...], list[WorkerView]] = {}
-    variants: dict[tuple[int, ...], list[Candidate]] = {}
     for id_ in sorted(held):
-        key = tuple(map(id, held[id_]))
-        variants[key] = held[id_]
-        alike.setdefault(key, []).append(views[id_])
-    return tuple(
-        MenuGroup(
-            Menu([c for *_, c in hull((c.table.ms[1], c.accuracy, c) for c in variants[key])]),
-            tuple(workers),
-        )
-        for key, workers in alike.items()
-    )
+        alike.setdefault(tuple(held[id_]), []).append(views[id_])
+    return tuple(MenuGroup(_menu(candidates, sets, keys), tuple(alike[keys])) for keys in alike)
+
+
+def _menu(
+    candidates: Sequence[Candidate],
+    sets: Mapping[int, tuple[tuple[WorkerView, ...], list[int]]],
+    keys: Iterable[int],
+) -> Menu:
+    """Of the candidates that workers hold who are in some sets."""
+    held = [candidates[number] for key in keys for number in sets[key][1]]
+    return Menu([c for *_, c in hull((c.table.ms[1], c.accuracy, c) for c in held)])
 
 
 def price_range(snapshot: Snapshot, tasks: Iterable[TaskName]) -> PriceRange:

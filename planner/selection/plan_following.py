@@ -9,11 +9,11 @@ is predicted to complete first.
 from bisect import bisect_right
 
 from planner.selection.open_batches import OpenBatches
-from planner.selection.prices import priced, quickest
+from planner.selection.prices import exhausted, priced, quickest
 from planner.selection.refusal import crowded, shed
 from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import RouteTable
-from planner.selection.select import select
+from planner.selection.select import load_or_refuse, select
 from planner.selection.shedding import Shedding
 from planner.types import Choice, Query, Reason, Refusal, Snapshot
 from variants.types import Prefer
@@ -108,7 +108,8 @@ def choose(
         own = own or quickest(offers, query, now_ms, transport_ms)
         if own is not None:
             return own
-        return select(snapshot, query._replace(prefer=Prefer.LATENCY), now_ms)
+        search = load_or_refuse if exhausted(query) else select
+        return search(snapshot, query._replace(prefer=Prefer.LATENCY), now_ms)
     targets = routes.targets(query)
     window = congestion.at(now_ms)
     if not targets and window >= WINDOW:

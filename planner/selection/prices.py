@@ -17,11 +17,11 @@ Of each group of workers that can do the same, the least busy of some is looked 
 (``planner.selection.menus``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import exp, inf
 
-from planner.selection.load_balancing import COMPARED, least_busy
-from planner.selection.menus import HIGHEST_FILL, MenuGroup, PriceRange
+from planner.selection.load_balancing import least_busy
+from planner.selection.menus import HIGHEST_FILL, MenuGroup, Menus, PriceRange
 from planner.selection.open_batches import OpenBatches
 from planner.types import Candidate, Choice, Query, Reason, WorkerView
 from variants.types import WorkerId
@@ -31,10 +31,10 @@ LEAST_ROOM, MORE_ROOM = 0.6, 1.2
 together after none for a while (docs/decisions/0007-planning.md has the sweep)."""
 MOST_GROUPS = 4
 """Groups that are looked at, from one drawn at random on."""
-SECOND_GROUPS = 16
-"""The same in a look before a query is refused."""
-LOOKS = 4
-"""So often, others each time, before all variants are gone through."""
+LOOKED_AT = 16
+"""Of many workers, so many are looked at together before a query is refused."""
+LOOKS = 16
+"""So often, the next ones each time, until one completes in time."""
 SECOND_TRY = 0.9
 """Part of what is left of its deadline that a query may take on an idle worker where another has
 refused it: what only just fits would be refused again by a worker that knows as much."""
@@ -44,32 +44,25 @@ _PLANNED = Reason.PLANNED
 class Offers:
     """What the workers can do for a class of queries, and how long backlogs may be."""
 
-    __slots__ = ("groups", "least_usd", "looseness", "prices", "rooms_ms")
+    __slots__ = ("groups", "least_usd", "looseness", "menus", "prices", "rooms_ms")
 
     def __init__(
         self,
-        groups: Sequence[MenuGroup],
+        menus: Menus,
         prices: PriceRange,
         rooms_ms: Mapping[WorkerId, float],
         looseness: float,
         floor: float | None = None,
     ) -> None:
-        self.groups = tuple(groups)
+        self.menus = menus
+        self.groups = menus.groups
         self.prices = prices
         self.rooms_ms = rooms_ms
         """By the plan; where it says nothing, half of the SLO is the room."""
         self.looseness = looseness
         """The query's SLO over that of its class, at least 1: plans round SLOs down."""
-        self.least_usd = min(
-            [
-                candidate.table.row_ms * candidate.usd_per_hour
-                for group in groups
-                for candidate in group.menu.candidates
-                if floor is None or candidate.accuracy >= floor
-            ],
-            default=0.0,
-        )
-        """Of device time for a row, where it costs least, in full batches: 3.6e9 for 1 USD."""
+        self.least_usd = menus.least_usd(floor)
+        """Of device time for a row, where it costs least."""
 
 
 def priced(
@@ -157,30 +150,49 @@ def priced(
 def quickest(offers: Offers, query: Query, now_ms: float, transport_ms: float) -> Choice | None:
     """The earliest completion on one of more workers, for a second look before a query is refused.
 
-    Some groups are looked at, and some workers of each; then others, a few times, until one
-    completes in time. None when none of them does.
+    Where there are few workers it is that on any of them, else that on some of those that are free
+    first. None when none of them completes in time.
     """
     _, rows, received_ms, budget_ms, floor, ceiling, _, _, _, draw, avoid = query
-    best_ms = received_ms + budget_ms - now_ms - transport_ms
+    left_ms = best_ms = received_ms + budget_ms - now_ms - transport_ms
     best: tuple[Candidate, WorkerView] | None = None
-    groups = offers.groups
-    for look in range(LOOKS):
-        some = groups
-        if len(groups) > SECOND_GROUPS:
-            some = _some(groups, draw + look * SECOND_GROUPS, SECOND_GROUPS)
-        elif look and all(len(group.workers) <= COMPARED for group in groups):
-            break  # all were looked at
-        for group in some:
-            worker = least_busy(group.workers, (draw >> 8) + look * COMPARED, now_ms, avoid)
+    menus = offers.menus
+    if menus.few:
+        for group in menus.groups:
+            worker = least_busy(group.workers, draw >> 8, now_ms, avoid)
             if worker is None:
                 continue
             wait_ms = max(0.0, worker.busy_until_ms - now_ms)
             chosen = group.menu.best(inf, best_ms - wait_ms, rows, floor, ceiling)
             if chosen is not None:
                 best, best_ms = (chosen, worker), wait_ms + chosen.table.ms[rows]
-        if best is not None:
-            return Choice(*best, best_ms + transport_ms, False, _PLANNED, True)
+        return (
+            None if best is None else Choice(*best, best_ms + transport_ms, False, _PLANNED, True)
+        )
+    for again in (False, True):
+        if left_ms <= 0.0 or (again and not menus.renewed(now_ms)):
+            break
+        first = menus.first(now_ms, draw >> 8, LOOKS * LOOKED_AT)
+        for begin in range(0, len(first), LOOKED_AT):
+            for worker, menu in first[begin : begin + LOOKED_AT]:
+                wait_ms = max(0.0, worker.busy_until_ms - now_ms)
+                if wait_ms + menu.quickest_ms > best_ms or worker.id == avoid:
+                    continue
+                chosen = menu.best(inf, best_ms - wait_ms, rows, floor, ceiling)
+                if chosen is not None:
+                    best, best_ms = (chosen, worker), wait_ms + chosen.table.ms[rows]
+            if best is not None:
+                return Choice(*best, best_ms + transport_ms, False, _PLANNED, True)
     return None
+
+
+def exhausted(query: Query) -> bool:
+    """Whether no search finds anything ready in time where ``quickest`` did not, sampling aside.
+
+    The quickest variant of each worker is on its menu, but with limits, or for several rows, one
+    that is not may be the quickest that is left.
+    """
+    return query.rows == 1 and query.accuracy is None and query.cost is None
 
 
 def _some(groups: tuple[MenuGroup, ...], draw: int, count: int) -> tuple[MenuGroup, ...]:

@@ -1,22 +1,23 @@
 """Refusals: what the obstacles of all variants amount to, and what comes closest.
 
-What stands in the way of each variant is found by ``planner.selection.eligibility``. Nothing here
-is on the hot path.
+What stands in the way of each variant is found by ``planner.selection.eligibility``. Where more is
+asked than can be served most decisions are refusals, so these look at no more variants than they
+have to, and leave the reasons to whoever reads them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import nsmallest
 from math import inf
 
 from planner import sentences as explain
 from planner.selection.eligibility import (
-    FEASIBLE,
     Circumstances,
     Finding,
     Obstacle,
     circumstances,
     findings,
     profile_rule,
+    standing,
     without_slo,
 )
 from planner.selection.load_balancing import host_for, least_busy
@@ -50,27 +51,25 @@ def variant_not_found(view: TaskView, variant: VariantName) -> Refusal:
 
 
 def refuse(
-    snapshot: Snapshot, view: TaskView, found: Sequence[Finding], met: Circumstances
+    snapshot: Snapshot, view: TaskView, candidates: Sequence[Candidate], met: Circumstances
 ) -> Refusal:
-    """Why none of the candidates fits; ``found`` is in the query's order of preference.
+    """Why none of the candidates fits; they are in the query's order of preference.
 
     Must be called only when indeed none fits.
     """
     query, left_ms = met.query, met.left_ms
-    reasons = Reasons(found, met, view.excluded if query.variant is None else None)
-    feasible = [finding for finding in found if finding.obstacle >= FEASIBLE]
+    reasons = Reasons(candidates, met, view.excluded if query.variant is None else None)
+    feasible, is_loaded, has_queue = standing(candidates, met)
     if not feasible:
-        return _infeasible(snapshot, view, found, met, reasons)
+        return _infeasible(snapshot, view, findings(candidates, met), met, reasons)
     if left_ms <= 0.0:
         return Refusal(
             code=RefusalCode.DEADLINE_EXCEEDED,
             message=f"The deadline of {ms(query.latency_ms)} has passed already.",
             reasons=reasons,
         )
-    has_queue = any(finding.obstacle > Obstacle.COLD for finding in feasible)
-    is_loaded = any(finding.candidate.ready for finding in feasible)
     if has_queue or not is_loaded:
-        load = _load(feasible, met, idle_only=has_queue)
+        load = _load(candidates, met, idle_only=has_queue)
         if load is not None:
             return _cold(snapshot, load, query, reasons)
     if is_loaded and not has_queue:
@@ -163,7 +162,7 @@ def shed(snapshot: Snapshot, query: Query, now_ms: float) -> Refusal:
 def _overloaded(snapshot: Snapshot, query: Query, now_ms: float, message: str) -> Refusal:
     view = snapshot.tasks[query.task]
     met = circumstances(snapshot, query, now_ms)
-    reasons = Reasons(findings(view.by_cost, met), met, view.excluded)
+    reasons = Reasons(view.by_cost, met, view.excluded)
     return Refusal(code=RefusalCode.OVERLOADED, message=message, reasons=reasons)
 
 
@@ -180,16 +179,20 @@ def load_wait_ms(snapshot: Snapshot, candidate: Candidate, host: WorkerView) -> 
 
 
 def _load(
-    feasible: Sequence[Finding], met: Circumstances, *, idle_only: bool
+    candidates: Iterable[Candidate], met: Circumstances, *, idle_only: bool
 ) -> tuple[Candidate, WorkerView] | None:
-    """What to load, and where: the first that has a host, where loading it costs least.
+    """What to load, and where: the first that would answer and has a host, where loading it costs
+    least.
 
     With ``idle_only`` a host counts only if it could answer such a query in time once it has the
     variant: while replicas have queues, one more on a busy worker does not help.
     """
     query, now_ms = met.query, met.now_ms
+    first_obstacle = profile_rule(query, met.transport_ms)
     soonest: dict[int, WorkerView | None] = {}
-    for candidate, _, _ in feasible:
+    for candidate in candidates:
+        if not candidate.hosts or first_obstacle(candidate) is not None:
+            continue
         key = id(candidate.hosts)
         if key not in soonest:
             soonest[key] = least_busy(candidate.hosts, query.draw, now_ms, query.avoid)

@@ -1,53 +1,64 @@
 """Reasons of a refusal: what stands in the way of each variant, put in words when it is read.
 
-A refusal names a reason for every variant, and most of them are never read. What stops a candidate
-is found by ``planner.selection.eligibility`` as a code and a number; ``Reasons`` makes a sentence
-of it when it is looked up.
+A refusal names a reason for every variant, and most of them are never read: who is refused because
+all queues are too long is told just that. So what stops each candidate, a code and a number by
+``planner.selection.eligibility``, is found when the first reason is read, and a sentence is made of
+it when it is looked up.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from planner import sentences as explain
-from planner.selection.eligibility import Circumstances, Finding, Obstacle
+from planner.selection.eligibility import Circumstances, Finding, Obstacle, findings
+from planner.types import Candidate
 from variants.types import VariantName
 
 
 class Reasons(Mapping[str, str]):
-    """One reason for each variant, a sentence made when it is read.
+    """One reason for each variant, found when the first is read.
 
+    Queues are as long as they are then: to say how long they were at the refusal, read one at once.
     A variant on several device kinds gets the reason of the kind that comes closest. The mapping
     compares like one of strings; ``dict`` of it writes all sentences.
     """
 
-    __slots__ = ("_closest", "_excluded", "_met")
+    __slots__ = ("_candidates", "_excluded", "_found", "_met")
 
     def __init__(
         self,
-        found: Sequence[Finding],
+        candidates: Sequence[Candidate],
         met: Circumstances,
         excluded: Mapping[VariantName, str] | None = None,
     ) -> None:
         """``excluded`` are variants that cannot answer whatever the SLO, with the reason."""
-        closest: dict[str, Finding] = {}
-        for finding in found:
-            name = finding[0].variant
-            known = closest.get(name)
-            if known is None or finding[1] > known[1]:
-                closest[name] = finding
-        self._closest = closest
+        self._candidates = candidates
         self._met = met
-        self._excluded: dict[str, str] = {str(k): v for k, v in (excluded or {}).items()}
+        self._excluded = excluded or {}
+        self._found: dict[str, Finding] | None = None
+
+    @property
+    def _closest(self) -> dict[str, Finding]:
+        closest = self._found
+        if closest is None:
+            closest = self._found = {}
+            for finding in findings(self._candidates, self._met):
+                name = finding[0].variant
+                known = closest.get(name)
+                if known is None or finding[1] > known[1]:
+                    closest[name] = finding
+        return closest
 
     def __getitem__(self, variant: str) -> str:
-        why = self._excluded.get(variant)
+        why = self._excluded.get(VariantName(variant))
         return in_words(self._closest[variant], self._met) if why is None else why
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._closest
-        yield from (name for name in self._excluded if name not in self._closest)
+        closest = self._closest
+        yield from closest
+        yield from (str(name) for name in self._excluded if name not in closest)
 
     def __len__(self) -> int:
-        return len(self._closest.keys() | self._excluded.keys())
+        return len({*self._closest, *map(str, self._excluded)})
 
     def __repr__(self) -> str:
         return repr(dict(self))

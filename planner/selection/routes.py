@@ -10,7 +10,7 @@ from math import inf
 from typing import NamedTuple
 
 from planner.forecasting.demand import SloClass
-from planner.selection.menus import MenuGroup, PriceRange, menu_groups, price_range
+from planner.selection.menus import Menus, PriceRange, menu_groups, price_range
 from planner.selection.prices import Offers
 from planner.selection.route_targets import (
     ROOM,
@@ -41,7 +41,7 @@ class RouteTable:
     """The routes of a plan, resolved against what is ready."""
 
     __slots__ = (
-        "_basis", "_by_class", "_by_task", "_groups", "_known", "_offers", "prefer", "used",
+        "_basis", "_by_class", "_by_task", "_known", "_menus", "_offers", "prefer", "used",
     )  # fmt: skip
 
     def __init__(
@@ -60,7 +60,7 @@ class RouteTable:
         self._by_task = by_class
         self._known: dict[tuple[TaskName, float, float | None], RouteTargets] = {}
         self._offers: dict[tuple[TaskName, float, float | None], Offers | None] = {}
-        self._groups: dict[TaskName, tuple[TaskView, tuple[MenuGroup, ...]]] = {}
+        self._menus: dict[TaskName, tuple[TaskView, Menus]] = {}
         self._by_class = {
             task: sorted(classes, key=lambda slo: (slo[0], slo[1] or -inf))
             for task, classes in by_class.items()
@@ -90,11 +90,11 @@ class RouteTable:
             self._offers.clear()
         found = None
         basis = self._basis
-        groups = self._groups_of(query.task)
-        if groups and basis is not None and basis.prices is not None:
+        menus = self._menus_of(query.task)
+        if menus is not None and basis is not None and basis.prices is not None:
             slo = self._class(*asked)
             looseness = 1.0 if slo is None else query.latency_ms / slo[0]
-            found = Offers(groups, basis.prices, basis.rooms_ms, looseness, query.accuracy)
+            found = Offers(menus, basis.prices, basis.rooms_ms, looseness, query.accuracy)
         self._offers[asked] = found
         return found
 
@@ -126,9 +126,9 @@ class RouteTable:
             if task in views and views[task] is basis.snapshot.tasks.get(task)
         }
 
-    def keep_groups(self, before: "RouteTable") -> None:
+    def keep_menus(self, before: "RouteTable") -> None:
         """Take over what an earlier table has found out of tasks; what changed is left there."""
-        self._groups.update(before._groups)
+        self._menus.update(before._menus)
 
     def basis(self, routes: Sequence[Route], snapshot: Snapshot, prefer: Prefer) -> _Basis:
         """What a table of these is made of; parts of this one's where they are the same."""
@@ -141,15 +141,15 @@ class RouteTable:
         prices = price_range(snapshot, _tasks(routes)) if accurate else None
         return _Basis(routes, snapshot, rooms_ms(routes, snapshot), prices)
 
-    def _groups_of(self, task: TaskName) -> tuple[MenuGroup, ...]:
-        """The menus of a task, made when it is first asked for."""
+    def _menus_of(self, task: TaskName) -> Menus | None:
+        """The menus of a task, made when it is first asked for; None where nothing is ready."""
         view = None if self._basis is None else self._basis.snapshot.tasks.get(task)
         if view is None:
-            return ()
-        known = self._groups.get(task)
+            return None
+        known = self._menus.get(task)
         if known is None or known[0] is not view:
-            known = self._groups[task] = (view, menu_groups(view))
-        return known[1]
+            known = self._menus[task] = (view, Menus(menu_groups(view)))
+        return known[1] if known[1].groups else None
 
     def _class(self, task: TaskName, latency_ms: float, accuracy: float | None) -> SloClass | None:
         """The least demanding class with routes that is at least as demanding."""
@@ -187,7 +187,7 @@ def resolve(
         table = RouteTable(
             {task: dict.fromkeys(classes, ()) for task, classes in planned.items()}, prefer, basis
         )
-        table.keep_groups(before)
+        table.keep_menus(before)
         return table
     ready = ReadyVariants(snapshot)
     for task, classes in planned.items():

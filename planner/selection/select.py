@@ -19,11 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from planner.selection.eligibility import (
-    FEASIBLE,
     Circumstances,
-    Finding,
     circumstances,
-    findings,
     profile_rule,
     without_slo,
 )
@@ -38,6 +35,7 @@ from planner.types import (
     Reason,
     Refusal,
     Snapshot,
+    TaskView,
     WorkerView,
 )
 from variants.types import Prefer, WorkerId
@@ -91,12 +89,28 @@ def select(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
             if reason is Reason.LEAST_ENERGY_THAT_FITS and choice.candidate.energy is None:
                 return choice._replace(reason=Reason.ENERGY_NOT_MEASURED)
             return choice
+    return _load_or_refuse(snapshot, view, candidates, query, now_ms)
+
+
+def load_or_refuse(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
+    """As ``select`` for a query that names no variant and prefers latency, where it is known that
+    nothing ready completes in time."""
+    view = snapshot.tasks[query.task]
+    return _load_or_refuse(snapshot, view, view.by_cost, query, now_ms)
+
+
+def _load_or_refuse(
+    snapshot: Snapshot,
+    view: TaskView,
+    candidates: Sequence[Candidate],
+    query: Query,
+    now_ms: float,
+) -> Choice | Refusal:
     met = circumstances(snapshot, query, now_ms)
-    found = findings(candidates, met)
-    choice = _cold(found, met) if left_ms > 0.0 else None
+    choice = _cold(candidates, met) if met.left_ms - met.transport_ms > 0.0 else None
     if choice is None and query.best_effort:
         choice = _nearest(candidates, met)
-    return choice or refuse(snapshot, view, found, met)
+    return choice or refuse(snapshot, view, candidates, met)
 
 
 def _first(
@@ -250,7 +264,7 @@ def _once(pick: Pick) -> Pick:
     return remembered
 
 
-def _cold(found: Iterable[Finding], met: Circumstances) -> Choice | None:
+def _cold(candidates: Iterable[Candidate], met: Circumstances) -> Choice | None:
     """The first candidate that can be loaded and still answer in time, on the host it costs least.
 
     A host may have to unload something first. That is decided there, and the host refuses at once
@@ -258,11 +272,13 @@ def _cold(found: Iterable[Finding], met: Circumstances) -> Choice | None:
     """
     query, now_ms, left_ms, transport_ms, *_ = met
     left_ms -= transport_ms
+    first_obstacle = profile_rule(query, transport_ms)
     soonest = _once(least_busy)
     best: Choice | None = None
-    for finding in found:
-        candidate = finding.candidate
-        if candidate.load_ms > left_ms or not candidate.hosts or finding.obstacle < FEASIBLE:
+    for candidate in candidates:
+        if not candidate.hosts or candidate.load_ms > left_ms:
+            continue
+        if first_obstacle(candidate) is not None:
             continue
         cold_ms = candidate.load_ms + candidate.table.ms[query.rows]
         if cold_ms > left_ms or (best is not None and cold_ms + transport_ms >= best.predicted_ms):

@@ -16,14 +16,15 @@ from planner.selection.eligibility import (
     meets,
     profile_obstacle,
     stage_answers,
+    standing,
     without_slo,
 )
 from planner.selection.open_batches import OpenBatches
 from planner.selection.plan_following import follow
-from planner.selection.prices import priced
+from planner.selection.prices import exhausted, priced, quickest
 from planner.selection.refusal_reasons import Reasons
 from planner.selection.routes import resolve
-from planner.selection.select import select
+from planner.selection.select import load_or_refuse, select
 from planner.solver.problem import AvailableKind as SolverKind
 from planner.types import Candidate, Choice, Demand, Query, Refusal, Snapshot
 from tests.planner.builders import (
@@ -120,6 +121,35 @@ def test_what_prevents_answering_is_what_the_rule_says(view: Snapshot, asked: Qu
         assert found.obstacle >= FEASIBLE
         if not answer.cold:
             assert found.obstacle is Obstacle.QUEUE
+
+
+@given(snapshots(), queries)
+def test_what_findings_amount_to_is_known_without_them(view: Snapshot, asked: Query) -> None:
+    assume(DIGITS in view.tasks)
+    met = circumstances(view, asked, NOW_MS)
+    candidates = view.tasks[DIGITS].by_cost
+    feasible = [f for f in findings(candidates, met) if f.obstacle >= FEASIBLE]
+    assert standing(candidates, met) == (
+        bool(feasible),
+        any(f.candidate.ready for f in feasible),
+        any(f.obstacle > Obstacle.COLD for f in feasible),
+    )
+
+
+@given(snapshots(), st.lists(queries, min_size=5, max_size=10))
+def test_what_the_second_look_does_not_find_no_search_finds(
+    view: Snapshot, questions: list[Query]
+) -> None:
+    for question in questions:
+        asked = question._replace(
+            variant=None, accuracy=None, cost=None, rows=1, prefer=Prefer.ACCURACY
+        )
+        assert exhausted(asked)
+        offers = resolve(everywhere(view, asked), view, Prefer.ACCURACY).offers(asked)
+        if offers is None or quickest(offers, asked, NOW_MS, view.transport_ms) is not None:
+            continue
+        asked = asked._replace(prefer=Prefer.LATENCY)
+        assert load_or_refuse(view, asked, NOW_MS) == select(view, asked, NOW_MS)
 
 
 def fits_now(finding: Finding, asked: Query) -> bool:
@@ -221,8 +251,8 @@ def test_a_variant_that_was_chosen_is_never_named_infeasible(
 def infeasible_reasons(view: Snapshot, asked: Query) -> set[str]:
     """Sentences about candidates that no idle worker could answer with."""
     met = circumstances(view, asked, NOW_MS)
-    found = [f for f in findings(view.tasks[asked.task].by_cost, met) if f.obstacle < FEASIBLE]
-    return set(Reasons(found, met).values())
+    found = findings(view.tasks[asked.task].by_cost, met)
+    return set(Reasons([f.candidate for f in found if f.obstacle < FEASIBLE], met).values())
 
 
 @given(snapshots(), queries, moments, st.sampled_from(Prefer))

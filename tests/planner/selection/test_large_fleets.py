@@ -4,14 +4,14 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.selection.load_balancing import COMPARED, least_busy
-from planner.selection.menus import NEIGHBOURS, Menu, MenuGroup
+from planner.selection.menus import FRESH_MS, NEIGHBOURS, SORTED_PER_LOOK, Menu, MenuGroup
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.routes import resolve
-from planner.types import Choice, Snapshot, WorkerView
+from planner.types import Choice, Refusal, RefusalCode, Snapshot, WorkerView
 from tests.planner.builders import DIGITS, NOW_MS, catalog, key, profile, query, snapshot, variant
 from tests.planner.builders import worker as worker_of
 from variants.types import DeviceKindName, Prefer, ProfileSource, Route, VariantName, WorkerId
@@ -98,7 +98,8 @@ class Counted(WorkerView):
 
 
 def looked_at(count: int, busy_ms: float) -> tuple[int, bool]:
-    """How often workers were looked at for a choice, and whether there was one."""
+    """How often workers are looked at for a choice, of many at a moment, and whether there is
+    one."""
     workers = [
         Counted(
             id=WorkerId(f"w{n:04}"),
@@ -108,16 +109,21 @@ def looked_at(count: int, busy_ms: float) -> tuple[int, bool]:
         for n in range(count)
     ]
     view: Snapshot = snapshot(KNOWN, *((each, [key("v")]) for each in workers))
-    route = Route(
-        task=DIGITS, latency_ms=100.0, accuracy=None, variant=VariantName("v"),
-        worker=workers[0].id, batch_size=1, qps=20.0,
-    )  # fmt: skip
-    table = resolve((route,), view, Prefer.ACCURACY)
-    asked = query(100.0, prefer=Prefer.ACCURACY, draw=12_345)
-    assert table.offers(asked) is not None
+    table = resolve((route(workers[0]),), view, Prefer.ACCURACY)
+    draws = random.Random(0)
     Counted.reads = 0
-    found = choose(view, table, CongestionWindow(), asked, NOW_MS)
-    return Counted.reads, isinstance(found, Choice)
+    for _ in range(4_000 // SORTED_PER_LOOK):
+        asked = query(100.0, prefer=Prefer.ACCURACY, draw=draws.getrandbits(62))
+        assert table.offers(asked) is not None
+        found = choose(view, table, CongestionWindow(), asked, NOW_MS)
+    return Counted.reads // (4_000 // SORTED_PER_LOOK), isinstance(found, Choice)
+
+
+def route(worker: WorkerView, name: str = "v") -> Route:
+    return Route(
+        task=DIGITS, latency_ms=100.0, accuracy=None, variant=VariantName(name),
+        worker=worker.id, batch_size=1, qps=20.0,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("busy_ms", [0.0, 50.0, 500.0])
@@ -125,5 +131,32 @@ def test_a_choice_takes_as_long_with_four_thousand_workers_as_with_four_hundred(
     busy_ms: float,
 ) -> None:
     """Among idle ones, among busy ones, and where none has time and the query is refused."""
-    assert looked_at(400, busy_ms) == looked_at(4_000, busy_ms)
-    assert looked_at(400, busy_ms)[1] == (busy_ms < 100.0)
+    few, many = looked_at(400, busy_ms), looked_at(4_000, busy_ms)
+    assert many[0] <= 1.1 * few[0]
+    assert few[1] == many[1] == (busy_ms < 100.0)
+
+
+@given(st.integers(0, 399), st.integers(0, 2**62 - 1))
+@settings(max_examples=10)
+def test_the_only_worker_with_time_is_found_among_many_that_hold_different_variants(
+    idle: int, draw: int
+) -> None:
+    names = [f"v{n:03}" for n in range(400)]
+    known = catalog(
+        [variant(name) for name in names],
+        [profile(name, 10.0, source=ProfileSource.EXACT) for name in names],
+    )
+    workers = [worker_of(name, busy_ms=500.0) for name in names]
+    view = snapshot(known, *((w, [key(name)]) for w, name in zip(workers, names, strict=True)))
+    table = resolve((route(workers[0], names[0]),), view, Prefer.ACCURACY)
+    asked = query(100.0, prefer=Prefer.ACCURACY, draw=draw)
+    seen = CongestionWindow()
+    refused = choose(view, table, seen, asked, NOW_MS)
+    assert isinstance(refused, Refusal)
+    assert refused.code is RefusalCode.OVERLOADED
+
+    workers[idle].busy_until_ms = NOW_MS
+    later_ms = NOW_MS + FRESH_MS * len(workers)
+    found = choose(view, table, seen, asked._replace(received_ms=later_ms), later_ms)
+    assert isinstance(found, Choice)
+    assert found.worker is workers[idle]
