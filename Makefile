@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: up down test quick quick-lint quick-types quick-gateway quick-control quick-others campaign lint check format bench bench-calibration bench-overload bench-peers clients conformance clean help
+.PHONY: up down test quick quick-lint quick-types quick-gateway quick-control quick-others campaign lint check format bench bench-calibration bench-lone bench-overload bench-peers clients conformance clean help
 
 help:             ## what there is
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -61,6 +61,9 @@ bench: $(VENV)/.dev  ## the numbers of docs/decisions, on this machine
 
 bench-calibration: $(VENV)/.dev  ## whether predicted latencies come true, and what admission makes of them
 	@$(BIN)/python -m tests.bench.profiling.calibration $(ARGS)
+
+bench-lone: $(VENV)/.dev  ## what one query in flight takes, beside an empty answer
+	@$(BIN)/python -m tests.bench.serving.lone $(ARGS)
 
 bench-overload: $(VENV)/.dev  ## what is answered in time when more is asked than can be served
 	@$(BIN)/python -m tests.bench.serving.overload $(ARGS)

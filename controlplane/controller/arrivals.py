@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import inf, isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from controlplane.demand_counters import accuracies_of, parse_counter_name
 from planner.forecasting.demand import SloClass, demands, slo_class, smoothed
@@ -17,7 +17,17 @@ Pin = tuple[TaskName, VariantName]
 NEGLIGIBLE_QPS = 1e-3
 """A pinned variant that is asked for less often is planned for no more."""
 COUNT_EVERY_S = 0.75
-"""Gateways report once a second: counting much more often would see nothing, then everything."""
+"""Gateways report once a second: counting much more often would find nothing new."""
+LONGEST_S = 2.5
+"""So long at most a gateway is waited for that has not reported since the last count."""
+
+
+class _Counted(NamedTuple):
+    """What a gateway had counted when it was looked at last."""
+
+    rows: Mapping[str, int]
+    at_s: float | None
+    """When it said so, on its own clock."""
 
 
 class Arrivals:
@@ -33,7 +43,7 @@ class Arrivals:
         self._pinned: dict[Pin, float] = {}
         self._tightest: Least[Pin] = Least(TIGHT_S)
         self.estimator = estimator or DemandEstimator(Objective.COST)
-        self._counted: dict[str, Mapping[str, int]] = {}
+        self._counted: dict[str, _Counted] = {}
         self._counted_at_s = float("-inf")
 
     def due(self, now_s: float) -> bool:
@@ -45,25 +55,35 @@ class Arrivals:
         """Take in what each gateway has counted since it started.
 
         A gateway that starts anew has a new id; a counter that shrank all the same counts from
-        zero. What was asked while no controller counted is spread over that time.
+        zero. What was asked while no controller counted is spread over that time. Counts wait until
+        every gateway has reported anew, and take the rates between its own reports: else a look
+        that comes just before a report would see nothing, and the next one twice as much.
         """
-        elapsed_s, self._counted_at_s = now_s - self._counted_at_s, now_s
-        counted = {id_: report.get("demand", {}) for id_, report in reports.items()}
-        before, self._counted = self._counted, counted
+        before = self._counted
+        known = reports.keys() & before.keys()
+        elapsed_s = now_s - self._counted_at_s
+        if elapsed_s < LONGEST_S and any(_is_old(reports[id_], before[id_]) for id_ in known):
+            return
+        self._counted_at_s = now_s
+        self._counted = {
+            id_: _Counted(report.get("demand", {}), report.get("at_s"))
+            for id_, report in reports.items()
+        }
         accuracies = accuracies_of(catalog)
         rows: dict[tuple[TaskName, SloClass], float] = {}
         pinned: dict[Pin, float] = {}
         tightest: dict[tuple[TaskName, SloClass], float] = {}
         pins_tightest: dict[Pin, float] = {}
-        known = counted.keys() & before.keys()
         for id_ in known:
+            counted, last = self._counted[id_], before[id_]
             least = reports[id_].get("tightest", {})
-            for key, count in counted[id_].items():
-                last = before[id_].get(key, 0)
+            part = elapsed_s / _between_s(counted, last, elapsed_s)
+            for key, count in counted.rows.items():
                 asked = parse_counter_name(key)
                 if asked is not None:
                     task, latency_ms, floor, variant = asked
-                    new = count - last if count >= last else count
+                    known_rows = last.rows.get(key, 0)
+                    new = part * (count - known_rows if count >= known_rows else count)
                     if variant is not None:
                         pin = (task, variant)
                         pinned[pin] = pinned.get(pin, 0.0) + new
@@ -95,6 +115,19 @@ class Arrivals:
                     )
                 )  # fmt: skip
         return tuple(found)
+
+
+def _is_old(report: Mapping[str, Any], before: _Counted) -> bool:
+    """Whether a gateway has said nothing new."""
+    at_s = report.get("at_s")
+    return at_s is not None and at_s == before.at_s
+
+
+def _between_s(now: _Counted, before: _Counted, elapsed_s: float) -> float:
+    """The time between two reports by the gateway's clock; ``elapsed_s`` where it does not say."""
+    if now.at_s is None or before.at_s is None or now.at_s <= before.at_s:
+        return elapsed_s
+    return now.at_s - before.at_s
 
 
 def _faded(

@@ -31,8 +31,9 @@ class DemandReport:
         """Count what was asked since the last report, and return the report now.
 
         Returns:
-            ``demand`` and ``tightest`` by counter (``controlplane.demand_counters``), ``tasks``
-            with the numbers of queries met, missed and refused, and ``in_flight``.
+            ``demand`` and ``tightest`` by counter (``controlplane.demand_counters``), ``at_s``,
+            when they were read, on a clock of this gateway's, ``tasks`` with the numbers of queries
+            met, missed and refused, and ``in_flight``.
         """
         tightest: dict[str, float] = {}
         for (task, latency_ms, accuracy, variant), rows in self._path.take_demand().items():
@@ -42,11 +43,13 @@ class DemandReport:
             name = counter_name(task, latency_ms, accuracy, steps, variant)
             self._demand[name] = self._demand.get(name, 0) + rows
             tightest[name] = min(latency_ms, tightest.get(name, latency_ms))
-        self._tightest.saw(monotonic(), tightest)
+        now_s = monotonic()
+        self._tightest.saw(now_s, tightest)
         self._path.asked.tell(self._path.clock_ms() / 1_000)
         counters = self._path.counters
         self.latest = {
             "demand": self._demand,
+            "at_s": now_s,
             "tightest": self._tightest.items(),
             "tasks": {
                 name: {

@@ -25,7 +25,8 @@ class Buckets(Generic[KeyT]):
 
     Buckets begin with the first count. A count that spans several is spread evenly. A bucket of
     which less than half was observed has no rate: NaN. A key that is not named arrived 0 times,
-    and its row begins when it is named first.
+    and its row begins when it is named first: what was before in its first bucket is not counted
+    as observed.
     """
 
     def __init__(self, step_s: float) -> None:
@@ -41,6 +42,8 @@ class Buckets(Generic[KeyT]):
         self.silent_s = np.zeros(0)
         """Observed time since the last arrival of each key, shape ``(rows,)``."""
         self._open = np.zeros(0)
+        self._seen_s = np.zeros(0)
+        """Observed of the open bucket since each row began."""
         self._first_s: float | None = None
         self._until_s = 0.0
 
@@ -50,7 +53,13 @@ class Buckets(Generic[KeyT]):
 
         0 where nothing of it was observed.
         """
-        return self._open / self.open_s if self.open_s else np.zeros_like(self._open)
+        nothing = np.zeros_like(self._open)
+        return np.divide(self._open, self._seen_s, out=nothing, where=self._seen_s > 0.0)
+
+    @property
+    def seen_s(self) -> Array:
+        """Observed of the open bucket since each row began, shape ``(rows,)``."""
+        return self._seen_s
 
     def end_s(self, slot: int) -> float:
         """When a bucket ends, on the clock of the counts."""
@@ -63,6 +72,7 @@ class Buckets(Generic[KeyT]):
             self.rows[key] = len(self.rows)
         if fresh:
             self._open = np.append(self._open, np.zeros(len(fresh)))
+            self._seen_s = np.append(self._seen_s, np.zeros(len(fresh)))
             self.silent_s = np.append(self.silent_s, np.zeros(len(fresh)))
         return len(fresh)
 
@@ -74,6 +84,7 @@ class Buckets(Generic[KeyT]):
         keys = list(self.rows)
         self.rows = {keys[row]: index for index, row in enumerate(rows)}
         self._open, self.silent_s = self._open[rows], self.silent_s[rows]
+        self._seen_s = self._seen_s[rows]
 
     def add(
         self, now_s: float, elapsed_s: float, counts: Mapping[KeyT, float], blank: int
@@ -121,6 +132,7 @@ class Buckets(Generic[KeyT]):
             "until_s": self._until_s,
             "silent_s": self.silent_s.copy(),
             "open": self._open.copy(),
+            "seen_s": self._seen_s.copy(),
         }
 
     def recall(self, memory: Memory, shift_s: float) -> None:
@@ -134,6 +146,7 @@ class Buckets(Generic[KeyT]):
         self.silent_s = array(memory, "silent_s", (len(keys),))
         self._open = array(memory, "open", (len(keys),))
         self.slot, self.open_s = int(number(memory, "slot")), number(memory, "open_s")
+        self._seen_s = array(memory, "seen_s", (len(keys),))
         if memory.get("first_s") is not None:
             self._first_s = number(memory, "first_s") + shift_s
             self._until_s = number(memory, "until_s") + shift_s
@@ -148,15 +161,17 @@ class Buckets(Generic[KeyT]):
             part_s = min(end_s, now_s) - start_s
             if part_s > 0.0:
                 self._open = self._open + rates * part_s
+                self._seen_s = self._seen_s + part_s
                 self.open_s += part_s
                 start_s += part_s
             if now_s < end_s - _TOLERANCE_S:
                 return ended
-            seen = self.open_s >= self.step_s / 2
-            missing = 0 if seen else missing + 1
-            ended.append((self.slot, self.open_rates if seen else np.full(len(rates), np.nan)))
+            missing = 0 if self.open_s >= self.step_s / 2 else missing + 1
+            seen = self._seen_s >= self.step_s / 2
+            ended.append((self.slot, np.where(seen, self.open_rates, np.nan)))
             self.slot += 1
-            self._open, self.open_s = np.zeros(len(rates)), 0.0
+            self._open, self._seen_s = np.zeros(len(rates)), np.zeros(len(rates))
+            self.open_s = 0.0
             if missing >= blank:
                 skipped = int((start_s - self.end_s(self.slot)) / self.step_s)
                 self.slot += max(0, skipped)

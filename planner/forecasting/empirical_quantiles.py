@@ -20,6 +20,7 @@ import numpy as np
 
 from planner.forecasting.buckets import Array, Buckets, KeyT
 from planner.forecasting.calibration import Calibration
+from planner.forecasting.latest_counts import LatestCounts
 from planner.forecasting.memory import Memory, Remembers, array, part
 from planner.forecasting.point_forecasts import PointForecast
 
@@ -70,6 +71,7 @@ class EmpiricalQuantiles(Generic[KeyT]):
         self._guarded = guarded
         self._share = share
         self._buckets: Buckets[KeyT] = Buckets(step_s)
+        self._latest = LatestCounts()
         self._ahead = max(1, round(horizon_s / step_s))
         self._horizon_s = self._ahead * step_s
         # Arrays have a row per key, in the order of ``Buckets.rows``. Columns of the next two are
@@ -91,6 +93,7 @@ class EmpiricalQuantiles(Generic[KeyT]):
     def observe(self, now_s: float, elapsed_s: float, counts: Mapping[KeyT, float]) -> None:
         """See ``planner.forecasting.forecast.Forecaster``."""
         self._widen(self._buckets.widen(counts))
+        self._latest.add(elapsed_s, np.array([counts.get(key, 0.0) for key in self._buckets.rows]))
         for slot, rates in self._buckets.add(now_s, elapsed_s, counts, self._ahead):
             self._advance(slot, rates)
         self._forget()
@@ -141,14 +144,25 @@ class EmpiricalQuantiles(Generic[KeyT]):
         return np.where(normal < 0.0, np.minimum(answer, np.maximum(bound, 0.0)), answer)
 
     def _now(self) -> Array:
-        """The newest point forecast, or what the open bucket says instead, shape ``(rows,)``."""
-        open_rates, open_s = self._buckets.open_rates, self._buckets.open_s
+        """The newest point forecast, or what was counted since instead, shape ``(rows,)``.
+
+        That is so where no bucket of a key has ended yet, and in a surge: in the open bucket as a
+        whole, or in the latest counts.
+        """
         known = ~np.isnan(self._newest)
-        point = np.where(known, self._newest, open_rates)
-        if self._guarded and open_s > 0.0:
-            chance = SURGE_DEVIATIONS / 2 / np.sqrt(open_s)
-            surge = np.sqrt(open_rates) > np.sqrt(point) * (1 + 2 * self._share) + chance
-            point = np.where(surge, open_rates, point)
+        point = np.where(known, self._newest, self._latest.since_begun)
+        if not self._guarded:
+            return point
+        usual = np.sqrt(point) * (1 + 2 * self._share)
+        recent_s = np.full(len(point), self._latest.recent_s)
+        counted = (
+            (self._latest.recent, recent_s),
+            (self._buckets.open_rates, self._buckets.seen_s),
+        )
+        for rates, seen_s in counted:
+            chance = SURGE_DEVIATIONS / 2 / np.sqrt(np.maximum(seen_s, 1e-9))
+            surge = known & (np.sqrt(rates) > usual + chance)
+            point = np.where(surge, np.maximum(rates, point), point)
         return point
 
     def _scale(self, point: Array) -> Array:
@@ -217,6 +231,7 @@ class EmpiricalQuantiles(Generic[KeyT]):
         self._newest = np.append(self._newest, np.full(rows, np.nan))
         self._peak = np.append(self._peak, np.zeros(rows))
         self._point.widen(rows)
+        self._latest.widen(rows)
         self._calibration.widen(rows)
 
     def _forget(self) -> None:
@@ -230,6 +245,7 @@ class EmpiricalQuantiles(Generic[KeyT]):
         self._newest, self._peak = self._newest[rows], self._peak[rows]
         self._ranked = ((), 0, np.zeros((0, 0)))
         self._point.keep(rows)
+        self._latest.keep(rows)
         self._calibration.keep(rows)
 
     def memory(self) -> Memory:
@@ -239,6 +255,7 @@ class EmpiricalQuantiles(Generic[KeyT]):
         return {
             "buckets": self._buckets.memory(),
             "point": self._point.memory(),
+            "latest": self._latest.memory(),
             "calibration": self._calibration.memory(),
             "rates": self._rates.copy(),
             "forecasts": self._forecasts.copy(),
@@ -257,6 +274,7 @@ class EmpiricalQuantiles(Generic[KeyT]):
         self._calibration.recall(part(memory, "calibration"), shift_s)
         rows, width = len(self._buckets.rows), self._errors.shape[1]
         self._rates = array(memory, "rates", (rows, self._ahead))
+        self._latest.recall(part(memory, "latest"), rows)
         self._forecasts = array(memory, "forecasts", (rows, self._ahead))
         self._newest = array(memory, "newest", (rows,))
         self._peak = array(memory, "peak", (rows,))

@@ -10,6 +10,7 @@ from planner.batching.registry import make_queue
 from planner.energy import HourlyCarbon
 from planner.forecasting.demand import SloClass, demands, slo_class, smoothed, usual_classes
 from planner.forecasting.estimator_of import DEMAND_WEIGHT, estimator_of
+from planner.forecasting.forecast import STEP_S
 from planner.forecasting.peaks import DeclaredDemand, most
 from planner.policies.live_latency import LiveLatency
 from planner.reconcile.tick import tick
@@ -84,7 +85,8 @@ class Modelless:
         self._tightest: dict[tuple[TaskName, SloClass], float] = {}
         self._classes: dict[tuple[TaskName, float, float | None], tuple[TaskName, SloClass]] = {}
         horizon_s = setting.tick_s + setting.provision_s
-        self.estimator = estimator_of(self._planning, step_s=setting.tick_s, horizon_s=horizon_s)
+        step_s = max(STEP_S, setting.tick_s)
+        self.estimator = estimator_of(self._planning, step_s=step_s, horizon_s=horizon_s)
         self._demand: tuple[Demand, ...] = ()
         self._declared = DeclaredDemand()
         start_s = setting.provision_s if setting.fleet_is_elastic else 0.0

@@ -53,7 +53,10 @@ def planned_shares(
     counts = _counts(held)
     floor = RESERVED / len(counts) if counts else 0.0
     scale = (1.0 - RESERVED) / total if total > 0.0 else 0.0
-    return [(key, floor / counts[key[0]] + scale * planned.get(key, 0.0)) for key in held]
+    # Rounding must not bring a variant that has all of it above 1: no catalog takes such a plan.
+    return [
+        (key, min(1.0, floor / counts[key[0]] + scale * planned.get(key, 0.0))) for key in held
+    ]
 
 
 def _task_shares(

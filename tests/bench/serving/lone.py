@@ -1,206 +1,139 @@
-"""A gateway and one worker on one core, without Ray: what overload is put on.
+"""One query in flight: what it takes, beside an empty HTTP answer of the same process.
 
-``python -m tests.bench.serving.lone CORE`` serves the task ``images`` until its standard input is
-closed, and prints the port once queries are taken. Gateway and worker are a process each; both may
-use that core only. The model is a convolutional network of six layers for 32 x 32 images, whose
-profile is measured on that core first.
+``python -m tests.bench.serving.lone`` or ``make bench-lone``; it starts ``modelless up --example
+digits`` unless ``--port`` names a gateway that runs. One client with a plain socket asks for one
+row of the smallest model, back to back and 10 ms apart, and in turns with that for an answer
+without content: ``GET /v2/health/live``, and a query for a task that there is not, which takes the
+short way through the gateway but meets no worker. Medians of rounds in turns, so that neighbours,
+who slow down all of them, do not change what is compared.
 """
 
-import asyncio
-import os
-import sys
+import argparse
+import json
+import socket
 import tempfile
-import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import NamedTuple
 
-import numpy as np
-import onnxruntime as ort
-import uvloop
-from onnx import helper, numpy_helper, save
+from tests.bench import machine
+from tests.bench.serving.load import summary
+from tests.bench.serving.serve import started
 
-from controlplane.gateway.gateway import Gateway
-from controlplane.live_state import LiveState
-from controlplane.load_specs import Specs
-from controlplane.settings import load_settings
-from controlplane.startup.valkey import EmbeddedValkey
-from tests.controlplane.serving import until
-from tests.onnx_models import node, tensor
-from tests.ports import free_port
-from tests.workers import builders as workers
-from variants.artifacts.store import FileArtifactStore
-from variants.catalog.memory import MemoryCatalog
-from variants.types import (
-    DeviceKind,
-    DeviceKindName,
-    LatencyPoint,
-    ModelName,
-    ModelVersion,
-    Precision,
-    Profile,
-    Registration,
-    Slo,
-    Stage,
-    Task,
-    TaskName,
-    TensorSpec,
-    Variant,
-    VariantName,
-    WorkerId,
-)
-
-WIDTH = 3 * 32 * 32
-CLASSES = 10
-LAYERS = ((3, 64, 1), (64, 96, 2), (96, 160, 1), (160, 192, 2), (192, 256, 1), (256, 256, 2))
-"""Channels in, channels out, stride."""
-SLO_MS = 30.0
-BATCHES = (1, 2, 4, 8, 16)
-TRIALS = 25
-TASK = Task(
-    name=TaskName("images"),
-    inputs=(TensorSpec(name="x", dtype="float32", shape=(WIDTH,)),),
-    outputs=(TensorSpec(name="y", dtype="float32", shape=(CLASSES,)),),
-    slo=Slo(latency_ms=SLO_MS),
-)
-VARIANT = VariantName("cnn-v1-onnx-fp32")
-KIND = DeviceKind(name=DeviceKindName("cpu-1"), cores=1, memory_mib=1_000.0, usd_per_hour=0.1)
+APART_S = 0.01
+WARM_UP = 50
+"""Exchanges of a round that do not count."""
+AT_MOST_TIMES, AT_MOST_MS = 2.5, 0.8
 
 
-def network() -> Any:
-    """``x`` ``[batch, 3072]`` to ``y`` ``[batch, 10]``, with random weights."""
-    draw = np.random.default_rng(0)
-    arrays = {"image": np.array([-1, 3, 32, 32])}
-    nodes = [node("Reshape", ("x", "image"), "a0")]
-    for at, (before, after, stride) in enumerate(LAYERS):
-        weights = draw.standard_normal((after, before, 3, 3)) / np.sqrt(9 * before)
-        arrays[f"w{at}"] = weights.astype(np.float32)
-        strides = [stride, stride]
-        nodes += [
-            node("Conv", (f"a{at}", f"w{at}"), f"c{at}", pads=[1] * 4, strides=strides),
-            node("Relu", (f"c{at}",), f"a{at + 1}"),
-        ]
-    arrays["w"] = draw.standard_normal((LAYERS[-1][1], CLASSES)).astype(np.float32)
-    nodes += [
-        node("GlobalAveragePool", (f"a{len(LAYERS)}",), "pooled"),
-        node("Flatten", ("pooled",), "flat"),
-        node("MatMul", ("flat", "w"), "y"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "images",
-        [tensor("x", "batch", WIDTH)],
-        [tensor("y", "batch", CLASSES)],
-        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+class Asked(NamedTuple):
+    name: str
+    request: bytes
+    status: int
+
+
+class Round(NamedTuple):
+    """Times in ms of one way of asking; ``run_ms`` as answers say, empty where they do not."""
+
+    took_ms: list[float]
+    run_ms: list[float]
+
+
+def query(port: int, task: str, name: str, status: int) -> Asked:
+    body = json.dumps({"task": task, "inputs": [[float(i % 17) for i in range(64)]]}).encode()
+    head = b"POST /v1/query HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ncontent-type: application/json\r\n"
+    return Asked(name, head % port + b"content-length: %d\r\n\r\n%s" % (len(body), body), status)
+
+
+def exchanged(connection: socket.socket, asked: Asked) -> tuple[float, bytes]:
+    """Ask once: what it took in ms, and the answer's body."""
+    began_s = time.perf_counter()
+    connection.sendall(asked.request)
+    data = connection.recv(65_536)
+    while (at := data.find(b"\r\n\r\n")) < 0:
+        data += connection.recv(65_536)
+    begin = data.lower().index(b"content-length: ") + 16
+    length = int(data[begin : data.index(b"\r", begin)])
+    while len(data) < at + 4 + length:
+        data += connection.recv(65_536)
+    took_ms = 1_000 * (time.perf_counter() - began_s)
+    assert int(data[9:12]) == asked.status, data
+    return took_ms, data[at + 4 :]
+
+
+def asked_in_turn(port: int, asked: Asked, count: int, apart_s: float) -> Round:
+    """Ask so often over one connection, so long after each answer."""
+    found = Round([], [])
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for number in range(WARM_UP + count):
+            if apart_s:
+                time.sleep(apart_s)
+            took_ms, body = exchanged(connection, asked)
+            if number >= WARM_UP:
+                found.took_ms.append(took_ms)
+                if b'"run_ms"' in body:
+                    found.run_ms.append(json.loads(body)["run_ms"])
+    return found
+
+
+def measured(port: int, rounds: int, count: int) -> None:
+    ways = (
+        query(port, "digits", "query", 200),
+        Asked("health", b"GET /v2/health/live HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n\r\n" % port, 200),
+        query(port, "nothing", "unknown task", 404),
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    print("| | | p50 ms | p90 ms | p99 ms | in the runtime, p50 |")
+    print("|---|---|--:|--:|--:|--:|")
+    for how, apart_s, part in (("back to back", 0.0, 1), ("10 ms apart", APART_S, 10)):
+        found: dict[str, list[Round]] = {way.name: [] for way in ways}
+        for _ in range(rounds):
+            for way in ways:
+                found[way.name].append(asked_in_turn(port, way, count // part, apart_s))
+
+        def over_rounds(name: str, of: Callable[[Round], float]) -> float:
+            return median([of(each) for each in found[name]])  # noqa: B023
+
+        for name in found:
+            p50, p90, p99 = (
+                over_rounds(name, lambda each: summary(each.took_ms)[p])  # noqa: B023
+                for p in ("p50", "p90", "p99")
+            )
+            run = over_rounds(name, lambda each: summary(each.run_ms)["p50"])
+            print(f"| {how} | {name} | {p50:.3f} | {p90:.3f} | {p99:.3f} | {run or 0:.3f} |")
+        for name in list(found)[1:]:
+            pairs = zip(found["query"], found[name], strict=True)
+            times = [median(one.took_ms) / median(other.took_ms) for one, other in pairs]
+            print(f"{how}: a query takes {median(times):.2f} times {name}", end="")
+            print(f" ({min(times):.2f} to {max(times):.2f})", flush=True)
+    print(f"Goals: {AT_MOST_TIMES} times an empty answer, and {AT_MOST_MS} ms at 10 ms apart.")
 
 
-def measured(path: Path) -> tuple[LatencyPoint, ...]:
-    """Latencies of batches on one thread."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    points = []
-    for rows in BATCHES:
-        batch = {"x": np.ones((rows, WIDTH), np.float32)}
-        took_ms = []
-        for _ in range(TRIALS):
-            began_s = time.perf_counter()
-            session.run(None, batch)
-            took_ms.append(1000 * (time.perf_counter() - began_s))
-        p50, p95, p99 = (float(np.quantile(took_ms, q)) for q in (0.5, 0.95, 0.99))
-        points.append(LatencyPoint(batch_size=rows, p50_ms=p50, p95_ms=p95, p99_ms=p99))
-    return tuple(points)
-
-
-def fill(catalog: MemoryCatalog, store: FileArtifactStore, path: Path) -> None:
-    artifact = store.put(path)
-    catalog.register(
-        Registration(
-            task=TASK,
-            version=ModelVersion(
-                task=TASK.name,
-                model=ModelName("cnn"),
-                version=1,
-                stage=Stage.LIVE,
-                source=artifact,
-                created_at="2026-01-01T00:00:00+00:00",
-            ),
-            variants=(
-                Variant(
-                    task=TASK.name,
-                    name=VARIANT,
-                    model=ModelName("cnn"),
-                    version=1,
-                    runtime="onnx",
-                    precision=Precision.FP32,
-                    artifact=artifact,
-                    size_bytes=path.stat().st_size,
-                    accuracy=0.9,
-                    accuracy_rows=100,
-                ),
-            ),
-            profiles=(
-                Profile(
-                    task=TASK.name,
-                    variant=VARIANT,
-                    device_kind=KIND.name,
-                    points=measured(path),
-                    memory_mib=100.0,
-                    load_s=0.5,
-                ),
-            ),
-            device_kinds=(KIND,),
-        )
-    )
-
-
-async def serve(folder: Path, live_url: str, ended: threading.Event) -> None:
-    """Serve until ``ended``, on a free port that is printed."""
-    catalog, store = MemoryCatalog(), FileArtifactStore(folder / "artifacts")
-    path = folder / "cnn.onnx"
-    save(network(), str(path))
-    fill(catalog, store, path)
-    settings = load_settings(state_dir=folder, port=free_port(), redis_url=live_url)
-    config = workers.config(folder, memory_mib=KIND.memory_mib)
-    gateway = Gateway(settings, catalog, store, workers.secret_of(config))
-    live = LiveState(live_url)
-    async with workers.process(config, "w1") as (_, address):
-        listed = {"id": "w1", "address": address, "device_kind": KIND.name}
-        await live.put_workers(1, [listed])
-        await live.close()
-        await gateway.start()
-        try:
-            await until(lambda: WorkerId("w1") in gateway.known.workers)
-            worker = gateway.known.workers[WorkerId("w1")]
-            specs = Specs(catalog.snapshot(), store)
-            await worker.connection.load(specs.of(TASK.name, VARIANT, KIND.name), 30.0)
-            await until(lambda: (TASK.name, VARIANT) in worker.ready)
-            print(settings.port, flush=True)
-            await asyncio.to_thread(ended.wait)
-        finally:
-            await gateway.stop()
+@contextmanager
+def gateway(port: int | None) -> Iterator[int]:
+    """The port of a gateway that serves ``digits``."""
+    if port is not None:
+        yield port
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="ml-") as folder,
+        started(Path(folder) / "s") as (running, _),
+    ):
+        yield running.port
 
 
 def main() -> None:
-    os.sched_setaffinity(0, {int(sys.argv[1])})
-    ended = threading.Event()
-
-    def watch() -> None:
-        sys.stdin.read()
-        ended.set()
-
-    threading.Thread(target=watch, daemon=True).start()
-    with tempfile.TemporaryDirectory(prefix="ml-") as name:
-        folder = Path(name)
-        (folder / "v").mkdir()
-        valkey = EmbeddedValkey(folder / "v")
-        valkey.start()
-        try:
-            uvloop.run(serve(folder, valkey.url, ended))
-        finally:
-            valkey.stop()
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.serving.lone")
+    parser.add_argument("--port", type=int, help="of a gateway that serves the digits family")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--count", type=int, default=2_000, help="back to back, in each round")
+    given = parser.parse_args()
+    print(machine.describe())
+    with gateway(given.port) as port:
+        measured(port, given.rounds, given.count)
 
 
 if __name__ == "__main__":

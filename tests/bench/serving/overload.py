@@ -1,10 +1,10 @@
 """Overload: what is answered in time when more is asked than can be served.
 
 ``python -m tests.bench.serving.overload`` or ``make bench-overload``; it takes two minutes. A
-gateway and a worker share one core (``lone``), the client has another one. Capacity is what clients
-that wait for their answers get without a short deadline. Then queries of one image each, as JSON of
-23 kB, come as a Poisson process at multiples of it, each with a deadline of 30 ms. At last 32
-clients retry at once whatever they are told.
+gateway and a worker share one core (``one_core``), the client has another one. Capacity is what
+clients that wait for their answers get without a short deadline. Then queries of one image each, as
+JSON of 23 kB, come as a Poisson process at multiples of it, each with a deadline of 30 ms. At last
+32 clients retry at once whatever they are told.
 
 ``--beside FOLDER`` measures another checkout in turn with this one, for a comparison under the same
 neighbours.
@@ -65,10 +65,10 @@ class Server:
 
 
 @contextmanager
-def lone(name: str, root: Path) -> Iterator[Server]:
+def serving(name: str, root: Path) -> Iterator[Server]:
     """A gateway that runs the code of a checkout."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.serving.lone", str(CORES[-1])],
+        [sys.executable, "-m", "tests.bench.serving.one_core", str(CORES[-1])],
         cwd=root,
         env={**os.environ, "PYTHONPATH": str(root)},
         stdin=subprocess.PIPE,
@@ -92,9 +92,9 @@ def main() -> None:
     job = replace(JOB, seconds=given.seconds, core=CORES[0])
     print(machine.describe())
     with ExitStack() as running:
-        servers = [running.enter_context(lone("this", ROOT))]
+        servers = [running.enter_context(serving("this", ROOT))]
         if given.beside:
-            servers.append(running.enter_context(lone("beside", given.beside.resolve())))
+            servers.append(running.enter_context(serving("beside", given.beside.resolve())))
         patient = replace(job, connections=8, slo_ms=PATIENT_MS)
         qps = [server.measured("8 clients, patient", patient).qps for server in servers]
         for times in map(float, given.times.split(",")):

@@ -110,3 +110,23 @@ def test_few_counters_whatever_clients_ask_for() -> None:
     names = {counter_name(task, latency_ms, floor, [0.8, 0.9]) for latency_ms, floor in slos}
     assert names == {"digits|50.0|0.9", "digits|50.0|1.0"}
     assert counter_name(task, 99.0, None, [0.8]) == "digits|50.0|"
+
+
+def test_looks_between_two_reports_see_no_silence_and_no_surge() -> None:
+    """The control loop looks a moment before a report, and a moment after the next."""
+    arrivals = Arrivals(DemandEstimator(Objective.ACCURACY))
+    for at_s, reported_s in ((0.0, 0), (1.0, 1), (2.0, 1), (3.0, 3), (4.0, 4)):
+        told = {**report(rows=100 * reported_s), "at_s": 7.0 + reported_s}
+        arrivals.count({"g1": told}, CATALOG, at_s)
+        if at_s:
+            [expected] = arrivals.estimator.expected
+            assert expected.qps == pytest.approx(100.0)
+
+
+def test_a_gateway_that_has_stopped_reporting_is_asked_nothing_before_long() -> None:
+    arrivals = Arrivals()
+    for at_s, reported_s in ((0.0, 0), (1.0, 1), (4.0, 1)):
+        told = {**report(rows=100 * reported_s), "at_s": 7.0 + reported_s}
+        arrivals.count({"g1": told}, CATALOG, at_s)
+    [faded] = arrivals.demand
+    assert faded.qps == pytest.approx((1 - WEIGHT) * WEIGHT * 100)

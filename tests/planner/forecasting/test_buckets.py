@@ -43,6 +43,23 @@ def test_what_was_observed_by_less_than_half_has_no_rate() -> None:
     assert ended(buckets, 30.0, 6.0, 60.0) == [(2, 10.0)]
 
 
+def test_what_was_before_a_key_is_not_observed_of_it() -> None:
+    buckets: Buckets[str] = Buckets(10.0)
+    ended(buckets, 4.0, 4.0, 40.0)
+    buckets.widen({"b": 1.0})
+    [(_, rates)] = buckets.add(10.0, 6.0, {"a": 60.0, "b": 30.0}, BLANK)
+
+    assert rates.tolist() == [10.0, 5.0]
+
+    buckets.widen({"c": 1.0})
+    buckets.add(16.0, 6.0, {"a": 60.0}, BLANK)
+    buckets.widen({"d": 1.0})
+    [(_, rates)] = buckets.add(20.0, 4.0, {"a": 40.0, "d": 30.0}, BLANK)
+
+    assert rates[:3].tolist() == [10.0, 0.0, 0.0]
+    assert np.isnan(rates[3])
+
+
 def test_long_absence_is_cut_short() -> None:
     buckets: Buckets[str] = Buckets(10.0)
     ended(buckets, 10.0, 10.0, 50.0)

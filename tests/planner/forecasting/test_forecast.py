@@ -102,6 +102,29 @@ def test_a_flash_crowd_is_followed_within_an_open_bucket() -> None:
     assert middle == pytest.approx(1_000.0, rel=0.05)
 
 
+def test_a_step_late_in_a_bucket_is_followed_within_two_counts() -> None:
+    """The mean of the open bucket would say 28 after a second and 51 after two."""
+    forecaster = fed(steady(20.0, 100))
+    said = []
+    for second, count in enumerate((20.0, 20.0, 20.0, 20.0, 20.0, 60.0, 60.0)):
+        forecaster.observe(1_001.0 + second, 1.0, {"a": count})
+        [middle] = forecaster.predict((0.5,))["a"]
+        said.append(middle)
+
+    assert said[4] == pytest.approx(20.0, rel=0.01)
+    assert said[6] == pytest.approx(60.0, rel=0.01)
+
+
+def test_a_task_that_begins_late_in_a_bucket_is_known_with_its_second_count() -> None:
+    """Its first count began before it did."""
+    forecaster = fed(steady(100.0, 100))
+    for second, count in enumerate((0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 30.0, 50.0, 50.0, 50.0)):
+        forecaster.observe(1_001.0 + second, 1.0, {"a": 100.0} | ({"b": count} if count else {}))
+        [middle] = forecaster.predict((0.5,)).get("b", (0.0,))
+        if second >= 8:
+            assert middle == pytest.approx(50.0, rel=0.01)
+
+
 def test_a_quiet_task_is_averaged_for_long() -> None:
     """One query each 50 s: the last bucket by itself would say 0 or 0.1 per second."""
     history = [{"a": 1.0 if index % 5 == 0 else 0.0} for index in range(500)]
