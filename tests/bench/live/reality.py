@@ -1,11 +1,11 @@
 """The simulator against what happens: the same catalog, devices and traces, played both ways.
 
-``python -m tests.bench.live.reality`` starts an installation with two device kinds, of which
-one is four times as slow (``tests/integration/uneven.py``), has its catalog and devices exported
-by the product, sends the queries of each trace to it, and has ``modelless simulate`` play the same
-trace on the exported files. Nothing is tuned in between. Each trace begins with a fresh
-installation, which has seen no demand, as the simulator does. A query is in time if the answer
-itself says so; what clients see is in a column of its own.
+``python -m tests.bench.live.reality`` starts an installation with two device kinds, of which one is
+four times as slow (``tests/integration/uneven.py``), has its catalog and devices exported by the
+product, sends the queries of each trace to it, and has ``modelless simulate`` play the same trace
+on the exported files. Nothing is tuned in between. Each trace begins with a fresh installation,
+which has seen no demand, as the simulator does. A query is in time if the answer itself says so;
+what clients see is in a column of its own.
 """
 
 import argparse
@@ -14,7 +14,9 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.bench.serving.load import summary
 from tests.integration import uneven
 from tests.integration.deployment import CLI, Deployment, deployed, environment, short_directory
 from tests.integration.trace_player import Asked, Told, play
@@ -38,24 +41,39 @@ FULL_QPS = 210.0
 """What both kinds serve together at batches of eight, half of the queries with the floor."""
 START_S = 600.0
 LIKE_INSTALLED = ("--fixed-fleet", "--tick-s", "1")
+CLASSES = tuple((task, floor) for task in TASKS for floor in FLOORS)
+ZIPF = (12.0, 4.0, 3.0, 6.0)
+"""How often each class is asked for: in proportion to 1, 1/2, 1/3 and 1/4."""
+QUICK = uneven.SLICES.partition(",")[0].partition("x")[2]
+VICTIMS = 4
+"""Seeds of the simulator that are tried for the one that hits the quick kind."""
+
+
+def of_first(part: float) -> tuple[float, ...]:
+    """Weights of the classes where so many queries ask for the first task."""
+    return (part, part, 1.0 - part, 1.0 - part)
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How many queries of each task come, over time."""
+    """How many queries of each class come, over time."""
 
     seconds: float
     load: Callable[[float], float]
     """Part of ``FULL_QPS`` at a time in s."""
-    first: Callable[[float], float] = lambda _: 0.5
-    """Part of the queries that ask for the first task."""
+    weights: Callable[[float], Sequence[float]] = lambda _: of_first(0.5)
+    """Of ``CLASSES``."""
+    kills_at_s: float | None = None
+    """When the worker of the quick kind is killed."""
 
 
 COURSES = {
     "steady": Course(50.0, lambda _: 0.75),
     "step": Course(60.0, lambda at_s: 0.2 if at_s < 25 else 0.8),
     "flash": Course(60.0, lambda at_s: 1.6 if 30 <= at_s < 36 else 0.3),
-    "shift": Course(60.0, lambda _: 0.7, lambda at_s: 0.85 if at_s < 30 else 0.15),
+    "shift": Course(60.0, lambda _: 0.7, lambda at_s: of_first(0.85 if at_s < 30 else 0.15)),
+    "zipf": Course(60.0, lambda _: 0.7, lambda at_s: ZIPF if at_s < 30 else ZIPF[::-1]),
+    "failure": Course(60.0, lambda _: 0.4, kills_at_s=25.0),
 }
 
 
@@ -76,8 +94,8 @@ def drawn(course: Course, seed: int) -> list[Query]:
         at_s += draw.expovariate(rate_qps)
         if at_s >= course.seconds:
             return found
-        task = "first" if draw.random() < course.first(at_s) else "second"
-        found.append(Query(round(at_s, 6), task, FLOORS[draw.random() < 0.5]))
+        [(task, floor)] = draw.choices(CLASSES, course.weights(at_s))
+        found.append(Query(round(at_s, 6), task, floor))
 
 
 def trace_file(queries: Sequence[Query]) -> str:
@@ -123,16 +141,26 @@ def happened(told: Sequence[Told], seconds: float) -> Outcome:
     )
 
 
-def simulated(folder: Path, trace: Path, seconds: float) -> Outcome:
-    files = ["--catalog", str(folder / "catalog.csv"), "--devices", str(folder / "devices.csv")]
+def simulated(home: Path, trace: Path, course: Course, away_s: float) -> Outcome:
+    if course.kills_at_s is None:
+        return simulated_once(home, trace, course)
+    fails = ("--failures-every-s", f"{course.kills_at_s}", "--provision-s", f"{away_s}")
+    drawn = [
+        simulated_once(home, trace, course, *fails, "--seed", f"{seed}") for seed in range(VICTIMS)
+    ]
+    return max(drawn, key=lambda one: one.violated)
+
+
+def simulated_once(home: Path, trace: Path, course: Course, *more: str) -> Outcome:
+    files = ["--catalog", str(home / "catalog.csv"), "--devices", str(home / "devices.csv")]
     ran = subprocess.run(
-        [*CLI, "simulate", *files, "--trace", str(trace), "--json", *LIKE_INSTALLED],
+        [*CLI, "simulate", *files, "--trace", str(trace), "--json", *LIKE_INSTALLED, *more],
         stdout=subprocess.PIPE,
         check=True,
     )
     found = json.loads(ran.stdout)
     return Outcome(
-        goodput_qps=found["in_time"] / seconds,
+        goodput_qps=found["in_time"] / course.seconds,
         violated=found["violation_ratio"],
         late=found["late"] / found["requests"],
         accuracy=found["effective_accuracy"],
@@ -140,18 +168,50 @@ def simulated(folder: Path, trace: Path, seconds: float) -> Outcome:
 
 
 @contextmanager
-def prepared() -> Iterator[tuple[Path, Path]]:
-    """A folder with the exported files, and a state directory where all is measured."""
-    with short_directory() as home, uneven.installed(home) as packages:
-        os.environ["PYTHONPATH"] = str(packages)
-        state = home / "s"
-        state.mkdir()
-        for task, models in TASKS.items():
-            uneven.register(state, task, models)
-        with started(state) as running:
-            for what in ("catalog", "devices"):
-                export(running, what, home / f"{what}.csv")
-        yield home, state
+def prepared(keep: Path | None) -> Iterator[Path]:
+    """A folder with the exported files, and the state directory ``s`` where all is measured."""
+    with short_directory() as fresh:
+        home = keep or fresh
+        known = (home / "away_s").exists()
+        with uneven.installed(fresh) as packages:
+            os.environ["PYTHONPATH"] = str(packages)
+            if not known:
+                measure(home)
+            yield home
+
+
+def measure(home: Path) -> None:
+    state = home / "s"
+    state.mkdir(parents=True, exist_ok=True)
+    for task, models in TASKS.items():
+        uneven.register(state, task, models)
+    with started(state) as running:
+        for what in ("catalog", "devices"):
+            export(running, what, home / f"{what}.csv")
+        before = kill(running)
+        began_s = time.monotonic()
+        running.until(lambda: quick(running)["pid"] != before and ready(running), "a successor")
+        (home / "away_s").write_text(f"{time.monotonic() - began_s:.1f}")
+
+
+def quick(running: Deployment) -> dict[str, Any]:
+    """The worker of the quick kind, which has to be there."""
+    found = [one for one in running.workers() if one["device_kind"] == QUICK]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def ready(running: Deployment) -> bool:
+    models = sum(len(models) for models in TASKS.values())
+    states = [replica["state"] for replica in quick(running)["replicas"]]
+    return states == ["ready"] * models
+
+
+def kill(running: Deployment) -> int:
+    """Kill the worker of the quick kind; the process that it was."""
+    pid: int = quick(running)["pid"]
+    os.kill(pid, signal.SIGKILL)
+    return pid
 
 
 @contextmanager
@@ -173,31 +233,48 @@ def main() -> None:
     asked.add_argument("--only", default=",".join(COURSES))
     asked.add_argument("--seeds", type=int, default=1)
     asked.add_argument("--detail", action="store_true", help="What happened in each ten seconds.")
+    asked.add_argument("--keep", type=Path, metavar="FOLDER", help="For what was measured.")
     chosen = asked.parse_args()
-    print("| trace, seed | | goodput/s | violated | late | accuracy | clients saw | slow kind |")
-    print("|---|---|--:|--:|--:|--:|--:|--:|")
-    with prepared() as (home, state):
+    with prepared(chosen.keep) as home:
+        away_s = float((home / "away_s").read_text())
+        print(f"A worker that is killed is away for {away_s} s.\n")
+        print(
+            "| trace, seed | | goodput/s | violated | late | accuracy | clients saw | slow kind |"
+        )
+        print("|---|---|--:|--:|--:|--:|--:|--:|")
         for name in chosen.only.split(","):
             for seed in range(chosen.seeds):
                 course = COURSES[name]
                 queries = drawn(course, seed)
                 trace = home / "trace.csv"
                 trace.write_text(trace_file(queries))
-                copy = home / "c"
-                shutil.copytree(state, copy, ignore=shutil.ignore_patterns("run"))
-                with started(copy) as running:
-                    told = asyncio.run(
-                        play(running.port, [Asked(one.at_s, body(one)) for one in queries])
-                    )
-                shutil.rmtree(copy)
+                told = lived(home, course, queries)
                 wrong = Counter(
                     one.body.get("code") for one in told if one.status not in (200, 503, 504)
                 )
                 assert not wrong, wrong
-                show(f"{name}, {seed}", "simulated", simulated(home, trace, course.seconds))
+                show(f"{name}, {seed}", "simulated", simulated(home, trace, course, away_s))
                 show("", "happened", happened(told, course.seconds))
                 if chosen.detail:
                     detail(told)
+
+
+def lived(home: Path, course: Course, queries: Sequence[Query]) -> list[Told]:
+    """What a fresh installation makes of the queries of a trace."""
+
+    async def both(running: Deployment) -> list[Told]:
+        asked = [Asked(one.at_s, body(one)) for one in queries]
+        played = asyncio.create_task(play(running.port, asked))
+        if course.kills_at_s is not None:
+            await asyncio.sleep(course.kills_at_s)
+            await asyncio.to_thread(kill, running)
+        return await played
+
+    with short_directory() as folder:
+        copy = folder / "c"
+        shutil.copytree(home / "s", copy, ignore=shutil.ignore_patterns("run"))
+        with started(copy) as running:
+            return asyncio.run(both(running))
 
 
 def detail(told: Sequence[Told]) -> None:
@@ -212,8 +289,12 @@ def detail(told: Sequence[Told]) -> None:
         slower = sorted(
             one.body["run_ms"] / expected_ms(one.body) for one in those if one.status == 200
         )
-        middle, most = (slower[len(slower) * part // 100] for part in (50, 95))
-        print(f"  from {10 * span} s: {dict(codes)}; batches took {middle:.2f}, p95 {most:.2f}")
+        middle, most = (slower[len(slower) * part // 100] if slower else 0.0 for part in (50, 95))
+        took_ms = summary([one.took_ms for one in those])
+        print(
+            f"  from {10 * span} s: {dict(codes)}; batches took {middle:.2f}, p95 {most:.2f};"
+            f" p50 {took_ms['p50']:.0f} ms, p99 {took_ms['p99']:.0f}"
+        )
 
 
 def expected_ms(reply: dict[str, Any]) -> float:

@@ -59,6 +59,8 @@ class Job:
     """Whether rows are bytes of a tensor ``x``, by the standard's binary extension: float32."""
     words: int = 0
     """Whether the numbers of binary rows are int64 instead, below this."""
+    obeys: bool = False
+    """In a closed loop, whether a refused client comes back when it is told, not at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +301,15 @@ class ClosedLoop(Driver):
 
     def answered(self, by: Connection, status: bytes, body: bytes, now_s: float) -> None:
         super().answered(by, status, body, now_s)
-        by.ask(time.perf_counter())
+        wait_s = json.loads(body).get("retry_after_s") if status != b"200" and self.job.obeys else 0
+        if wait_s:
+            asyncio.get_running_loop().call_later(wait_s, self._ask_again, by)
+        else:
+            by.ask(time.perf_counter())
+
+    def _ask_again(self, by: Connection) -> None:
+        if not by.transport.is_closing():
+            by.ask(time.perf_counter())
 
 
 class OpenLoop(Driver):

@@ -4,7 +4,8 @@
 gateway and a worker share one core (``one_core``), the client has another one. Capacity is what
 clients that wait for their answers get without a short deadline. Then queries of one image each, as
 JSON of 23 kB, come as a Poisson process at multiples of it, each with a deadline of 30 ms. At last
-32 clients retry at once whatever they are told.
+32 clients retry at once whatever they are told, 32 come back when they are told, and 16 of each
+kind share the server: who retries at once must not get what others do without.
 
 ``--beside FOLDER`` measures another checkout in turn with this one, for a comparison under the same
 neighbours.
@@ -14,7 +15,8 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,6 +50,17 @@ class Server:
         before_s = self._used_s()
         found = run(replace(job, port=self.port))
         used_us = 1e6 * (self._used_s() - before_s) / max(1, found.answered)
+        self._tell(what, found, used_us)
+        return found
+
+    def beside(self, jobs: Mapping[str, Job]) -> None:
+        """Do jobs at the same time and print a line about each."""
+        with ThreadPoolExecutor(len(jobs)) as threads:
+            found = threads.map(run, [replace(job, port=self.port) for job in jobs.values()])
+        for what, each in zip(jobs, found, strict=True):
+            self._tell(what, each, 0.0)
+
+    def _tell(self, what: str, found: Outcome, used_us: float) -> None:
         refused = found.asked - found.statuses.get("200", 0)
         print(
             f"{self.name + ': ' + what:32} {found.good / found.seconds:6.0f} in time/s of"
@@ -57,7 +70,6 @@ class Server:
             f"  gateway {used_us:4.0f} µs each  client {found.cpu_cores:.2f} cores",
             flush=True,
         )
-        return found
 
     def _used_s(self) -> float:
         used = self.gateway.cpu_times()
@@ -103,6 +115,14 @@ def main() -> None:
         for server in servers:
             retrying = replace(job, connections=RETRYING)
             server.measured(f"{RETRYING} that retry at once", retrying)
+            server.measured(f"{RETRYING} that wait as told", replace(retrying, obeys=True))
+            half = replace(job, connections=RETRYING // 2)
+            server.beside(
+                {
+                    f"{RETRYING // 2} at once, beside": half,
+                    f"{RETRYING // 2} as told": replace(half, obeys=True),
+                }
+            )
 
 
 if __name__ == "__main__":
