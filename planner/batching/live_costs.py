@@ -53,9 +53,12 @@ class LiveCosts:
 
     def ran(
         self, queue: VariantQueue, model: LiveModel, rows: int, began_ms: float, took_ms: float,
-        *, queries: int = 0, late: int = 0,
+        *, kept_waiting: bool = False, queries: int = 0, late: int = 0,
     ) -> bool:  # fmt: skip
         """Learn from a batch that ran cleanly.
+
+        A batch that was waited for while the one before it ended is taken to begin there: what
+        passes in between, with answering and taking queries in, is time that its queue waits for.
 
         Args:
             queue: whose batch it was.
@@ -63,14 +66,18 @@ class LiveCosts:
             rows: of the batch.
             began_ms: when it began.
             took_ms: how long it took.
+            kept_waiting: whether some queries waited when the batch before it ended.
             queries: that it answered.
             late: so many of them too late.
 
         Returns:
             Whether it took no longer than the 95th percentile that was predicted.
         """
-        within = model.learn(rows, self.context(queue, began_ms), took_ms)
-        self.passed(queue, began_ms + took_ms)
+        ended_ms = began_ms + took_ms
+        if kept_waiting:
+            began_ms = min(began_ms, self._ended_ms)
+        within = model.learn(rows, self.context(queue, began_ms), ended_ms - began_ms)
+        self.passed(queue, ended_ms)
         if queries:
             self._count(queries, late)
         now_ms = self._ended_ms

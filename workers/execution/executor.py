@@ -111,6 +111,8 @@ class Executor:
         self._stepping = False
         self._running: Batch | None = None
         self._began_ms = 0.0
+        self._kept_waiting = False
+        """Whether queries waited when the last batch ended, and have since."""
         self._batches: SimpleQueue[tuple[Batch, float] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="runtime", daemon=True)
         self._in_flight = 0
@@ -312,6 +314,7 @@ class Executor:
             self.refuse(item, ReplyCode.EXPIRED)
         batch = self.queue.next_batch(began_ms)
         if batch is None:
+            self._kept_waiting = False
             return
         first = batch.items[0]
         assert isinstance(first, Job)
@@ -368,7 +371,8 @@ class Executor:
         done_ms = now_ms()
         self._running = None
         self.queue.finished(replica.queue, done_ms, outcome.took_ms)
-        self._learn(outcome, done_ms)
+        kept_waiting, self._kept_waiting = self._kept_waiting, self.queue.count > 0
+        self._learn(outcome, done_ms, kept_waiting)
         clean = False
         for group in groups:
             if group.error:
@@ -394,7 +398,7 @@ class Executor:
             self._stepping = True
             self._loop.call_soon(self._step)
 
-    def _learn(self, outcome: Outcome, done_ms: float) -> None:
+    def _learn(self, outcome: Outcome, done_ms: float, kept_waiting: bool) -> None:
         """Take what was observed into the prediction, the popularity and the busy ratio."""
         replica, queue = outcome.replica, outcome.replica.queue
         queries = sum([len(group.jobs) for group in outcome.groups])
@@ -414,7 +418,10 @@ class Executor:
             self.costs.passed(queue, done_ms)
             return
         late, model = sum([job.deadline_ms < done_ms for job in group.jobs]), replica.model
-        self.costs.ran(queue, model, group.rows, began_ms, took_ms, queries=queries, late=late)
+        self.costs.ran(
+            queue, model, group.rows, began_ms, took_ms,
+            kept_waiting=kept_waiting, queries=queries, late=late,
+        )  # fmt: skip
 
     def _quarantine(self, replica: Replica, error: str) -> None:
         replica.state = ReplicaState.QUARANTINED

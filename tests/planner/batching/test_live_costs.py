@@ -150,6 +150,19 @@ def test_contexts_are_what_a_batch_comes_after() -> None:
     assert costs.context(one, 10.0 + IDLE_MS) is Context.AFTER_IDLE
 
 
+def test_the_time_between_batches_counts_where_somebody_waits() -> None:
+    """Batches of 10 ms, and 5 ms after each until the next one begins."""
+    made = Slice()
+    for number in range(200):
+        made.costs.ran(made.variant, made.model, 1, 15.0 * number, 10.0, kept_waiting=number > 0)
+    assert made.variant.ms[1] == pytest.approx(15.0, rel=0.01)
+
+    made = Slice()
+    for number in range(200):
+        made.costs.ran(made.variant, made.model, 1, 10.5 * number, 10.0)
+    assert made.variant.ms[1] == pytest.approx(10.0, rel=0.01)
+
+
 def test_the_first_query_after_idling_counts_with_what_that_takes_longer() -> None:
     made = learned()
     made.variant.first_ms = 50.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planner.live_model import Context
 from tests.workers.builders import (
     ask,
     config,
@@ -30,6 +32,7 @@ from variants.types import ReplicaState, TaskName, VariantName
 from workers.channel.client import WorkerConnection
 from workers.channel.reply import Reply
 from workers.execution import executor
+from workers.execution.replies import send_outputs
 from workers.execution.running import Group, run_batch
 from workers.runtimes.protocol import Tensor
 from workers.types import LoadSpec, ReplicaStatus, ReplyCode, WorkerConfig
@@ -534,6 +537,27 @@ async def test_where_a_batch_runs_follows_from_what_the_runtime_takes(
                 running_here.costs.ran(replica.queue, replica.model, 1, at_ms, taken_ms + 0.6)
             await ask(connection, spec, row(0))
             assert (threads[-1] is threading.main_thread()) == inline
+
+
+async def test_what_passes_between_batches_is_part_of_what_a_queue_is_predicted_to_take(
+    worker: WorkerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answering a batch takes 20 ms here."""
+
+    def send(*args: Any) -> None:
+        time.sleep(0.02)
+        send_outputs(*args)
+
+    monkeypatch.setattr(executor, "send_outputs", send)
+    profile = ((1, 2.0),)
+    spec = echo_spec(latency=profile, typical=profile)
+    async with running(worker) as (host, connection):
+        await connection.load(spec, CONTROL_S)
+        await asyncio.gather(*[ask(connection, spec, row(0)) for _ in range(30)])
+        here = host._executor
+        assert here is not None
+        [replica] = here.replicas.values()
+        assert replica.model.mean_ms(1, Context.BACK_TO_BACK) > 20.0
 
 
 async def test_a_worker_tells_what_batches_take_and_how_often_it_was_right(
