@@ -54,9 +54,7 @@ def planned_shares(
     floor = RESERVED / len(counts) if counts else 0.0
     scale = (1.0 - RESERVED) / total if total > 0.0 else 0.0
     # Rounding must not bring a variant that has all of it above 1: no catalog takes such a plan.
-    return [
-        (key, min(1.0, floor / counts[key[0]] + scale * planned.get(key, 0.0))) for key in held
-    ]
+    return [(key, min(1.0, floor / counts[key[0]] + scale * planned.get(key, 0.0))) for key in held]
 
 
 def _task_shares(

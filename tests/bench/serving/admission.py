@@ -2,9 +2,10 @@
 
 Run with ``python -m tests.bench.serving.admission`` from the repository's root. One slice runs in
 virtual time: first with exact latencies, then with latencies that vary and a correction that
-learns. Queries arrive as a Poisson process with a fixed seed, so all columns but the times are the
-same on every machine. Times are CPU time of this thread, the garbage collector off. A query's
-budget counts from its arrival to the end of its batch.
+learns, and at last with time that passes between batches, which is learned or not. Queries arrive
+as a Poisson process with a fixed seed, so all columns but the times are the same on every machine.
+Times are CPU time of this thread, the garbage collector off. A query's budget counts from its
+arrival to the end of its batch.
 
 * admitted: share of all queries that were let in; late: admitted ones that were late (0 if exact).
 * at most: no schedule of any kind serves a larger share while latencies are exact: even in the
@@ -35,6 +36,9 @@ GPU = LatencyTable([(1, 4.25), (64, 20.0)])
 QUERIES = 20_000
 SIGMA = 0.1
 """Of the logarithm of the factor by which a batch's time varies, in the second table."""
+
+BETWEEN = (0.05, 0.3)
+"""Of a full batch, in the tables after these."""
 
 
 def one_deadline(rng: random.Random) -> float:
@@ -92,8 +96,15 @@ class Outcome:
     batch_us: list[float]
 
 
-def play(load: Load, sigma: float = 0.0) -> Outcome:
-    """Run a load in virtual time; batches take a log-normal factor of what the table says."""
+def play(load: Load, sigma: float = 0.0, between: float = 0.0, *, learned: bool = True) -> Outcome:
+    """Run a load in virtual time; batches take a log-normal factor of what the table says.
+
+    Args:
+        load: what comes.
+        sigma: of the logarithm of the factor.
+        between: what passes between two batches where queries wait, in times of the largest one.
+        learned: whether that is told to what learns.
+    """
     rng = random.Random(20261120)
     slice_queue = DeadlineQueue()
     queues = [slice_queue.add_variant("task", load.table) for _ in range(load.variants)]
@@ -105,10 +116,11 @@ def play(load: Load, sigma: float = 0.0) -> Outcome:
     admitted = late = 0
     now_ms = began_ms = free_ms = last_ms = 0.0
     running: Batch | None = None
+    kept_waiting = False
 
     def end() -> None:
-        """End the running batch at ``free_ms``."""
-        nonlocal running, late
+        """End the running batch at ``free_ms``; the slice is free a little later."""
+        nonlocal running, late, free_ms, kept_waiting
         assert running is not None
         queue, took_ms = running.queue, free_ms - began_ms
         slice_queue.finished(queue, free_ms, took_ms)
@@ -117,9 +129,12 @@ def play(load: Load, sigma: float = 0.0) -> Outcome:
         if sigma:
             costs.ran(
                 queue, models[queue], running.rows, began_ms, took_ms,
-                queries=len(running.items), late=missed,
+                kept_waiting=kept_waiting and learned, queries=len(running.items), late=missed,
             )  # fmt: skip
         running = None
+        kept_waiting = slice_queue.count > 0
+        if kept_waiting:
+            free_ms += between * load.table.ms[-1]
 
     def dispatch(until_ms: float) -> None:
         """Run what begins before a moment."""
@@ -175,6 +190,28 @@ def main() -> None:
     report(0.0)
     print(f"\nLatencies vary: log-normal, sigma {SIGMA:g}\n")
     report(SIGMA)
+    for between in BETWEEN:
+        print(
+            f"\nThe same, with {between:.0%} of a full batch between two: not learned → learned\n"
+        )
+        report_between(between)
+
+
+def report_between(between: float) -> None:
+    """Capacity is less by what passes between batches, so loads are larger than they say."""
+    print("| load | admitted | late of admitted | goodput/s |\n|---|--:|--:|--:|")
+    for load in LOADS:
+        told = []
+        for learned in (False, True):
+            found = play(load, SIGMA, between, learned=learned)
+            goodput = (found.admitted - found.late) / found.end_ms * 1000
+            late = found.late / max(1, found.admitted)
+            told.append((f"{found.admitted / load.queries:.1%}", f"{late:.2%}", f"{goodput:,.0f}"))
+        print(
+            f"| {load.name} | "
+            + " | ".join(" → ".join(pair) for pair in zip(*told, strict=True))
+            + " |"
+        )
 
 
 def report(sigma: float) -> None:
