@@ -1,16 +1,17 @@
 """One query in flight: what it takes, beside an empty HTTP answer of the same process.
 
-``python -m tests.bench.serving.lone`` or ``make bench-lone``; it starts ``modelless up --example
-digits`` unless ``--port`` names a gateway that runs. One client with a plain socket asks for one
-row of the smallest model, back to back and 10 ms apart, and in turns with that for an answer
-without content: ``GET /v2/health/live``, and a query for a task that there is not, which takes the
-short way through the gateway but meets no worker. Medians of rounds in turns, so that neighbours,
-who slow down all of them, do not change what is compared.
+``python -m tests.bench.serving.lone`` or ``make bench-lone``; it registers a dense layer as the
+task ``digits`` and starts ``modelless up``, unless ``--port`` names a gateway that runs. One client
+with a plain socket asks for one row of the smallest model, back to back and 10 ms apart, and in
+turns with that for an answer without content: ``GET /v2/health/live``, and a query for a task that
+there is not, which takes the short way through the gateway but meets no worker. Medians of rounds
+in turns, so that neighbours, who slow down all of them, do not change what is compared.
 """
 
 import argparse
 import json
 import socket
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,9 +20,13 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+
 from tests.bench import machine
 from tests.bench.serving.load import summary
-from tests.bench.serving.serve import started
+from tests.integration.deployment import CLI, deployed, environment
+from tests.ports import free_port
+from tests.workers.builders import dense_model
 
 APART_S = 0.01
 WARM_UP = 50
@@ -118,16 +123,32 @@ def gateway(port: int | None) -> Iterator[int]:
     if port is not None:
         yield port
         return
-    with (
-        tempfile.TemporaryDirectory(prefix="ml-") as folder,
-        started(Path(folder) / "s") as (running, _),
-    ):
-        yield running.port
+    with tempfile.TemporaryDirectory(prefix="ml-") as folder:
+        state = Path(folder) / "s"
+        register(Path(folder), state)
+        with deployed(state) as running:
+            yield running.port
+
+
+def register(folder: Path, state: Path) -> None:
+    """A dense layer of 64 numbers to 10 classes, as ``digits``."""
+    model, rows = folder / "tiny.onnx", folder / "rows.npz"
+    dense_model(model)
+    draw = np.random.default_rng(0)
+    x = draw.random((200, 64), dtype=np.float32)
+    np.savez(rows, x=x, labels=draw.integers(0, 10, 200))
+    command = [*CLI, "register", str(model), "--task", "digits", "--eval", str(rows)]
+    subprocess.run(
+        [*command, "--variants", "onnx-fp32"],
+        env=environment(state, free_port()),
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.serving.lone")
-    parser.add_argument("--port", type=int, help="of a gateway that serves the digits family")
+    parser.add_argument("--port", type=int, help="of a gateway that serves digits")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--count", type=int, default=2_000, help="back to back, in each round")
     given = parser.parse_args()
