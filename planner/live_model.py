@@ -173,14 +173,17 @@ class LiveModel:
             return 0.0
         return max(0.0, self.mean_ms(1, Context.AFTER_IDLE) - self._queued_ms(1))
 
-    def table(self) -> LatencyTable:
-        """What batches in a queue take in the mean, by all that was seen."""
+    def table(self, between_ms: float = 0.0) -> LatencyTable:
+        """What batches in a queue take in the mean, by all that was seen, each with so much that
+        passes before it."""
         for cells in self._cells:
             for cell in cells.values():
                 cell.told = cell.mean
         self.change = 0.0
         points = dict.fromkeys(self._sizes)
-        return LatencyTable([(rows, self._queued_ms(rows)) for rows in points], LEAST_GAIN)
+        return LatencyTable(
+            [(rows, self._queued_ms(rows) + between_ms) for rows in points], LEAST_GAIN
+        )
 
     def points(self) -> tuple[LivePoint, ...]:
         """Mean and 95th percentile of the sizes that were seen, one of each power of two."""

@@ -24,7 +24,7 @@ from statistics import NormalDist
 
 from planner.batching.protocol import LiveQueue
 from planner.batching.variant_queues import VariantQueue
-from planner.live_model import Context, LiveModel
+from planner.live_model import MEMORY, PRIOR, Context, LiveModel
 from planner.planning_settings import DEFAULTS
 
 STEP, MOST_COUNTED = 0.5, 4
@@ -32,6 +32,8 @@ STEP, MOST_COUNTED = 0.5, 4
 most: those of a batch are late together."""
 IDLE_MS = 1.0
 """A batch that begins so long after the last one ended comes after idling."""
+MOST_BETWEEN = 5.0
+"""Most that a time between two batches counts, in times of the second one: more was a stall."""
 RELAX_EVERY_MS = 50.0
 """A variant whose queries are all refused has its slowness forgotten in steps of so much."""
 TABLE_MS, NOTICED = 250.0, 0.03
@@ -48,6 +50,9 @@ class LiveCosts:
         self._aim = late_share / 2
         self._most = NormalDist().inv_cdf(1.0 - late_share)
         self._deviations = self._most
+        self._between_ms = 0.0
+        """Mean time between two batches where queries wait."""
+        self._gaps = PRIOR
         self._latest: VariantQueue | None = None
         self._ended_ms = -IDLE_MS
 
@@ -57,8 +62,8 @@ class LiveCosts:
     ) -> bool:  # fmt: skip
         """Learn from a batch that ran cleanly.
 
-        A batch that was waited for while the one before it ended is taken to begin there: what
-        passes in between, with answering and taking queries in, is time that its queue waits for.
+        What passes between two batches, with answering and taking queries in, is time that the
+        second one's queries wait for, if they did when the first one ended.
 
         Args:
             queue: whose batch it was.
@@ -73,15 +78,17 @@ class LiveCosts:
         Returns:
             Whether it took no longer than the 95th percentile that was predicted.
         """
-        ended_ms = began_ms + took_ms
         if kept_waiting:
-            began_ms = min(began_ms, self._ended_ms)
-        within = model.learn(rows, self.context(queue, began_ms), ended_ms - began_ms)
-        self.passed(queue, ended_ms)
+            gap_ms = min(max(began_ms - self._ended_ms, 0.0), MOST_BETWEEN * took_ms)
+            self._gaps = min(self._gaps + 1, MEMORY)
+            self._between_ms += (gap_ms - self._between_ms) / self._gaps
+        within = model.learn(rows, self.context(queue, began_ms), took_ms)
+        self.passed(queue, began_ms + took_ms)
         if queries:
             self._count(queries, late)
         now_ms = self._ended_ms
-        if (now_ms - model.told_ms) * model.change >= TABLE_MS * NOTICED:
+        gap = abs(self._between_ms - queue.between_ms) / queue.ms[1]
+        if (now_ms - model.told_ms) * max(model.change, gap) >= TABLE_MS * NOTICED:
             model.told_ms = now_ms
             self._retable(queue, model)
         self._tell(queue, model)
@@ -109,8 +116,10 @@ class LiveCosts:
         self._tell(queue, model)
 
     def _retable(self, queue: VariantQueue, model: LiveModel) -> None:
-        self._queue.replan(queue, model.table(), 0.0)
-        queue.first_ms = model.first_ms
+        between_ms = self._between_ms
+        self._queue.replan(queue, model.table(between_ms), 0.0)
+        # Nothing is between a batch and the one before it where the slice has idled.
+        queue.between_ms, queue.first_ms = between_ms, model.first_ms - between_ms
 
     def _count(self, queries: int, late: int) -> None:
         """Some queries were late, of so many that ended together."""

@@ -46,6 +46,7 @@ class VariantQueue:
     """The waiting queries of one loaded variant."""
 
     __slots__ = (
+        "between_ms",
         "correction",
         "first_ms",
         "gains",
@@ -71,7 +72,9 @@ class VariantQueue:
         self.spread = 0.0
         """Part of a batch that the sum of all is given once, for what they may take longer."""
         self.first_ms = 0.0
-        """What a batch takes longer if the slice has idled before."""
+        """What a batch takes longer if the slice has idled before; less than 0: shorter."""
+        self.between_ms = 0.0
+        """What the table has for the time between a batch and the one before it."""
         self.heap: list[Entry] = []
         """What waits, as a heap: the earliest deadline comes first."""
         self.rows = 0

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.live_model import Context
 from tests.workers.builders import (
     ask,
     config,
@@ -549,15 +548,15 @@ async def test_what_passes_between_batches_is_part_of_what_a_queue_is_predicted_
         send_outputs(*args)
 
     monkeypatch.setattr(executor, "send_outputs", send)
-    profile = ((1, 2.0),)
-    spec = echo_spec(latency=profile, typical=profile)
+    profile = ((1, 10.0),)
+    spec = echo_spec(options={"latency_ms": "10"}, latency=profile, typical=profile)
     async with running(worker) as (host, connection):
         await connection.load(spec, CONTROL_S)
         await asyncio.gather(*[ask(connection, spec, row(0)) for _ in range(30)])
         here = host._executor
         assert here is not None
         [replica] = here.replicas.values()
-        assert replica.model.mean_ms(1, Context.BACK_TO_BACK) > 20.0
+        assert replica.queue.between_ms > 10.0
 
 
 async def test_a_worker_tells_what_batches_take_and_how_often_it_was_right(
