@@ -80,7 +80,7 @@ class Server:
 def serving(name: str, root: Path) -> Iterator[Server]:
     """A gateway that runs the code of a checkout."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.serving.one_core", str(CORES[-1])],
+        [sys.executable, "-m", "tests.bench.live.one_core", str(CORES[-1])],
         cwd=root,
         env={**os.environ, "PYTHONPATH": str(root)},
         stdin=subprocess.PIPE,

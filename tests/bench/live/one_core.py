@@ -1,6 +1,6 @@
 """A gateway and one worker on one core, without Ray: what overload is put on.
 
-``python -m tests.bench.serving.one_core CORE`` serves the task ``images`` until its standard input
+``python -m tests.bench.live.one_core CORE`` serves the task ``images`` until its standard input
 is closed, and prints the port once queries are taken. Gateway and worker are a process each; both
 may use that core only. The model is a convolutional network of six layers for 32 x 32 images, whose
 profile is measured on that core first.
