@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from planner.selection.snapshot import latency_points, typical_points
-from planner.types import Candidate
+from planner.types import Candidate, ReplicaTarget
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import NotFound
 from variants.types import CatalogSnapshot, Profile, Task, Variant
@@ -27,10 +27,9 @@ class Specs:
         variant: str,
         device_kind: str,
         *,
-        share: float = 0.0,
-        longest_batch_ms: float | None = None,
+        target: ReplicaTarget | None = None,
     ) -> LoadSpec:
-        """How to load a variant on a worker of a device kind.
+        """How to load a variant on a worker of a device kind, with what a plan gives to it there.
 
         Raises:
             NotFound: the catalog lost the variant or its profile.
@@ -50,8 +49,9 @@ class Specs:
             latency=tuple(latency_points(profile)),
             memory_mib=profile.memory_mib,
             load_s=profile.load_s,
-            share=share,
-            longest_batch_ms=longest_batch_ms,
+            share=0.0 if target is None else target.share,
+            planned_qps=None if target is None else target.qps,
+            longest_batch_ms=None if target is None else target.longest_batch_ms,
             options=tuple(sorted(found.options.items())),
             typical=typical_points(profile),
             device_kind=device_kind,

@@ -200,8 +200,8 @@ class Settings(BaseSettings):
     )
     eviction: str = Field(
         DEFAULTS.eviction,
-        description="What leaves when a query needs room: 'modelless', by expected loss; or a "
-        "published rule.",
+        description="What leaves a memory that is short, for queries and for plans: 'modelless', "
+        "by expected loss; or a published rule.",
     )
     log_level: str = Field("INFO", description="Least level that is logged.")
 

@@ -269,6 +269,8 @@ class ReplicaReport:
     """Since its last query, or since it was loaded."""
     rate_qps: float = 0.0
     """Queries per second that the worker expects for it, from those that came."""
+    urgent: float = 0.0
+    """Share of its queries that cannot wait for its load, as the worker has learned it."""
     asked: bool = False
     """Whether a query has asked for it since it was loaded, or was the reason to load it."""
     load_no: int = 0
@@ -291,6 +293,8 @@ class WorkerReport:
     replicas: tuple[ReplicaReport, ...] = ()
     evictable: tuple[Rung, ...] = ()
     """What may leave it for a load, in the order in which it would, and what that would cost."""
+    churn_per_s: float = 0.0
+    """The share of its memory that is evicted per second (``planner.eviction.churn``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,6 +361,8 @@ class Observation:
     transport_ms: float = TRANSPORT_MS
     corrected: bool = False
     """Whether live latency has changed what profiles say since the plan was made."""
+    eviction: str = "modelless"
+    """A name in ``planner.eviction.registry.RULES``: what leaves a memory that is short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,6 +405,8 @@ class ReplicaTarget(NamedTuple):
     """Part of the worker's time that is planned for the replica's task, in [0, 1]."""
     longest_batch_ms: float
     """How long a batch may take on the worker; 0: its queue decides by itself."""
+    qps: float = 0.0
+    """Rows per second that the plan brings to the replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

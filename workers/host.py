@@ -107,13 +107,17 @@ class WorkerHost:
             backlog_us=executor.backlog_us(),
             busy_ratio=executor.busy_ratio(),
             replicas=tuple(
-                replica.status(now_s, rate)
+                replica.status(now_s, rate, executor.usage.urgency.share(replica.variant))
                 for replica, rate in zip(held.values(), rates, strict=True)
             ),
             pid=os.getpid(),
             occurrences=self._loading.history.newest,
             evictable=self._loading.evictable(now_s),
             churn_per_s=self._loading.room.churn_per_s(now_s),
+            eviction=self._config.eviction,
+            loads=self._loading.thread.loads,
+            loading_s=round(self._loading.thread.took_s, 4),
+            profiled_loading_s=round(self._loading.thread.profiled_s, 4),
             page=self._ledger.page,
             warnings=(self._ledger.problem,) if self._ledger.problem else (),
         )

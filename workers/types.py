@@ -37,6 +37,8 @@ class LoadSpec:
     load_s: float
     share: float = 0.0
     """Planned share of the worker's time for the task, in [0, 1]; 0 when nothing was planned."""
+    planned_qps: float | None = None
+    """Rows per second that the plan brings to it here; None: as it was told before."""
     longest_batch_ms: float | None = None
     """Planned length of the longest batch on the worker; 0: its queue decides by itself; None: as
     it was told before."""
@@ -72,6 +74,8 @@ class ReplicaStatus:
     before any ran (``planner.batching.live_costs``)."""
     rate_qps: float = 0.0
     """Queries per second to expect here, from those that came (``planner.eviction.popularity``)."""
+    urgent: float = 0.0
+    """Share of its queries that cannot wait for its load (``planner.eviction.urgency``)."""
     asked: bool = False
     """Whether a query has asked for it since it was loaded, or was the reason to load it."""
     load_no: int = 0
@@ -108,6 +112,14 @@ class WorkerStatus:
     its absence would cost in seconds of loading per second (``planner.eviction.displacement``)."""
     churn_per_s: float = 0.0
     """The share of the memory that is evicted per second (``planner.eviction.churn``)."""
+    eviction: str = ""
+    """By which rule variants leave it where memory is short."""
+    loads: int = 0
+    """So many loads are over since it started."""
+    loading_s: float = 0.0
+    """What they took."""
+    profiled_loading_s: float = 0.0
+    """What they should take, by the profiles."""
     warnings: tuple[str, ...] = ()
     """What is wrong with it although it serves, one sentence each."""
     page: str = ""

@@ -243,6 +243,7 @@ class ControlLoop:
             plan=self._plan,
             now_s=self._clock_s(),
             objective=planning.objective,
+            eviction=planning.eviction,
             expected=(*foreseen.expected, *self._arrivals.pinned),
             envelope=(*foreseen.envelope, *self._arrivals.pinned),
             watched=estimator.watched,

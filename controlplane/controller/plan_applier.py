@@ -174,10 +174,7 @@ class PlanApplier:
     def _spec(self, action: Load, telling: Told) -> LoadSpec:
         assert self._specs is not None
         kind = self._workers[action.worker].device_kind
-        share, longest_batch_ms = telling.target
-        return self._specs.of(
-            action.task, action.variant, kind, share=share, longest_batch_ms=longest_batch_ms
-        )
+        return self._specs.of(action.task, action.variant, kind, target=telling.target)
 
     def tell_targets(self) -> None:
         """Tell workers the new targets of what they hold: loading it again does only that."""

@@ -153,6 +153,7 @@ def report_of(
         reserved_mib=status.reserved_mib,
         draining=status.draining,
         evictable=status.evictable,
+        churn_per_s=status.churn_per_s,
         replicas=tuple(map(_replica, status.replicas)) if replicas is None else replicas,
     )
 
@@ -166,6 +167,7 @@ def _replica(status: ReplicaStatus) -> ReplicaReport:
         in_flight=status.queued,
         idle_s=status.idle_s,
         rate_qps=status.rate_qps,
+        urgent=status.urgent,
         asked=status.asked,
         load_no=status.load_no,
         loaded_for_s=status.loaded_for_s,

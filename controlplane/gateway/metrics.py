@@ -51,6 +51,9 @@ Metric                                  Labels     Meaning
                                                    worker takes that is spared for that
 ``modelless_worker_reserved_bytes``     worker     Memory reserved by variants
 ``modelless_worker_memory_bytes``       worker     Memory that variants may reserve
+``modelless_worker_loads_total``        worker     Loads that are over
+``modelless_worker_load_seconds_total``  worker,    What they took (``by="clock"``), and what they
+                                        by         should take by the profiles (``by="profile"``)
 ``modelless_catalog_revision``                     Revision of the catalog in use
 ======================================  =========  ==========================================
 """
@@ -423,6 +426,14 @@ class GatewayCollector(Collector):
         memory = GaugeMetricFamily(
             "modelless_worker_memory_bytes", "Memory that variants may reserve", labels=["worker"]
         )
+        loads = CounterMetricFamily(
+            "modelless_worker_loads", "Loads that are over", labels=["worker"]
+        )
+        loading = CounterMetricFamily(
+            "modelless_worker_load_seconds",
+            "What loads took, by the clock and by the profiles",
+            labels=["worker", "by"],
+        )
         kinds: dict[tuple[str, str], int] = {}
         held: dict[tuple[str, str, str], int] = {}
         for status in self._workers():
@@ -431,6 +442,9 @@ class GatewayCollector(Collector):
             busy.add_metric([status.worker], status.busy_ratio)
             reserved.add_metric([status.worker], status.reserved_mib * 2**20)
             memory.add_metric([status.worker], status.memory_mib * 2**20)
+            loads.add_metric([status.worker], status.loads)
+            loading.add_metric([status.worker, "clock"], status.loading_s)
+            loading.add_metric([status.worker, "profile"], status.profiled_loading_s)
             for replica in status.replicas:
                 key = (replica.task, replica.variant, replica.state)
                 held[key] = held.get(key, 0) + 1
@@ -438,4 +452,4 @@ class GatewayCollector(Collector):
             workers.add_metric(labels, count)
         for names, count in held.items():
             replicas.add_metric(names, count)
-        yield from (workers, replicas, busy, slow, reserved, memory)
+        yield from (workers, replicas, busy, slow, reserved, memory, loads, loading)

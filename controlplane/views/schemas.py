@@ -329,6 +329,12 @@ class WorkerSchema(Schema):
     busy_ratio: float = Field(description="Share of the last seconds spent running batches.")
     replicas: list[ReplicaSchema]
     pid: int = 0
+    eviction: str = Field("", description="By which rule variants leave it where memory is short.")
+    loads: int = Field(0, description="Loads that are over since it started.")
+    loading_s: float = Field(0.0, description="What they took.")
+    churn_per_s: float = Field(
+        0.0, description="The share of its memory that is evicted per second, lately."
+    )
     warnings: list[str] = Field(
         default=[], description="What is wrong with it although it serves, one sentence each."
     )

@@ -68,3 +68,21 @@ def short_stay_s(qps: float, load_s: float, churn_per_s: float) -> float:
     if churn_per_s <= 0.0 or qps <= 0.0:
         return 0.0
     return absence_s(qps, load_s) * churn_per_s / (qps + churn_per_s)
+
+
+def pays_ahead(qps: float, load_s: float, urgent: float, churn_per_s: float) -> bool:
+    """Whether it pays to load something before a query asks for it.
+
+    The load is for sure. What it saves, a reload and a query that is refused or waits, is saved
+    only where the variant is still there when its next query comes.
+
+    Args:
+        qps: queries per second to expect for it.
+        load_s: what loading it takes.
+        urgent: share of the queries that cannot wait for that.
+        churn_per_s: of the host.
+    """
+    if churn_per_s <= 0.0:
+        return True
+    stays = qps / (qps + churn_per_s)
+    return stays * absence_s(1.0, load_s, urgent) >= load_s

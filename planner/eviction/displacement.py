@@ -8,7 +8,7 @@ for any number of MiB, without knowing the worker's rule, its rates or its load 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
-from planner.eviction.rules import KeyT, Resident, absence_s
+from planner.eviction.rules import KeyT, Resident, loss_s
 from planner.eviction.victims import MIN_RESIDENCY_S, is_protected, ranked
 
 MOST_RUNGS = 24
@@ -32,20 +32,21 @@ def ladder(
     now_s: float,
     rule: str = "modelless",
     *,
-    rates: Mapping[KeyT, float] | None = None,
+    losses_s: Mapping[KeyT, float] | None = None,
     min_residency_s: float = MIN_RESIDENCY_S,
     most: int = MOST_RUNGS,
 ) -> tuple[Rung, ...]:
     """What may leave a worker, in the order in which it would.
 
-    The order is the rule's; the loss is ``planner.eviction.rules.absence_s`` under every rule, so
+    The order is the rule's; the loss is ``planner.eviction.rules.loss_s`` under every rule, so
     that workers can be compared. What is in use is left out. What is protected comes last, because
     it leaves only for what is worth more.
 
     Args:
         residents: all that is loaded.
         now_s: on the clock of the residents' times.
-        rates: queries per second to expect, where the residents' popularity counts something else.
+        losses_s: what the absence of each would cost, where the residents' popularity counts
+            something else than queries per second.
         min_residency_s: how long at most what queries asked for is protected after its load.
         most: rungs that are told one by one.
     """
@@ -53,13 +54,10 @@ def ladder(
     protected = [r for r in known if is_protected(r, now_s, min_residency_s)]
     if protected:
         known = [r for r in known if not is_protected(r, now_s, min_residency_s)] + protected
-    rungs = [
-        (r.memory_mib, absence_s(r.popularity if rates is None else rates[r.key], r.load_s))
-        for r in known
-    ]
+    rungs = [(r.memory_mib, loss_s(r) if losses_s is None else losses_s[r.key]) for r in known]
     if len(rungs) > most:
         last = rungs[most:]
-        rungs[most:] = [(sum(mib for mib, _ in last), sum(loss_s for _, loss_s in last))]
+        rungs[most:] = [(sum(mib for mib, _ in last), sum(rung_s for _, rung_s in last))]
     return tuple(rungs)
 
 

@@ -13,7 +13,7 @@ Rule = Callable[[Resident[Any]], float]
 RULES: dict[str, Entry] = {
     "modelless": Entry(
         target="planner.eviction.rules:modelless",
-        about="expected queries x load time / memory",
+        about="expected queries x (load time + queries refused) / memory",
     ),
     "lru": Entry(target="planner.eviction.rules:lru", about="least recently used"),
     "lfu": Entry(target="planner.eviction.rules:lfu", about="least frequently used"),

@@ -214,6 +214,7 @@ class Modelless:
                 now_s=now_s,
                 seed=setting.seed,
                 objective=planning.objective,
+                eviction=planning.eviction,
                 expected=expected,
                 envelope=envelope,
                 watched=self.estimator.watched,
@@ -241,5 +242,8 @@ class Modelless:
             queue = cast(LiveQueue, worker.queue)
             queue.set_longest_batch(target.longest_batch_ms or None)
             replica = worker.replicas.get((task, variant))
-            if replica is not None and replica.queue.task_share.share != target.share:
+            if replica is None:
+                continue
+            replica.planned_qps = target.qps
+            if replica.queue.task_share.share != target.share:
                 queue.replan(replica.queue, self._live.table(replica), target.share)

@@ -203,13 +203,25 @@ def shares_of(
     return shares
 
 
-def rates_of(routes: Iterable[Route]) -> dict[WorkerId, dict[VariantKey, float]]:
-    """The rows per second that routes bring to each replica."""
-    rates: dict[WorkerId, dict[VariantKey, float]] = {}
+def rates_of(
+    routes: Iterable[Route], snapshot: Snapshot
+) -> dict[WorkerId, dict[VariantKey, tuple[float, float]]]:
+    """The rows per second that routes bring to each replica, and which share of them is urgent: it
+    could not wait for a load."""
+    rates: dict[WorkerId, dict[VariantKey, tuple[float, float]]] = {}
     for route in routes:
+        kind = snapshot.workers[route.worker].device_kind
         held = rates.setdefault(route.worker, {})
         key = (route.task, route.variant)
-        held[key] = held.get(key, 0.0) + route.qps
+        waits = any(
+            one.load_ms + one.table.ms[1] <= route.latency_ms
+            for one in snapshot.tasks[route.task].by_variant[route.variant]
+            if one.device_kind == kind
+        )
+        qps, urgent = held.get(key, (0.0, 0.0))
+        new = 0.0 if waits else route.qps
+        total = qps + route.qps
+        held[key] = (total, (qps * urgent + new) / total if total else 0.0)
     return rates
 
 

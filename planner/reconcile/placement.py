@@ -2,17 +2,17 @@
 
 While memory is free, everything stays loaded. When it is short, a worker holds, in this order:
 
-1. what the demand was assigned to (``planner.reconcile.demand_assignment``) and is there;
-2. what was loaded for queries a moment ago, because no demand counts these queries yet;
-3. what the demand was assigned to and is not there, and what else is asked for and has no part in
-   the assignment, whichever costs more by its absence (``planner.eviction.rules``);
-4. coverage: for each class of the demand, the most wanted first, the cheapest variant that meets
+1. what was loaded for queries a moment ago, because no demand counts these queries yet;
+2. what the demand was assigned to (``planner.reconcile.demand_assignment``), and what is there and
+   asked for beside it, whichever costs more by its absence (``planner.eviction.rules``): the rule
+   by which workers evict. Under a published rule what is there and asked for comes first;
+3. coverage: for each class of the demand, the most wanted first, the cheapest variant that meets
    it, on one worker, and then on every other worker as well;
-5. what queries have asked for, the last used first;
-6. for each task that has no variant yet, one that meets its default SLO;
-7. where routes are followed, for each task the variant that takes least, so that a worker can give
+4. what queries have asked for, the last used first;
+5. for each task that has no variant yet, one that meets its default SLO;
+6. where routes are followed, for each task the variant that takes least, so that a worker can give
    way in accuracy before it refuses;
-8. whatever else is there.
+7. whatever else is there.
 
 What is then left of the memory is filled with the plan before, then by popularity of the task and
 accuracy per MiB. So nothing is unloaded for a variant that no query has asked for.
@@ -21,17 +21,21 @@ Without an assignment, the plan before, filled up in the same way, stays unless 
 because a move costs a load and gains nothing by itself.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from math import sqrt
+from math import inf, sqrt
 from typing import NamedTuple
 
-from planner.eviction.rules import absence_s
-from planner.eviction.victims import HYSTERESIS
 from planner.forecasting.estimator_of import DEMAND_WEIGHT
 from planner.reconcile.demand_and_offers import DemandAndOffers, first_held
 from planner.reconcile.task_shares import planned_shares, shares
-from planner.reconcile.worker_memory import Holdings, WorkerMemory
+from planner.reconcile.worker_memory import (
+    Holdings,
+    PlannedWork,
+    WorkerMemory,
+    as_it_came,
+    by_worth,
+)
 from planner.selection.eligibility import answers, meets
 from planner.types import Candidate, Demand, Snapshot, WorkerReport
 from variants.types import (
@@ -41,22 +45,11 @@ from variants.types import (
     WorkerId,
 )
 
-CONTESTED_S = 60.0
-"""Memory that variants were loaded into for queries within so long is left to queries."""
 VARIANCE_S = DEMAND_WEIGHT / (2.0 - DEMAND_WEIGHT)
 """Variance of a class's rate over the rate: Poisson arrivals, averaged with this weight for each
 second."""
 WORTH_MOVING = 0.9
 """Demand that is met equally well has to become cheaper by this factor to justify moves."""
-
-
-class PlannedWork(NamedTuple):
-    """What a worker does for the demand by one variant."""
-
-    share: float
-    """Of the worker's time."""
-    qps: float
-    """Rows per second."""
 
 
 def place(
@@ -68,6 +61,7 @@ def place(
     *,
     unserved: Sequence[Demand] = (),
     fallback: bool = False,
+    rule: str = "modelless",
 ) -> tuple[Placement, ...]:
     """Placements with their shares, ordered by worker; on each, the most valuable first.
 
@@ -79,13 +73,14 @@ def place(
         planned: what each worker is to hold for its part of the demand.
         unserved: the demand that no worker was planned to hold anything for.
         fallback: whether routes are followed, so that a quicker variant is of use beside them.
+        rule: what leaves a memory that is short; a name in ``planner.eviction.registry.RULES``.
     """
     memories = [WorkerMemory.of(report) for report in sorted(workers, key=lambda r: r.id)]
     memories = [memory for memory in memories if not memory.report.draining]
     given = DemandAndOffers.of(snapshot, demand)
     if planned:
         memories = _emptied(memories)
-        return tuple(_around(given, memories, before, planned, unserved, fallback))
+        return tuple(_around(given, memories, before, planned, unserved, fallback, rule))
     kept = _emptied(memories)
     _take_asked(given, kept)
     _keep(given, kept, before)
@@ -115,25 +110,41 @@ def _around(
     planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]],
     unserved: Sequence[Demand],
     fallback: bool,
+    rule: str,
 ) -> Iterable[Placement]:
     """What was planned, what else is asked for, and what else the memory has room for."""
+    served = {task for work in planned.values() for task, _ in work}
+    there = {
+        (memory.report.device_kind, key)
+        for memory in memories
+        for key in memory.replicas
+        if memory.is_there(key)
+    }
+    coming: dict[tuple[DeviceKindName, VariantKey], float] = {}
+    for memory in memories:
+        for key, part in planned.get(memory.report.id, {}).items():
+            if not memory.is_there(key):
+                where = (memory.report.device_kind, key)
+                coming[where] = coming.get(where, 0.0) + part.qps
 
     @cache
     def beside_qps(kind: DeviceKindName, key: VariantKey) -> float:
-        """The rate that no worker was planned for and a variant on a kind could answer."""
+        """The rate of the queries that may come for a variant on a kind although they are not
+        planned for there: without a limit where nothing of its task is planned for."""
+        if key[0] not in served:
+            return inf
         candidate = given.offers[kind][key]
-        return sum(d.qps for d in unserved if meets(candidate, d, given.transport_ms))
+        beside = sum(d.qps for d in unserved if meets(candidate, d, given.transport_ms))
+        return beside + coming.get((kind, key), 0.0)
 
+    order = by_worth if rule == "modelless" else as_it_came
     for memory in memories:
         offers = given.offers.get(memory.report.device_kind, {})
         work = planned.get(memory.report.id, {})
-        for key in sorted(work, key=lambda key: (-work[key].share, key)):
-            if key in offers and memory.is_there(key):
-                memory.take(key, offers[key])
         for key in memory.fresh():
             if key in offers:
                 memory.take(key, offers[key])
-        for key in _by_absence_cost(given, memory, work, beside_qps):
+        for key in order(offers, memory, work, beside_qps, there):
             memory.take(key, offers[key])
     _fill(given, memories, before, planned, fallback=fallback, unserved=bool(unserved))
     for memory in memories:
@@ -141,34 +152,6 @@ def _around(
         shares_of = {key: part.share for key, part in planned.get(id_, {}).items()}
         for key, share in planned_shares(memory.held, shares_of):
             yield Placement(worker=id_, task=key[0], variant=key[1], share=share)
-
-
-def _by_absence_cost(
-    given: DemandAndOffers,
-    memory: WorkerMemory,
-    work: Mapping[VariantKey, PlannedWork],
-    beside_qps: Callable[[DeviceKindName, VariantKey], float],
-) -> list[VariantKey]:
-    """What is planned and not there, and what is there and asked for beside the plan.
-
-    The variant whose absence would cost most per MiB comes first. A variant that is there counts
-    ``HYSTERESIS`` times as much, so that it is not replaced for a small gain.
-    """
-    offers = given.offers.get(memory.report.device_kind, {})
-    worth: dict[VariantKey, float] = {}
-    for key, part in work.items():
-        if key in offers and not memory.is_there(key):
-            worth[key] = _absence_s_per_mib(offers[key], part.qps)
-    for key, replica in memory.replicas.items():
-        if key in offers and key not in work and replica.asked and memory.is_there(key):
-            qps = min(replica.rate_qps, beside_qps(memory.report.device_kind, key))
-            worth[key] = HYSTERESIS * _absence_s_per_mib(offers[key], qps)
-    ranked = sorted(worth, key=lambda key: (-worth[key], not memory.is_there(key), key))
-    return [key for key in ranked if key in work or worth[key] > 0.0]
-
-
-def _absence_s_per_mib(candidate: Candidate, qps: float) -> float:
-    return absence_s(qps, candidate.load_ms / 1_000) / max(candidate.memory_mib, 1e-3)
 
 
 def _keep(
@@ -222,15 +205,16 @@ def _fill(
         else:
             for key, candidate in offers.items():
                 memory.take(key, candidate)
+    calm = [memory for memory in short if not memory.is_contested()]
     for wanted in given.demand:
         _cover(wanted, given, short, held)
-    needed = {kind: given.needed(kind) for kind in {memory.report.device_kind for memory in short}}
-    for memory in short:
+    needed = {kind: given.needed(kind) for kind in {memory.report.device_kind for memory in calm}}
+    for memory in calm:
         for key, candidate in _by_rate(needed[memory.report.device_kind], memory):
             memory.take(key, candidate)
     _take_asked(given, short)
     for wanted in given.defaults:
-        _cover(wanted, given, short, held)
+        _cover(wanted, given, calm, held)
     for memory in short:
         kind = memory.report.device_kind
         tasks = {task for task, _ in planned.get(memory.report.id, {})} if fallback else set()
@@ -242,14 +226,7 @@ def _fill(
         for key in given.ranked(kind, memory.replicas):
             if memory.is_there(key):
                 memory.take(key, offers[key])
-    asked = {kind: {key for key, *_ in keys} for kind, keys in needed.items()}
-    uncontested = []
-    for memory in short:
-        wanted_here = asked[memory.report.device_kind] | planned.get(memory.report.id, {}).keys()
-        missing = unserved or not wanted_here <= memory.held.keys()
-        if not (missing and memory.fresh(CONTESTED_S)):
-            uncontested.append(memory)
-    _fill_up(given, uncontested, before)
+    _fill_up(given, calm, before)
 
 
 def _by_rate(
@@ -313,8 +290,11 @@ def _cover(
         hosts.sort(
             key=lambda memory: (key not in memory.replicas, -memory.left_mib, memory.report.id)
         )
-        if any(memory.take(key, candidate) for memory in hosts):
-            return
+        late = candidate.load_ms + candidate.table.ms[1] > wanted.tightest_ms
+        for memory in hosts:
+            loads = memory.is_there(key) or memory.pays_ahead(candidate, wanted.qps, float(late))
+            if loads and memory.take(key, candidate):
+                return
 
 
 def _is_there(candidate: Candidate, memories: Iterable[WorkerMemory]) -> bool:

@@ -27,10 +27,15 @@ def replica_targets(plan: Plan, snapshot: Snapshot) -> dict[ReplicaKey, ReplicaT
         on_worker = (placed.worker, placed.task)
         shares[on_worker] = shares.get(on_worker, 0.0) + placed.share
     longest_ms = longest_batches_ms(plan.routes, snapshot)
+    qps: dict[ReplicaKey, float] = {}
+    for route in plan.routes:
+        replica = (route.worker, route.task, route.variant)
+        qps[replica] = qps.get(replica, 0.0) + route.qps
     return {
         (placed.worker, placed.task, placed.variant): ReplicaTarget(
             share=min(1.0, shares[placed.worker, placed.task]),
             longest_batch_ms=longest_ms.get(placed.worker, 0.0),
+            qps=qps.get((placed.worker, placed.task, placed.variant), 0.0),
         )
         for placed in plan.placements
     }

@@ -33,10 +33,11 @@ from planner.reconcile.demand_assignment import (
     unserved,
 )
 from planner.reconcile.diff import MemoryMib, diff, free
-from planner.reconcile.placement import PlannedWork, place
+from planner.reconcile.placement import place
 from planner.reconcile.replica_targets import replica_targets
 from planner.reconcile.sizing import size
 from planner.reconcile.unchanged import unchanged
+from planner.reconcile.worker_memory import PlannedWork
 from planner.selection.eligibility import kept_out, profile_rule
 from planner.selection.snapshot import build_snapshot
 from planner.solver.greedy import greedy
@@ -101,10 +102,11 @@ def tick(
     expected = observation.demand if observation.expected is None else observation.expected
     workers, why = _workers(observation, snapshot, expected, planner)
     assignment, shares, again = _assignment(observation, snapshot, expected, planner)
-    rates = rates_of(assignment.routes)
+    rates = rates_of(assignment.routes, snapshot)
     work = {
         worker: {
-            key: PlannedWork(share, rates[worker].get(key, 0.0)) for key, share in held.items()
+            key: PlannedWork(share, *rates[worker].get(key, (0.0, 0.0)))
+            for key, share in held.items()
         }
         for worker, held in shares.items()
     }
@@ -115,6 +117,7 @@ def tick(
         observation.plan.placements if observation.plan else (),
         work,
         unserved=unserved(assignment.routes, expected),
+        rule=observation.eviction,
         # On a fixed fleet under cost the cheapest variant is nearly always the quickest too:
         # another one would take memory from what queries ask for.
         fallback=observation.elastic or observation.objective is Objective.ACCURACY,

@@ -7,8 +7,7 @@ deciding again, most of all where the reports are the same objects.
 from operator import attrgetter
 from typing import Protocol
 
-from planner.reconcile.placement import CONTESTED_S
-from planner.reconcile.worker_memory import RECENT_S, SETTLING_S
+from planner.reconcile.worker_memory import CONTESTED_S, RECENT_S, SETTLING_S
 from planner.types import Observation, WorkerReport
 from variants.types import ReplicaState, TaskName, VariantName
 
@@ -34,6 +33,7 @@ def unchanged(before: Observation, now: Observation) -> bool:
         and before.least == now.least
         and before.running == now.running
         and before.objective is now.objective
+        and before.eviction == now.eviction
         and (before.watched, before.elastic) == (now.watched, now.elastic)
         and (before.transport_ms, before.seed) == (now.transport_ms, now.seed)
     ):

@@ -1,14 +1,23 @@
-"""A worker's memory while a placement is made: what it is to hold so far, and what is left."""
+"""A worker's memory while a placement is made: what it is to hold so far, and what is left.
 
-from collections.abc import Collection, Mapping
+``by_worth`` says in which order a memory that is short takes what is planned and what is asked for.
+"""
+
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from planner.eviction.churn import pays_ahead
+from planner.eviction.rules import absence_s, per_mib
+from planner.eviction.victims import HYSTERESIS
 from planner.selection.eligibility import kept_out
 from planner.types import Candidate, ReplicaReport, WorkerReport
 from variants.types import DeviceKindName, ReplicaState, TaskName, VariantKey, VariantName
 
 RECENT_S = 300.0
 """A replica idle for less than this is kept before variants that no query asked for."""
+CONTESTED_S = 60.0
+"""Memory that variants were loaded into for queries within so long is left to queries."""
 SETTLING_S = 10.0
 """What was loaded for queries stays for so long, whatever the plan says: their demand has to be
 counted and assigned first."""
@@ -87,6 +96,19 @@ class WorkerMemory:
             and (replica.state is ReplicaState.LOADING or replica.loaded_for_s < within_s)
         )
 
+    def is_contested(self) -> bool:
+        """Whether queries had to load here within the last minute."""
+        return bool(self.fresh(CONTESTED_S))
+
+    def pays_ahead(self, candidate: Candidate, qps: float, urgent: float) -> bool:
+        """Whether something is worth loading here before a query asks for it."""
+        load_s = candidate.load_ms / 1_000
+        return pays_ahead(qps, load_s, urgent, self.report.churn_per_s)
+
+    def asked(self) -> list[VariantKey]:
+        """What is here and was asked for."""
+        return [k for k, replica in self.replicas.items() if replica.asked and self.is_there(k)]
+
     def recent(self) -> list[VariantKey]:
         """What is here and has been asked for recently, the latest first."""
         used = [
@@ -96,3 +118,76 @@ class WorkerMemory:
             and (replica.in_flight > 0 or (replica.asked and replica.idle_s < RECENT_S))
         ]
         return [key for _, _, key in sorted(used)]
+
+
+class PlannedWork(NamedTuple):
+    """What a worker does for the demand by one variant."""
+
+    share: float
+    """Of the worker's time."""
+    qps: float = 0.0
+    """Rows per second."""
+    urgent: float = 0.0
+    """Share of them that cannot wait for a load."""
+
+
+def by_worth(
+    offers: Mapping[VariantKey, Candidate],
+    memory: WorkerMemory,
+    work: Mapping[VariantKey, PlannedWork],
+    beside_qps: Callable[[DeviceKindName, VariantKey], float],
+    held: Collection[tuple[DeviceKindName, VariantKey]],
+) -> list[VariantKey]:
+    """What is planned, and what is there and asked for beside the plan.
+
+    The variant whose absence would cost most per MiB comes first, as workers count it. For one that
+    is there counts the larger of what is planned and what its worker has learned, ``HYSTERESIS``
+    times, so that it is not replaced for a small gain. One that is not there and is held by another
+    worker of the kind counts by its share of the time: without it queries are refused only where
+    the other has no time for them.
+    """
+    worth: dict[VariantKey, float] = {}
+    for key in {*work, *memory.asked()}:
+        if key not in offers:
+            continue
+        part = work.get(key)
+        replica = memory.replicas.get(key)
+        if replica is None or not memory.is_there(key):
+            part = part or PlannedWork(0.0)
+            qps, urgent, times = part.qps, part.urgent, 1.0
+            if (memory.report.device_kind, key) in held:
+                qps *= min(1.0, part.share)
+            if not memory.pays_ahead(offers[key], qps, urgent):
+                continue
+        elif part is not None:
+            qps, times = max(part.qps, replica.rate_qps), HYSTERESIS
+            urgent = part.urgent
+        else:
+            qps = min(replica.rate_qps, beside_qps(memory.report.device_kind, key))
+            urgent, times = replica.urgent, HYSTERESIS
+        candidate = offers[key]
+        loss_s = absence_s(qps, candidate.load_ms / 1_000, urgent)
+        worth[key] = times * per_mib(loss_s, candidate.memory_mib)
+    ranked = sorted(worth, key=lambda key: (-worth[key], not memory.is_there(key), key))
+    return [key for key in ranked if key in work or worth[key] > 0.0]
+
+
+def as_it_came(
+    offers: Mapping[VariantKey, Candidate],
+    memory: WorkerMemory,
+    work: Mapping[VariantKey, PlannedWork],
+    beside_qps: Callable[[DeviceKindName, VariantKey], float],
+    held: Collection[tuple[DeviceKindName, VariantKey]],
+) -> list[VariantKey]:
+    """Under a published rule: what is there and asked for, then what is planned and missing.
+
+    These rules say what leaves for a query. So nothing that a query asked for leaves for a plan,
+    and what is planned is loaded into memory that is free.
+    """
+    there = [key for key in (*work, *memory.asked()) if memory.is_there(key)]
+    missing = [
+        key
+        for key in sorted(work, key=lambda key: (-work[key].share, key))
+        if key in offers and memory.pays_ahead(offers[key], work[key].qps, work[key].urgent)
+    ]
+    return [key for key in dict.fromkeys((*there, *missing)) if key in offers]

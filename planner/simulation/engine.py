@@ -189,10 +189,13 @@ class Engine:
         key = (candidate.task, candidate.variant)
         if worker is None or worker.draining:
             return
-        if key in worker.replicas:
-            self._memories.asked(key)
-        else:
+        replica = worker.replicas.get(key)
+        if replica is None:
             self._load(worker, key, waiting=False)
+        elif replica.state is ReplicaState.LOADING:
+            self._memories.missed(key, waits=False)
+        else:
+            self._memories.asked(key)
 
     def _hand_over(self, choice: Choice, query: Query, tries: int) -> bool:
         """Give a query to a worker; False when it does not take it."""
@@ -211,6 +214,7 @@ class Engine:
         now_ms, queue = self._now_ms, worker.queue
         ticket = Ticket(replica, query, tries)
         if replica.state is ReplicaState.LOADING:
+            self._memories.urgency.missed(key, waits=True)
             replica.waiting.append(ticket)
         elif not self._admits(queue, ticket):
             return False

@@ -42,7 +42,7 @@ class Replica:
 
     __slots__ = (
         "arrived", "candidate", "done", "done_ms", "in_flight", "inflation", "key", "last_used_ms",
-        "loaded_ms", "queue", "state", "waiting", "worker",
+        "loaded_ms", "planned_qps", "queue", "rate_qps", "state", "urgent", "waiting", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +60,11 @@ class Replica:
         self.waiting: list[Ticket] = []
         self.inflation = worker.inflation
         """The device's when it was last used."""
+        self.planned_qps = 0.0
+        """Rows per second that a plan brings to it."""
+        self.rate_qps = 0.0
+        self.urgent = 0.0
+        """With the rate, what its device said of it last (``planner.types.ReplicaReport``)."""
         self.arrived = 0
         """Queries it was given in all; with the next two, for rules that watch a replica."""
         self.done = 0
@@ -124,6 +129,7 @@ class Worker:
             memory_mib=self.kind.memory_mib,
             reserved_mib=self.reserved_mib,
             draining=self.draining,
+            churn_per_s=self.view.churn_per_s,
             replicas=tuple(
                 ReplicaReport(
                     task=key[0],
@@ -131,6 +137,8 @@ class Worker:
                     state=replica.state,
                     memory_mib=replica.candidate.memory_mib,
                     in_flight=replica.in_flight,
+                    rate_qps=replica.rate_qps,
+                    urgent=replica.urgent,
                     idle_s=(now_ms - replica.last_used_ms) / 1_000,
                     asked=replica.arrived > 0,
                     loaded_for_s=(now_ms - replica.loaded_ms) / 1_000,

@@ -9,7 +9,8 @@ from typing import overload
 
 from planner.eviction.displacement import Ladder, Rung, ladder
 from planner.eviction.query_rates import QueryRates
-from planner.eviction.rules import Resident
+from planner.eviction.rules import Resident, loss_s
+from planner.eviction.urgency import Urgency
 from planner.eviction.victims import MIN_RESIDENCY_S, room_for, victims, worth
 from planner.simulation.fleet import Replica, Worker
 from planner.simulation.setting import Setting
@@ -43,10 +44,16 @@ class Memories:
         self._weighs = weighs and rule == "modelless"
         self._min_residency_s = min_residency_s
         self._asked = asked
+        self.urgency: Urgency[VariantKey] = Urgency()
 
     def asked(self, key: VariantKey) -> None:
         """A query asks for a variant."""
         self._asked.query(key)
+
+    def missed(self, key: VariantKey, *, waits: bool) -> None:
+        """A query asks for a variant that is not ready, and waits for its load or cannot."""
+        self.asked(key)
+        self.urgency.missed(key, waits=waits)
 
     def report(self, workers: Iterable[Worker], now_ms: float) -> None:
         """What has to be said now and then: what is asked for, and how fast memories turn over."""
@@ -54,6 +61,10 @@ class Memories:
         self._asked.tell(now_s)
         for worker in workers:
             worker.view.churn_per_s = worker.churn.per_s(now_s)
+            held = list(worker.replicas)
+            for key, rate in zip(held, self._rates(held, now_s), strict=True):
+                replica = worker.replicas[key]
+                replica.rate_qps, replica.urgent = rate, self.urgency.share(key)
 
     def to_evict(
         self, worker: Worker, candidate: Candidate, now_ms: float, *, waiting: bool | None
@@ -72,7 +83,7 @@ class Memories:
         short_mib = need_mib - worker.free_mib
         key = (candidate.task, candidate.variant)
         if waiting is not None and self._weighs:
-            self.asked(key)  # refused or not
+            self.missed(key, waits=waiting)  # refused or not
         self._asked.tell(now_ms / 1_000)
         if short_mib <= 0.0:
             return ()
@@ -98,28 +109,32 @@ class Memories:
     def ladder(self, worker: Worker, now_ms: float) -> tuple[Rung, ...]:
         """What a worker would say of what may leave it."""
         residents = self._residents(worker, now_ms)
-        rates = None
+        losses_s = None
         if self._rule != "modelless":
-            keys = [resident.key for resident in residents]
-            rates = dict(zip(keys, self._rates(keys, now_ms / 1_000), strict=True))
+            expected = self._expected(worker, now_ms)
+            losses_s = {resident.key: loss_s(resident) for resident in expected}
         return ladder(
             residents, now_ms / 1_000, self._rule,
-            rates=rates, min_residency_s=self._min_residency_s,
+            losses_s=losses_s, min_residency_s=self._min_residency_s,
         )  # fmt: skip
 
     def _residents(self, worker: Worker, now_ms: float) -> list[Resident[VariantKey]]:
-        stay = {
-            key: replica
-            for key, replica in worker.replicas.items()
-            if replica.state is not ReplicaState.UNLOADING
-        }
+        """What stays on a worker, with the popularity that the rule counts."""
         if self._rule == "modelless":
-            counts = self._rates(list(stay), now_ms / 1_000)
-        else:
-            counts = [float(replica.arrived) for replica in stay.values()]
+            return self._expected(worker, now_ms)
         return [
-            _resident(key, replica, count)
-            for (key, replica), count in zip(stay.items(), counts, strict=True)
+            _resident(key, replica, float(replica.arrived), 0.0)
+            for key, replica in _staying(worker)
+        ]
+
+    def _expected(self, worker: Worker, now_ms: float) -> list[Resident[VariantKey]]:
+        """What stays on a worker, with the rates to expect: learned or planned, what is more."""
+        stay = _staying(worker)
+        learned = self._rates([key for key, _ in stay], now_ms / 1_000)
+        share = self.urgency.share
+        return [
+            _resident(key, replica, max(rate, replica.planned_qps), share(key))
+            for (key, replica), rate in zip(stay, learned, strict=True)
         ]
 
     def _rates(self, keys: Sequence[VariantKey], now_s: float) -> list[float]:
@@ -133,11 +148,21 @@ class Memories:
         return Resident(
             key=key, memory_mib=candidate.memory_mib, load_s=candidate.load_ms / 1_000,
             popularity=self._rates((key,), now_s)[0], last_used_s=now_s, in_use=False,
-            loaded_s=now_s,
+            loaded_s=now_s, urgent=self.urgency.share(key),
         )  # fmt: skip
 
 
-def _resident(key: VariantKey, replica: Replica, popularity: float) -> Resident[VariantKey]:
+def _staying(worker: Worker) -> list[tuple[VariantKey, Replica]]:
+    return [
+        (key, replica)
+        for key, replica in worker.replicas.items()
+        if replica.state is not ReplicaState.UNLOADING
+    ]
+
+
+def _resident(
+    key: VariantKey, replica: Replica, popularity: float, urgent: float
+) -> Resident[VariantKey]:
     return Resident(
         key=key,
         memory_mib=replica.candidate.memory_mib,
@@ -147,6 +172,7 @@ def _resident(key: VariantKey, replica: Replica, popularity: float) -> Resident[
         in_use=replica.in_flight > 0 or replica.state is not ReplicaState.READY,
         loaded_s=replica.loaded_ms / 1_000,
         inflation=replica.inflation,
+        urgent=urgent,
     )
 
 

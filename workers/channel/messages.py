@@ -71,6 +71,7 @@ def decode_load(value: dict[str, Any]) -> LoadSpec:
     try:
         latency = tuple((int(b), float(ms)) for b, ms in value["latency"])
         longest_ms = value.get("longest_batch_ms")
+        planned_qps = value.get("planned_qps")
         spec = LoadSpec(
             task=TaskName(str(value["task"])),
             variant=VariantName(str(value["variant"])),
@@ -83,6 +84,7 @@ def decode_load(value: dict[str, Any]) -> LoadSpec:
             memory_mib=float(value["memory_mib"]),
             load_s=float(value["load_s"]),
             share=float(value["share"]),
+            planned_qps=None if planned_qps is None else float(planned_qps),
             longest_batch_ms=None if longest_ms is None else float(longest_ms),
             options=tuple((str(key), str(text)) for key, text in value["options"]),
             typical=tuple((int(b), float(ms)) for b, ms in value.get("typical", ())),

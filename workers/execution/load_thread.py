@@ -34,6 +34,11 @@ class LoadThread:
         self._verified = Verified()
         self._at_work: tuple[LoadSpec, float] | None = None
         """What is read or loaded now, and since when."""
+        self.loads = 0
+        """So many are over."""
+        self.took_s = 0.0
+        self.profiled_s = 0.0
+        """What they should take, by the profiles."""
 
     def check(self) -> None:
         """Raise ``Internal`` when a load hangs: all other loads and unloads wait behind it."""
@@ -89,7 +94,8 @@ class LoadThread:
     def _load(self, replica: Replica, runtime: Runtime, file: Seen | None) -> None:
         spec = replica.spec
         self._ledger.suspect(replica.key, spec.task, spec.variant)
-        self._at_work = (spec, time.monotonic())
+        began_s = time.monotonic()
+        self._at_work = (spec, began_s)
         try:
             runtime.load()
             try:
@@ -102,6 +108,9 @@ class LoadThread:
                 runtime.close()
                 raise
         finally:
+            self.loads += 1
+            self.took_s += time.monotonic() - began_s
+            self.profiled_s += spec.load_s
             self._at_work = None
             self._ledger.clear(replica.key)
 

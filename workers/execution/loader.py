@@ -68,7 +68,7 @@ class Loading:
         self._replicas = executor.replicas
         self._ledger = ledger
         self._threads = threads
-        self._thread = LoadThread(ledger, stuck_s)
+        self.thread = LoadThread(ledger, stuck_s)
         self._failures = Failures()
         self._absent = Absent(self._replicas, self._failures, self.changed)
         self._making_room = asyncio.Lock()
@@ -76,7 +76,7 @@ class Loading:
 
     def check(self) -> None:
         """Raise ``Internal`` when a load hangs: all other loads and unloads wait behind it."""
-        self._thread.check()
+        self.thread.check()
 
     @property
     def reserved_mib(self) -> float:
@@ -120,10 +120,10 @@ class Loading:
             self._admit(spec, variant, replica, force)
             file = await self._verify(spec)
             if demanded is not None:
-                self.executor.usage.seen(variant, time.monotonic())
+                self.executor.usage.missed(variant, time.monotonic(), waits=demanded.waiting)
             replica = await self._begin(spec, variant, demanded, file)
         elif demanded is not None and replica.state is ReplicaState.LOADING:
-            self.executor.usage.seen(variant, time.monotonic())
+            self.executor.usage.missed(variant, time.monotonic(), waits=demanded.waiting)
         if demanded is not None:
             replica.asked = True
             replica.awaited |= demanded.waiting
@@ -186,7 +186,7 @@ class Loading:
 
     def shutdown(self) -> None:
         """Close every runtime. Nothing may be in flight."""
-        self._thread.shutdown()
+        self.thread.shutdown()
         for replica in self._replicas.values():
             if replica.runtime is not None:
                 replica.runtime.close()
@@ -227,11 +227,11 @@ class Loading:
         """
         if not spec.path:
             return None
-        if (known := self._thread.known(spec)) is not None:
+        if (known := self.thread.known(spec)) is not None:
             return known
         before = look(Path(spec.path))
         try:
-            return await self._thread.read(spec)
+            return await self.thread.read(spec)
         except VariantNotLoadable as error:
             raise self._absent.fail(spec, error, before) from error
 
@@ -310,11 +310,11 @@ class Loading:
                 return False
             free_mib = self.memory_mib - self.reserved_mib
             raise Overloaded(self.room.refusal(spec, free_mib, asked=demanded is not None))
-        rates = self.executor.usage.rates([replica.variant for replica in evicted], now_s)
-        for replica, rate in zip(evicted, rates, strict=True):
+        residents = self.room.residents(evicted, now_s)
+        for replica, resident in zip(evicted, residents, strict=True):
             name, left = f"{spec.task}/{spec.variant}", replica.spec
             log.info("%s leaves to make room for %s", replica.name, name)
-            self.history.evicted(left.task, left.variant, replica.resident(rate, now_s), name)
+            self.history.evicted(left.task, left.variant, resident, name)
             # Now, not when the gathered task first runs: until then others might unload it, too.
             replica.state = ReplicaState.UNLOADING
         await asyncio.gather(*map(self._unload, evicted))
@@ -340,7 +340,7 @@ class Loading:
     ) -> None:
         """Load in the other thread, then take queries; after a failure only the reason is kept."""
         try:
-            await self._thread.load(replica, runtime, file)
+            await self.thread.load(replica, runtime, file)
         except (RuntimeFailed, VariantNotLoadable) as error:
             self._drop(replica, error, file)
             return
@@ -385,7 +385,7 @@ class Loading:
         if runtime is None:
             raise Internal(f"{replica.name} has no runtime to close")
         try:
-            await self._thread.close(runtime)
+            await self.thread.close(runtime)
         except Exception:
             log.exception("closing %s", replica.name)
         replica.runtime = None

@@ -187,7 +187,12 @@ class Replica:
         self.asked = True
         self.expected_until_s = 0.0
 
-    def resident(self, popularity: float, now_s: float) -> Resident[int]:
+    @property
+    def planned_qps(self) -> float:
+        """Rows per second that the plan brings to it."""
+        return self.spec.planned_qps or 0.0
+
+    def resident(self, popularity: float, now_s: float, urgent: float = 0.0) -> Resident[int]:
         """The replica as eviction sees it; ``popularity`` in queries per second, or as its rule
         counts."""
         busy = self.in_flight > 0 or now_s < self.expected_until_s
@@ -201,9 +206,10 @@ class Replica:
             loaded_s=self.loaded_s,
             inflation=self.inflation,
             asked=self.asked,
+            urgent=urgent,
         )
 
-    def status(self, now_s: float, rate_qps: float = 0.0) -> ReplicaStatus:
+    def status(self, now_s: float, rate_qps: float = 0.0, urgent: float = 0.0) -> ReplicaStatus:
         return ReplicaStatus(
             task=self.spec.task,
             variant=self.spec.variant,
@@ -218,6 +224,7 @@ class Replica:
             within=self.model.within,
             sure=round(self.model.sure, 4),
             rate_qps=round(rate_qps, 4),
+            urgent=round(urgent, 2),
             asked=self.asked,
             load_no=self.load_no,
             loaded_for_s=max(0.0, now_s - self.loaded_s) if self.loaded.done() else 0.0,
@@ -233,7 +240,14 @@ class Replica:
             self.model, self._typical = _model(spec), _typical(spec)
         if spec.typical != self.spec.typical:
             self.live.forget()
-        self.spec = replace(self.spec, share=spec.share, latency=spec.latency, typical=spec.typical)
+        qps = self.spec.planned_qps if spec.planned_qps is None else spec.planned_qps
+        self.spec = replace(
+            self.spec,
+            share=spec.share,
+            planned_qps=qps,
+            latency=spec.latency,
+            typical=spec.typical,
+        )
         return self.model.table() if self.model.batches else latency_table(spec.latency)
 
 

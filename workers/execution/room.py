@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from planner.eviction.churn import Churn
 from planner.eviction.displacement import Rung, ladder
-from planner.eviction.rules import Resident
+from planner.eviction.rules import Resident, loss_s
 from planner.eviction.victims import MIN_RESIDENCY_S, is_protected, room_for, victims, worth
 from variants.figures import apart, fixed
 from variants.types import ReplicaState
@@ -86,7 +86,7 @@ class Room:
         """
         if spec.memory_mib > self.memory_mib:
             return None
-        residents = self._residents(replicas, now_s)
+        residents = self._ruled(replicas, now_s)
         if drain:
             served = {
                 r.variant
@@ -115,15 +115,12 @@ class Room:
 
     def ladder(self, replicas: Sequence[Replica], now_s: float) -> tuple[Rung, ...]:
         """What may leave, in the order in which it would, and what that would cost."""
-        rates = None
-        if self._rule != "modelless":
-            held = [replica.variant for replica in replicas]
-            rates = dict(zip(held, self._usage.rates(held, now_s), strict=True))
+        expected = self.residents(replicas, now_s)
         return ladder(
-            self._residents(replicas, now_s),
+            self._ruled(replicas, now_s),
             now_s,
             self._rule,
-            rates=rates,
+            losses_s={resident.key: loss_s(resident) for resident in expected},
             min_residency_s=self._min_residency_s if self._rule == "modelless" else 0.0,
         )
 
@@ -153,13 +150,22 @@ class Room:
             if replica.runtime
         )
 
-    def _residents(self, replicas: Iterable[Replica], now_s: float) -> list[Resident[int]]:
+    def residents(self, replicas: Iterable[Replica], now_s: float) -> list[Resident[int]]:
+        """What is here, with the rates to expect: what was learned from the queries that came, or
+        what the plan brings, whichever is more."""
         held = list(replicas)
+        learned = self._usage.rates([replica.variant for replica in held], now_s)
+        share = self._usage.urgency.share
+        return [
+            replica.resident(max(rate, replica.planned_qps), now_s, share(replica.variant))
+            for replica, rate in zip(held, learned, strict=True)
+        ]
+
+    def _ruled(self, replicas: Iterable[Replica], now_s: float) -> list[Resident[int]]:
+        """What is here, with the popularity that the rule counts."""
         if self._rule == "modelless":
-            counts = self._usage.rates([replica.variant for replica in held], now_s)
-        else:
-            counts = [float(replica.uses) for replica in held]
-        return [replica.resident(count, now_s) for replica, count in zip(held, counts, strict=True)]
+            return self.residents(replicas, now_s)
+        return [replica.resident(float(replica.uses), now_s) for replica in replicas]
 
     def _newcomer(self, spec: LoadSpec, now_s: float) -> Resident[int]:
         variant = variant_id(spec.task, spec.variant)
@@ -172,4 +178,5 @@ class Room:
             last_used_s=now_s,
             in_use=False,
             loaded_s=now_s,
+            urgent=self._usage.urgency.share(variant),
         )

@@ -1,4 +1,4 @@
-"""Usage: how often each variant is asked for on this worker.
+"""Usage: how often each variant is asked for on this worker, and how urgently.
 
 Variants that have left are remembered as well. The executor counts each batch, and the loader each
 query that asks for a variant that is not loaded. Rates are read when a variant has to leave, and
@@ -8,12 +8,22 @@ for the status.
 from collections.abc import Iterable
 
 from planner.eviction.popularity import Popularity
+from planner.eviction.urgency import Urgency
 
 
 class Usage(Popularity[int]):
     """The popularity of variants, by their 8-byte ids."""
 
-    __slots__ = ()
+    __slots__ = ("urgency",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.urgency: Urgency[int] = Urgency()
+
+    def missed(self, key: int, now_s: float, *, waits: bool) -> None:
+        """A query found a variant missing, and waits for its load or cannot."""
+        self.seen(key, now_s)
+        self.urgency.missed(key, waits=waits)
 
     def rates(self, keys: Iterable[int], now_s: float) -> list[float]:
         """Queries per second to expect of each variant, in their order.

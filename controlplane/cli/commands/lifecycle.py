@@ -153,6 +153,10 @@ def _status_table(found: Mapping[str, Any]) -> None:
     out.print()
     columns = ("WORKER", "DEVICE", "STATE", "VARIANTS", "MEMORY", "BUSY")
     table(columns, rows, empty="No worker is running.")
+    if rules := sorted({worker.get("eviction", "") for worker in found["workers"]} - {""}):
+        out.print(
+            f"[dim]Where memory is short, variants leave by the rule {' or '.join(rules)}.[/]"
+        )
     for worker in found["workers"]:
         for warning in worker.get("warnings", ()):
             err.print(f"{worker['worker']}: {warning}", markup=False, soft_wrap=True)

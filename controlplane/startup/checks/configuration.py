@@ -17,6 +17,15 @@ def names(settings: Settings) -> Iterator[Finding]:
         yield fine("settings", "every name is known")
 
 
+def rules(settings: Settings) -> Iterator[Finding]:
+    """What plans, queues and memories go by."""
+    from planner.eviction.registry import RULES
+
+    leaves = RULES[settings.eviction].about
+    what = f"plans for {settings.objective}; memory by {settings.eviction}: {leaves}"
+    yield fine("rules", f"{what}; batches by {settings.batching}")
+
+
 def access(settings: Settings) -> Iterator[Finding]:
     """From where the gateway is reached, and its certificate. Unsafe settings fail earlier."""
     from controlplane.exposure import is_loopback

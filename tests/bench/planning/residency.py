@@ -8,7 +8,7 @@ from planner.eviction.churn import Churn
 from planner.eviction.displacement import Rung, ladder
 from planner.eviction.popularity import Book
 from planner.eviction.registry import rule_named
-from planner.eviction.rules import Resident
+from planner.eviction.rules import Resident, absence_s
 from planner.eviction.victims import MIN_RESIDENCY_S, victims, worth
 
 Key = TypeVar("Key", bound=Hashable)
@@ -104,11 +104,15 @@ class Residency(Generic[Key]):
     def ladder(self, now_s: float) -> tuple[Rung, ...]:
         """What a load would cost here by what leaves for it."""
         residents = self.residents(now_s)
-        rates = None
+        losses_s = None
         if self.rule != "modelless":
-            rates = dict(zip(self._places, self._book.rates(self._places, now_s), strict=True))
+            rates = self._book.rates(self._places, now_s)
+            losses_s = {
+                resident.key: absence_s(rate, resident.load_s)
+                for resident, rate in zip(residents, rates, strict=True)
+            }
         return ladder(
-            residents, now_s, self.rule, rates=rates, min_residency_s=self._min_residency_s
+            residents, now_s, self.rule, losses_s=losses_s, min_residency_s=self._min_residency_s
         )
 
     def load(self, key: Key, memory_mib: float, load_s: float, now_s: float) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -101,8 +102,9 @@ def test_latency_is_a_cumulative_histogram_in_seconds() -> None:
 
 
 def test_workers_are_reported_as_they_report_themselves() -> None:
-    fleet = [worker("w1", "mlp", loading=["cnn"], busy_ratio=0.5), worker("w2", "mlp")]
-    _, samples = scraped(Counters(), fleet)
+    first = worker("w1", "mlp", loading=["cnn"], busy_ratio=0.5)
+    first = replace(first, loads=3, loading_s=1.5, profiled_loading_s=1.0)
+    _, samples = scraped(Counters(), [first, worker("w2", "mlp")])
     workers_ = {
         (name.removeprefix("modelless_"), *(value for _, value in labels)): count
         for (name, labels), count in samples.items()
@@ -118,4 +120,10 @@ def test_workers_are_reported_as_they_report_themselves() -> None:
         ("worker_reserved_bytes", "w2"): 10 * 2**20,
         ("worker_memory_bytes", "w1"): 4_000 * 2**20,
         ("worker_memory_bytes", "w2"): 4_000 * 2**20,
+        ("worker_loads_total", "w1"): 3,
+        ("worker_loads_total", "w2"): 0,
+        ("worker_load_seconds_total", "clock", "w1"): 1.5,
+        ("worker_load_seconds_total", "profile", "w1"): 1.0,
+        ("worker_load_seconds_total", "clock", "w2"): 0,
+        ("worker_load_seconds_total", "profile", "w2"): 0,
     }

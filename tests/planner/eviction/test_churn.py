@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.eviction.churn import MEMORY_S, Churn, short_stay_s
-from planner.eviction.rules import absence_s
+from planner.eviction.churn import MEMORY_S, Churn, pays_ahead, short_stay_s
+from planner.eviction.rules import LEAST_LOAD_S, VIOLATION_S, absence_s
 
 POSITIVE = st.floats(1e-3, 1e3)
 
@@ -57,3 +57,20 @@ def test_half_of_the_absence_where_it_leaves_as_often_as_it_is_asked_for() -> No
     assert short_stay_s(0.1, 10.0, 0.1) == pytest.approx(0.5)
     assert short_stay_s(0.1, 10.0, 0.0) == 0.0
     assert short_stay_s(0.0, 10.0, 0.1) == 0.0
+
+
+def test_what_stays_may_be_loaded_ahead() -> None:
+    assert pays_ahead(0.0, 10.0, 0.0, churn_per_s=0.0)
+    assert not pays_ahead(0.0, 10.0, 1.0, churn_per_s=1e-6)
+
+
+def test_a_load_ahead_pays_where_it_is_used_often_enough() -> None:
+    """It costs 0.1 s for sure, and saves 0.1 s and a refusal if its query comes in time."""
+    used = 0.1 / (0.1 + VIOLATION_S)
+    assert pays_ahead(used + 1e-6, 0.1, 1.0, churn_per_s=1.0 - used)
+    assert not pays_ahead(used - 1e-6, 0.1, 1.0, churn_per_s=1.0 - used)
+
+
+def test_what_loads_quickly_is_loaded_ahead_so_that_no_query_waits() -> None:
+    assert pays_ahead(1.0, LEAST_LOAD_S / 2, 0.0, churn_per_s=1.0)
+    assert not pays_ahead(1.0, LEAST_LOAD_S * 2, 0.0, churn_per_s=1.0)

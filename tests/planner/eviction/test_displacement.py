@@ -28,10 +28,10 @@ def test_what_is_in_use_is_left_out_and_what_is_protected_comes_last() -> None:
     assert ladder(held, NOW_S, min_residency_s=0.0) == ((100.0, 0.5), (100.0, 3.0))
 
 
-def test_other_rules_say_who_leaves_and_rates_what_that_costs() -> None:
+def test_other_rules_say_who_leaves_and_losses_what_that_costs() -> None:
     held = [resident("a", popularity=50), resident("b", popularity=1, used_s_ago=90)]
-    rates = {"a": 0.2, "b": 7.0}
-    assert ladder(held, NOW_S, "lru", rates=rates) == ((100.0, 7.0), (100.0, 0.2))
+    losses_s = {"a": 0.2, "b": 7.0}
+    assert ladder(held, NOW_S, "lru", losses_s=losses_s) == ((100.0, 7.0), (100.0, 0.2))
 
 
 def test_a_long_ladder_ends_in_one_rung_for_the_rest() -> None:
@@ -73,7 +73,8 @@ def test_more_memory_never_costs_less(
 
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_every_rule_has_a_ladder(rule: str) -> None:
-    rungs = ladder([resident("a"), resident("b", 50)], NOW_S, rule, rates={"a": 1.0, "b": 2.0})
+    losses_s = {"a": 1.0, "b": 2.0}
+    rungs = ladder([resident("a"), resident("b", 50)], NOW_S, rule, losses_s=losses_s)
     assert sum(mib for mib, _ in rungs) == 150.0
 
 

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.reconcile.matching import match
-from planner.reconcile.placement import PlannedWork, place
+from planner.reconcile.placement import place
+from planner.reconcile.worker_memory import PlannedWork
 from planner.types import Demand, WorkerReport
 from tests.planner.builders import (
     catalog,
@@ -108,11 +110,17 @@ def test_demand_displaces_what_no_query_asked_for() -> None:
 
 
 def around(
-    worker: WorkerReport, planned: dict[str, PlannedWork], *, unserved: tuple[Demand, ...] = ()
+    worker: WorkerReport,
+    planned: dict[str, PlannedWork],
+    *,
+    unserved: tuple[Demand, ...] = (),
+    rule: str = "modelless",
 ) -> set[str]:
     """What a worker holds, given its part of the demand."""
     work = {key(name): part for name, part in planned.items()}
-    plan = place(snapshot(three()), [worker], (), (), {worker.id: work}, unserved=unserved)
+    plan = place(
+        snapshot(three()), [worker], (), (), {worker.id: work}, unserved=unserved, rule=rule
+    )
     return {str(p.variant) for p in plan}
 
 
@@ -131,6 +139,42 @@ def test_what_the_plan_has_no_part_for_stays_if_its_absence_costs_more() -> None
     worker = report("w1", asked, memory_mib=700)
     assert around(worker, {"large": PlannedWork(0.5, 20.0)}, unserved=beside) == {"medium", "small"}
     assert around(worker, {"large": PlannedWork(0.5, 90.0)}, unserved=beside) == {"large", "small"}
+
+
+def test_what_is_planned_and_there_gives_way_to_what_costs_more_by_its_absence() -> None:
+    """By its worker's own count it is asked for more often than the plan expects."""
+    planned = {"large": PlannedWork(0.5, 90.0), "medium": PlannedWork(0.1, 5.0)}
+    for rate_qps, held in ((5.0, {"large", "small"}), (60.0, {"medium", "small"})):
+        there = replica("medium", memory_mib=300, asked=True, loaded_for_s=60, rate_qps=rate_qps)
+        assert around(report("w1", there, memory_mib=700), planned) == held
+
+
+def test_queries_that_cannot_wait_for_a_load_weigh_more() -> None:
+    there = replica("medium", memory_mib=300, asked=True, loaded_for_s=60, rate_qps=20)
+    beside = (demand(20, accuracy=0.95),)
+    worker = report("w1", there, memory_mib=700)
+    patient, urgent = PlannedWork(0.5, 40.0), PlannedWork(0.5, 40.0, urgent=1.0)
+    assert "medium" in around(worker, {"large": patient}, unserved=beside)
+    assert "large" in around(worker, {"large": urgent}, unserved=beside)
+
+
+@pytest.mark.parametrize("rule", ["lru", "lfu", "gdsf"])
+def test_under_a_published_rule_nothing_asked_for_leaves_for_a_plan(rule: str) -> None:
+    there = replica("medium", memory_mib=300, asked=True, loaded_for_s=60, rate_qps=0.01)
+    filler = replica("medium", memory_mib=300, loaded_for_s=60)
+    planned = {"large": PlannedWork(0.5, 90.0)}
+    held = around(report("w1", there, memory_mib=700), planned, rule=rule)
+    assert held == {"medium", "small"}
+    assert "large" in around(report("w1", filler, memory_mib=700), planned, rule=rule)
+
+
+def test_where_much_comes_and_goes_only_what_pays_is_loaded_ahead() -> None:
+    """Loads take 0.5 s; every second memory is evicted. At 0.1 queries per second the next query
+    finds it there once in 11 times."""
+    for churn_per_s, qps, held in ((1.0, 0.1, False), (1.0, 90.0, False), (0.01, 90.0, True)):
+        worker = replace(report("w1", memory_mib=700), churn_per_s=churn_per_s)
+        found = around(worker, {"large": PlannedWork(0.5, qps, urgent=0.001)})
+        assert ("large" in found) is held, (churn_per_s, qps)
 
 
 def second_copy(other_qps: float) -> set[str]:

@@ -45,7 +45,8 @@ def plan(*routes: Route) -> Plan:
 
 def test_a_replica_has_the_share_of_its_task_and_half_of_the_slo_for_a_batch() -> None:
     found = replica_targets(plan(route(100.0)), SNAPSHOT)
-    assert found == {key: ReplicaTarget(share=0.75, longest_batch_ms=50.0) for key in (A, B)}
+    told = ReplicaTarget(share=0.75, longest_batch_ms=50.0)
+    assert found == {A: told._replace(qps=10.0), B: told}
 
 
 def test_a_batch_may_take_as_long_as_was_planned() -> None:

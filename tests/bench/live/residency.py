@@ -1,0 +1,322 @@
+"""Memory for 20 of 200 models, live: ``python -m tests.bench.live.residency``.
+
+Nine classifiers of scikit-learn's digits, from a linear one of 4 KiB to forests of 25 MiB, are
+exported as ONNX and registered by ``modelless register``, which measures each. Each of 200 tasks
+then gets one of them, by chance: the same artifact and the same profile under the task's own name.
+To a worker these are 200 models: each takes memory of its own and is read, checked and loaded from
+its file. An installation of two workers whose memory holds a tenth of them answers queries whose
+tasks follow a Zipf distribution; the most popular tasks change places with others at regular
+times. The trace is the same for each eviction rule, and each begins with a fresh installation.
+
+Printed for each rule: loads, the seconds that they take by the profiles and that they took, and
+what clients were told. With ``--simulated`` nothing is started but for the export:
+``modelless simulate`` plays the trace on the exported catalog.
+"""
+
+import argparse
+import asyncio
+import csv
+import json
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from controlplane.cli.commands.export import catalog_rows, device_rows
+from tests.integration.deployment import CLI, Deployment, deployed, environment, short_directory
+from tests.integration.trace_player import Asked, Told, play
+from tests.ports import free_port
+from variants.catalog.protocol import Catalog
+from variants.catalog.sql import open_catalog
+from variants.types import CatalogSnapshot, Registration, TaskName
+
+TASKS = 200
+HELD = 20
+WORKERS = 2
+EXPONENT = 0.9
+HEAD = 20
+"""So many of the most popular tasks change places with others."""
+SLOS_MS = (100.0, 300.0, 1_000.0)
+"""Of which each task has one."""
+RULES = ("lru", "gdsf", "modelless")
+SETTLE_S = 10.0
+"""After the start, before the first query."""
+REPORTED_S = 3.0
+"""After the last answer: workers report once a second."""
+
+
+class Query(NamedTuple):
+    at_s: float
+    task: int
+
+
+# -- the models ------------------------------------------------------------------------------------
+
+
+def classifiers() -> dict[str, Any]:
+    """What is trained, by name: small and large, quick and slow to load."""
+    from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.svm import SVC
+
+    network = partial(MLPClassifier, max_iter=3, random_state=0)
+    return {
+        "linear": LogisticRegression(max_iter=200),
+        "mlp-256": network((256,)),
+        "mlp-1024": network((1024, 1024)),
+        "mlp-2048": network((2048, 2048)),
+        "forest-100": RandomForestClassifier(100, random_state=0),
+        "forest-400": RandomForestClassifier(400, random_state=0),
+        "extra-300": ExtraTreesClassifier(300, random_state=0),
+        "svc": SVC(random_state=0),
+        "neighbors": KNeighborsClassifier(3),
+    }
+
+
+def register_originals(state: Path, folder: Path) -> None:
+    """Train, export and register each classifier under a task of its own name."""
+    import numpy as np
+    from sklearn.datasets import load_digits
+
+    from controlplane.client.sklearn_onnx import export_classifier
+
+    rows, labels = load_digits(return_X_y=True)
+    rows = rows.astype(np.float32) / 16
+    held_out = folder / "held-out.npz"
+    np.savez(held_out, features=rows[1_200:], labels=labels[1_200:])
+    for name, model in classifiers().items():
+        file = folder / f"{name}.onnx"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(rows[:1_200], labels[:1_200])
+        export_classifier(model, rows[1_200:], file)
+        options = ["--task", name, "--eval", str(held_out), "--variants", "onnx-fp32"]
+        subprocess.run(
+            [*CLI, "register", str(file), *options, "--progress", "none"],
+            env=environment(state, free_port(), workers=WORKERS),
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+
+
+def register_copies(measured: CatalogSnapshot, catalog: Catalog, seed: int) -> None:
+    """200 tasks, each with one of the measured models: its artifact and its profile."""
+    draw = random.Random(seed)
+    names = [task.name for task in measured.tasks]
+    for number in range(TASKS):
+        original = names[number % len(names)]
+        (task,) = (one for one in measured.tasks if one.name == original)
+        (version,) = (one for one in measured.versions if one.task == original)
+        name = TaskName(f"task-{number:03}")
+        slo = replace(task.slo, latency_ms=draw.choice(SLOS_MS))
+        variants = (replace(v, task=name) for v in measured.variants if v.task == original)
+        profiles = (replace(p, task=name) for p in measured.profiles if p.task == original)
+        catalog.register(
+            Registration(
+                task=replace(task, name=name, slo=slo),
+                version=replace(version, task=name),
+                variants=tuple(variants),
+                profiles=tuple(profiles),
+                device_kinds=measured.device_kinds,
+            )
+        )
+
+
+def prepare(state: Path, seed: int) -> None:
+    """A state directory with the 200 tasks."""
+    originals = state.with_name("originals")
+    with tempfile.TemporaryDirectory() as folder:
+        register_originals(originals, Path(folder))
+    shutil.copytree(originals / "artifacts", state / "artifacts")
+    with (
+        closing(open_catalog(f"sqlite:///{originals / 'catalog.db'}")) as measured,
+        closing(open_catalog(f"sqlite:///{state / 'catalog.db'}")) as catalog,
+    ):
+        register_copies(measured.snapshot(), catalog, seed)
+
+
+# -- the queries -----------------------------------------------------------------------------------
+
+
+def drawn(seconds: float, qps: float, moves: int, seed: int) -> list[Query]:
+    """A Poisson process over tasks by Zipf. The head changes places with others at each move."""
+    draw = random.Random(seed)
+    ranks = list(range(TASKS))
+    draw.shuffle(ranks)
+    weights = [rank**-EXPONENT for rank in range(1, TASKS + 1)]
+    found: list[Query] = []
+    at_s, moved = 0.0, 0
+    while (at_s := at_s + draw.expovariate(qps)) < seconds:
+        if at_s > (moved + 1) * seconds / (moves + 1):
+            moved += 1
+            for here, there in zip(range(HEAD), draw.sample(range(HEAD, TASKS), HEAD), strict=True):
+                ranks[here], ranks[there] = ranks[there], ranks[here]
+        found.append(Query(round(at_s, 6), draw.choices(ranks, weights)[0]))
+    return found
+
+
+# -- what happens ----------------------------------------------------------------------------------
+
+
+class Outcome(NamedTuple):
+    loads: int
+    profiled_s: float
+    """What the loads take by the profiles."""
+    took_s: float | None
+    """What they took; None where nothing was loaded for real."""
+    in_time: int
+    cold: int
+    others: Mapping[str, int]
+    """Errors of another kind, and late answers."""
+
+
+def lived(state: Path, rule: str, memory_mib: float, queries: Sequence[Query]) -> Outcome:
+    with deployed(state, workers=WORKERS, worker_memory_mib=memory_mib, eviction=rule) as running:
+        time.sleep(SETTLE_S)
+        before = loading(running)
+        rows = [0.5] * 64
+        asked = [
+            Asked(one.at_s, {"task": f"task-{one.task:03}", "inputs": [rows]}) for one in queries
+        ]
+        told = asyncio.run(play(running.port, asked))
+        time.sleep(REPORTED_S)
+        loads, took_s, profiled_s = (
+            now - then for now, then in zip(loading(running), before, strict=True)
+        )
+    codes = Counter(map(code_of, told))
+    return Outcome(
+        loads=round(loads),
+        profiled_s=profiled_s,
+        took_s=took_s,
+        in_time=codes.pop("in time", 0),
+        cold=codes.pop("COLD", 0),
+        others=codes,
+    )
+
+
+def code_of(told: Told) -> str:
+    if told.status == 200:
+        return "in time" if told.body["slo_met"] else "late"
+    return str(told.body["code"])
+
+
+def loading(running: Deployment) -> tuple[float, float, float]:
+    """Loads so far, the seconds that they took, and those that profiles say."""
+    metrics = running.request("GET", "/metrics").body.decode()
+    sums = [0.0, 0.0, 0.0]
+    for line in metrics.splitlines():
+        name, _, value = line.rpartition(" ")
+        if name.startswith("modelless_worker_loads_total"):
+            sums[0] += float(value)
+        elif name.startswith("modelless_worker_load_seconds_total"):
+            sums[1 if 'by="clock"' in name else 2] += float(value)
+    return sums[0], sums[1], sums[2]
+
+
+def simulated(
+    folder: Path, rule: str, queries: Sequence[Query], slos_ms: Sequence[float]
+) -> Outcome:
+    trace = folder / "trace.csv"
+    lines = ["arrival_s,task,latency_slo_ms,min_accuracy,max_cost_usd_per_1k"]
+    lines += [f"{one.at_s},task-{one.task:03},{slos_ms[one.task]:g},," for one in queries]
+    trace.write_text("\n".join([*lines, ""]))
+    files = ["--catalog", str(folder / "catalog.csv"), "--devices", str(folder / "devices.csv")]
+    ran = subprocess.run(
+        [*CLI, "simulate", *files, "--trace", str(trace), "--eviction", rule, "--json",
+         "--fixed-fleet", "--tick-s", "1"],
+        stdout=subprocess.PIPE,
+        check=True,
+    )  # fmt: skip
+    found = json.loads(ran.stdout)
+    return Outcome(
+        loads=found["loads"],
+        profiled_s=found["load_s_total"],
+        took_s=None,
+        in_time=found["in_time"],
+        cold=found["rejected"],
+        others={"late": found["late"]} if found["late"] else {},
+    )
+
+
+def export(folder: Path, known: CatalogSnapshot, memory_mib: float) -> None:
+    """The files that ``modelless export`` would write, without starting anything."""
+    variants = [
+        {
+            "task": one.task, "name": one.name, "stage": "live", "accuracy": one.accuracy,
+            "model_version": one.model_version,
+        }
+        for one in known.variants
+    ]  # fmt: skip
+    kinds = [
+        {**asdict(one), "memory_mib": memory_mib, "count": WORKERS} for one in known.device_kinds
+    ]
+    rows = catalog_rows(variants, [asdict(profile) for profile in known.profiles])
+    asked = [{"device_kind": kind["name"], "asked": WORKERS} for kind in kinds]
+    for name, table in {"catalog": rows, "devices": device_rows(kinds, asked)}.items():
+        with (folder / f"{name}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, table[0])
+            writer.writeheader()
+            writer.writerows(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.live.residency")
+    parser.add_argument("--seconds", type=float, default=240.0)
+    parser.add_argument("--qps", type=float, default=10.0)
+    parser.add_argument("--moves", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rules", default=",".join(RULES))
+    parser.add_argument("--simulated", action="store_true", help="Start nothing.")
+    parser.add_argument("--state", type=Path, help="Keep what was registered there, or use it.")
+    asked = parser.parse_args()
+    queries = drawn(asked.seconds, asked.qps, asked.moves, asked.seed)
+    with short_directory() as home:
+        state = asked.state or home / "state"
+        if not (state / "catalog.db").exists():
+            prepare(state, asked.seed)
+        with closing(open_catalog(f"sqlite:///{state / 'catalog.db'}")) as catalog:
+            known = catalog.snapshot()
+        sizes = [profile.memory_mib for profile in known.profiles]
+        memory_mib = HELD * sum(sizes) / len(sizes) / WORKERS
+        slos_ms = [task.slo.latency_ms for task in known.tasks]
+        print(
+            f"{len(sizes)} models of {min(sizes):.1f} to {max(sizes):.1f} MiB, loads of "
+            f"{1_000 * min(p.load_s for p in known.profiles):.0f} to "
+            f"{1_000 * max(p.load_s for p in known.profiles):.0f} ms; {WORKERS} workers of "
+            f"{memory_mib:.0f} MiB; {len(queries)} queries in {asked.seconds:g} s"
+        )
+        print(
+            "| rule | loads | loading, s by profiles | s by the clock | in time | COLD | others |"
+        )
+        print("|---|--:|--:|--:|--:|--:|---|")
+        for rule in asked.rules.split(","):
+            if asked.simulated:
+                export(home, known, memory_mib)
+                found = simulated(home, rule, queries, slos_ms)
+            else:
+                copy = home / "s"
+                shutil.copytree(state, copy, ignore=shutil.ignore_patterns("run"))
+                found = lived(copy, rule, memory_mib, queries)
+                shutil.rmtree(copy)
+            took = "" if found.took_s is None else f"{found.took_s:.1f}"
+            others = ", ".join(f"{name} {count}" for name, count in sorted(found.others.items()))
+            print(
+                f"| {rule} | {found.loads} | {found.profiled_s:.1f} | {took} | {found.in_time} "
+                f"| {found.cold} | {others} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
