@@ -15,7 +15,9 @@ While memory is free, everything stays loaded. When it is short, a worker holds,
 7. whatever else is there.
 
 What is then left of the memory is filled with the plan before, then by popularity of the task and
-accuracy per MiB. So nothing is unloaded for a variant that no query has asked for.
+accuracy per MiB. So nothing is unloaded for a variant that no query has asked for. Where queries
+had something loaded within the last minute, only what pays before its next query comes is loaded
+for a plan (``planner.eviction.churn.pays_ahead``).
 
 Without an assignment, the plan before, filled up in the same way, stays unless a new one is better,
 because a move costs a load and gains nothing by itself.
@@ -146,7 +148,7 @@ def _around(
                 memory.take(key, offers[key])
         for key in order(offers, memory, work, beside_qps, there):
             memory.take(key, offers[key])
-    _fill(given, memories, before, planned, fallback=fallback, unserved=bool(unserved))
+    _fill(given, memories, before, planned, fallback=fallback)
     for memory in memories:
         id_ = memory.report.id
         shares_of = {key: part.share for key, part in planned.get(id_, {}).items()}
@@ -184,16 +186,14 @@ def _fill(
     planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]] | None = None,
     *,
     fallback: bool = False,
-    unserved: bool = False,
 ) -> None:
     """Fill what is left of the memories: with what is wanted, then what is there, then the rest.
 
-    Where variants were loaded for queries lately and something that is asked for found no room, the
-    rest stays free for it, because a variant that no query asks for would soon be unloaded again.
+    Where variants were loaded for queries lately, second copies and what no query asks for would
+    soon be unloaded again: nothing is loaded there but what pays.
 
     Args:
         fallback: whether a quicker variant is to be held beside what was planned.
-        unserved: whether there is demand that could not be assigned.
     """
     planned = planned or {}
     held = _held(memories)

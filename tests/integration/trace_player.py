@@ -31,8 +31,17 @@ async def play(port: int, queries: Sequence[Asked]) -> list[Told]:
     idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
     begin_s = time.perf_counter() + 0.1
 
+    async def connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """One that is idle, or a new one: the gateway closes those that are idle for long."""
+        while idle:
+            reader, writer = idle.pop()
+            if not reader.at_eof():
+                return reader, writer
+            writer.close()
+        return await asyncio.open_connection("127.0.0.1", port)
+
     async def one(query: Asked) -> Told:
-        reader, writer = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connection()
         body = json.dumps(query.body).encode()
         writer.write(
             b"POST /v1/query HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ncontent-type: application/json\r\n"
