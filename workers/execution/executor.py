@@ -379,7 +379,7 @@ class Executor:
                 for job in group.jobs:
                     self.refuse(job, ReplyCode.FAILED, group.error)
             else:
-                clean = True
+                clean = clean or not group.broken
                 for job in group.jobs:
                     self._release(job)
                 send_outputs(
@@ -390,10 +390,11 @@ class Executor:
             replica.proven = True
         else:
             replica.failures += 1
-            log.warning("a batch of %s failed: %s", replica.name, groups[0].error)
+            error = groups[0].error or f"{replica.name} gives no finite numbers any more"
+            log.warning("a batch of %s failed: %s", replica.name, error)
             # One that is being unloaded is closed by the unload.
             if replica.failures >= FAILURES and replica.state is ReplicaState.READY:
-                self._quarantine(replica, groups[0].error)
+                self._quarantine(replica, error)
         if self.queue.count and not self._stepping:
             self._stepping = True
             self._loop.call_soon(self._step)

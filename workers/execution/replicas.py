@@ -13,7 +13,7 @@ from planner.live_model import LiveModel
 from planner.reconcile.drift import LiveRatio
 from variants.types import ReplicaState
 from workers.channel.frames import Chunk, Layout
-from workers.runtimes.protocol import Runtime
+from workers.runtimes.protocol import Runtime, Tensor
 from workers.types import LoadSpec, ReplicaStatus, variant_id
 
 MAX_LAYOUTS = 1_024
@@ -82,6 +82,7 @@ class Replica:
         "relaxed_ms",
         "runtime",
         "signatures",
+        "sound",
         "spec",
         "started_s",
         "state",
@@ -125,6 +126,9 @@ class Replica:
         """Batches that failed, in a row."""
         self.proven = False
         """A batch of it has run cleanly in this process."""
+        self.sound: list[Tensor] = []
+        """Inputs of one row that it has answered with finite numbers. The thread that runs batches
+        keeps them."""
         self.started_s = self.last_used_s = self.loaded_s = now_s
         self.relaxed_ms = now_s * 1000
         """When the model last learned or forgot."""

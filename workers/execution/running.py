@@ -14,6 +14,9 @@ from workers.runtimes.protocol import Tensor
 
 log = logging.getLogger(__name__)
 
+SOUND_BYTES = 2**20
+"""Of the largest row that is kept to see whether a variant still answers it."""
+
 
 class Group(NamedTuple):
     """Queries that ran together, and what came of it."""
@@ -25,6 +28,8 @@ class Group(NamedTuple):
     error: str = ""
     bad: NDArray[np.bool_] | None = None
     """Whether each row has a number that is not finite, shape ``(rows,)``; None when none has."""
+    broken: bool = False
+    """Every row has one, and so has one that the variant had answered well before."""
 
 
 def run_batch(
@@ -74,7 +79,11 @@ def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
     ):
         shapes = [(str(tensor.dtype), tensor.shape) for tensor in outputs]
         return Group(jobs, rows, [], f"{replica.name} gave {shapes} for {rows} rows")
-    return Group(jobs, rows, outputs, "", _broken_rows(outputs))
+    bad = _broken_rows(outputs)
+    if bad is None:
+        _keep_sound_row(replica, jobs[0])
+        return Group(jobs, rows, outputs)
+    return Group(jobs, rows, outputs, "", bad, bool(bad.all()) and _is_broken(replica))
 
 
 def assemble(jobs: list[Job], rows: int) -> list[Tensor]:
@@ -99,6 +108,26 @@ def assemble(jobs: list[Job], rows: int) -> list[Tensor]:
         shape = (rows, *layout.shapes[index][1:])
         inputs.append(np.ndarray(shape, dtype, b"".join(pieces)))
     return inputs
+
+
+def _keep_sound_row(replica: Replica, job: Job) -> None:
+    """Keep the first row of a query that was answered, unless there is one or it is large."""
+    if not replica.sound and job.layout.nbytes <= SOUND_BYTES * job.rows:
+        replica.sound = [tensor[:1].copy() for tensor in job.layout.tensors(job.data, job.base)]
+
+
+def _is_broken(replica: Replica) -> bool:
+    """Whether it gives no finite numbers for what it had answered before either.
+
+    That it gives none for what came now may be the fault of what came.
+    """
+    if not replica.sound or replica.runtime is None:
+        return False
+    try:
+        return _broken_rows(replica.runtime.run(replica.sound)) is not None
+    except Exception:  # as above, a back end may raise anything
+        log.exception("%s raised", replica.name)
+        return True
 
 
 def _broken_rows(outputs: list[Tensor]) -> NDArray[np.bool_] | None:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
@@ -33,7 +34,7 @@ from workers.channel.reply import Reply
 from workers.execution import executor
 from workers.execution.replies import send_outputs
 from workers.execution.running import Group, run_batch
-from workers.runtimes.protocol import Tensor
+from workers.runtimes.protocol import Runtime, Tensor
 from workers.types import LoadSpec, ReplicaStatus, ReplyCode, WorkerConfig
 
 
@@ -196,6 +197,53 @@ async def test_an_output_that_is_not_finite_fails_its_query_only(
             ReplyCode.OK, ReplyCode.FAILED, ReplyCode.FAILED, ReplyCode.OK,
         ]  # fmt: skip
         assert replies[1].message == "task/v gave a number that is not finite"
+
+
+async def test_inputs_without_a_finite_answer_say_nothing_against_the_variant(
+    worker: WorkerConfig, tmp_path: Path
+) -> None:
+    spec = onnx_spec(double_model(tmp_path / "m.onnx"))
+    async with running(worker) as (host, connection):
+        await connection.load(spec, CONTROL_S)
+        values = (float("inf"), 3e38, 1, 3e38, float("nan"), 3e38, 2)
+        codes = [(await ask(connection, spec, row(value))).code for value in values]
+        assert codes == [
+            ReplyCode.FAILED, ReplyCode.FAILED, ReplyCode.OK, ReplyCode.FAILED, ReplyCode.FAILED,
+            ReplyCode.FAILED, ReplyCode.OK,
+        ]  # fmt: skip
+        assert host.status().replicas[0].state is ReplicaState.READY
+
+
+class Ill:
+    """A runtime whose numbers are not finite any more."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return [np.full_like(output, np.nan) for output in self.runtime.run(inputs)]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.runtime, name)
+
+
+async def test_a_variant_that_gives_nan_for_what_it_had_answered_goes_into_quarantine(
+    worker: WorkerConfig,
+) -> None:
+    spec = echo_spec()
+    async with running(worker) as (host, connection):
+        await connection.load(spec, CONTROL_S)
+        assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
+        assert host._executor is not None
+        (loaded,) = host._executor.replicas.values()
+        assert loaded.runtime is not None
+        loaded.runtime = Ill(loaded.runtime)  # type: ignore[assignment]
+        codes = [(await ask(connection, spec, row(value))).code for value in (2, 3, 4)]
+        assert codes == [ReplyCode.FAILED, ReplyCode.FAILED, ReplyCode.QUARANTINED]
+        shown = replica(host.status().replicas, "v")
+        assert shown.message == (
+            "2 batches failed in a row; the last: task/v gives no finite numbers any more"
+        )
 
 
 async def test_two_failed_batches_in_a_row_put_a_variant_into_quarantine(
