@@ -109,12 +109,13 @@ class GatewayReplica:
     def __init__(self, sent: SentSettings) -> None:
         from controlplane.gateway.gateway import Gateway
         from variants.artifacts.store import FileArtifactStore
+        from variants.catalog.database import SERVING_TIMEOUT_S
         from variants.catalog.sql import open_catalog
 
         settings, secret = _replica_settings(sent)
         self._gateway = Gateway(
             settings,
-            open_catalog(settings.catalog_url),
+            open_catalog(settings.catalog_url, SERVING_TIMEOUT_S),
             FileArtifactStore(settings.artifacts_dir),
             secret,
         )
@@ -143,11 +144,12 @@ class ControllerReplica:
         from controlplane.controller.loop import ControlLoop
         from controlplane.live_state import LiveState
         from variants.artifacts.store import FileArtifactStore
+        from variants.catalog.database import SERVING_TIMEOUT_S
         from variants.catalog.sql import open_catalog
 
         settings, secret = _replica_settings(sent)
         self._live = LiveState(settings.live_url)
-        self._catalog = open_catalog(settings.catalog_url)
+        self._catalog = open_catalog(settings.catalog_url, SERVING_TIMEOUT_S)
         self._loop = ControlLoop(
             settings=settings,
             catalog=self._catalog,

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 NEWEST = "0005"
 """The migration that makes the tables as ``variants.catalog.tables`` has them."""
 
-BUSY_TIMEOUT_S = 30
+BUSY_TIMEOUT_S = 30.0
 """How long a writer waits for other writers before it gives up."""
+SERVING_TIMEOUT_S = 2.0
+"""The same in processes that have other things to do meanwhile, and try again: a control loop that
+waits tells no gateway of a new worker."""
 
 CONNECT_TIMEOUT_S = 5
 
@@ -58,8 +62,11 @@ def parse_url(url: str) -> URL:
     )
 
 
-def make_engine(url: str) -> Engine:
+def make_engine(url: str, patience_s: float = BUSY_TIMEOUT_S) -> Engine:
     """An engine that connects when it is first used.
+
+    Args:
+        patience_s: how long a writer waits for other writers.
 
     Raises:
         InvalidInput: the URL is of another kind of database.
@@ -67,7 +74,7 @@ def make_engine(url: str) -> Engine:
     """
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
-        engine = create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT_S})
+        engine = create_engine(parsed, connect_args={"timeout": patience_s})
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
@@ -81,7 +88,7 @@ def make_engine(url: str) -> Engine:
         raise StateUnavailable(
             "a catalog on PostgreSQL needs psycopg: pip install 'modelless[postgres]'"
         ) from error
-    event.listen(engine, "connect", _set_up_postgresql)
+    event.listen(engine, "connect", partial(_set_up_postgresql, patience_s))
     return engine
 
 
@@ -159,9 +166,11 @@ def _set_up_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) 
 
 
 def _set_up_postgresql(
-    connection: "psycopg.Connection[tuple[object, ...]]", _entry: ConnectionPoolEntry
+    patience_s: float,
+    connection: "psycopg.Connection[tuple[object, ...]]",
+    _entry: ConnectionPoolEntry,
 ) -> None:
-    connection.execute(f"SET lock_timeout = '{BUSY_TIMEOUT_S}s'")
+    connection.execute(f"SET lock_timeout = {round(1_000 * patience_s)}")
     connection.commit()
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select, update
 
 from variants.catalog import counters, tables
-from variants.catalog.database import is_newest
+from variants.catalog.database import BUSY_TIMEOUT_S, is_newest
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import EVENTS_KEPT, PLANS_KEPT, TICKS_KEPT, Catalog, ordered
 from variants.catalog.rows import (
@@ -63,10 +63,13 @@ from variants.types import (
 )
 
 
-def open_catalog(url: str) -> Catalog:
+def open_catalog(url: str, patience_s: float = BUSY_TIMEOUT_S) -> Catalog:
     """The catalog at a URL, created or brought up to date first.
 
     ``sqlite:///FILE``, ``postgresql://...``, or ``memory://`` for a new one in this process.
+
+    Args:
+        patience_s: how long a writer waits for other writers.
 
     Raises:
         Conflict: the database is of a newer version of the software.
@@ -76,7 +79,7 @@ def open_catalog(url: str) -> Catalog:
     if url == "memory://":
         return MemoryCatalog()
     migrate(url)
-    return SqlCatalog(url)
+    return SqlCatalog(url, patience_s)
 
 
 def migrate(url: str) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, delete, func, insert, select
 
 from variants.catalog import counters, tables
 from variants.catalog.database import (
+    BUSY_TIMEOUT_S,
     failures_explained,
     make_engine,
     poller,
@@ -28,8 +29,12 @@ class SqlPlanningTables:
     The constructor connects to nothing.
     """
 
-    def __init__(self, url: str) -> None:
-        self._engine = make_engine(url)
+    def __init__(self, url: str, patience_s: float = BUSY_TIMEOUT_S) -> None:
+        """
+        Args:
+            patience_s: how long a writer waits for other writers.
+        """
+        self._engine = make_engine(url, patience_s)
         self._writer = writer(self._engine)
         self._reader = snapshot_reader(self._engine)
         self._poller = poller(self._engine)

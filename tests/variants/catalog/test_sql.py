@@ -135,6 +135,20 @@ def test_a_writer_waits_for_another_one_and_a_reader_does_not(path: Path) -> Non
     catalog.close()
 
 
+def test_a_writer_gives_up_when_its_patience_is_over_and_a_reader_goes_on(path: Path) -> None:
+    catalog = open_catalog(f"sqlite:///{path}", patience_s=0.05)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StateUnavailable, match="database is locked"):
+        catalog.add_event(event("waited"))
+    assert catalog.snapshot().revision == 0
+    other.execute("ROLLBACK")
+    catalog.add_event(event("stored"))
+    assert [one.kind for one in catalog.events(10)] == [event("stored").kind]
+    other.close()
+    catalog.close()
+
+
 def test_a_process_that_only_reads_never_imports_alembic(path: Path) -> None:
     open_catalog(f"sqlite:///{path}").close()
     code = """
