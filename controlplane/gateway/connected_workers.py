@@ -4,6 +4,8 @@
 the variants that are ready and those that could not be loaded.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from planner.eviction.displacement import after_load
@@ -12,6 +14,14 @@ from variants.types import DeviceKindName, ReplicaState, TaskName, VariantName, 
 from workers.channel.client import WorkerConnection
 from workers.channel.pool import ConnectionPool
 from workers.types import WorkerStatus
+
+log = logging.getLogger(__name__)
+
+CONFIRM_S = 0.1
+"""How long a worker has to say anything when it is asked. That also gives a gateway that was kept
+from running itself the time to read what was said meanwhile."""
+SILENT_S = 1.5
+"""A worker reports once a second; one that has said nothing for so long is asked."""
 
 
 class ConnectedWorker:
@@ -92,6 +102,9 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         self._left = left
         self._pool = ConnectionPool(secret, self, max_frame_mib=max_frame_mib)
         self._workers: dict[WorkerId, ConnectedWorker] = {}
+        self._suspects: set[WorkerId] = set()
+        self.silent: set[WorkerId] = set()
+        """Workers that say nothing: stopped, or hanging. They are heard again, or lost."""
         self.connections: Mapping[WorkerId, WorkerConnection] = self._pool.connections
         """The open connections, always as they are now."""
 
@@ -137,8 +150,9 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
     ) -> Iterator[tuple[ConnectedWorker, frozenset[tuple[TaskName, VariantName]]]]:
         """Each worker with what queries may be sent to it for.
 
-        To those that are spared only what no other of their kind holds.
+        To those that are spared, or say nothing, only what no other of their kind holds.
         """
+        spared = {*spared, *self.silent}
         others: dict[DeviceKindName, set[tuple[TaskName, VariantName]]] = {}
         for id_, worker in self._workers.items() if spared else ():
             if id_ not in spared and not worker.view.draining:
@@ -148,6 +162,36 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
             if id_ in spared:
                 ready -= others.get(worker.view.device_kind, set())
             yield worker, ready
+
+    # -- workers that say nothing ---------------------------------------------------------------
+
+    def suspect(self, worker: WorkerId) -> None:
+        """A worker has not said anything when it should have: ask it. Unless it answers in a
+        moment, keep queries from it, and hand back those that it has and does not run."""
+        found = self._workers.get(worker)
+        if found is None or worker in self._suspects or worker in self.silent:
+            return
+        self._suspects.add(worker)
+        connection, loop = found.connection, asyncio.get_running_loop()
+        connection.ping()
+        loop.call_later(CONFIRM_S, self._confirm, worker, connection, connection.heard_s)
+
+    def suspect_silent(self) -> None:
+        """Suspect those that have not reported for long, whether they have queries or not."""
+        now_s = asyncio.get_running_loop().time()
+        for id_, worker in self._workers.items():
+            if now_s - worker.connection.heard_s > SILENT_S:
+                self.suspect(id_)
+
+    def _confirm(self, worker: WorkerId, connection: WorkerConnection, heard_s: float) -> None:
+        self._suspects.discard(worker)
+        if self.connections.get(worker) is not connection or connection.heard_s != heard_s:
+            return
+        self.silent.add(worker)
+        log.warning("worker %s says nothing: queries go elsewhere", worker)
+        self._changed()
+        if self._workers.keys() - self.silent:
+            connection.hand_back()
 
     def close(self) -> None:
         """Close all connections; queries in flight on them are answered as lost."""
@@ -160,10 +204,13 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         self._changed()
 
     def reported(self, worker: WorkerId, status: WorkerStatus) -> None:
-        if self._workers[worker].learn(status):
+        heard = worker in self.silent
+        self.silent.discard(worker)
+        if self._workers[worker].learn(status) or heard:
             self._changed()
 
     def left(self, worker: WorkerId, connection: WorkerConnection, reason: str) -> None:
         del self._workers[worker]
+        self.silent.discard(worker)
         self._left(worker)
         self._changed()

@@ -55,6 +55,7 @@ class Knowledge:
         self.variants: frozenset[tuple[str, str]] = frozenset()
         """Task and name of each variant of the catalog."""
         self.workers = ConnectedWorkers(secret, settings.max_frame_mib, self.rebuild, worker_left)
+        path.unheard = self.workers.suspect
         self.meeting = Meeting(path, self.rebuild)
         self._settings = settings
         self._source = catalog
@@ -112,7 +113,9 @@ class Knowledge:
         self.meeting.want(self._settings.wanted(stored))
 
     def refresh_latencies(self, now_s: float) -> None:
-        """Choose by what workers say of their batches, where profiles say otherwise."""
+        """Choose by what workers say of their batches, where profiles say otherwise, and notice
+        those that say nothing."""
+        self.workers.suspect_silent()
         moved = self._live.look(now_s, self.catalog, self.workers.statuses())
         spared = set(self.slow.spared)
         times = [

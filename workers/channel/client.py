@@ -39,7 +39,7 @@ from workers.channel.messages import (
 )
 from workers.channel.outbox import Outbox
 from workers.channel.reply import Reply, leaving_reply, lost_reply
-from workers.process.last_batch import Evidence, query_entry, read_last
+from workers.process.last_batch import Evidence, query_entry, read_last, read_running
 from workers.runtimes.protocol import Tensor
 from workers.types import LoadSpec, Occurrence, ReplicaStatus, ReplyCode, WorkerStatus
 
@@ -220,6 +220,34 @@ class WorkerConnection(asyncio.Protocol):
             ReplicaLost: the connection ended.
         """
         await self._ask(FrameKind.DRAIN, b"{}", timeout_s)
+
+    @property
+    def heard_s(self) -> float:
+        """When the worker last said anything, by the event loop's clock."""
+        return self._heard_s
+
+    def ping(self) -> None:
+        """Have the worker say something, whatever it runs, as long as its event loop turns."""
+        message = encode({"told": [], "after": 2**62})
+        self._outbox.write(
+            [small_frame(FrameKind.HISTORY, message, request_id=next(self._ids) & 0xFFFFFFFF)]
+        )
+
+    def hand_back(self) -> None:
+        """Answer the queries as lost that the worker has and does not run: it says nothing.
+
+        Where it cannot be read what it runs, none: a query that hangs its worker must not be tried
+        on the next one. The connection stays.
+        """
+        running = read_running(self.status.page) if self.status.page else None
+        if running is None:
+            return
+        tag = self._handshake.tag
+        for request_id in tuple(self._pending):
+            if not running.company_of(query_entry(tag, request_id)):
+                on_reply = self._pending.pop(request_id, None)
+                if on_reply is not None:
+                    _call(on_reply, lost_reply("it does not answer"))
 
     def close(self) -> None:
         """End the connection. Queries without a reply get ``LOST``; ``on_lost`` is not called."""

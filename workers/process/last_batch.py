@@ -81,12 +81,28 @@ def read_last(page: str, pid: int) -> LastBatch | None:
     hung = _entry(content, HUNG) == _entry(content, RUNNING) != IDLE
     if lives and not hung:
         return None
+    last = _batch(content)
+    if last is NOTHING_RAN:
+        return last
+    return last._replace(evidence=Evidence.HUNG if hung else evidence(content, Path(page)))
+
+
+def read_running(page: str) -> LastBatch | None:
+    """What a process that lives runs now; ``None`` where that cannot be read."""
+    try:
+        content = Path(page).read_bytes()
+    except OSError:
+        return None
+    return _batch(content) if len(content) >= PAGE_BYTES else None
+
+
+def _batch(content: bytes) -> LastBatch:
     if _entry(content, RUNNING) == IDLE:
         return NOTHING_RAN
     count = int.from_bytes(_entry(content, QUERIES), "little")
     listed = range(QUERIES + 1, QUERIES + 1 + min(count, MOST_QUERIES))
     queries = frozenset(_entry(content, index) for index in listed)
-    return LastBatch(queries, count, Evidence.HUNG if hung else evidence(content, Path(page)))
+    return LastBatch(queries, count, Evidence.NONE)
 
 
 def evidence(content: bytes, page: Path) -> Evidence:

@@ -391,8 +391,8 @@ class InFlight:
         """Answer because the deadline has passed.
 
         The worker that has not replied is expected to take as long again, so that the next queries
-        go elsewhere. A worker that hangs is noticed by its connection much later. Its next reply
-        brings its own estimate.
+        go elsewhere. Its next reply brings its own estimate. One that has said nothing at all since
+        may hang, which its connection alone would notice much later.
         """
         query, worker = self.parsed.query, self.worker
         waiting = self.path.waiting
@@ -403,6 +403,9 @@ class InFlight:
             silent_ms = min(query.latency_ms, SILENCE_S * 1000)
             expected_ms = self.path.clock_ms() + silent_ms
             worker.busy_until_ms = max(worker.busy_until_ms, expected_ms)
+            connection = self.path.connections.get(worker.id)
+            if connection is not None and 1_000 * connection.heard_s < self.sent_ms:
+                self.path.unheard(worker.id)
         self.fail(expired_error(query) if self.refusal is None else refusal_error(self.refusal))
 
     def fail(self, error: Exception) -> None:

@@ -90,6 +90,8 @@ class QueryContext:
         """Of the tensors of all queries in flight."""
         self.waiting: Waiting | None = None
         """Holds queries while more workers may become known; None once all are."""
+        self.unheard: Callable[[WorkerId], None] = lambda _: None
+        """Told of a worker that has said nothing from when a query was sent to its deadline."""
         self.variant_of: Callable[[TaskName, str], str] = lambda _, version: version
         """The variant that a version of the Open Inference Protocol names."""
         self.sharing: frozenset[TaskName] = frozenset()

@@ -1,6 +1,7 @@
 """The crash ledger, by itself and through worker processes that really die."""
 
 import asyncio
+import os
 import signal
 from dataclasses import replace
 from functools import partial
@@ -23,7 +24,14 @@ from tests.workers.builders import (
 from tests.workers.gated import Gates
 from variants.errors import Conflict, Internal
 from variants.types import ReplicaState
-from workers.process.last_batch import IDLE, Evidence
+from workers.process.last_batch import (
+    IDLE,
+    NOTHING_RAN,
+    Evidence,
+    query_entry,
+    read_last,
+    read_running,
+)
 from workers.process.quarantine import CrashLedger, blamed
 from workers.types import LoadSpec, ReplyCode, WorkerConfig
 
@@ -54,6 +62,20 @@ def test_what_a_living_process_does_is_no_evidence(tmp_path: Path) -> None:
     first.close()
     second.close()
     assert [path.suffix for path in tmp_path.iterdir()] == [".name"]
+
+
+def test_what_a_living_process_runs_can_be_read(tmp_path: Path) -> None:
+    made = ledger(tmp_path)
+    query, other = query_entry(b"tag1", 7), query_entry(b"tag1", 8)
+    made.enter(KEY, [query])
+    running = read_running(made.page)
+    assert running is not None
+    assert (running.company_of(query), running.company_of(other)) == (1, 0)
+    assert read_last(made.page, os.getpid()) is None
+    made.leave()
+    assert read_running(made.page) == NOTHING_RAN
+    made.close()
+    assert read_running(str(tmp_path / "none")) is None
 
 
 def test_without_a_folder_nothing_is_kept() -> None:

@@ -1,0 +1,71 @@
+"""A worker that is stopped, and closes no connection, gets no queries until it is heard again."""
+
+import asyncio
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.serving import FAST, Served, query, serving, until
+
+pytestmark = pytest.mark.slow
+PATIENCE_S = 60.0
+SHORT = {"latency_ms": 200}
+
+
+@pytest.fixture
+async def served(live_url: str) -> AsyncIterator[Served]:
+    # A socket's path may hold 107 bytes, too few for a test's own folder.
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url) as running:
+            yield running
+
+
+async def test_a_stopped_worker_gets_no_queries_until_it_goes_on(served: Served) -> None:
+    await served.process("w1", FAST)
+    stopped = await served.process("w2", FAST)
+    known, end_s = served.gateway.known.workers, time.monotonic() + PATIENCE_S
+
+    stopped.send_signal(signal.SIGSTOP)
+    while not known.silent and time.monotonic() < end_s:
+        await served.ask(query(1, slo=SHORT))
+    assert known.silent == {"w2"}
+    answers = [await served.ask(query(number)) for number in range(20)]
+    assert {answer.json["worker"] for answer in answers} == {"w1"}
+
+    stopped.send_signal(signal.SIGCONT)
+    await until(lambda: not known.silent)
+    workers: set[str] = set()
+    while len(workers) < 2 and time.monotonic() < end_s:
+        workers.add((await served.ask(query(2))).json["worker"])
+    assert workers == {"w1", "w2"}
+
+
+async def test_queries_that_a_stopped_worker_does_not_run_are_answered_by_another(
+    served: Served,
+) -> None:
+    await served.process("w1", FAST, ledger=True)
+    stopped = await served.process("w2", FAST, ledger=True)
+    stopped.send_signal(signal.SIGSTOP)
+
+    answers = await asyncio.gather(*(served.ask(query(number)) for number in range(20)))
+
+    assert [answer.status for answer in answers] == [200] * 20
+    assert {answer.json["worker"] for answer in answers} == {"w1"}
+    assert served.in_flight == 0
+
+
+async def test_the_only_worker_is_asked_though_it_says_nothing(served: Served) -> None:
+    stopped = await served.process("w1", FAST, ledger=True)
+    stopped.send_signal(signal.SIGSTOP)
+    known = served.gateway.known.workers
+    await until(lambda: bool(known.silent))
+
+    assert (await served.ask(query(1, slo=SHORT))).error[:2] == (504, "DEADLINE_EXCEEDED")
+    waiting = asyncio.create_task(served.ask(query(2)))
+    await until(lambda: served.in_flight == 1)
+    stopped.send_signal(signal.SIGCONT)
+    assert (await waiting).status == 200
