@@ -236,7 +236,7 @@ class ControlLoop:
         self._corrected |= self._hourly.moved(self._wall_s())
         return Observation(
             catalog=self._hourly.at(self._live_latency.corrected(self._known), self._wall_s()),
-            workers=self._reports.of(statuses),
+            workers=self._reports.of(self._pool.as_planned_for()),
             demand=self._arrivals.demand,
             inventory=self._inventory,
             running=dict(self._running),  # what is applied changes it

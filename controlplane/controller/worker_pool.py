@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Protocol
 
 from controlplane.controller.status_events import Departure
@@ -17,6 +18,8 @@ from workers.types import Occurrence, ReplicaStatus, WorkerStatus
 REQUESTS = 16
 """Loads and unloads under way at one worker. A worker does one at a time, and refuses above 64."""
 HISTORY_TIMEOUT_S = 2.0
+SILENT_S = 3.0
+"""A worker reports once a second; one that has said nothing for so long is not planned for."""
 
 
 class Address(Protocol):
@@ -46,6 +49,19 @@ class WorkerPool:
     def statuses(self) -> dict[str, WorkerStatus]:
         """What each worker last said, ordered by worker."""
         return {id_: connection.status for id_, connection in sorted(self._connections.items())}
+
+    def as_planned_for(self) -> list[WorkerStatus]:
+        """The same; one that says nothing counts as draining, so that others get what it had.
+
+        It is stopped, or hangs: it goes on, or Ray Serve replaces it.
+        """
+        now_s = asyncio.get_running_loop().time()
+        return [
+            replace(connection.status, draining=True)
+            if now_s - connection.heard_s > SILENT_S
+            else connection.status
+            for _, connection in sorted(self._connections.items())
+        ]
 
     def departures(self) -> dict[str, Departure]:
         """Workers that left since this was last called; some may have come back since."""

@@ -383,7 +383,7 @@ def _explanation(
         held.setdefault(placement.worker, []).append((placement.task, placement.variant))
     for report in sorted(observation.workers, key=lambda r: r.id):
         if report.draining:
-            sentences.append(f"{report.id} drains and gets nothing.")
+            sentences.append(f"{report.id} drains, or says nothing, and gets nothing.")
             continue
         placed = held.get(report.id, [])
         sizes = by_kind.get(report.device_kind, {})

@@ -181,6 +181,10 @@ class LocalCluster:
         killed.leaving = True
         killed.process.kill()
 
+    def signal(self, worker: str, number: int) -> None:
+        """Send a signal to a worker, which stays listed."""
+        next(w for w in self._workers if w.id == worker).process.send_signal(number)
+
     async def close(self) -> None:
         for worker in self._workers:
             with contextlib.suppress(ProcessLookupError):

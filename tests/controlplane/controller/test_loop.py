@@ -82,6 +82,23 @@ async def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
         await eventually(lambda: "worker_lost" in it.kinds_of_events())
 
 
+async def test_a_stopped_worker_is_not_planned_for_until_it_goes_on(tmp_path: Path) -> None:
+    async with fleet(tmp_path, workers=2) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A], w2=[A])
+
+        def placed() -> set[str]:
+            plan = it.catalog.latest_plan()
+            return {placement.worker for placement in plan.placements} if plan else set()
+
+        await eventually(lambda: placed() == {"w1", "w2"})
+        it.cluster.signal("w2", signal.SIGSTOP)
+        await eventually(lambda: placed() == {"w1"})
+        it.cluster.signal("w2", signal.SIGCONT)
+        await eventually(lambda: placed() == {"w1", "w2"})
+
+
 async def test_a_lost_worker_leaves_the_directory_before_the_next_tick(tmp_path: Path) -> None:
     async with fleet(tmp_path) as it:
         it.register("a")

@@ -138,7 +138,7 @@ def test_the_explanation_says_what_is_left_out_and_why() -> None:
         "accuracy of 0.9000.",
         "w1 (cpu-1) holds 1 of 3 variants of digits in 100 of 100 MiB; quarantined: a; "
         "no room for 1: what demand and recent use ask for came first.",
-        "w2 drains and gets nothing.",
+        "w2 drains, or says nothing, and gets nothing.",
     )
 
 
