@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: up down test quick quick-lint quick-types quick-gateway quick-control quick-others campaign lint check format bench bench-calibration bench-lone bench-overload bench-peers clients conformance clean help
+.PHONY: up down test quick quick-lint quick-types quick-gateway quick-control quick-others campaign lint check format bench bench-calibration bench-lone bench-overload bench-peers chaos clients conformance clean help
 
 help:             ## what there is
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -67,6 +67,9 @@ bench-lone: $(VENV)/.dev  ## what one query in flight takes, beside an empty ans
 
 bench-overload: $(VENV)/.dev  ## what is answered in time when more is asked than can be served
 	@$(BIN)/python -m tests.bench.serving.overload $(ARGS)
+
+chaos: $(VENV)/.dev  ## faults on a real installation under load, and what became of each query
+	@$(BIN)/python -m tests.bench.chaos $(ARGS)
 
 $(VENV)/.pip:
 	@echo "Making $(VENV) with $$($(PYTHON) --version)"
