@@ -25,7 +25,7 @@ class RecordingExecutor(Executor):
         self.lines = []
         RECORDED.append(self)
 
-    def _learn(self, outcome: Outcome, done_ms: float) -> None:
+    def _learn(self, outcome: Outcome, done_ms: float, kept_waiting: bool) -> None:
         if len(outcome.groups) == 1 and not outcome.groups[0].error:
             replica, rows = outcome.replica, outcome.groups[0].rows
             context = self.costs.context(replica.queue, outcome.began_ms)
@@ -40,7 +40,7 @@ class RecordingExecutor(Executor):
                     "took_ms": outcome.took_ms,
                 }
             )
-        super()._learn(outcome, done_ms)
+        super()._learn(outcome, done_ms, kept_waiting)
 
 
 RECORDED: list[RecordingExecutor] = []

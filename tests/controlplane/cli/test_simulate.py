@@ -201,16 +201,16 @@ def test_an_option_that_cannot_be_is_one_sentence(
 
 
 def test_a_peak_that_was_declared_is_met(shell: Shell, tmp_path: Path) -> None:
-    """Fifteen minutes of 20 queries per second, and then ten times as many at once."""
+    """Fifteen minutes of 20 queries per second, and then twenty times as many at once."""
     head = RATES.split("\n", maxsplit=1)[0] + "\n"
-    rates = [20 if second < 900 else 200 for second in range(960)]
+    rates = [20 if second < 900 else 400 for second in range(960)]
     trace = head + "".join(f"{s},digits,{rate},100,\n" for s, rate in enumerate(rates))
     catalog = (
         "task,model,variant,accuracy,device_kind,batch_size,latency_ms,memory_mib,load_s\n"
         "digits,cnn,cnn-fp32,0.98,cpu-4,1,20,100,0.5\n"
     )
     devices = "device_kind,count,memory_mib,usd_per_hour\ncpu-4,10,1000,0.1\n"
-    peaks = "task,factor,qps,start_s,end_s,every_s\ndigits,10,,900,960,\n"
+    peaks = "task,factor,qps,start_s,end_s,every_s\ndigits,20,,900,960,\n"
     files = write_all(tmp_path, catalog=catalog, devices=devices, trace=trace, peaks=peaks)
 
     unknown = simulate(shell, files, "--json").json()
