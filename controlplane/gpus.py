@@ -53,8 +53,8 @@ def gpus(
 ) -> tuple[GpuModel, ...]:
     """The GPUs that NVML lists, in its order of their first.
 
-    A GPU that is split into MIG instances is left out: Ray would give it to one worker, which would
-    see one instance of it.
+    None where one of them is split into MIG instances: Ray, which hands out GPUs by their number,
+    might give that one to a worker, which would see one instance of it.
 
     Args:
         visible: as in ``CUDA_VISIBLE_DEVICES``; None: all.
@@ -62,15 +62,18 @@ def gpus(
     try:
         library = nvml()
         library.nvmlInit()
+        listed = int(library.nvmlDeviceGetCount())
     except Exception:  # without the driver's library there is nothing that could be used
         return ()
     counts: Counter[str] = Counter()
     memory_mib: dict[str, float] = {}
-    for index in range(library.nvmlDeviceGetCount()):
+    for index in range(listed):
         with suppress(library.NVMLError):
             handle = library.nvmlDeviceGetHandleByIndex(index)
             uuid = _text(library.nvmlDeviceGetUUID(handle))
-            if _is_visible(visible, index, uuid) and not _is_split(library, handle):
+            if _is_visible(visible, index, uuid):
+                if _is_split(library, handle):
+                    return ()
                 name = _text(library.nvmlDeviceGetName(handle))
                 counts[name] += 1
                 mib = library.nvmlDeviceGetMemoryInfo(handle).total / 2**20

@@ -28,7 +28,16 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from controlplane.exposure import is_address_or_name, is_every_address, refusal
 from controlplane.gpus import machine_gpus
-from controlplane.slices import Kind, Slice, cpu_kind, filled_in, gpu_slices, slices_of, written
+from controlplane.slices import (
+    MOST_WORKERS,
+    Kind,
+    Slice,
+    cpu_kind,
+    filled_in,
+    gpu_slices,
+    slices_of,
+    written,
+)
 from planner.batching.registry import BATCHING
 from planner.eviction.registry import RULES
 from planner.planning_settings import DEFAULTS, PlanningSettings
@@ -102,7 +111,8 @@ class Settings(BaseSettings):
         -1,
         ge=-1,
         le=256,
-        description="GPUs to give to workers, one to each; -1: all that this machine has.",
+        description="GPUs to give to workers, one to each; -1: all that this machine has, and none "
+        "of a cluster.",
     )
     worker_memory_mib: float = Field(
         0,
@@ -373,7 +383,7 @@ class Settings(BaseSettings):
             cores = max(1, (self.cores or machine_cores()) // self.workers)
             slices = (
                 Slice(name=cpu_kind(cores), cores=cores, most=self.workers),
-                *gpu_slices(machine_gpus(), *([] if self.gpus < 0 else [self.gpus])),
+                *gpu_slices(machine_gpus(), self._most_gpus),
             )
         return filled_in(
             slices,
@@ -384,6 +394,11 @@ class Settings(BaseSettings):
             usd_per_gpu_hour=self.usd_per_gpu_hour,
             gpus=machine_gpus() if any(one.gpu is not None for one in slices) else (),
         )
+
+    @property
+    def _most_gpus(self) -> int:
+        """On a cluster none that was not asked for: applications may be made on any machine."""
+        return (0 if self.ray_address else MOST_WORKERS) if self.gpus < 0 else self.gpus
 
     @property
     def sliced_by(self) -> str:

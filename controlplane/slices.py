@@ -167,20 +167,27 @@ def filled_in(
 
 def _model_of(one: Slice, gpus: Sequence[GpuModel]) -> GpuModel:
     """The GPUs of this machine that a slice names."""
-    found = [model for model in gpus if one.gpu == model.name or one.name.startswith(model.kind)]
-    if not found:
+    found = _named(one, gpus)
+    if found is None:
         here = ", ".join(model.kind for model in gpus) or "none"
         raise ValueError(
             f"{one.name}: there is no such GPU here (there is: {here}), so say what variants may "
             f"take of it, such as {one.name}:memory_mib=16000"
         )
-    return found[0]
+    return found
 
 
 def _called(one: Slice, gpus: Sequence[GpuModel]) -> str:
     """What the GPU of a slice is called that only says that it has one."""
-    names = [model.name for model in gpus if one.name.startswith(model.kind)]
-    return names[0] if names else one.name
+    found = _named(one, gpus)
+    return one.name if found is None else found.name
+
+
+def _named(one: Slice, gpus: Sequence[GpuModel]) -> GpuModel | None:
+    """Those of a slice's own words, or else of its kind's name, which may have a suffix."""
+    by_words = [model for model in gpus if model.name == one.gpu]
+    by_name = [model for model in gpus if f"{one.name}-".startswith(f"{model.kind}-")]
+    return next(iter((*by_words, *by_name)), None)
 
 
 def written(kinds: Iterable[Kind]) -> str:

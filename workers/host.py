@@ -113,7 +113,7 @@ class WorkerHost:
             pid=os.getpid(),
             occurrences=self._loading.history.newest,
             evictable=self._loading.evictable(now_s),
-            churn_per_s=self._loading.room.churn_per_s(now_s),
+            churn_per_s=float(f"{self._loading.room.churn_per_s(now_s):.1g}"),
             eviction=self._config.eviction,
             loads=self._loading.thread.loads,
             loading_s=round(self._loading.thread.took_s, 4),

@@ -28,6 +28,8 @@ class _Counted(NamedTuple):
     rows: Mapping[str, int]
     at_s: float | None
     """When it said so, on its own clock."""
+    seen_s: float
+    """When that was seen first, on the control loop's clock."""
 
 
 class Arrivals:
@@ -66,7 +68,9 @@ class Arrivals:
             return
         self._counted_at_s = now_s
         self._counted = {
-            id_: _Counted(report.get("demand", {}), report.get("at_s"))
+            id_: before[id_]
+            if id_ in known and _is_old(report, before[id_])
+            else _Counted(report.get("demand", {}), report.get("at_s"), now_s)
             for id_, report in reports.items()
         }
         accuracies = accuracies_of(catalog)
@@ -77,7 +81,8 @@ class Arrivals:
         for id_ in known:
             counted, last = self._counted[id_], before[id_]
             least = reports[id_].get("tightest", {})
-            part = elapsed_s / _between_s(counted, last, elapsed_s)
+            passed_s = now_s - last.seen_s
+            part = passed_s / _between_s(counted, last, passed_s)
             for key, count in counted.rows.items():
                 asked = parse_counter_name(key)
                 if asked is not None:
@@ -123,10 +128,10 @@ def _is_old(report: Mapping[str, Any], before: _Counted) -> bool:
     return at_s is not None and at_s == before.at_s
 
 
-def _between_s(now: _Counted, before: _Counted, elapsed_s: float) -> float:
-    """The time between two reports by the gateway's clock; ``elapsed_s`` where it does not say."""
+def _between_s(now: _Counted, before: _Counted, passed_s: float) -> float:
+    """The time between two reports by the gateway's clock; ``passed_s`` where it does not say."""
     if now.at_s is None or before.at_s is None or now.at_s <= before.at_s:
-        return elapsed_s
+        return passed_s
     return now.at_s - before.at_s
 
 

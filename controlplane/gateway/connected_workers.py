@@ -150,7 +150,8 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
     ) -> Iterator[tuple[ConnectedWorker, frozenset[tuple[TaskName, VariantName]]]]:
         """Each worker with what queries may be sent to it for.
 
-        To those that are spared, or say nothing, only what no other of their kind holds.
+        To those that are spared, or say nothing, only what no other of their kind holds. One that
+        says nothing is left out where that is nothing, so that it is asked to load nothing either.
         """
         spared = {*spared, *self.silent}
         others: dict[DeviceKindName, set[tuple[TaskName, VariantName]]] = {}
@@ -160,7 +161,10 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         for id_, worker in self._workers.items():
             ready = worker.ready
             if id_ in spared:
-                ready -= others.get(worker.view.device_kind, set())
+                speaking = others.get(worker.view.device_kind)
+                ready -= speaking or set()
+                if speaking is not None and not ready and id_ in self.silent:
+                    continue
             yield worker, ready
 
     # -- workers that say nothing ---------------------------------------------------------------
@@ -192,6 +196,18 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         self._changed()
         if self._workers.keys() - self.silent:
             connection.hand_back()
+        self._listen(worker, connection, heard_s)
+
+    def _listen(self, worker: WorkerId, connection: WorkerConnection, heard_s: float) -> None:
+        """Look again and again whether a worker that said nothing has said something."""
+        if worker not in self.silent or self.connections.get(worker) is not connection:
+            return
+        if connection.heard_s != heard_s:
+            self.silent.discard(worker)
+            self._changed()
+            return
+        loop = asyncio.get_running_loop()
+        loop.call_later(CONFIRM_S, self._listen, worker, connection, heard_s)
 
     def close(self) -> None:
         """Close all connections; queries in flight on them are answered as lost."""

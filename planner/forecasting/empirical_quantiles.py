@@ -93,9 +93,9 @@ class EmpiricalQuantiles(Generic[KeyT]):
     def observe(self, now_s: float, elapsed_s: float, counts: Mapping[KeyT, float]) -> None:
         """See ``planner.forecasting.forecast.Forecaster``."""
         self._widen(self._buckets.widen(counts))
-        self._latest.add(elapsed_s, np.array([counts.get(key, 0.0) for key in self._buckets.rows]))
         for slot, rates in self._buckets.add(now_s, elapsed_s, counts, self._ahead):
             self._advance(slot, rates)
+        self._latest.add(elapsed_s, np.array([counts.get(key, 0.0) for key in self._buckets.rows]))
         self._forget()
 
     def predict(self, quantiles: Sequence[float]) -> Mapping[KeyT, tuple[float, ...]]:

@@ -220,6 +220,8 @@ def _fill(
         tasks = {task for task, _ in planned.get(memory.report.id, {})} if fallback else set()
         for task in sorted(tasks):
             for key, candidate in given.quickest(task, kind):
+                if memory.is_contested() and not memory.is_there(key):
+                    continue
                 if memory.take(key, candidate):
                     break
         offers = given.offers.get(kind, {})

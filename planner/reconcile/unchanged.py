@@ -45,7 +45,7 @@ def unchanged(before: Observation, now: Observation) -> bool:
     )
 
 
-_worker = attrgetter("id", "device_kind", "memory_mib", "reserved_mib", "draining")
+_worker = attrgetter("id", "device_kind", "memory_mib", "reserved_mib", "draining", "churn_per_s")
 
 
 class Replica(Protocol):

@@ -101,9 +101,12 @@ class WorkerMemory:
         return bool(self.fresh(CONTESTED_S))
 
     def pays_ahead(self, candidate: Candidate, qps: float, urgent: float) -> bool:
-        """Whether something is worth loading here before a query asks for it."""
+        """Whether something is worth loading here before a query asks for it.
+
+        Always, unless queries had to load here within the last minute.
+        """
         load_s = candidate.load_ms / 1_000
-        return pays_ahead(qps, load_s, urgent, self.report.churn_per_s)
+        return not self.is_contested() or pays_ahead(qps, load_s, urgent, self.report.churn_per_s)
 
     def asked(self) -> list[VariantKey]:
         """What is here and was asked for."""
@@ -161,7 +164,7 @@ def by_worth(
                 continue
         elif part is not None:
             qps, times = max(part.qps, replica.rate_qps), HYSTERESIS
-            urgent = part.urgent
+            urgent = max(part.urgent, replica.urgent)
         else:
             qps = min(replica.rate_qps, beside_qps(memory.report.device_kind, key))
             urgent, times = replica.urgent, HYSTERESIS

@@ -15,7 +15,6 @@ from planner.selection.eligibility import (
     Finding,
     Obstacle,
     circumstances,
-    findings,
     profile_rule,
     standing,
     without_slo,
@@ -61,7 +60,7 @@ def refuse(
     reasons = Reasons(candidates, met, view.excluded if query.variant is None else None)
     feasible, is_loaded, has_queue = standing(candidates, met)
     if not feasible:
-        return _infeasible(snapshot, view, findings(candidates, met), met, reasons)
+        return _infeasible(snapshot, view, reasons.findings, met, reasons)
     if left_ms <= 0.0:
         return Refusal(
             code=RefusalCode.DEADLINE_EXCEEDED,

@@ -22,7 +22,7 @@ class Reasons(Mapping[str, str]):
     compares like one of strings; ``dict`` of it writes all sentences.
     """
 
-    __slots__ = ("_candidates", "_excluded", "_found", "_met")
+    __slots__ = ("_all", "_candidates", "_excluded", "_found", "_met")
 
     def __init__(
         self,
@@ -34,14 +34,22 @@ class Reasons(Mapping[str, str]):
         self._candidates = candidates
         self._met = met
         self._excluded = excluded or {}
+        self._all: tuple[Finding, ...] | None = None
         self._found: dict[str, Finding] | None = None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What stands in the way of each candidate."""
+        if self._all is None:
+            self._all = tuple(findings(self._candidates, self._met))
+        return self._all
 
     @property
     def _closest(self) -> dict[str, Finding]:
         closest = self._found
         if closest is None:
             closest = self._found = {}
-            for finding in findings(self._candidates, self._met):
+            for finding in self.findings:
                 name = finding[0].variant
                 known = closest.get(name)
                 if known is None or finding[1] > known[1]:

@@ -128,7 +128,11 @@ class RouteTable:
 
     def keep_menus(self, before: "RouteTable") -> None:
         """Take over what an earlier table has found out of tasks; what changed is left there."""
-        self._menus.update(before._menus)
+        if self._basis is not None:
+            tasks = self._basis.snapshot.tasks
+            self._menus.update(
+                {task: made for task, made in before._menus.items() if tasks.get(task) is made[0]}
+            )
 
     def basis(self, routes: Sequence[Route], snapshot: Snapshot, prefer: Prefer) -> _Basis:
         """What a table of these is made of; parts of this one's where they are the same."""

@@ -85,10 +85,12 @@ def test_only_those_that_this_process_may_use(visible: str | None, kinds: dict[s
     assert found(HostNvml(H100, H200), visible) == kinds
 
 
-def test_a_gpu_in_mig_mode_is_left_out_and_one_without_such_a_mode_is_not() -> None:
-    t4 = ("NVIDIA T4", "GPU-55556666", 15_360)
+def test_where_a_gpu_is_in_mig_mode_none_is_taken() -> None:
+    t4 = ("NVIDIA T4", "GPU-55556666", 15_360)  # has no such mode
 
-    assert found(HostNvml(H100, t4, split=frozenset({H100[1]}))) == {"nvidia-t4": 1}
+    assert found(HostNvml(H100, t4)) == {"nvidia-h100-80gb-hbm3": 1, "nvidia-t4": 1}
+    assert found(HostNvml(H100, t4, split=frozenset({H100[1]}))) == {}
+    assert found(HostNvml(H100, t4, split=frozenset({H100[1]})), "1") == {"nvidia-t4": 1}
 
 
 def test_every_kind_begins_with_the_vendor() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.gpus import GpuModel
 from controlplane.settings import load_settings
 from variants.errors import InvalidInput
 from variants.types import DeviceKindName
@@ -102,6 +103,36 @@ def test_slices_are_spelled_out_once(tmp_path: Path) -> None:
     assert once.resolved() == once
     assert "memory_mib=" in once.slices
     assert once.cores == 0
+
+
+H200 = GpuModel(name="NVIDIA H200", count=2, memory_mib=143_771)
+
+
+@pytest.mark.parametrize(
+    ("given", "gpus"),
+    [({}, 2), ({"gpus": 1}, 1), ({"gpus": 0}, 0), ({"ray_address": "10.0.0.1:6379"}, 0),
+     ({"ray_address": "10.0.0.1:6379", "gpus": 2}, 2)],
+)  # fmt: skip
+def test_each_gpu_of_this_machine_has_a_worker_and_none_of_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, object], gpus: int
+) -> None:
+    monkeypatch.setattr("controlplane.settings.machine_gpus", lambda: (H200,))
+    settings = load_settings(state_dir=tmp_path, cores=4, **given)
+
+    assert [kind.name for kind in settings.kinds] == ["cpu-4", *["nvidia-h200"] * bool(gpus)]
+    assert (settings.all_gpus, settings.all_cores) == (gpus, 4 + gpus)
+
+
+def test_what_gpus_there_are_is_spelled_out_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controlplane.settings.machine_gpus", lambda: (H200,))
+    told = load_settings(state_dir=tmp_path, cores=4)
+    kinds, once = told.kinds, told.resolved()
+    monkeypatch.setattr("controlplane.settings.machine_gpus", tuple)  # elsewhere
+
+    assert once.kinds == kinds
+    assert once.resolved() == once
 
 
 def test_elastic_is_a_property_of_the_one_kind(tmp_path: Path) -> None:

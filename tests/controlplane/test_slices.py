@@ -140,6 +140,17 @@ def test_a_gpu_that_is_not_here_needs_its_memory_said() -> None:
     assert (said.gpu, said.memory_mib) == ("nvidia-h100", 5000)
 
 
+def test_a_gpu_is_told_from_one_whose_name_begins_alike() -> None:
+    l4 = GpuModel(name="NVIDIA L4", count=1, memory_mib=23_034)
+    l40s = GpuModel(name="NVIDIA L40S", count=1, memory_mib=46_068)
+
+    first, second = kinds("nvidia-l40s,nvidia-l4-slow", gpus=(l4, l40s))
+    assert (first.gpu, first.memory_mib) == ("NVIDIA L40S", l40s.usable_mib)
+    assert (second.gpu, second.memory_mib) == ("NVIDIA L4", l4.usable_mib)
+    with pytest.raises(ValueError, match="there is no such GPU here"):
+        kinds("nvidia-l40s", gpus=(l4,))
+
+
 def test_each_gpu_has_a_worker_up_to_so_many() -> None:
     models = (H200, GpuModel(name="NVIDIA L4", count=2, memory_mib=23_034))
 

@@ -411,7 +411,8 @@ class Executor:
         self._busy_ms = self._busy_ms * exp(-passed_ms / (BUSY_S * 1000)) + outcome.took_ms
         self._busy_at_ms = done_ms
         group, took_ms, began_ms = outcome.groups[0], outcome.took_ms, outcome.began_ms
-        clean = len(outcome.groups) == 1 and not group.error
+        # What has numbers that are not finite may have run a second time, to see whose fault it is.
+        clean = len(outcome.groups) == 1 and not group.error and group.bad is None
         if clean:
             replica.took(group.rows, outcome.run_ms, done_ms)
         if not clean or not replica.proven:

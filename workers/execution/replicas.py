@@ -252,7 +252,10 @@ class Replica:
             latency=spec.latency,
             typical=spec.typical,
         )
-        return self.model.table() if self.model.batches else latency_table(spec.latency)
+        if self.model.batches:
+            return self.model.table(self.queue.between_ms)
+        self.queue.between_ms = self.queue.first_ms = 0.0
+        return latency_table(spec.latency)
 
 
 def _ms(value: float) -> float:

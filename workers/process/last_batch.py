@@ -13,7 +13,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from workers.process.memory_kills import memory_kills
-from workers.process.slot import ENTRY_BYTES, PAGE_BYTES
+from workers.process.slot import ENTRY_BYTES, IN_PLACE, PAGE_BYTES, file_system
 
 IDLE = bytes(ENTRY_BYTES)
 RUNNING = 0
@@ -88,7 +88,13 @@ def read_last(page: str, pid: int) -> LastBatch | None:
 
 
 def read_running(page: str) -> LastBatch | None:
-    """What a process that lives runs now; ``None`` where that cannot be read."""
+    """What a process that lives runs now; ``None`` where that cannot be read.
+
+    On a file system that machines share a page may be read before what was written there has come:
+    a query that runs would be taken for one that does not.
+    """
+    if file_system(Path(page)) not in IN_PLACE:
+        return None
     try:
         content = Path(page).read_bytes()
     except OSError:

@@ -5,13 +5,17 @@ model's hundreds of kernels than they take. A graph starts them all at once. It 
 shape, and for memory that never moves, so there is one for each of a few batch sizes; batches
 between them are filled up with rows that nobody reads.
 
-ONNX Runtime records the second run that has a graph's number, and plays it from the third on.
+ONNX Runtime records the second run that has a graph's number, and plays it from the third on. It
+keeps what it recorded, and what it needs of the GPU's libraries, for each thread by itself, so all
+that runs there runs in one thread (``in_gpu_thread``), whichever asks for it.
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +31,17 @@ RUNS_TO_RECORD = 2
 NUMBER = "gpu_graph_id"
 """ONNX Runtime's run option: which graph a run belongs to; -1: none."""
 ALIGNMENT = 256
+ResultT = TypeVar("ResultT")
+
+
+@cache
+def _gpu_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="gpu")
+
+
+def in_gpu_thread(act: Callable[[], ResultT]) -> ResultT:
+    """What ``act`` returns or raises, in the one thread that has the GPU's sessions."""
+    return _gpu_thread().submit(act).result()
 
 
 @dataclass(slots=True)
@@ -88,7 +103,8 @@ class Graphs:
         Raises:
             RuntimeFailed: the device has no room.
         """
-        device, most = self._device, self._spec.latency[-1][0]
+        device, latency = self._device, self._spec.latency
+        most = latency[-1][0] if latency else SIZES[-1]  # it is being measured
         device.enter()
         self._stream = device.stream()
         self._held.callback(device.end_stream, self._stream)

@@ -11,7 +11,7 @@ import numpy as np
 from variants.errors import RuntimeFailed
 from variants.types import TensorSpec
 from workers.runtimes.cuda import GPU, Device, first_device
-from workers.runtimes.cuda_graphs import NUMBER, Graphs
+from workers.runtimes.cuda_graphs import NUMBER, Graphs, in_gpu_thread
 from workers.runtimes.onnx_providers import CPU, PROVIDERS, gpu_session, records_graphs
 from workers.runtimes.options import Options
 from workers.runtimes.protocol import Tensor, rows_of
@@ -99,6 +99,7 @@ class OnnxRuntime:
             Signature(self._spec).check_outputs(self.run(row), 1)
             if on_gpu and records_graphs(session):
                 self._record(ort.RunOptions)
+                self.run(row)  # what could not be recorded must not have broken the rest
         except RuntimeFailed:
             self.close()
             raise
@@ -116,7 +117,7 @@ class OnnxRuntime:
         if self._graphs is not None:
             graphs, self._graphs = self._graphs, None
             with suppress(RuntimeFailed):  # after a fault on the device nothing can be freed
-                graphs.close()
+                in_gpu_thread(graphs.close)
         self._session = None
 
     def _one_at_a_time(self, options: Any) -> Callable[..., list[Tensor]]:
@@ -125,8 +126,11 @@ class OnnxRuntime:
         run = self._call
 
         def run_alone(outputs: Sequence[str], feeds: Mapping[str, Tensor], _: None) -> list[Tensor]:
-            with GPU:
-                return run(outputs, feeds, options)
+            def run_there() -> list[Tensor]:
+                with GPU:
+                    return run(outputs, feeds, options)
+
+            return in_gpu_thread(run_there)
 
         return run_alone
 
@@ -134,11 +138,11 @@ class OnnxRuntime:
         """Record small batches, and play them from now on; without them where that fails."""
         graphs = Graphs(self._session, self._spec, self._find_device(), run_options)
         try:
-            graphs.record()
+            in_gpu_thread(graphs.record)
         except Exception as error:  # as in ``load``
             log.warning("%s goes without CUDA graphs: %s", self._name, _reason(error))
             with suppress(RuntimeFailed):
-                graphs.close()
+                in_gpu_thread(graphs.close)
             return
         self._graphs, plain = graphs, self._call
 
@@ -147,8 +151,12 @@ class OnnxRuntime:
             rows = rows_of(inputs)
             if rows > graphs.most_rows or not all(map(_fits, inputs, self._spec.inputs)):
                 return plain(outputs, feeds, None)
-            with GPU:
-                return graphs.run(inputs, rows)
+
+            def run_there() -> list[Tensor]:
+                with GPU:
+                    return graphs.run(inputs, rows)
+
+            return in_gpu_thread(run_there)
 
         self._call = play
 

@@ -123,6 +123,17 @@ def test_looks_between_two_reports_see_no_silence_and_no_surge() -> None:
             assert expected.qps == pytest.approx(100.0)
 
 
+def test_a_report_that_is_late_is_counted_for_all_the_time_since_the_last() -> None:
+    """For three seconds the control loop sees the old one and takes it for silence."""
+    arrivals = Arrivals(DemandEstimator(Objective.ACCURACY))
+    for at_s, reported_s in ((0.0, 0), (1.0, 1), (4.0, 1), (8.0, 8)):
+        told = {**report(rows=100 * reported_s), "at_s": 7.0 + reported_s}
+        arrivals.count({"g1": told}, CATALOG, at_s)
+    weight = 1 - WEIGHT
+    [seen] = arrivals.demand
+    assert seen.qps == pytest.approx(weight * (weight * WEIGHT * 100) + WEIGHT * 700 / 4)
+
+
 def test_a_gateway_that_has_stopped_reporting_is_asked_nothing_before_long() -> None:
     arrivals = Arrivals()
     for at_s, reported_s in ((0.0, 0), (1.0, 1), (4.0, 1)):

@@ -35,6 +35,7 @@ async def test_a_stopped_worker_gets_no_queries_until_it_goes_on(served: Served)
     assert known.silent == {"w2"}
     answers = [await served.ask(query(number)) for number in range(20)]
     assert {answer.json["worker"] for answer in answers} == {"w1"}
+    assert [worker.view.id for worker, _ in known.sparing(())] == ["w1"]
 
     stopped.send_signal(signal.SIGCONT)
     await until(lambda: not known.silent)

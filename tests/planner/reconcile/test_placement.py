@@ -171,10 +171,14 @@ def test_under_a_published_rule_nothing_asked_for_leaves_for_a_plan(rule: str) -
 def test_where_much_comes_and_goes_only_what_pays_is_loaded_ahead() -> None:
     """Loads take 0.5 s; every second memory is evicted. At 0.1 queries per second the next query
     finds it there once in 11 times."""
-    for churn_per_s, qps, held in ((1.0, 0.1, False), (1.0, 90.0, False), (0.01, 90.0, True)):
-        worker = replace(report("w1", memory_mib=700), churn_per_s=churn_per_s)
+    for churn_per_s, qps, loaded_for_s, held in (
+        (1.0, 0.1, 30, False), (1.0, 90.0, 30, False), (0.01, 90.0, 30, True),
+        (1.0, 0.1, 90, True),
+    ):  # fmt: skip
+        came = replica("small", memory_mib=100, asked=True, loaded_for_s=loaded_for_s)
+        worker = replace(report("w1", came, memory_mib=700), churn_per_s=churn_per_s)
         found = around(worker, {"large": PlannedWork(0.5, qps, urgent=0.001)})
-        assert ("large" in found) is held, (churn_per_s, qps)
+        assert ("large" in found) is held, (churn_per_s, qps, loaded_for_s)
 
 
 def second_copy(other_qps: float) -> set[str]:

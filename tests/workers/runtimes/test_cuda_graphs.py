@@ -1,6 +1,8 @@
 """Recorded batches, over a driver on the host: ONNX Runtime itself runs on the CPU."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ import pytest
 
 from tests.workers.builders import WIDTH, double_model, onnx_spec
 from tests.workers.runtimes.host_cuda import HostCuda
-from workers.runtimes.cuda_graphs import SIZES, Graphs
+from variants.errors import RuntimeFailed
+from workers.runtimes.cuda_graphs import SIZES, Graphs, in_gpu_thread
 from workers.types import LoadSpec
 
 
@@ -89,6 +92,34 @@ def test_nothing_is_recorded_above_the_largest_batch(
     assert graphs.most_rows == 4
     assert set(session.runs) == {1, 2, 4}
     graphs.close()
+
+
+def test_all_sizes_are_recorded_while_it_is_measured(
+    cuda: HostCuda, session: Session, spec: LoadSpec
+) -> None:
+    """What is being measured has no latencies yet."""
+    graphs = Graphs(session, replace(spec, latency=()), cuda.device(), ort.RunOptions, place="cpu")
+    graphs.record()
+
+    assert graphs.most_rows == SIZES[-1]
+    graphs.close()
+
+
+def test_all_that_runs_on_the_gpu_runs_in_one_thread() -> None:
+    with ThreadPoolExecutor(2) as others:
+        asked = [others.submit(in_gpu_thread, threading.get_ident) for _ in range(4)]
+        found = {one.result() for one in asked} | {in_gpu_thread(threading.get_ident)}
+
+    assert len(found) == 1
+    assert threading.get_ident() not in found
+
+
+def test_what_fails_there_fails_here() -> None:
+    def fail() -> None:
+        raise RuntimeFailed("no room")
+
+    with pytest.raises(RuntimeFailed, match="no room"):
+        in_gpu_thread(fail)
 
 
 def test_all_memory_is_given_back(cuda: HostCuda, session: Session, spec: LoadSpec) -> None:
