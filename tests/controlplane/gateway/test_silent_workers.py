@@ -53,6 +53,7 @@ async def test_queries_that_a_stopped_worker_does_not_run_are_answered_by_anothe
     stopped.send_signal(signal.SIGSTOP)
 
     answers = await asyncio.gather(*(served.ask(query(number)) for number in range(20)))
+    stopped.send_signal(signal.SIGCONT)
 
     assert [answer.status for answer in answers] == [200] * 20
     assert {answer.json["worker"] for answer in answers} == {"w1"}
