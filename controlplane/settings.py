@@ -411,6 +411,11 @@ class Settings(BaseSettings):
         return sum(one.cores * one.most for one in self.kinds)
 
     @property
+    def cpu_kinds(self) -> tuple[Kind, ...]:
+        """Those without a GPU, which share this machine's cores and memory."""
+        return tuple(one for one in self.kinds if one.gpu is None)
+
+    @property
     def all_gpus(self) -> int:
         """GPUs of all workers together."""
         return sum(one.most for one in self.kinds if one.gpu is not None)

@@ -115,14 +115,12 @@ class Room:
 
     def ladder(self, replicas: Sequence[Replica], now_s: float) -> tuple[Rung, ...]:
         """What may leave, in the order in which it would, and what that would cost."""
+        residents = self._ruled(replicas, now_s)
+        if self._rule == "modelless":
+            return ladder(residents, now_s, min_residency_s=self._min_residency_s)
         expected = self.residents(replicas, now_s)
-        return ladder(
-            self._ruled(replicas, now_s),
-            now_s,
-            self._rule,
-            losses_s={resident.key: loss_s(resident) for resident in expected},
-            min_residency_s=self._min_residency_s if self._rule == "modelless" else 0.0,
-        )
+        losses_s = {resident.key: loss_s(resident) for resident in expected}
+        return ladder(residents, now_s, self._rule, losses_s=losses_s, min_residency_s=0.0)
 
     def churn_per_s(self, now_s: float) -> float:
         """The share of the memory that is evicted per second."""

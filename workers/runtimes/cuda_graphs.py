@@ -44,6 +44,16 @@ def in_gpu_thread(act: Callable[[], ResultT]) -> ResultT:
     return _gpu_thread().submit(act).result()
 
 
+def run_on_gpu(act: Callable[[], ResultT]) -> ResultT:
+    """The same for a run: nothing else runs or is recorded on the GPU meanwhile."""
+
+    def alone() -> ResultT:
+        with GPU:
+            return act()
+
+    return in_gpu_thread(alone)
+
+
 @dataclass(slots=True)
 class _Port:
     """An input or output of a batch size: where it lies on the device and on the host."""

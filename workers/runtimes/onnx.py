@@ -10,8 +10,8 @@ import numpy as np
 
 from variants.errors import RuntimeFailed
 from variants.types import TensorSpec
-from workers.runtimes.cuda import GPU, Device, first_device
-from workers.runtimes.cuda_graphs import NUMBER, Graphs, in_gpu_thread
+from workers.runtimes.cuda import Device, first_device
+from workers.runtimes.cuda_graphs import NUMBER, Graphs, in_gpu_thread, run_on_gpu
 from workers.runtimes.onnx_providers import CPU, PROVIDERS, gpu_session, records_graphs
 from workers.runtimes.options import Options
 from workers.runtimes.protocol import Tensor, rows_of
@@ -126,11 +126,7 @@ class OnnxRuntime:
         run = self._call
 
         def run_alone(outputs: Sequence[str], feeds: Mapping[str, Tensor], _: None) -> list[Tensor]:
-            def run_there() -> list[Tensor]:
-                with GPU:
-                    return run(outputs, feeds, options)
-
-            return in_gpu_thread(run_there)
+            return run_on_gpu(lambda: run(outputs, feeds, options))
 
         return run_alone
 
@@ -151,12 +147,7 @@ class OnnxRuntime:
             rows = rows_of(inputs)
             if rows > graphs.most_rows or not all(map(_fits, inputs, self._spec.inputs)):
                 return plain(outputs, feeds, None)
-
-            def run_there() -> list[Tensor]:
-                with GPU:
-                    return graphs.run(inputs, rows)
-
-            return in_gpu_thread(run_there)
+            return run_on_gpu(lambda: graphs.run(inputs, rows))
 
         self._call = play
 

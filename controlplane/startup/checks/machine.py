@@ -19,13 +19,13 @@ def cores(settings: Settings) -> Iterator[Finding]:
     for one in found:
         yield warning("cores", one.what, one.remedy)
     if not found:
-        each = " + ".join(f"{kind.most} x {kind.cores}" for kind in settings.kinds if not kind.gpu)
+        each = " + ".join(f"{kind.most} x {kind.cores}" for kind in settings.cpu_kinds)
         yield fine("cores", f"{each} for workers")
 
 
 def memory(settings: Settings) -> Iterator[Finding]:
     """Whether variants could fill the workers; not asked while they do it."""
-    needed = sum(kind.memory_mib * kind.most for kind in settings.kinds if not kind.gpu)
+    needed = sum(kind.memory_mib * kind.most for kind in settings.cpu_kinds)
     free = psutil.virtual_memory().available / 2**20
     said = f"{free:,.0f} MiB free, workers may fill {needed:,.0f} MiB"
     if running_here(settings) is not None or free >= needed:

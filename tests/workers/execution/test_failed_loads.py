@@ -1,7 +1,6 @@
 """Variants that cannot be loaded: what is said, what is listed, and when it is tried again."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,24 +12,10 @@ from tests.workers.execution.test_loader import ask, half
 from variants.artifacts.integrity import seen
 from variants.errors import ArtifactDamaged, VariantNotLoadable
 from variants.types import ReplicaState
-from workers.execution.executor import Executor
 from workers.execution.failures import FIRST_S, LONGEST_S, Failures, not_loadable, why_of
 from workers.execution.loader import Loading
-from workers.execution.room import Demanded, Room
-from workers.process.quarantine import CrashLedger
+from workers.execution.room import Demanded
 from workers.types import LoadSpec, ReplyCode
-
-
-@pytest.fixture
-async def loading() -> AsyncIterator[Loading]:
-    ledger = CrashLedger("")
-    executor = Executor(ledger)
-    executor.start()
-    room = Room(executor.usage, 100.0, min_residency_s=0.0)
-    made = Loading(executor, ledger, 100.0, 1, room=room)
-    yield made
-    await executor.stop()
-    made.shutdown()
 
 
 def damage(path: Path) -> bytes:

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from weakref import ref
 
@@ -43,20 +43,6 @@ class Answers:
 
     def send_large(self, chunks: list[Chunk]) -> None:
         self.send(b"".join(chunks))
-
-
-@pytest.fixture
-async def loading() -> AsyncIterator[Loading]:
-    """100 MiB in which everything may leave at once."""
-    ledger = CrashLedger("")
-    executor = Executor(ledger)
-    executor.start()
-    made = Loading(
-        executor, ledger, 100.0, 1, room=Room(executor.usage, 100.0, min_residency_s=0.0)
-    )
-    yield made
-    await executor.stop()
-    made.shutdown()
 
 
 def half(name: str, **options: str) -> LoadSpec:

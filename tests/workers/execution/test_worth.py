@@ -1,35 +1,20 @@
 """What a worker knows beside the queries that ran: what is planned, and which could not wait."""
 
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
 from tests.workers.builders import echo_spec
 from variants.errors import Overloaded
-from workers.execution.executor import Executor
 from workers.execution.loader import Loading
-from workers.execution.room import Demanded, Room
-from workers.process.quarantine import CrashLedger
+from workers.execution.room import Demanded
 from workers.types import LoadSpec, variant_id
 
 
 def half(name: str, planned_qps: float | None = None) -> LoadSpec:
     """Half of the memory, and a load of 1 s by its profile."""
     return replace(echo_spec(variant=name), memory_mib=50.0, load_s=1.0, planned_qps=planned_qps)
-
-
-@pytest.fixture
-async def loading() -> AsyncIterator[Loading]:
-    ledger = CrashLedger("")
-    executor = Executor(ledger)
-    executor.start()
-    room = Room(executor.usage, 100.0, min_residency_s=0.0)
-    made = Loading(executor, ledger, 100.0, 1, room=room)
-    yield made
-    await executor.stop()
-    made.shutdown()
 
 
 def held(loading: Loading) -> set[str]:
