@@ -205,7 +205,7 @@ def _fill(
         else:
             for key, candidate in offers.items():
                 memory.take(key, candidate)
-    calm = [memory for memory in short if not memory.is_contested()]
+    calm = [memory for memory in short if not memory.contested]
     for wanted in given.demand:
         _cover(wanted, given, short, held)
     needed = {kind: given.needed(kind) for kind in {memory.report.device_kind for memory in calm}}
@@ -220,7 +220,7 @@ def _fill(
         tasks = {task for task, _ in planned.get(memory.report.id, {})} if fallback else set()
         for task in sorted(tasks):
             for key, candidate in given.quickest(task, kind):
-                if memory.is_contested() and not memory.is_there(key):
+                if memory.contested and not memory.is_there(key):
                     continue
                 if memory.take(key, candidate):
                     break

@@ -36,18 +36,22 @@ class WorkerMemory:
     replicas: Mapping[VariantKey, ReplicaReport]
     kept_out: Collection[VariantKey]
     """What must not be placed here."""
+    contested: bool = False
+    """Whether queries had to load here within the last minute."""
     held: dict[VariantKey, Candidate] = field(default_factory=dict)
     together: Holdings = field(default_factory=set)
     """What it and the other workers of the same placement are to hold."""
 
     @classmethod
     def of(cls, report: WorkerReport) -> "WorkerMemory":
-        return cls(
+        made = cls(
             report=report,
             left_mib=report.memory_mib,
             replicas={(replica.task, replica.variant): replica for replica in report.replicas},
             kept_out=kept_out(report),
         )
+        made.contested = bool(made.fresh(CONTESTED_S))
+        return made
 
     def emptied(self, together: Holdings) -> "WorkerMemory":
         """The same worker holding nothing, as one of a placement that is begun anew."""
@@ -96,17 +100,13 @@ class WorkerMemory:
             and (replica.state is ReplicaState.LOADING or replica.loaded_for_s < within_s)
         )
 
-    def is_contested(self) -> bool:
-        """Whether queries had to load here within the last minute."""
-        return bool(self.fresh(CONTESTED_S))
-
     def pays_ahead(self, candidate: Candidate, qps: float, urgent: float) -> bool:
         """Whether something is worth loading here before a query asks for it.
 
         Always, unless queries had to load here within the last minute.
         """
         load_s = candidate.load_ms / 1_000
-        return not self.is_contested() or pays_ahead(qps, load_s, urgent, self.report.churn_per_s)
+        return not self.contested or pays_ahead(qps, load_s, urgent, self.report.churn_per_s)
 
     def asked(self) -> list[VariantKey]:
         """What is here and was asked for."""
