@@ -19,13 +19,15 @@ from ray.util import get_node_ip_address
 from controlplane.cluster.sent_settings import SentSettings, receive, send
 from controlplane.settings import Settings, load_settings
 from controlplane.slices import cpu_kind
-from workers.deployment import bind_replica_to_loopback, take_normal_priority, worker_app
+from workers.deployment import bind_replica_to_loopback, take_priority, worker_app
 from workers.types import WorkerConfig
 
 log = logging.getLogger(__name__)
 
 HEAD: dict[str, float] = {HEAD_NODE_RESOURCE_NAME: 0.001}
 """A part of what Ray's head node alone offers."""
+CONTROLLER_NICENESS = 5
+"""A plan may wait a moment, queries may not; at 5 a full core still leaves it a fifth or more."""
 
 
 def gateway(args: Mapping[str, Any]) -> serve.Application:
@@ -147,7 +149,7 @@ class ControllerReplica:
         from variants.catalog.database import SERVING_TIMEOUT_S
         from variants.catalog.sql import open_catalog
 
-        settings, secret = _replica_settings(sent)
+        settings, secret = _replica_settings(sent, CONTROLLER_NICENESS)
         self._live = LiveState(settings.live_url)
         self._catalog = open_catalog(settings.catalog_url, SERVING_TIMEOUT_S)
         self._loop = ControlLoop(
@@ -180,10 +182,10 @@ class ControllerReplica:
         self._catalog.close()
 
 
-def _replica_settings(sent: SentSettings) -> tuple[Settings, bytes]:
+def _replica_settings(sent: SentSettings, niceness: int = 0) -> tuple[Settings, bytes]:
     """Settings and secret inside a replica; logging is as they say, Serve's port on loopback."""
     bind_replica_to_loopback()
-    take_normal_priority()
+    take_priority(niceness)
     settings, secret = receive(sent, f"{socket.gethostname()} ({get_node_ip_address()})")
     logging.basicConfig(
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"

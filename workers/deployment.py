@@ -15,7 +15,7 @@ from ray.util import get_node_ip_address
 
 from workers.channel.secret import read_shared_secret
 from workers.host import WorkerHost
-from workers.process.niceness import lower_niceness
+from workers.process.niceness import take_niceness
 from workers.types import WorkerConfig
 
 log = logging.getLogger(__name__)
@@ -47,14 +47,14 @@ def bind_replica_to_loopback() -> None:
     replica.add_port_to_grpc_server = on_loopback
 
 
-def take_normal_priority() -> None:
-    """Run this replica at niceness 0, or warn that it does not.
+def take_priority(wanted: int = 0) -> None:
+    """Run this replica at niceness ``wanted``, or warn that it is above.
 
     Ray runs its workers at 15 unless the raylet was started with ``RAY_worker_niceness=0``; only a
     privileged process can mend that from within.
     """
-    niceness = lower_niceness()
-    if niceness > 0:
+    niceness = take_niceness(wanted)
+    if niceness > wanted:
         log.warning(
             "this replica runs at niceness %d and yields to other programs of its node;"
             " start Ray there with RAY_worker_niceness=0",
@@ -67,7 +67,7 @@ class WorkerReplica:
 
     def __init__(self, config: dict[str, Any]) -> None:
         bind_replica_to_loopback()
-        take_normal_priority()
+        take_priority()
         settings = WorkerConfig(**config)
         if settings.secret_digest:
             node = f"{socket.gethostname()} ({get_node_ip_address()})"

@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 
-def lower_niceness(wanted: int = 0) -> int:
-    """Bring every thread of this process down to ``wanted`` where that is allowed.
+def take_niceness(wanted: int) -> int:
+    """Bring every thread of this process to ``wanted``; down only where that is allowed.
 
     Linux keeps a niceness for each thread, and new threads take that of the one that makes them.
     Returns the highest that is left.
@@ -16,7 +16,7 @@ def lower_niceness(wanted: int = 0) -> int:
         thread = int(task.name)
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             niceness = os.getpriority(os.PRIO_PROCESS, thread)
-            if niceness > wanted:
+            if niceness != wanted:
                 with contextlib.suppress(PermissionError):
                     os.setpriority(os.PRIO_PROCESS, thread, wanted)
                 niceness = os.getpriority(os.PRIO_PROCESS, thread)

@@ -61,23 +61,27 @@ def niceness(_: Settings) -> Iterator[Finding]:
     replicas = [
         (process.info["pid"], process.info["nice"])
         for process in psutil.process_iter(("pid", "name", "nice", "cmdline"))
-        if is_replica(process.info["cmdline"] or ())
+        if answers_queries(process.info["cmdline"] or ())
     ]
     if not replicas:
-        yield fine("niceness", "no replica runs on this machine")
+        yield fine("niceness", "no gateway or worker runs on this machine")
         return
     nice = [f"{pid} (niceness {level})" for pid, level in replicas if (level or 0) > 0]
     if nice:
         yield problem(
             "niceness",
-            f"{len(nice)} of {len(replicas)} replicas on this machine yield to other programs:"
-            f" {', '.join(nice[:8])}",
+            f"{len(nice)} of {len(replicas)} gateways and workers on this machine yield to other"
+            f" programs: {', '.join(nice[:8])}",
             "start Ray with RAY_worker_niceness=0 in the environment of `ray start`",
         )
     else:
-        yield fine("niceness", f"0 in each of {len(replicas)} replicas on this machine")
+        yield fine("niceness", f"0 in each of {len(replicas)} gateways and workers on this machine")
 
 
-def is_replica(command: Sequence[str]) -> bool:
-    """Whether a process is a Serve replica of modelless, by the title that Ray gives it."""
-    return bool(command) and command[0].startswith("ray::ServeReplica:modelless-")
+def answers_queries(command: Sequence[str]) -> bool:
+    """Whether a process is a gateway or a worker, by the title that Ray gives a Serve replica.
+
+    The control loop is none: it yields to them on purpose.
+    """
+    titles = ("ray::ServeReplica:modelless-gateway", "ray::ServeReplica:modelless-worker")
+    return bool(command) and command[0].startswith(titles)

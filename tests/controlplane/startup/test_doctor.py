@@ -458,7 +458,9 @@ def test_replicas_that_yield_to_other_programs_are_named(settings: Settings) -> 
     assert "RAY_worker_niceness=0" in finding.remedy
 
 
-def test_only_replicas_of_ours_are_looked_at() -> None:
-    assert machine.is_replica(["ray::ServeReplica:modelless-worker-cpu-2:worker"])
-    assert not machine.is_replica(["ray::ServeReplica:theirs:worker"])
-    assert not machine.is_replica([])
+def test_only_what_answers_queries_of_ours_is_looked_at() -> None:
+    assert machine.answers_queries(["ray::ServeReplica:modelless-worker-cpu-2:worker"])
+    assert machine.answers_queries(["ray::ServeReplica:modelless-gateway:gateway"])
+    assert not machine.answers_queries(["ray::ServeReplica:modelless-controller:controller"])
+    assert not machine.answers_queries(["ray::ServeReplica:theirs:worker"])
+    assert not machine.answers_queries([])

@@ -1,4 +1,4 @@
-"""The niceness of a replica: lowered where that is allowed, and else known."""
+"""The niceness of a replica: raised for who yields, lowered where allowed, and else known."""
 
 import os
 import subprocess
@@ -8,14 +8,14 @@ import pytest
 
 SCRIPT = """
 import os, sys, threading
-from workers.process.niceness import lower_niceness
+from workers.process.niceness import take_niceness
 os.nice(7)
 waits = threading.Event()
 thread = threading.Thread(target=waits.wait)
 thread.start()
-if sys.argv[1:]:
-    os.setuid(int(sys.argv[1]))
-left = lower_niceness()
+if sys.argv[2:]:
+    os.setuid(int(sys.argv[2]))
+left = take_niceness(int(sys.argv[1]))
 of_thread = os.getpriority(os.PRIO_PROCESS, thread.native_id)
 waits.set()
 print(left, of_thread)
@@ -29,10 +29,14 @@ def run(*arguments: str) -> str:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may lower a niceness")
 def test_a_privileged_process_runs_all_its_threads_at_zero() -> None:
-    assert run().split() == ["0", "0"]
+    assert run("0").split() == ["0", "0"]
 
 
 def test_an_unprivileged_process_learns_what_is_left() -> None:
     arguments = ["65534"] if os.geteuid() == 0 else []
     left = str(min(os.getpriority(os.PRIO_PROCESS, 0) + 7, 19))  # the tests may run niced
-    assert run(*arguments).split() == [left, left]
+    assert run("0", *arguments).split() == [left, left]
+
+
+def test_who_yields_does_so_with_all_its_threads() -> None:
+    assert run("12").split() == ["12", "12"]
