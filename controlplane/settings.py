@@ -150,7 +150,11 @@ class Settings(BaseSettings):
         description="How demand is forecast: 'adaptive', or 'learned' from what was seen, hourly.",
     )
     gateways: int = Field(
-        0, ge=0, le=64, description="Gateway processes; 0: one on this machine, two on a cluster."
+        0,
+        ge=0,
+        le=64,
+        description="Gateway processes; 0: one on this machine, two on a cluster, and more while "
+        "these have too much to do, up to one for each core.",
     )
     gateway_nodes: str = Field(
         "head",
@@ -451,16 +455,16 @@ class Settings(BaseSettings):
 
     @property
     def gateway_count(self) -> int:
-        """How many gateways run. On a cluster a second one answers while the first is replaced."""
+        """How many gateways run at first. On a cluster one answers while another is replaced."""
         return self.gateways or (2 if self.ray_address else 1)
 
     def resolved(self) -> Self:
-        """The same with what is counted on this machine written down: cores, memory, gateways.
+        """The same with what is counted on this machine written down: cores, memory.
 
         The process that starts an application counts once; replicas may run where there are other
         machines, and have other cores than it.
         """
-        counted: dict[str, object] = {"gateways": self.gateway_count}
+        counted: dict[str, object] = {}
         if self.slices or self.all_gpus:
             counted |= {"slices": written(self.kinds), "workers": 1, "cores": 0, "gpus": -1}
         else:

@@ -7,7 +7,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.cluster.serve_applications import ANSWER_S, WORKER_APP, last_line, serve_details
+from controlplane.cluster.serve_applications import (
+    ANSWER_S,
+    GATEWAY_APP,
+    WORKER_APP,
+    last_line,
+    serve_details,
+)
 from variants.errors import ClusterUnavailable
 
 log = logging.getLogger(__name__)
@@ -129,20 +135,32 @@ class ServeCluster:
         Raises:
             ClusterUnavailable: Serve's controller refused or did not answer.
         """
-        from ray.exceptions import RayError
-        from ray.serve._private.common import DeploymentID
-        from ray.serve.context import _get_global_client
+        await _scale(kind, "worker", WORKER_APP + kind, count)
 
-        deployment = DeploymentID(name="worker", app_name=WORKER_APP + kind)
-        try:
-            # What POST /api/v1/applications/{app}/deployments/{d}/scale calls; that route needs
-            # Ray's dashboard, which a single machine runs without.
-            controller = _get_global_client()._controller
-            await controller.update_deployment_replicas.remote(deployment, count)
-        except RayError as error:
-            raise ClusterUnavailable(
-                f"{kind} cannot be scaled to {count}: {last_line(error)}"
-            ) from error
+    async def scale_gateways(self, count: int) -> None:
+        """Tell Ray Serve how many gateways to run.
+
+        Raises:
+            ClusterUnavailable: Serve's controller refused or did not answer.
+        """
+        await _scale("gateways", "gateway", GATEWAY_APP, count)
+
+
+async def _scale(what: str, deployment: str, application: str, count: int) -> None:
+    from ray.exceptions import RayError
+    from ray.serve._private.common import DeploymentID
+    from ray.serve.context import _get_global_client
+
+    try:
+        # What POST /api/v1/applications/{app}/deployments/{d}/scale calls; that route needs
+        # Ray's dashboard, which a single machine runs without.
+        controller = _get_global_client()._controller
+        named = DeploymentID(name=deployment, app_name=application)
+        await controller.update_deployment_replicas.remote(named, count)
+    except RayError as error:
+        raise ClusterUnavailable(
+            f"{what} cannot be scaled to {count}: {last_line(error)}"
+        ) from error
 
 
 def _deployment(details: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:

@@ -20,6 +20,7 @@ from typing import Protocol
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.arrivals import Arrivals
 from controlplane.controller.forecaster_training import ForecasterTraining
+from controlplane.controller.gateway_scaling import GatewayScaler
 from controlplane.controller.journal import Journal
 from controlplane.controller.learned_state import LearnedState
 from controlplane.controller.peak_calendar import PeakCalendar
@@ -71,6 +72,8 @@ class Cluster(Protocol):
     async def targets(self, kinds: Iterable[str]) -> dict[str, int]: ...
 
     async def scale(self, kind: str, count: int) -> None: ...
+
+    async def scale_gateways(self, count: int) -> None: ...
 
 
 class ControlLoop:
@@ -125,6 +128,7 @@ class ControlLoop:
         self._recorder = StatusRecorder(catalog, self._journal, clock_s)
         self._reprofiling = Reprofiling(timestamp)
         self._rebuilds = Rebuilds(settings, self._journal.tell)
+        self._gateways = GatewayScaler(cluster, self._journal, settings)
         self._turned_at_s = float("-inf")
 
     async def run(self) -> None:
@@ -325,6 +329,7 @@ class ControlLoop:
             if self._training is not None:
                 self._training.go_on()
             self._learned.keep_on(self._epoch, self._arrivals.estimator, self._calendar)
+            await self._gateways.follow(reports, self._clock_s())
 
     # -- apply ----------------------------------------------------------------------------------
 

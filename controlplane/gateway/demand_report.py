@@ -1,7 +1,7 @@
 """DemandReport: what a gateway tells the control loop, once a second, of what was asked."""
 
-from collections.abc import Mapping
-from time import monotonic
+from collections.abc import Callable, Mapping
+from time import monotonic, thread_time
 from typing import Any
 
 from controlplane.demand_counters import counter_name
@@ -17,8 +17,14 @@ by its readers, but what is seen for long is remembered there."""
 class DemandReport:
     """Counters that grow from the start of the gateway; the control loop takes differences."""
 
-    def __init__(self, path: QueryPath, known: Knowledge) -> None:
+    def __init__(
+        self, path: QueryPath, known: Knowledge, used_s: Callable[[], float] = thread_time
+    ) -> None:
+        """``used_s``: processor time of the event loop, in whose thread reports are made."""
         self._path = path
+        self._used_s = used_s
+        self._looked: tuple[float, float] | None = None
+        """Processor time and time when ``busy`` was last counted."""
         self._known = known
         self._demand: dict[str, int] = {}
         """Rows asked for, by counter."""
@@ -33,7 +39,8 @@ class DemandReport:
         Returns:
             ``demand`` and ``tightest`` by counter (``controlplane.demand_counters``), ``at_s``,
             when they were read, on a clock of this gateway's, ``tasks`` with the numbers of queries
-            met, missed and refused, and ``in_flight``.
+            met, missed and refused, ``in_flight``, and ``busy``, the share of the time since the
+            last report that the event loop computed.
         """
         tightest: dict[str, float] = {}
         for (task, latency_ms, accuracy, variant), rows in self._path.take_demand().items():
@@ -47,6 +54,7 @@ class DemandReport:
         self._tightest.saw(now_s, tightest)
         self._path.asked.tell(self._path.clock_ms() / 1_000)
         counters = self._path.counters
+        counters.busy = self._busy(now_s)
         self.latest = {
             "demand": self._demand,
             "at_s": now_s,
@@ -61,5 +69,13 @@ class DemandReport:
                 if name
             },
             "in_flight": counters.in_flight,
+            "busy": counters.busy,
         }
         return self.latest
+
+    def _busy(self, now_s: float) -> float:
+        used_s, before = self._used_s(), self._looked
+        self._looked = used_s, now_s
+        if before is None or now_s <= before[1]:
+            return 0.0
+        return round((used_s - before[0]) / (now_s - before[1]), 3)

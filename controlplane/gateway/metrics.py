@@ -41,6 +41,7 @@ Metric                                  Labels     Meaning
 ``modelless_cache_answers``             task       Kept answers
 ``modelless_cache_evicted_total``       task       Answers forgotten for want of room
 ``modelless_in_flight``                            Queries being answered now
+``modelless_event_loop_busy_ratio``                Share of the last second that the loop computed
 ``modelless_workers``                   kind,      Workers this gateway is connected to
                                         draining
 ``modelless_replicas``                  task,      Loaded variants over all workers
@@ -273,6 +274,8 @@ class Counters:
         self.tasks: dict[str, TaskCounters] = {}
         self.retries: dict[str, int] = {}
         self.in_flight = 0
+        self.busy = 0.0
+        """Share of the time between the last two reports that the event loop computed."""
 
     def task(self, name: str) -> TaskCounters:
         found = self.tasks.get(name)
@@ -400,6 +403,11 @@ class GatewayCollector(Collector):
     def _state(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "modelless_in_flight", "Queries being answered now", self._counters.in_flight
+        )
+        yield GaugeMetricFamily(
+            "modelless_event_loop_busy_ratio",
+            "Share of the last second that the event loop computed",
+            self._counters.busy,
         )
         yield GaugeMetricFamily(
             "modelless_catalog_revision", "Revision of the catalog in use", self._revision()

@@ -156,6 +156,7 @@ class LocalCluster:
         self._spawning = asyncio.Lock()
         self.count = count
         self.scaled: list[int] = []
+        self.gateways = 1
 
     async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]:
         if KIND not in set(kinds):
@@ -174,6 +175,9 @@ class LocalCluster:
         assert kind == KIND
         self.scaled.append(count)
         self.count = count
+
+    async def scale_gateways(self, count: int) -> None:
+        self.gateways = count
 
     def kill(self, worker: str) -> None:
         """End a worker at once, without a word. It is listed no more."""

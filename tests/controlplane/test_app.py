@@ -70,7 +70,7 @@ def test_replicas_are_told_the_settings_and_no_secret(tmp_path: Path) -> None:
         [sent] = deployment(application).init_args
         assert isinstance(sent, SentSettings)
         assert sent.values["state_dir"] == str(tmp_path)
-        assert (sent.values["cores"], sent.values["gateways"]) == (4, 2)
+        assert sent.values["cores"] == 4
         assert TOKEN not in repr(sent)
     [config] = deployment(app.worker({})).init_args
     assert (config["device_kind"], config["secret_digest"]) == ("cpu-4", sent.secret)

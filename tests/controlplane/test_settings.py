@@ -73,7 +73,7 @@ def test_a_cluster_has_two_gateways_unless_told_otherwise(
 ) -> None:
     settings = load_settings(state_dir=tmp_path, **given)
 
-    assert settings.gateway_count == settings.resolved().gateways == gateways
+    assert settings.gateway_count == settings.resolved().gateway_count == gateways
 
 
 def test_resolving_twice_changes_nothing(tmp_path: Path) -> None:

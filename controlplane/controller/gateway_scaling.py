@@ -1,0 +1,156 @@
+"""How many gateways run: another one while those there are have too much to do.
+
+A gateway is one event loop on one core. Where queries take little to compute it is what ends first,
+and the cores beside it are idle.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp
+from typing import Any, Protocol
+
+from controlplane.controller.journal import Journal
+from controlplane.settings import Settings, machine_cores
+from variants.errors import ClusterUnavailable
+
+MOST = 8
+"""Beyond that it is not the event loops that end first."""
+BUSY = 0.5
+"""Share of its time that an event loop computes, from which on a burst waits for many
+milliseconds: the loop shares the cores, and does one thing at a time."""
+FADE_S = 5.0
+"""By this time what was reported has faded to a third: a new gateway takes two seconds of processor
+to start, and one burst is no reason for it."""
+IDLE = 0.3
+"""All would do with one less if those that stay were no busier than this."""
+IDLE_S = 600.0
+"""How long that must hold: who is connected to the one that goes connects anew."""
+REFUSED = 0.05
+"""From this share of refusals on it is the workers that are full; gateways that refuse must not
+take more of the cores from them."""
+REST_S = 30.0
+"""How long nothing more is decided after a change: it must have had an effect."""
+_FULL = ("OVERLOADED", "QUEUE_FULL")
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayTarget:
+    """A number of gateways, and why that many."""
+
+    count: int
+    why: str
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Queries that a gateway had answered and refused by its last report."""
+
+    asked: int = 0
+    refused: int = 0
+
+
+def bounds(settings: Settings) -> tuple[int, int]:
+    """The least and the most gateways: one number where the settings name it, or each has a node of
+    its own."""
+    least = settings.gateway_count
+    if settings.gateways or (settings.ray_address and settings.gateway_nodes != "head"):
+        return least, least
+    return least, max(least, min(MOST, machine_cores()))
+
+
+class GatewayScaling:
+    """Follows the reports of all gateways. Times are the caller's, in seconds."""
+
+    def __init__(self, least: int, most: int) -> None:
+        self._least = least
+        self._most = most
+        self._counted: dict[str, _Counted] = {}
+        self._busy = 0.0
+        """Of all event loops together, faded."""
+        self._looked_s: float | None = None
+        self._idle_since_s: float | None = None
+        self._rests_until_s = float("-inf")
+
+    def look(self, reports: Mapping[str, Mapping[str, Any]], now_s: float) -> GatewayTarget | None:
+        """What the number of gateways should be instead, or None.
+
+        Args:
+            reports: what each gateway wrote last: ``busy``, the share of its time that its event
+                loop computed, and ``tasks`` with the numbers of queries met, missed and refused.
+        """
+        here = {id_: one for id_, one in reports.items() if not one.get("leaving")}
+        refused = self._share_refused(here)
+        if self._least == self._most or not here:
+            return None
+        count = len(here)
+        busy = self._faded(sum(float(one.get("busy", 0.0)) for one in here.values()), now_s)
+        if count <= self._least or busy > IDLE * (count - 1):
+            self._idle_since_s = None
+        elif self._idle_since_s is None:
+            self._idle_since_s = now_s
+        if now_s < self._rests_until_s:
+            return None
+        if count < self._most and busy >= BUSY * count and refused < REFUSED:
+            why = f"the event loops of {count} computed for {busy / count:.0%} of the time"
+            return self._change(GatewayTarget(count + 1, why), now_s)
+        if self._idle_since_s is not None and now_s - self._idle_since_s >= IDLE_S:
+            why = f"for {IDLE_S / 60:.0f} minutes {count} had too little to do: {busy:.0%} in all"
+            return self._change(GatewayTarget(count - 1, why), now_s)
+        return None
+
+    def _faded(self, busy: float, now_s: float) -> float:
+        if self._looked_s is not None:
+            kept = exp((self._looked_s - now_s) / FADE_S)
+            self._busy = kept * self._busy + (1.0 - kept) * busy
+        self._looked_s = now_s
+        return self._busy
+
+    def _change(self, target: GatewayTarget, now_s: float) -> GatewayTarget:
+        self._idle_since_s = None
+        self._rests_until_s = now_s + REST_S
+        return target
+
+    def _share_refused(self, here: Mapping[str, Mapping[str, Any]]) -> float:
+        """Which part of what was asked since the last look was refused by full workers."""
+        asked = refused = 0
+        counted: dict[str, _Counted] = {}
+        for id_, report in here.items():
+            now = counted[id_] = _Counted()
+            for task in report.get("tasks", {}).values():
+                errors: Mapping[str, int] = task["errors"]
+                now.asked += task["met"] + task["missed"] + sum(errors.values())
+                now.refused += sum(errors.get(code, 0) for code in _FULL)
+            before = self._counted.get(id_, now)
+            asked += now.asked - before.asked
+            refused += now.refused - before.refused
+        self._counted = counted
+        return refused / asked if asked else 0.0
+
+
+class Lever(Protocol):
+    """What starts and stops gateways."""
+
+    async def scale_gateways(self, count: int) -> None: ...
+
+
+class GatewayScaler:
+    """Has as many gateways run as it takes to read and answer what is asked."""
+
+    def __init__(self, lever: Lever, journal: Journal, settings: Settings) -> None:
+        self._lever = lever
+        self._journal = journal
+        self._scaling = GatewayScaling(*bounds(settings))
+
+    async def follow(self, reports: Mapping[str, Mapping[str, Any]], now_s: float) -> None:
+        """Decide by what gateways report, and tell Ray Serve; a failure is tried again later."""
+        target = self._scaling.look(reports, now_s)
+        if target is None:
+            return
+        try:
+            await self._lever.scale_gateways(target.count)
+        except ClusterUnavailable as error:
+            self._journal.trouble("gateways", error)
+            return
+        self._journal.over("gateways")
+        message = f"{target.count} are to run: {target.why}"
+        self._journal.tell("gateways_scaled", "gateways", message)

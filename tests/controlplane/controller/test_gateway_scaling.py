@@ -1,0 +1,170 @@
+"""How many gateways run, by how busy their event loops are."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane import app
+from controlplane.cluster.serve_applications import GATEWAY_APP
+from controlplane.controller import gateway_scaling
+from controlplane.controller.gateway_scaling import (
+    IDLE_S,
+    REST_S,
+    GatewayScaler,
+    GatewayScaling,
+    GatewayTarget,
+    bounds,
+)
+from controlplane.controller.journal import Journal
+from controlplane.settings import load_settings
+from variants.catalog.memory import MemoryCatalog
+from variants.errors import ClusterUnavailable
+
+Reports = dict[str, dict[str, Any]]
+
+
+def reports(*busy: float, asked: int = 0, refused: int = 0, code: str = "OVERLOADED") -> Reports:
+    """Of gateways ``a``, ``b`` and so on; each has answered and refused as many."""
+    task = {"met": asked - refused, "missed": 0, "errors": {code: refused}}
+    return {
+        chr(ord("a") + at): {"busy": share, "tasks": {"t": task}} for at, share in enumerate(busy)
+    }
+
+
+def decided(scaling: GatewayScaling, seen: Reports, begin_s: float, seconds: float) -> list[int]:
+    """Numbers that were decided while the same was seen, second by second."""
+    found = [scaling.look(seen, begin_s + at) for at in range(int(seconds) + 1)]
+    return [target.count for target in found if target is not None]
+
+
+def test_another_gateway_runs_when_those_there_are_were_busy_for_long_enough() -> None:
+    scaling = GatewayScaling(1, 4)
+
+    assert decided(scaling, reports(0.9), 0.0, 4.0) == []
+    target = scaling.look(reports(0.9), 5.0)
+
+    assert target == GatewayTarget(2, "the event loops of 1 computed for 57% of the time")
+
+
+def test_one_that_is_busy_by_moments_needs_no_company() -> None:
+    scaling = GatewayScaling(1, 4)
+
+    assert decided(scaling, reports(0.9), 0.0, 3.0) == []
+    assert decided(scaling, reports(0.1), 4.0, 8.0) == []
+    assert decided(scaling, reports(0.9), 13.0, 2.0) == []
+
+
+def test_load_that_comes_in_runs_counts_as_a_whole() -> None:
+    scaling = GatewayScaling(1, 4)
+    found = []
+    for begin_s in range(0, 18, 6):
+        found += decided(scaling, reports(0.85), begin_s, 3.0)
+        found += decided(scaling, reports(0.0), begin_s + 4.0, 1.0)
+
+    assert found == [2]
+
+
+def test_after_a_change_nothing_is_decided_for_a_while() -> None:
+    scaling = GatewayScaling(1, 4)
+
+    assert decided(scaling, reports(0.9), 0.0, 5.0 + REST_S - 1) == [2]
+    assert scaling.look(reports(0.9, 0.9), 5.0 + REST_S) is not None
+
+
+def test_there_are_never_more_than_cores_and_never_fewer_than_the_least() -> None:
+    scaling = GatewayScaling(1, 2)
+
+    assert decided(scaling, reports(0.9, 0.9), 0.0, 1_000.0) == []
+    assert decided(scaling, reports(0.0), 2_000.0, 2 * IDLE_S) == []
+
+
+@pytest.mark.parametrize(("code", "more"), [("OVERLOADED", []), ("INVALID_INPUT", [2])])
+def test_gateways_that_refuse_for_full_workers_get_no_company(code: str, more: list[int]) -> None:
+    scaling = GatewayScaling(1, 4)
+    found = []
+    for at in range(10):
+        seen = reports(0.9, asked=1_000 * at, refused=100 * at, code=code)
+        found += [target.count for target in [scaling.look(seen, float(at))] if target]
+
+    assert found == more
+
+
+def test_one_goes_when_the_others_would_have_little_to_do_for_long() -> None:
+    scaling = GatewayScaling(1, 4)
+
+    assert decided(scaling, reports(0.15, 0.1), 0.0, IDLE_S - 1) == []
+    target = scaling.look(reports(0.15, 0.1), IDLE_S)
+
+    assert target is not None
+    assert target.count == 1
+
+
+def test_a_gateway_that_leaves_does_not_count() -> None:
+    scaling = GatewayScaling(1, 4)
+    seen = reports(0.9, 0.0)
+    seen["b"]["leaving"] = True
+
+    assert decided(scaling, seen, 0.0, 5.0) == [2]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, (1, 6)),
+        ({"gateways": 3}, (3, 3)),
+        ({"ray_address": "auto"}, (2, 6)),
+        ({"ray_address": "auto", "gateway_nodes": "edge"}, (2, 2)),
+    ],
+)
+def test_the_number_is_free_unless_it_is_given_or_each_has_a_node(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, object],
+    expected: tuple[int, int],
+) -> None:
+    monkeypatch.setattr(gateway_scaling, "machine_cores", lambda: 6)
+
+    assert bounds(load_settings(state_dir=tmp_path, **given).resolved()) == expected
+
+
+class Serve:
+    """Takes numbers of gateways, or refuses them."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.told: list[int] = []
+
+    async def scale_gateways(self, count: int) -> None:
+        if self.away:
+            raise ClusterUnavailable("gateways cannot be scaled: it is away")
+        self.told.append(count)
+
+
+async def test_what_is_decided_is_told_and_journaled_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_scaling, "machine_cores", lambda: 2)
+    serve, catalog = Serve(), MemoryCatalog()
+    journal = Journal(catalog)
+    scaler = GatewayScaler(serve, journal, load_settings(state_dir=tmp_path))
+    serve.away = True
+    for second in range(9):
+        await scaler.follow(reports(0.8), float(second))
+    assert journal.troubled("gateways")
+
+    serve.away = False
+    for second in range(int(REST_S)):
+        await scaler.follow(reports(0.8), 9.0 + second)
+    await journal.store_events()
+
+    assert serve.told == [2]
+    assert not journal.troubled("gateways")
+    [event] = catalog.events(10)
+    assert (event.kind, event.subject) == ("gateways_scaled", "gateways")
+    assert event.message == "2 are to run: the event loops of 1 computed for 80% of the time"
+
+
+def test_what_is_scaled_is_what_is_deployed() -> None:
+    assert app.gateway({})._bound_deployment.name == "gateway"
+    assert GATEWAY_APP == "modelless-gateway"
