@@ -6,8 +6,8 @@ workers.
 
 Read ``loop`` (observe, decide, apply, record); for observing ``roster``, ``worker_pool``,
 ``arrivals`` with ``forecaster_training`` and ``learned_state``, and ``peak_calendar``; for applying
-``plan_applier`` and ``told_targets``; for recording ``journal`` and ``recorder`` with
-``status_events``, ``sightings``, ``succession``, ``load_events`` and ``reprofiling``.
+``plan_applier``, ``told_targets`` and ``gateway_scaling``; for recording ``events`` and
+``reprofiling``.
 
 May import ``planner`` for every decision, ``workers`` for the channel, ``variants``, and of the
 control plane settings, live state, cluster and registry; never the gateway or the API.

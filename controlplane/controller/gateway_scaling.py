@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import exp
 from typing import Any, Protocol
 
-from controlplane.controller.journal import Journal
+from controlplane.controller.events.journal import Journal
 from controlplane.settings import Settings, machine_cores
 from variants.errors import ClusterUnavailable
 

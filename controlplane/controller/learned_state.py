@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from controlplane.controller.events.journal import Journal
 from controlplane.controller.forecaster_training import ForecasterTraining, demand_estimator_of
-from controlplane.controller.journal import Journal
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp_of

@@ -19,16 +19,16 @@ from typing import Protocol
 
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.arrivals import Arrivals
+from controlplane.controller.events.journal import Journal
+from controlplane.controller.events.recorder import StatusRecorder
+from controlplane.controller.events.status_events import Target, damaged
 from controlplane.controller.forecaster_training import ForecasterTraining
 from controlplane.controller.gateway_scaling import GatewayScaler
-from controlplane.controller.journal import Journal
 from controlplane.controller.learned_state import LearnedState
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
-from controlplane.controller.recorder import StatusRecorder
 from controlplane.controller.reprofiling import Reprofiling
 from controlplane.controller.roster import Roster
-from controlplane.controller.status_events import Target, damaged
 from controlplane.controller.worker_pool import Reports, WorkerPool
 from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from controlplane.controller.journal import Journal
+from controlplane.controller.events.journal import Journal
 from controlplane.timestamps import timestamp_of
 from planner.forecasting.demand import usual_classes
 from planner.forecasting.demand_estimator import recalled_demand

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
 from controlplane.backoff import Backoff
-from controlplane.controller.journal import Journal
+from controlplane.controller.events.journal import Journal
 from controlplane.controller.told_targets import Told, ToldTargets
 from controlplane.controller.worker_pool import WorkerPool
 from controlplane.load_specs import Specs

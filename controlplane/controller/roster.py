@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from controlplane.cluster.ray_adapter import WorkerAddress
-from controlplane.controller.journal import Journal
+from controlplane.controller.events.journal import Journal
 from controlplane.live_state import LiveState
 from variants.errors import ClusterUnavailable, StateUnavailable
 

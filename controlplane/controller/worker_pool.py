@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
-from controlplane.controller.status_events import Departure
+from controlplane.controller.events.status_events import Departure
 from planner.reconcile.unchanged import alike
 from planner.types import ReplicaReport, WorkerReport
 from variants.errors import ReplicaLost

@@ -8,6 +8,7 @@ import pytest
 from controlplane import app
 from controlplane.cluster.serve_applications import GATEWAY_APP
 from controlplane.controller import gateway_scaling
+from controlplane.controller.events.journal import Journal
 from controlplane.controller.gateway_scaling import (
     IDLE_S,
     REST_S,
@@ -16,7 +17,6 @@ from controlplane.controller.gateway_scaling import (
     GatewayTarget,
     bounds,
 )
-from controlplane.controller.journal import Journal
 from controlplane.settings import load_settings
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import ClusterUnavailable

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from controlplane.controller.journal import Journal
+from controlplane.controller.events.journal import Journal
 from controlplane.controller.learned_state import NAME, LearnedState, decoded, encoded
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.settings import load_settings

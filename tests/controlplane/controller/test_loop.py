@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from controlplane.cluster.ray_adapter import WorkerAddress
-from controlplane.controller.recorder import StatusRecorder
+from controlplane.controller.events.recorder import StatusRecorder
 from controlplane.controller.worker_pool import WorkerPool
 from planner.types import Decision
 from tests.controlplane.fleet import (

@@ -7,7 +7,7 @@ from time import time
 
 import pytest
 
-from controlplane.controller.journal import Journal
+from controlplane.controller.events.journal import Journal
 from controlplane.controller.peak_calendar import PeakCalendar
 from planner.types import Demand
 from planner.worker_starts import CAUTION

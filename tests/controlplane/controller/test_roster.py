@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from controlplane.cluster.ray_adapter import WorkerAddress
-from controlplane.controller.journal import Journal
+from controlplane.controller.events.journal import Journal
 from controlplane.controller.roster import Roster
 from controlplane.live_state import LiveState
 from variants.catalog.memory import MemoryCatalog

@@ -1,4 +1,4 @@
-"""What it brings that the control loop yields: ``python -m tests.bench.serving.yielding``.
+"""What it brings that the control loop yields: ``python -m tests.bench.live.yielding``.
 
 ``modelless up`` serves a convolutional network, and queries of one image come as a Poisson process,
 each with a deadline of 30 ms. The control loop's process runs at niceness 0 and as it is, in turns.
@@ -23,7 +23,7 @@ from tests.integration.deployment import deployed, short_directory
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.serving.yielding")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.live.yielding")
     parser.add_argument("--rate", type=float, default=350.0, help="queries per second")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from controlplane.controller.status_events import Departure, Target, status_events
+from controlplane.controller.events.status_events import Departure, Target, status_events
 from tests.controlplane.builders import worker
 from variants.types import ReplicaState
 from workers.types import WorkerStatus

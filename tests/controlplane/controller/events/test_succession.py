@@ -1,7 +1,7 @@
 """What a controller that takes over tells of the time before."""
 
-from controlplane.controller.status_events import Target
-from controlplane.controller.succession import Past, missed, remembered, took_over
+from controlplane.controller.events.status_events import Target
+from controlplane.controller.events.succession import Past, missed, remembered, took_over
 from variants.types import Event, Placement, Plan, TaskName, TickRecord, VariantName, WorkerId
 
 PLAN = Plan(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from controlplane.controller.status_events import StatusEvent, Target
+from controlplane.controller.events.status_events import StatusEvent, Target
 from variants.types import Event, Plan, TickRecord
 
 EVENTS_READ = 1_000

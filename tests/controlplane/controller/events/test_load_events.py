@@ -1,6 +1,6 @@
 """Loads and evictions for queries, as events."""
 
-from controlplane.controller.load_events import TELL_EVERY_S, LoadEvents
+from controlplane.controller.events.load_events import TELL_EVERY_S, LoadEvents
 from variants.types import TaskName, VariantName
 from workers.types import Occurrence, OccurrenceKind
 

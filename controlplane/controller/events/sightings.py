@@ -6,7 +6,7 @@ reports no more. The live state only distributes, so its loss costs nothing but 
 
 from collections.abc import Collection, Iterable, Iterator
 
-from controlplane.controller.status_events import StatusEvent
+from controlplane.controller.events.status_events import StatusEvent
 from controlplane.live_state import GATEWAY_TTL_S
 
 SILENT_S = 5.0

@@ -1,6 +1,6 @@
 """Gateways and the live state, look by look."""
 
-from controlplane.controller.sightings import SILENT_S, Gateways, LiveWatch
+from controlplane.controller.events.sightings import SILENT_S, Gateways, LiveWatch
 
 LATER = SILENT_S + 1.0
 

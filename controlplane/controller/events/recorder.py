@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from controlplane.controller.journal import Journal
-from controlplane.controller.load_events import LoadEvents
-from controlplane.controller.sightings import Gateways, LiveWatch
-from controlplane.controller.status_events import StatusEvent, Target, status_events
-from controlplane.controller.succession import (
+from controlplane.controller.events.journal import Journal
+from controlplane.controller.events.load_events import LoadEvents
+from controlplane.controller.events.sightings import Gateways, LiveWatch
+from controlplane.controller.events.status_events import StatusEvent, Target, status_events
+from controlplane.controller.events.succession import (
     EVENTS_READ,
     PATIENCE_S,
     Past,

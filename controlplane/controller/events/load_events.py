@@ -8,7 +8,7 @@ controller goes on where this one ended.
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from controlplane.controller.status_events import StatusEvent
+from controlplane.controller.events.status_events import StatusEvent
 from workers.types import Occurrence, OccurrenceKind
 
 TELL_EVERY_S = 60.0

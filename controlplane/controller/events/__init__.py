@@ -1,0 +1,5 @@
+"""What the control loop tells: events found from what was seen before and now, and their journal.
+
+``status_events``, ``sightings``, ``succession`` and ``load_events`` find them, from values alone;
+``recorder`` keeps those values from one look to the next, and ``journal`` stores what was found.
+"""
