@@ -20,14 +20,13 @@ from controlplane.cluster.sent_settings import SentSettings, receive, send
 from controlplane.settings import Settings, load_settings
 from controlplane.slices import cpu_kind
 from workers.deployment import bind_replica_to_loopback, take_priority, worker_app
+from workers.process.niceness import YIELDING
 from workers.types import WorkerConfig
 
 log = logging.getLogger(__name__)
 
 HEAD: dict[str, float] = {HEAD_NODE_RESOURCE_NAME: 0.001}
 """A part of what Ray's head node alone offers."""
-CONTROLLER_NICENESS = 5
-"""A plan may wait a moment, queries may not; at 5 a full core still leaves it a fifth or more."""
 
 
 def gateway(args: Mapping[str, Any]) -> serve.Application:
@@ -149,7 +148,7 @@ class ControllerReplica:
         from variants.catalog.database import SERVING_TIMEOUT_S
         from variants.catalog.sql import open_catalog
 
-        settings, secret = _replica_settings(sent, CONTROLLER_NICENESS)
+        settings, secret = _replica_settings(sent, YIELDING)
         self._live = LiveState(settings.live_url)
         self._catalog = open_catalog(settings.catalog_url, SERVING_TIMEOUT_S)
         self._loop = ControlLoop(

@@ -40,7 +40,7 @@ from controlplane.gateway.listening import bind
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings
 from controlplane.startup.presence import base_url, read_state, state_path, write_state
-from controlplane.startup.processes import descendants, end_processes
+from controlplane.startup.processes import calm_serve, descendants, end_processes
 from controlplane.startup.readiness import index_reader
 from controlplane.startup.state_directory import (
     ROOM_BYTES,
@@ -183,6 +183,7 @@ class Supervisor:
                 self.url = base_url(settings, nodes[0]) if nodes else self.url
             self._remember()
             self._write_down()
+            calm_serve()
             told = f"gateway, control loop, {workers}"
             done("interrupted" if self._stop.is_set() else told)
 

@@ -4,6 +4,10 @@ import contextlib
 import os
 from pathlib import Path
 
+YIELDING = 5
+"""Of what may wait a moment while queries may not: at 5 a full core still leaves it a fifth or
+more."""
+
 
 def take_niceness(wanted: int) -> int:
     """Bring every thread of this process to ``wanted``; down only where that is allowed.

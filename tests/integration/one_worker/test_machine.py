@@ -1,6 +1,7 @@
 """What a deployment is on its machine: addresses, memory, the command line around it."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.integration.deployment import (
     environment,
     short_directory,
 )
+from workers.process.niceness import YIELDING
 
 pytestmark = pytest.mark.integration
 
@@ -34,6 +36,22 @@ def test_only_what_serves_is_running(digits: Deployment) -> None:
         assert [line for line in lines if needless in line.split("idle_agent.py")[0]] == []
     for process in digits.processes():
         assert "site-packages/pandas" not in Path(f"/proc/{process.pid}/maps").read_text()
+
+
+def test_the_control_loop_and_serves_controller_yield_to_queries(digits: Deployment) -> None:
+    levels = {}
+    for process in digits.processes():
+        title = process.cmdline()[0] if process.cmdline() else ""
+        if title.startswith("ray::Serve"):
+            name = title.split(".")[0].removeprefix("ray::ServeReplica:modelless-").split("-")[0]
+            threads = process.threads()
+            levels[name.split(":")[0]] = {os.getpriority(os.PRIO_PROCESS, t.id) for t in threads}
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    if os.geteuid() == 0:  # else a niceness of the tests stays
+        own = 0
+    assert levels.pop("gateway") == levels.pop("worker") == {own}
+    assert set().union(*levels.values()) == {max(own, YIELDING)}
+    assert len(levels) == 2
 
 
 def test_a_worker_without_torch_never_imports_it(digits: Deployment) -> None:
