@@ -4,7 +4,8 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from controlplane.settings import PREFIX, Settings
+from controlplane.given_settings import PREFIX
+from controlplane.settings import Settings
 from profiler.hardware_counters import PowerMeter, idle_watts, meter
 from variants.errors import InvalidInput
 from variants.types import DeviceKind

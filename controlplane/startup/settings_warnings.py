@@ -4,7 +4,8 @@ from collections.abc import Collection
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from controlplane.settings import PREFIX, Settings, known_names, machine_cores, names_given
+from controlplane.given_settings import PREFIX
+from controlplane.settings import Settings, known_names, machine_cores, names_given
 
 
 class SettingsWarning(NamedTuple):
