@@ -13,7 +13,8 @@ from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli import outcome
 from controlplane.cli.main import COMMANDS, app
-from controlplane.gateway.metrics import Counters, GatewayCollector
+from controlplane.gateway.counters import Counters
+from controlplane.gateway.metrics import GatewayCollector
 from controlplane.http_errors import STATUS
 from controlplane.settings import Settings, load_settings
 from planner.eviction.registry import RULES

@@ -34,8 +34,8 @@ ORDER = {
     "controlplane": (
         "timestamps", "demand_counters", "http_errors", "exposure", "tls", "backoff",
         "load_specs", "live_latency", "live_state", "gpus", "slices", "given_settings", "settings",
-        "machine", "files", "client", "views", "dashboard", "plots", "building", "profiling", "registry",
-        "cluster", "controller", "api", "gateway", "app", "startup", "cli",
+        "machine", "files", "client", "views", "dashboard", "plots", "building", "profiling",
+        "registry", "cluster", "controller", "api", "gateway", "app", "startup", "cli",
     ),
 }  # fmt: skip
 """The sub-packages and modules of each room: each may import those before it."""

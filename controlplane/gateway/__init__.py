@@ -5,12 +5,12 @@ workers' reports. Out go answers, frames to workers, counters for the control lo
 
 Read ``gateway`` (what is started and followed), ``knowledge`` (what is known, and how the query
 path is told), ``connected_workers``, ``meeting`` (the first moments of a process),
-``listening``, ``on_demand_loads``, ``demand_report``, ``metrics`` and ``background``;
+``listening``, ``on_demand_loads``, ``demand_report``, ``counters``, ``metrics``, ``background``;
 ``protocol_views`` and ``repository`` (what the Open Inference Protocol asks for beside inference);
 then the sub-packages ``query`` (one query, from its bytes to its answer), ``http`` (sockets, limits
 and routes) and ``grpc``.
 
 It may import ``controlplane.api`` and the modules of ``controlplane`` itself, and nothing of the
-control loop, the cluster or the command line. ``query`` imports only ``metrics`` of this folder,
+control loop, the cluster or the command line. ``query`` imports only ``counters`` of this folder,
 and ``http`` and ``grpc`` do not import ``gateway``.
 """

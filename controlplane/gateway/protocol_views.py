@@ -11,8 +11,8 @@ from collections.abc import Callable
 from importlib.metadata import version as version_of
 from typing import Any
 
+from controlplane.gateway.counters import VariantCounters
 from controlplane.gateway.knowledge import Knowledge
-from controlplane.gateway.metrics import VariantCounters
 from controlplane.gateway.query.datatypes import V2_NAMES
 from controlplane.gateway.query.json_tensors import MAX_ROWS
 from controlplane.gateway.query.query_path import QueryPath

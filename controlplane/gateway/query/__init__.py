@@ -12,5 +12,5 @@ Read ``query_path`` (the entrance), ``parsing`` and ``v2_parsing`` with ``query_
 answer), ``deadline_guard`` and ``waiting``.
 
 It may import ``planner``, ``workers.channel``, ``controlplane.http_errors`` and
-``controlplane.gateway.metrics``, and nothing else of the control plane.
+``controlplane.gateway.counters``, and nothing else of the control plane.
 """

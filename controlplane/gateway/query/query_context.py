@@ -9,7 +9,7 @@ from typing import Protocol
 
 import orjson
 
-from controlplane.gateway.metrics import Counters
+from controlplane.gateway.counters import Counters
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.lethal_queries import LethalQueries
 from controlplane.gateway.query.deadline_guard import DeadlineGuard

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from controlplane.gateway.metrics import CacheCounters
+from controlplane.gateway.counters import CacheCounters
 from controlplane.gateway.query.in_flight import CHOICE_REASON, encode
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import Respond

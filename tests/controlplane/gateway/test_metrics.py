@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane.gateway import metrics
-from controlplane.gateway.metrics import BOUNDS_MS, Counters, GatewayCollector
+from controlplane.gateway.counters import BOUNDS_MS, Counters
+from controlplane.gateway.metrics import GatewayCollector
 from tests.controlplane.builders import worker
 from workers.types import WorkerStatus
 
