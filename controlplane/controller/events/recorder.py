@@ -11,7 +11,7 @@ from typing import Any
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.load_events import LoadEvents
 from controlplane.controller.events.sightings import Gateways, LiveWatch
-from controlplane.controller.events.status_events import StatusEvent, Target, status_events
+from controlplane.controller.events.status_events import ENDED, StatusEvent, Target, status_events
 from controlplane.controller.events.succession import (
     EVENTS_READ,
     PATIENCE_S,
@@ -40,6 +40,8 @@ class StatusRecorder:
         self._led_at_s = 0.0
         self._epoch = 0
         self._workers: dict[str, WorkerStatus] = {}
+        self._ended: list[StatusEvent] = []
+        """Told with the next look: when everything is stopped, workers may end first."""
         self._gateways = Gateways()
         self._live = LiveWatch(expected=False)
         self._on_demand = LoadEvents()
@@ -78,7 +80,10 @@ class StatusRecorder:
             if self._clock_s() - self._led_at_s > PATIENCE_S:
                 self._tell(missed(self._past, self._met, targets))
                 self._past = None
-        self._tell(status_events(before, after, pool.departures(), targets))
+        self._tell(self._ended)
+        found = list(status_events(before, after, pool.departures(), targets))
+        self._ended = [event for event in found if event[2].endswith(ENDED)]
+        self._tell(event for event in found if event not in self._ended)
 
     def gateways(self, reports: Mapping[str, Mapping[str, Any]]) -> None:
         """What gateways report in the live state."""

@@ -13,6 +13,8 @@ from workers.types import ReplicaStatus, WorkerStatus
 
 StatusEvent = tuple[str, str, str]
 """Kind, subject, message."""
+ENDED = "Ray Serve has ended it, though no fewer workers were asked for"
+"""Of a worker that is lost, or the beginning of the end of everything: the next look tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +107,7 @@ def _departed(
         elif departure.broke:
             yield "worker_lost", id_, f"worker {id_} is gone: {departure.broke}"
         else:
-            why = "Ray Serve has ended it, though no fewer workers were asked for"
-            yield "worker_lost", id_, f"worker {id_} is gone: {why}"
+            yield "worker_lost", id_, f"worker {id_} is gone: {ENDED}"
 
 
 def _suddenness(departure: Departure) -> int:

@@ -1,0 +1,53 @@
+"""A worker that Ray Serve ends unasked, and one that it ends because everything ends."""
+
+from typing import cast
+
+from controlplane.controller.events.journal import Journal
+from controlplane.controller.events.recorder import StatusRecorder
+from controlplane.controller.events.status_events import ENDED, Departure
+from controlplane.controller.worker_pool import WorkerPool
+from tests.controlplane.builders import worker
+from variants.catalog.memory import MemoryCatalog
+from workers.types import WorkerStatus
+
+
+class Pool:
+    """Workers that the cluster has just stopped to list."""
+
+    def __init__(self, *gone: str) -> None:
+        self.gone = gone
+
+    def departures(self) -> dict[str, Departure]:
+        left, self.gone = self.gone, ()
+        return {id_: Departure(status=worker(id_)) for id_ in left}
+
+
+async def seen(looks: int, *, stopped: bool = False) -> list[tuple[str, str, str]]:
+    """Events after a worker was there, and then not in so many looks."""
+    catalog = MemoryCatalog()
+    journal = Journal(catalog)
+    recorder = StatusRecorder(catalog, journal, lambda: 0.0)
+    await recorder.lead(catalog.acquire_leadership("a"), None)
+    there: dict[str, WorkerStatus] = {"w1": worker("w1")}
+    recorder.workers(there, cast(WorkerPool, Pool()), {})
+    pool = cast(WorkerPool, Pool("w1"))
+    for _ in range(looks):
+        recorder.workers({}, pool, {})
+    if stopped:
+        await recorder.stop(pool)
+    await journal.store_events()
+    return [(event.kind, event.subject, event.message) for event in reversed(catalog.events(10))]
+
+
+async def test_one_that_was_ended_unasked_is_told_with_the_next_look() -> None:
+    lost = ("worker_lost", "w1", f"worker w1 is gone: {ENDED}")
+
+    assert lost not in await seen(1)
+    assert (await seen(2)).count(lost) == 1
+    assert (await seen(3)).count(lost) == 1
+
+
+async def test_the_end_of_everything_loses_no_worker() -> None:
+    kinds = [kind for kind, _, _ in await seen(1, stopped=True)]
+
+    assert kinds == ["controller_started", "worker_joined", "controller_stopped"]
