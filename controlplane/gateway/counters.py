@@ -4,8 +4,10 @@
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
+from typing import Any
 
 BOUNDS_MS = (0.25, 0.5, 1, 2, 3, 5, 7.5, 10, 20, 30, 50, 75, 100, 200, 500, 1000, 2000, 5000, 10000)
 
@@ -43,6 +45,18 @@ class VariantCounters:
     """Runs of tasks whose answers are shared."""
     cache_miss_ms: float = 0.0
     """What looking for an answer and keeping the new one took."""
+
+    def add(self, told: Mapping[str, Any]) -> None:
+        """Add what another gateway has counted of the variant (``Counters.add``)."""
+        for size, (rows, took_us) in told["batches"].items():
+            counted = self.batches.setdefault(int(size), [0, 0.0])
+            counted[0] += rows
+            counted[1] += took_us
+        for each in fields(self):
+            if each.name == "last_ms":  # of one machine, so the clock is the same
+                self.last_ms = max(self.last_ms, told["last_ms"])
+            elif each.name != "batches":
+                setattr(self, each.name, getattr(self, each.name) + told[each.name])
 
 
 @dataclass(slots=True)
@@ -156,6 +170,21 @@ class TaskCounters:
     def failed(self, code: str) -> None:
         self.errors[code] = self.errors.get(code, 0) + 1
 
+    def add(self, told: Mapping[str, Any]) -> None:
+        """Add what another gateway has counted of the task (``Counters.add``)."""
+        for name, counted in told["variants"].items():
+            self._of(name).add(counted)
+        _add_each(self.errors, told["errors"])
+        _add_each(self.choices, told["choices"])
+        self.buckets = [a + b for a, b in zip(self.buckets, told["buckets"], strict=True)]
+        self.latency_ms += told["latency_ms"]
+        self.blocked += told["blocked"]
+        if told["cache"] is not None:
+            self.cache = self.cache or CacheCounters()
+            for each in fields(CacheCounters):
+                more = told["cache"][each.name]
+                setattr(self.cache, each.name, getattr(self.cache, each.name) + more)
+
 
 class ConnectionCounters:
     """What became of clients' connections."""
@@ -184,8 +213,9 @@ class Counters:
         self.tasks: dict[str, TaskCounters] = {}
         self.retries: dict[str, int] = {}
         self.in_flight = 0
-        self.busy = 0.0
-        """Share of the time between the last two reports that the event loop computed."""
+        self.busy: dict[str, float] = {}
+        """By gateway: the share of the time between the last two reports that its event loop
+        computed."""
 
     def task(self, name: str) -> TaskCounters:
         found = self.tasks.get(name)
@@ -195,3 +225,47 @@ class Counters:
 
     def retried(self, reason: str) -> None:
         self.retries[reason] = self.retries.get(reason, 0) + 1
+
+    def plain(self, *, gone: bool = False) -> dict[str, Any]:
+        """The same in dictionaries, lists and numbers; of a gateway that is ``gone``, only what
+        stays true then."""
+        connections = self.connections
+        refusals = [[*key, count] for key, count in connections.refusals.items()]
+        there = {
+            "in_flight": self.in_flight,
+            "busy": dict(self.busy),
+            "open": {protocol: count() for protocol, count in connections.open.items()},
+        }
+        tasks = {name: asdict(task) for name, task in self.tasks.items()}
+        if gone:
+            for task in tasks.values():
+                if task["cache"] is not None:
+                    task["cache"] |= {"answers": 0, "size_bytes": 0}
+        return {
+            "tasks": tasks,
+            "retries": dict(self.retries),
+            "refusals": refusals,
+            "ends": dict(connections.ends),
+            **({} if gone else there),
+        }
+
+    def add(self, other: Mapping[str, Any]) -> None:
+        """Add what another gateway has counted, as ``plain`` gave it, also by way of JSON."""
+        for name, told in other["tasks"].items():
+            self.task(name).add(told)
+        _add_each(self.retries, other["retries"])
+        connections = self.connections
+        for protocol, code, count in other["refusals"]:
+            key = (protocol, code)
+            connections.refusals[key] = connections.refusals.get(key, 0) + count
+        _add_each(connections.ends, other["ends"])
+        self.in_flight += other.get("in_flight", 0)
+        self.busy |= other.get("busy", {})
+        for protocol, count in other.get("open", {}).items():
+            before = connections.open.get(protocol, int)()
+            connections.open[protocol] = partial(int, before + count)
+
+
+def _add_each(to: dict[Any, int], told: Mapping[Any, int]) -> None:
+    for key, count in told.items():
+        to[key] = to.get(key, 0) + count

@@ -18,9 +18,14 @@ class DemandReport:
     """Counters that grow from the start of the gateway; the control loop takes differences."""
 
     def __init__(
-        self, path: QueryPath, known: Knowledge, used_s: Callable[[], float] = thread_time
+        self,
+        gateway: str,
+        path: QueryPath,
+        known: Knowledge,
+        used_s: Callable[[], float] = thread_time,
     ) -> None:
         """``used_s``: processor time of the event loop, in whose thread reports are made."""
+        self._gateway = gateway
         self._path = path
         self._used_s = used_s
         self._looked: tuple[float, float] | None = None
@@ -54,7 +59,7 @@ class DemandReport:
         self._tightest.saw(now_s, tightest)
         self._path.asked.tell(self._path.clock_ms() / 1_000)
         counters = self._path.counters
-        counters.busy = self._busy(now_s)
+        busy = counters.busy[self._gateway] = self._busy(now_s)
         self.latest = {
             "demand": self._demand,
             "at_s": now_s,
@@ -69,7 +74,7 @@ class DemandReport:
                 if name
             },
             "in_flight": counters.in_flight,
-            "busy": counters.busy,
+            "busy": busy,
         }
         return self.latest
 

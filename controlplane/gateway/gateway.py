@@ -36,6 +36,7 @@ from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.repository import Repository
 from controlplane.gateway.sharing.shares import Shares
+from controlplane.gateway.siblings import Siblings
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
@@ -78,14 +79,15 @@ class Gateway:
         self.shares = Shares(self.path)
         self.path.share = self.shares.take
         self._loads = OnDemandLoads(self.known)
-        self._report = DemandReport(self.path, self.known)
+        self._report = DemandReport(self.id, self.path, self.known)
+        self._siblings = Siblings(settings.run_dir, self.id, self.path.counters)
         self._background = Background()
         self._limits = limits or ClientLimits()
         self._server: HttpServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self._grpc: GrpcServer | None = None
         self.path.reader = self._reader = BodyReader()
-        self.views = ProtocolViews(self.known, self.path, self.ready)
+        self.views = ProtocolViews(self.known, self.path, self.ready, self._siblings.total)
         self.path.variant_of = self.views.variant_of
         self._repository = Repository(self.views, self.path)
 
@@ -135,6 +137,7 @@ class Gateway:
             await asyncio.sleep(0.005)
         if self.settings.grpc_port:
             await self._serve_grpc(access, max_body)
+        await self._siblings.start()
         settle_memory()
         where = f"{self.settings.host}:{self.settings.port}"
         if self.settings.grpc_port:
@@ -167,6 +170,7 @@ class Gateway:
             ending.append(asyncio.wait_for(self._serving, 15))
         await asyncio.gather(*ending, return_exceptions=True)
         await self._background.cancel(self._loads.under_way())
+        await self._siblings.stop()
         self._reader.close()
         self.known.workers.close()
         await self._say_farewell()
@@ -181,13 +185,15 @@ class Gateway:
             settings=self.settings,
             live=LiveReads(self.live, self.statuses),
         )
-        collector = GatewayCollector(
-            self.path.counters, self.statuses, lambda: self.path.snapshot.revision,
-            lambda: self.known.slow.spared,
-        )  # fmt: skip
         return build_asgi(
-            context, self.path, self.views, self._repository, access, collector, max_body
+            context, self.path, self.views, self._repository, access, self._collector, max_body
         )
+
+    async def _collector(self) -> GatewayCollector:
+        """The metrics of all gateways that share the port."""
+        total = await self._siblings.total()
+        revision, spared = self.path.snapshot.revision, self.known.slow.spared
+        return GatewayCollector(total, self.statuses, lambda: revision, lambda: spared)
 
     # -- what others ask ------------------------------------------------------------------------
 

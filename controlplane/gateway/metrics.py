@@ -40,7 +40,7 @@ Metric                                  Labels     Meaning
 ``modelless_cache_answers``             task       Kept answers
 ``modelless_cache_evicted_total``       task       Answers forgotten for want of room
 ``modelless_in_flight``                            Queries being answered now
-``modelless_event_loop_busy_ratio``                Share of the last second that the loop computed
+``modelless_event_loop_busy_ratio``     gateway    Share of the last second that the loop computed
 ``modelless_workers``                   kind,      Workers this gateway is connected to
                                         draining
 ``modelless_replicas``                  task,      Loaded variants over all workers
@@ -213,11 +213,14 @@ class GatewayCollector(Collector):
         yield GaugeMetricFamily(
             "modelless_in_flight", "Queries being answered now", self._counters.in_flight
         )
-        yield GaugeMetricFamily(
+        busy = GaugeMetricFamily(
             "modelless_event_loop_busy_ratio",
             "Share of the last second that the event loop computed",
-            self._counters.busy,
+            labels=["gateway"],
         )
+        for gateway, share in self._counters.busy.items():
+            busy.add_metric([gateway], share)
+        yield busy
         yield GaugeMetricFamily(
             "modelless_catalog_revision", "Revision of the catalog in use", self._revision()
         )

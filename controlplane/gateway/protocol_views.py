@@ -7,11 +7,11 @@ the same at every gateway and after every restart.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version as version_of
 from typing import Any
 
-from controlplane.gateway.counters import VariantCounters
+from controlplane.gateway.counters import Counters, VariantCounters
 from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.query.datatypes import V2_NAMES
 from controlplane.gateway.query.json_tensors import MAX_ROWS
@@ -39,8 +39,21 @@ def number_of(task: str, variant: str) -> int:
 class ProtocolViews:
     """Reads what one gateway knows. A version is the name of a variant, its number, or empty."""
 
-    def __init__(self, known: Knowledge, path: QueryPath, is_ready: Callable[[], bool]) -> None:
-        """``is_ready`` says whether the gateway takes requests now."""
+    def __init__(
+        self,
+        known: Knowledge,
+        path: QueryPath,
+        is_ready: Callable[[], bool],
+        total: Callable[[], Awaitable[Counters]],
+    ) -> None:
+        """
+        Args:
+            known: what the gateway knows.
+            path: answers its queries.
+            is_ready: says whether the gateway takes requests now.
+            total: what it and the gateways that share its port have counted.
+        """
+        self._total = total
         self._known = known
         self._path = path
         self.is_ready = is_ready
@@ -181,8 +194,9 @@ class ProtocolViews:
                     rows.append(row)
         return rows
 
-    def statistics(self, name: str = "", version: str = "") -> list[dict[str, Any]]:
-        """What this gateway has answered since it started, by variant; times in nanoseconds.
+    async def statistics(self, name: str = "", version: str = "") -> list[dict[str, Any]]:
+        """What the gateways here have answered since they started, by variant; times in
+        nanoseconds.
 
         Args:
             name: of a task; empty for all.
@@ -193,9 +207,10 @@ class ProtocolViews:
         """
         tasks = [self._task(name)] if name else list(self._known.tasks.values())
         rows = []
+        total = await self._total()
         for task in tasks:
             named = [self._named(task, version)] if version else self._variants(task)
-            counted = self._path.counters.tasks.get(task.name)
+            counted = total.tasks.get(task.name)
             for variant in named:
                 counters = counted.variants.get(variant) if counted else None
                 rows.append(

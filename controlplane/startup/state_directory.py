@@ -97,9 +97,11 @@ def clear_leftovers(settings: Settings) -> int:
 
 
 def clear_files(settings: Settings) -> None:
-    """Remove the sockets of killed workers, and the logs of all Ray sessions but the last."""
-    for socket in settings.run_dir.glob("w-*.sock"):
-        with contextlib.suppress(OSError):
-            socket.unlink()
+    """Remove what workers and gateways of an earlier run have left, and the logs of all Ray
+    sessions but the last."""
+    for pattern in ("w-*.sock", "g-*.sock", "g-*.json"):
+        for left in settings.run_dir.glob(pattern):
+            with contextlib.suppress(OSError):
+                left.unlink()
     for session in sorted(ray_dir(settings).glob("session_2*"))[:-1]:  # named by date
         shutil.rmtree(session, ignore_errors=True)

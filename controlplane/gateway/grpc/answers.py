@@ -56,7 +56,7 @@ class Answers:
         ParseDict({"config": self._views.config(request.name, request.version)}, reply)
 
     async def _statistics(self, request: Any, reply: Any) -> None:
-        rows = self._views.statistics(request.name, request.version)
+        rows = await self._views.statistics(request.name, request.version)
         # A message has no place for the variant's name: the metadata's properties have it.
         await _fill(reply, {"model_stats": rows})
 

@@ -4,7 +4,7 @@ The inference routes stand here, too: for OpenAPI, and for the rare request that
 short way because it waits behind another one on its connection.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -67,7 +67,7 @@ def build_asgi(
     views: ProtocolViews,
     repository: Repository,
     access: Access,
-    collector: GatewayCollector,
+    collector: Callable[[], Awaitable[GatewayCollector]],
     max_body: int,
 ) -> AsgiApp:
     """The ASGI application for all requests that do not take the short way.
@@ -86,10 +86,7 @@ def build_asgi(
     return Guarded(api, access, max_body)
 
 
-def add_metrics_route(api: FastAPI, collector: GatewayCollector) -> None:
-    registry = CollectorRegistry()
-    registry.register(collector)
-
+def add_metrics_route(api: FastAPI, collector: Callable[[], Awaitable[GatewayCollector]]) -> None:
     @api.get(
         "/metrics",
         tags=["running"],
@@ -97,4 +94,6 @@ def add_metrics_route(api: FastAPI, collector: GatewayCollector) -> None:
         response_class=PlainTextResponse,
     )
     async def metrics() -> Response:
+        registry = CollectorRegistry()
+        registry.register(await collector())
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

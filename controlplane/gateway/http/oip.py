@@ -78,19 +78,19 @@ def _metadata(api: FastAPI, views: ProtocolViews) -> None:
 def _statistics(api: FastAPI, views: ProtocolViews) -> None:
     @api.get("/v2/models/stats", tags=_TAGS, summary="Statistics of all tasks")
     async def statistics() -> dict[str, Any]:
-        """What this gateway has answered since it started, by variant; times in nanoseconds."""
-        return {"model_stats": views.statistics()}
+        """What was answered here since the start, by variant; times in nanoseconds."""
+        return {"model_stats": await views.statistics()}
 
     @api.get("/v2/models/{task}/stats", tags=_TAGS, summary="Statistics of a task")
     async def task_statistics(task: str) -> dict[str, Any]:
-        """What this gateway has answered since it started, by variant; times in nanoseconds."""
-        return {"model_stats": views.statistics(task)}
+        """What was answered here since the start, by variant; times in nanoseconds."""
+        return {"model_stats": await views.statistics(task)}
 
     @api.get(
         "/v2/models/{task}/versions/{variant}/stats", tags=_TAGS, summary="Statistics of a variant"
     )
     async def variant_statistics(task: str, variant: str) -> dict[str, Any]:
-        return {"model_stats": views.statistics(task, variant)}
+        return {"model_stats": await views.statistics(task, variant)}
 
 
 def _repository(api: FastAPI, views: ProtocolViews, repository: Repository) -> None:

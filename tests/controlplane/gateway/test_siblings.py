@@ -1,0 +1,147 @@
+"""Gateways that share a port count as one, whichever of them is asked."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import httpx
+import orjson
+import pytest
+
+from controlplane.gateway.counters import CacheCounters, Counters
+from controlplane.gateway.siblings import Siblings
+from tests.controlplane.fleet import eventually, fleet, gateway
+from tests.controlplane.gateway.test_gateway import ROW, A, ready
+from tests.controlplane.gateway.test_metrics import asked, scraped
+from tests.ports import free_port
+
+
+def everything() -> Counters:
+    """At least one of each thing that is counted."""
+    counters = asked()
+    counters.task("digits").cache = CacheCounters(answers=2, size_bytes=300, evicted=1)
+    counters.task("digits").cache_missed("mlp", 0.5)
+    counters.task("digits").blocked = 1
+    counters.connections.open["http"] = lambda: 3
+    counters.connections.refused("http", "OVERLOADED")
+    counters.connections.ended("close")
+    counters.busy["a"] = 0.25
+    return counters
+
+
+def through_json(counters: Counters, *, gone: bool = False) -> dict[str, object]:
+    text = orjson.dumps(counters.plain(gone=gone), option=orjson.OPT_NON_STR_KEYS)
+    return dict(orjson.loads(text))
+
+
+def test_what_is_told_is_all_that_is_counted() -> None:
+    told = Counters()
+    told.add(through_json(everything()))
+
+    assert scraped(told) == scraped(everything())
+    assert told.plain() == everything().plain()
+
+
+def test_what_two_have_counted_is_added_up() -> None:
+    both = Counters()
+    both.add(through_json(everything()))
+    both.add(through_json(everything()))
+
+    names, samples = scraped(everything())
+    assert scraped(both)[0] == names
+    busy = ("modelless_event_loop_busy_ratio", (("gateway", "a"),))
+    revision = ("modelless_catalog_revision", ())
+    for key, value in scraped(both)[1].items():
+        assert value == (samples[key] if key in (busy, revision) else 2 * samples[key]), key
+
+
+def test_of_one_that_is_gone_only_what_was_counted_stays() -> None:
+    left = Counters()
+    left.add(through_json(everything(), gone=True))
+
+    assert (left.in_flight, left.busy, left.connections.open) == (0, {}, {})
+    assert left.task("digits").cache == CacheCounters(evicted=1)
+    assert left.task("digits").errors == {"OVERLOADED": 1}
+
+
+async def test_each_of_them_tells_the_sum_and_who_stops_leaves_its_part(tmp_path: Path) -> None:
+    first, second = (Siblings(tmp_path, name, everything()) for name in ("one", "two"))
+    await first.start()
+    assert (await first.total()).in_flight == 7
+    await second.start()
+
+    assert (await first.total()).in_flight == (await second.total()).in_flight == 14
+
+    await second.stop()
+    total = await first.total()
+    assert total.in_flight == 7
+    assert total.task("digits").errors == {"OVERLOADED": 2}
+    third = Siblings(tmp_path, "three", Counters())
+    assert (await third.total()).task("digits").errors == {"OVERLOADED": 2}
+    await first.stop()
+
+
+async def test_one_that_was_killed_or_stands_still_is_left_out(tmp_path: Path) -> None:
+    script = f"""
+import asyncio, pathlib
+from controlplane.gateway.counters import Counters
+from controlplane.gateway.siblings import Siblings
+async def main():
+    await Siblings(pathlib.Path({str(tmp_path)!r}), "two", Counters()).start()
+    print("there", flush=True)
+    await asyncio.sleep(3600)
+asyncio.run(main())
+"""
+    other = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE
+    )
+    assert other.stdout is not None
+    await other.stdout.readline()
+    own = Siblings(tmp_path, "one", everything())
+    try:
+        os.kill(other.pid, signal.SIGSTOP)
+        assert (await own.total()).in_flight == 7
+    finally:
+        other.kill()
+        await other.wait()
+    assert (await own.total()).in_flight == 7
+
+
+async def test_without_its_folder_it_counts_for_itself(tmp_path: Path) -> None:
+    own = Siblings(tmp_path / "missing", "one", everything())
+    await own.start()
+
+    assert (await own.total()).in_flight == 7
+
+    await own.stop()
+
+
+@pytest.mark.slow
+async def test_two_gateways_on_one_port_answer_metrics_and_statistics_as_one(
+    tmp_path: Path,
+) -> None:
+    asked_for = 40
+    async with (
+        fleet(tmp_path, port=free_port()) as it,
+        gateway(it) as (first, _),
+        gateway(it) as (second, _),
+    ):
+        it.register("a")
+        it.control()
+        await eventually(lambda: ready(first) == ready(second) == {"w1": [A]})
+        url = f"http://127.0.0.1:{it.settings.port}"
+        # A connection for each request: the kernel picks who answers.
+        none_kept = httpx.Limits(max_keepalive_connections=0)
+        async with httpx.AsyncClient(base_url=url, limits=none_kept, timeout=60) as client:
+            for _ in range(asked_for):
+                assert (await client.post("/v1/query", json=ROW)).status_code == 200
+            each = [of.path.counters.task("digits").variants for of in (first, second)]
+            assert all(one.get(A) for one in each), "one of them was never asked"
+            for _ in range(10):
+                text = (await client.get("/metrics")).text
+                rows = f'modelless_rows_total{{task="digits",variant="{A}"}} {asked_for}.0'
+                assert rows in text
+                [told] = (await client.get("/v2/models/digits/stats")).json()["model_stats"]
+                assert told["inference_count"] == asked_for
