@@ -19,6 +19,7 @@ from controlplane.registry.registration import (
     register,
 )
 from controlplane.settings import Settings
+from profiler.sandbox.measure import MeasureLimits
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.errors import Internal, InvalidInput
@@ -37,13 +38,16 @@ def ensure_digits(
     catalog: Catalog,
     store: ArtifactStore,
     progress: Callable[[Progress], None] = lambda _: None,
+    *,
+    measure: MeasureLimits | None = None,
 ) -> tuple[RegistrationResult, ...]:
     """Train the digits family if that was not done, and register the models that are missing.
 
     Those with damaged artifacts are registered again as long as their files are there, which
     repairs them. Returns what was registered or repaired; nothing when the catalog has the whole
     family and the store its artifacts, which is all that a second call looks at. Training runs in a
-    process of its own: this one never imports torch.
+    process of its own: this one never imports torch. ``measure`` says how thoroughly variants are
+    measured, where not as any other model's.
 
     Raises:
         InvalidInput: torch is not installed, and the family was never trained here.
@@ -59,7 +63,9 @@ def ensure_digits(
     if not missing:
         return ()
     train_digits(folder, progress)
-    limits = RegistrationLimits(model_mib=settings.max_model_mib)
+    limits = RegistrationLimits(
+        model_mib=settings.max_model_mib, measure=measure or MeasureLimits()
+    )
     results = []
     for index, model in enumerate(missing):
         request = RegistrationRequest(

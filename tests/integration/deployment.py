@@ -26,6 +26,8 @@ busy."""
 ANSWER_S = 120.0
 """How long a client waits for an answer: more than any query may take, though nothing runs for a
 while."""
+REFUSED_S = 0.05
+"""How long clients of a load wait after a refusal."""
 BUSY = ("OVERLOADED", "DEADLINE_EXCEEDED")
 """What may be answered besides on a machine that does other things as well: no time was left."""
 PATIENT = {"latency_ms": 10_000.0}
@@ -225,11 +227,20 @@ def short_directory() -> Iterator[Path]:
 
 
 class Load:
-    """Closed-loop clients in threads; every answer is counted, nothing may go without one."""
+    """Closed-loop clients in threads; every answer is counted, nothing may go without one.
 
-    def __init__(self, deployment: Service, body: Any, clients: int) -> None:
+    Who is refused waits a moment before asking again, so that the processors are left to what comes
+    back meanwhile.
+    """
+
+    def __init__(self, deployment: Service, body: Any, clients: int, pause_s: float = 0.0) -> None:
+        """
+        Args:
+            pause_s: how long a client waits after an answer, where load goes on for long.
+        """
         self._deployment = deployment
         self._body = json.dumps(body).encode()
+        self._pause_s = pause_s
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self.outcomes: Counter[str] = Counter()
@@ -260,13 +271,18 @@ class Load:
             except (OSError, http.client.HTTPException, ValueError) as error:
                 self._count(f"broken: {error!r}", repr(error))
                 connection.close()
+                self._stop.wait(REFUSED_S)
                 continue
             if answer.status == 200:
                 self._count("200")
-            elif isinstance(answer.body, dict) and "code" in answer.body:
+                if self._pause_s:
+                    self._stop.wait(self._pause_s)
+                continue
+            if isinstance(answer.body, dict) and "code" in answer.body:
                 self._count(answer.body["code"])
             else:
                 self._count(f"untyped {answer.status}", repr(answer))
+            self._stop.wait(REFUSED_S)
         connection.close()
 
     def _count(self, outcome: str, wrong: str | None = None) -> None:

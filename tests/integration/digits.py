@@ -10,6 +10,8 @@ from tests.integration.deployment import PATIENT, Deployment, Load
 
 Rows = list[list[float]]
 
+LARGEST_BATCH = 16
+"""Rows of the largest query: what the family is measured with."""
 GOOD: dict[str, Any] = {"task": "digits", "inputs": [[0.0] * 64], "slo": PATIENT}
 
 
@@ -39,14 +41,16 @@ def check_five_slos(deployment: Deployment, held_out: tuple[Rows, list[int]]) ->
     variants = {v["name"]: v for v in live(deployment)}
     for name, floor in five_floors(list(variants.values())).items():
         right = 0
-        for start in range(0, len(rows), 20):
-            answer = deployment.query(rows[start : start + 20], slo={**PATIENT, "accuracy": floor})
+        for start in range(0, len(rows), LARGEST_BATCH):
+            answer = deployment.query(
+                rows[start : start + LARGEST_BATCH], slo={**PATIENT, "accuracy": floor}
+            )
             assert answer.status == 200, answer
             reply = answer.body
             assert reply["variant"] == name
             assert reply["slo_met"] is True
             assert reply["accuracy"] == variants[name]["accuracy"] >= floor
-            truth = labels[start : start + 20]
+            truth = labels[start : start + LARGEST_BATCH]
             right += sum(int(a) == b for a, b in zip(reply["labels"], truth, strict=True))
         # One row may sit on the fence: batches of another size round differently.
         assert right / len(rows) == pytest.approx(variants[name]["accuracy"], abs=1.5 / len(rows))

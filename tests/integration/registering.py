@@ -1,5 +1,7 @@
 """Register the digits family in a state directory, in a process of its own.
 
+The variants are measured coarsely: half of the work, of which most is the largest model's.
+
 ``python -m tests.integration.registering FAMILY HOME`` prints, as JSON, what progress was told step
 by step, and whether torch was imported: other tests import it in their process.
 """
@@ -13,8 +15,14 @@ from pathlib import Path
 
 from controlplane.registry.example_models import ensure_digits
 from controlplane.settings import load_settings
+from profiler.sandbox.measure import MeasureLimits
+from tests.integration.digits import LARGEST_BATCH
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog
+
+COARSE = MeasureLimits(
+    batch_sizes=(1, LARGEST_BATCH), point_s=0.05, rounds=2, min_runs=4, precision=1.0
+)
 
 
 def registered_in_a_child(family: Path, home: Path) -> str:
@@ -33,7 +41,7 @@ def main(family: Path, home: Path) -> None:
     settings = load_settings(state_dir=home)
     with closing(open_catalog(settings.catalog_url)) as catalog:
         store = FileArtifactStore(settings.artifacts_dir)
-        ensure_digits(settings, catalog, store, lambda one: done.append(one.done))
+        ensure_digits(settings, catalog, store, lambda one: done.append(one.done), measure=COARSE)
     print(json.dumps([done, "torch" in sys.modules]))
 
 

@@ -10,29 +10,10 @@ from tests.integration.conftest import Registered
 from tests.integration.deployment import deployed, short_directory
 from tests.integration.digits import Rows, check_five_slos, check_infeasible, check_killed_worker
 from tests.services import fresh_database
+from tests.variants.catalog_copies import copy_registrations
 from variants.catalog.sql import open_catalog
-from variants.types import Registration
 
 pytestmark = pytest.mark.integration
-
-
-def copy_catalog(source: str, target: str) -> None:
-    """Register there what is registered here, with the profiles as they are."""
-    with closing(open_catalog(source)) as here, closing(open_catalog(target)) as there:
-        found = here.snapshot()
-        tasks = {task.name: task for task in found.tasks}
-        for version in found.versions:
-            variants = tuple(v for v in found.variants if v.model_version == version.label)
-            names = {variant.name for variant in variants}
-            there.register(
-                Registration(
-                    task=tasks[version.task],
-                    version=version,
-                    variants=variants,
-                    profiles=tuple(p for p in found.profiles if p.variant in names),
-                    device_kinds=found.device_kinds,
-                )
-            )
 
 
 def test_the_same_on_postgresql_and_redis(
@@ -44,7 +25,12 @@ def test_the_same_on_postgresql_and_redis(
     with short_directory() as home:
         shutil.copytree(registered.home / "artifacts", home / "artifacts")
         database_url = fresh_database(postgres_server_url)
-        copy_catalog(load_settings(state_dir=registered.home).catalog_url, database_url)
+        settings = load_settings(state_dir=registered.home)
+        with (
+            closing(open_catalog(settings.catalog_url)) as here,
+            closing(open_catalog(database_url)) as there,
+        ):
+            copy_registrations(here.snapshot(), there)
         with deployed(home, database_url=database_url, redis_url=redis_server_url) as running:
             check_five_slos(running, held_out)
             check_infeasible(running)

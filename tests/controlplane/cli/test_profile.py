@@ -1,5 +1,6 @@
 """``modelless profile``: what it measures, what it keeps, and what it says."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from controlplane.settings import load_settings
 from profiler.sandbox.measure import MeasureLimits
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.registry.test_registration import CPU, House
+from tests.variants.catalog_copies import copy_registrations
 from variants.catalog.sql import open_catalog
 from variants.types import CatalogSnapshot, DeviceKind, DeviceKindName
 
@@ -21,15 +23,23 @@ THIRD = replace(OTHER, name=DeviceKindName("cpu-9"))
 QUICK = MeasureLimits(batch_sizes=(1, 2, 4), point_s=0.004, min_runs=4)
 
 
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> House:
+    made = House(tmp_path_factory.mktemp("first"))
+    made.register(kinds=())
+    return made
+
+
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+def house(first: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     """A variant in the catalog of the state directory, measured on another device kind."""
     monkeypatch.setenv("MODELLESS_STATE_DIR", str(tmp_path))
     monkeypatch.setenv("MODELLESS_CORES", "2")
     settings = load_settings()
     made = House(tmp_path, open_catalog(settings.catalog_url))
     made.store = type(made.store)(settings.artifacts_dir)
-    made.register(kinds=())
+    copy_registrations(first.catalog.snapshot(), made.catalog)
+    shutil.copytree(first.folder / "store", settings.artifacts_dir, dirs_exist_ok=True)
     return made
 
 

@@ -78,9 +78,20 @@ def test_a_variant_is_measured_only_where_it_has_business(
     assert bool(due_profiles(snapshot, (device,), host=lambda *_: HOST)) is runs
 
 
-def test_a_new_device_kind_gets_profiles_of_all_that_answers(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    result = house.register()
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> House:
+    made = House(tmp_path_factory.mktemp("first"))
+    made.register()
+    return made
+
+
+@pytest.fixture
+def house(first: House, tmp_path: Path) -> House:
+    """One model as two variants, measured on one kind."""
+    return House.like(first, tmp_path)
+
+
+def test_a_new_device_kind_gets_profiles_of_all_that_answers(house: House) -> None:
     before = house.catalog.snapshot()
     assert due_profiles(before, (CPU,)) == []
     found = due_profiles(before, (CPU, HALF))
@@ -92,31 +103,29 @@ def test_a_new_device_kind_gets_profiles_of_all_that_answers(tmp_path: Path) -> 
     )
 
     after = house.catalog.snapshot()
-    assert measured == (len(result.variants), ())
+    assert measured == (len(before.variants), ())
     assert due_profiles(after, (CPU, HALF)) == []
     new = [p for p in after.profiles if p.device_kind == HALF.name]
-    assert {p.variant for p in new} == {v.name for v in result.variants}
+    assert {p.variant for p in new} == {v.name for v in before.variants}
     assert all(p.points[0].p50_ms > 0 and p.memory_mib > 0 for p in new)
     assert [p for p in after.profiles if p.device_kind == CPU.name] == list(before.profiles)
     assert told == [*(f"measuring {v.name} on cpu-9" for v in after.variants), "measured"]
 
 
-def test_what_does_not_answer_is_not_measured(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    (version,) = house.register().versions
+def test_what_does_not_answer_is_not_measured(house: House) -> None:
+    (version,) = house.catalog.snapshot().versions
     house.catalog.set_stage(version.task, version.model, version.version, Stage.RETIRED)
     assert due_profiles(house.catalog.snapshot(), (HALF,)) == []
 
 
-def test_a_variant_that_cannot_be_measured_is_named_and_the_others_are(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    result = house.register()
-    broken = house.store.path(result.variants[0].artifact)
+def test_a_variant_that_cannot_be_measured_is_named_and_the_others_are(house: House) -> None:
+    variants = house.catalog.snapshot().variants
+    broken = house.store.path(variants[0].artifact)
     broken.chmod(0o600)
     broken.write_bytes(b"no model")
     found = due_profiles(house.catalog.snapshot(), (HALF,))
     measured, failures = measure_due(found, house.catalog, house.store, limits=QUICK)
-    assert measured == len(result.variants) - 1
+    assert measured == len(variants) - 1
     (failure,) = failures
-    assert failure.startswith(f"{result.variants[0].name}: its artifact")
+    assert failure.startswith(f"{variants[0].name}: its artifact")
     assert "is damaged" in failure

@@ -14,12 +14,17 @@ from variants.types import Stage
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    """One version with the model itself as its only variant."""
-    made = House(tmp_path)
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> House:
+    made = House(tmp_path_factory.mktemp("first"))
     made.register(kinds=())
     return made
+
+
+@pytest.fixture
+def house(first: House, tmp_path: Path) -> House:
+    """One version with the model itself as its only variant."""
+    return House.like(first, tmp_path)
 
 
 def more(house: House, *kinds: str, model: str = "tiny", **changes: Any) -> RegistrationResult:

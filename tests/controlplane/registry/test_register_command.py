@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from controlplane.cli.model_options import parse_labels
 from tests import onnx_models as models
+from tests.controlplane.cli.shell import Shell
 from variants.catalog.sql import open_catalog
 from variants.errors import InvalidInput
 
@@ -76,15 +78,18 @@ def test_the_table_names_every_variant(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_wrong_input_is_one_sentence_and_exit_code_2(folder: Path, output: str) -> None:
+def test_wrong_input_is_one_sentence_and_exit_code_2(
+    folder: Path, output: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     wrong = folder / "wrong.onnx"
     wrong.write_text("no model")
-    done = run(
-        folder, str(wrong), "--task", "shapes", "--eval", str(folder / "rows.npz"),
+    monkeypatch.setenv("MODELLESS_STATE_DIR", str(folder / "state"))
+    ended = Shell(monkeypatch, capsys)(
+        "register", str(wrong), "--task", "shapes", "--eval", str(folder / "rows.npz"),
         "-o", output, "--progress", "none",
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
+    assert (ended.code, ended.out) == (2, "")
+    (line,) = ended.err.splitlines()
     told = json.loads(line)["error"] if output == "json" else line
     assert "wrong.onnx: is not an ONNX model" in told
 
@@ -97,17 +102,22 @@ def test_wrong_input_is_one_sentence_and_exit_code_2(folder: Path, output: str) 
     ],
 )
 def test_a_wrong_setting_is_one_sentence_and_exit_code_2(
-    folder: Path, name: str, value: str, sentence: str
+    folder: Path,
+    name: str,
+    value: str,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
 ) -> None:
-    line, environment = command(
-        folder, str(folder / "tiny.onnx"), "--task", "shapes", "--eval", str(folder / "rows.npz")
-    )
-    done = subprocess.run(
-        line, env=environment | {name: value}, capture_output=True, text=True, check=False
-    )
+    monkeypatch.setenv("MODELLESS_STATE_DIR", str(folder / "state"))
+    monkeypatch.setenv(name, value)
+    ended = Shell(monkeypatch, capsys)(
+        "register", str(folder / "tiny.onnx"), "--task", "shapes",
+        "--eval", str(folder / "rows.npz"),
+    )  # fmt: skip
 
-    assert (done.returncode, done.stdout) == (2, "")
-    (told,) = done.stderr.splitlines()
+    assert (ended.code, ended.out) == (2, "")
+    (told,) = ended.err.splitlines()
     assert told.startswith(sentence)
 
 

@@ -1,5 +1,6 @@
 """Registering: what a good model leaves in catalog and store."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from controlplane.registry.registration import (
 )
 from profiler.sandbox.measure import MeasureLimits
 from tests import onnx_models as models
+from tests.variants.catalog_copies import copy_registrations
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import Catalog
@@ -58,6 +60,14 @@ class House:
         # Services that other tests of this run have started are not this one's.
         self.others = children()
 
+    @classmethod
+    def like(cls, other: "House", folder: Path) -> "House":
+        """One with the same in its catalog and its store: registering takes seconds."""
+        made = cls(folder)
+        copy_registrations(other.catalog.snapshot(), made.catalog)
+        shutil.copytree(other.folder / "store", folder / "store", dirs_exist_ok=True)
+        return made
+
     def register(self, **changes: Any) -> RegistrationResult:
         limits = changes.pop("limits", QUICK)
         progress = changes.pop("progress", self.told.append)
@@ -96,10 +106,22 @@ def house(tmp_path: Path) -> House:
     return House(tmp_path)
 
 
-def test_a_model_becomes_two_measured_variants(house: House) -> None:
-    result = house.register(labels=("a", "b", "c"), slo=Slo(latency_ms=50.0))
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> House:
+    """With a model registered, not to be changed."""
+    made = House(tmp_path_factory.mktemp("first"))
+    made.register(labels=("a", "b", "c"), slo=Slo(latency_ms=50.0))
+    return made
 
-    snapshot = house.catalog.snapshot()
+
+@pytest.fixture
+def known(first: House, tmp_path: Path) -> House:
+    """With that model in it."""
+    return House.like(first, tmp_path)
+
+
+def test_a_model_becomes_two_measured_variants(first: House) -> None:
+    snapshot = first.catalog.snapshot()
     (task,) = snapshot.tasks
     assert task.inputs == (TensorSpec(name="pixels", dtype="float32", shape=(4,)),)
     assert task.outputs == (TensorSpec(name="scores", dtype="float32", shape=(3,)),)
@@ -116,7 +138,6 @@ def test_a_model_becomes_two_measured_variants(house: House) -> None:
         assert profile.load_s > 0
         assert "onnxruntime" in profile.host
     assert snapshot.device_kinds == (CPU,)
-    assert result.skipped == ()
 
 
 def test_a_sampled_family_says_what_was_predicted_and_how_surely(house: House) -> None:
@@ -137,24 +158,22 @@ def test_a_sampled_family_says_what_was_predicted_and_how_surely(house: House) -
     assert house.told[-1].done == house.told[-1].total
 
 
-def test_what_the_catalog_names_is_in_the_store_and_nothing_else_is(house: House) -> None:
-    house.register()
-    snapshot = house.catalog.snapshot()
+def test_what_the_catalog_names_is_in_the_store_and_nothing_else_is(first: House) -> None:
+    snapshot = first.catalog.snapshot()
     named = {v.artifact for v in snapshot.variants} | {v.source for v in snapshot.versions}
-    assert set(house.store.digests()) == named
-    assert [house.store.path(v.artifact).stat().st_size for v in snapshot.variants] == [
+    assert set(first.store.digests()) == named
+    assert [first.store.path(v.artifact).stat().st_size for v in snapshot.variants] == [
         v.size_bytes for v in snapshot.variants
     ]
-    assert list(house.scratch.iterdir()) == []
-    house.assert_nothing_runs()
+    assert list(first.scratch.iterdir()) == []
+    first.assert_nothing_runs()
 
 
-def test_progress_only_grows_and_ends_complete(house: House) -> None:
-    house.register()
-    done = [one.done for one in house.told]
+def test_progress_only_grows_and_ends_complete(first: House) -> None:
+    done = [one.done for one in first.told]
     assert done == sorted(done)
-    assert house.told[0].done == 0
-    last = house.told[-1]
+    assert first.told[0].done == 0
+    last = first.told[-1]
     assert (last.step, last.done) == ("store", last.total)
 
 
@@ -162,7 +181,7 @@ def test_a_folder_gives_every_version_in_order(house: House) -> None:
     folder = house.folder / "cnn"
     models.write(folder / "1" / "model.onnx")
     models.write(folder / "3" / "any.onnx", models.model(weights={"weight": models.WEIGHT * 2}))
-    house.register(path=folder)
+    house.register(path=folder, kinds=())
     versions = house.catalog.snapshot().versions
     assert [(v.model, v.version, v.stage) for v in versions] == [
         ("cnn", 1, Stage.LIVE),
@@ -173,29 +192,28 @@ def test_a_folder_gives_every_version_in_order(house: House) -> None:
 def test_a_folder_that_grew_adds_only_what_is_new(house: House) -> None:
     folder = house.folder / "cnn"
     models.write(folder / "1" / "model.onnx")
-    house.register(path=folder)
+    house.register(path=folder, kinds=())
     models.write(folder / "2" / "model.onnx", models.model(weights={"weight": models.WEIGHT * 2}))
-    result = house.register(path=folder)
+    result = house.register(path=folder, kinds=())
     assert [v.label for v in result.versions] == ["cnn-v2"]
     assert result.unchanged == ("cnn-v1",)
 
 
-def test_a_second_file_of_a_model_is_the_next_version_and_a_canary(house: House) -> None:
-    house.register()
-    models.write(house.model, models.model(weights={"weight": models.WEIGHT * 2}))
-    result = house.register()
+def test_a_second_file_of_a_model_is_the_next_version_and_a_canary(known: House) -> None:
+    models.write(known.model, models.model(weights={"weight": models.WEIGHT * 2}))
+    result = known.register(kinds=())
     assert [(v.label, v.stage) for v in result.versions] == [("tiny-v2", Stage.CANARY)]
 
 
 def test_a_stage_that_was_asked_for_is_kept(house: House) -> None:
-    assert house.register(stage=Stage.CANDIDATE).versions[0].stage is Stage.CANDIDATE
+    assert house.register(stage=Stage.CANDIDATE, kinds=()).versions[0].stage is Stage.CANDIDATE
 
 
 def test_a_calibration_file_leaves_all_evaluation_rows_for_measuring(house: House) -> None:
     calibration = models.write_rows(
         house.folder / "calibration.npz", pixels=models.rows(20, seed=2)["pixels"], labels=None
     )
-    house.register(calibration=calibration)
+    house.register(calibration=calibration, kinds=())
     assert {v.accuracy_rows for v in house.catalog.snapshot().variants} == {30}
 
 
@@ -214,18 +232,17 @@ def test_a_model_that_cannot_be_quantised_has_one_variant_and_a_reason(house: Ho
     assert skipped.reason == "the model has nothing that can be quantised"
 
 
-def test_the_same_file_twice_is_a_conflict(house: House) -> None:
-    house.register()
-    before = house.catalog.revision(), sorted(house.store.digests())
+def test_the_same_file_twice_is_a_conflict(known: House) -> None:
+    before = known.catalog.revision(), sorted(known.store.digests())
     with pytest.raises(Conflict, match="registered already, as 'tiny-v1'"):
-        house.register()
-    assert (house.catalog.revision(), sorted(house.store.digests())) == before
+        known.register()
+    assert (known.catalog.revision(), sorted(known.store.digests())) == before
 
 
 def test_a_version_with_other_bytes_is_a_conflict(house: House) -> None:
     folder = house.folder / "cnn"
     models.write(folder / "1" / "model.onnx")
-    house.register(path=folder)
+    house.register(path=folder, kinds=())
     models.write(folder / "1" / "model.onnx", models.model(weights={"weight": models.WEIGHT * 2}))
     with pytest.raises(Conflict, match="'cnn-v1' of task 'shapes' exists with other bytes"):
         house.register(path=folder)
@@ -239,11 +256,10 @@ def test_a_version_with_other_bytes_is_a_conflict(house: House) -> None:
         ({"metric": "f1"}, "metric"),
     ],
 )
-def test_a_task_keeps_what_it_is(house: House, changes: dict[str, Any], what: str) -> None:
-    house.register(labels=("a", "b", "c"))
-    other = models.write(house.folder / "other.onnx", models.model(opsets=[("", 19)]))
+def test_a_task_keeps_what_it_is(known: House, changes: dict[str, Any], what: str) -> None:
+    other = models.write(known.folder / "other.onnx", models.model(opsets=[("", 19)]))
     with pytest.raises(Conflict, match=f"task 'shapes' exists with other {what}"):
-        house.register(path=other, **changes)
+        known.register(path=other, **changes)
 
 
 class BrokenCatalog(MemoryCatalog):
@@ -271,10 +287,10 @@ def test_a_catalog_that_fails_leaves_nothing_behind(tmp_path: Path, error: BaseE
 
 def test_a_failure_keeps_artifacts_that_somebody_uses(tmp_path: Path) -> None:
     house = House(tmp_path, BrokenCatalog(takes=1, error=StateUnavailable("gone")))
-    house.register()
+    house.register(kinds=())
     before = sorted(house.store.digests())
     with pytest.raises(StateUnavailable):
-        house.register(task="twins")  # the same bytes for another task
+        house.register(task="twins", kinds=())  # the same bytes for another task
     assert sorted(house.store.digests()) == before
 
 

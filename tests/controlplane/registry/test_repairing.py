@@ -17,12 +17,17 @@ from variants.types import Digest, Variant
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    """One version as fp32, and quantised with and without rows."""
-    made = House(tmp_path)
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> House:
+    made = House(tmp_path_factory.mktemp("first"))
     made.register(kinds=("onnx-int8", "onnx-fp16"), threads=False)
     return made
+
+
+@pytest.fixture
+def house(first: House, tmp_path: Path) -> House:
+    """One version as fp32, and quantised with and without rows."""
+    return House.like(first, tmp_path)
 
 
 def variant(house: House, kind: str) -> Variant:

@@ -45,7 +45,7 @@ def test_a_machine_dies_under_load_and_another_one_takes_its_place(cluster: RayU
     gateway = cluster.gateway
     gateway.until(lambda: len(gateway.workers()) == 2, "two workers")
     gateway.until(lambda: all(gateway.ready(w) for w in gateway.workers()), "both loaded")
-    with Load(gateway, GOOD, clients=4) as load:
+    with Load(gateway, GOOD, clients=4, pause_s=0.02) as load:
         gateway.until(lambda: load.snapshot()["200"] > 100, "load")
         kill_raylet(cluster.workers[0])
         gateway.until(lambda: len(gateway.workers()) == 1, "one worker is left")

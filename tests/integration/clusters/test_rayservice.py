@@ -62,7 +62,7 @@ def test_a_node_dies_under_load_and_its_pod_is_replaced(service: KubeRay) -> Non
     gateway = service.service()
     gateway.until(lambda: len(gateway.workers()) == 2, "two workers")
     gateway.until(lambda: all(gateway.ready(w) for w in gateway.workers()), "both loaded")
-    with Load(gateway, GOOD, clients=4) as load:
+    with Load(gateway, GOOD, clients=4, pause_s=0.02) as load:
         gateway.until(lambda: load.snapshot()["200"] > 100, "load")
         service.lose(service.of("cpu-4")[0])
         gateway.until(lambda: len(gateway.workers()) == 1, "one worker is left")

@@ -20,7 +20,7 @@ PATIENCE_S = 600.0
 
 FP32 = "cnn-small-v1-onnx-fp32"
 CHANGED = "cnn-small-v1-onnx-int8"
-CUT = "cnn-large-v1-onnx-int8"
+CUT = "mlp-v1-onnx-int8"
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_doctor_names_them_and_registering_again_brings_them_back(
         assert remedy == "`modelless repair` rebuilds it from its source"
 
     zoo = digits.state_dir / "zoo" / "digits"
-    for model in ("cnn-small", "cnn-large"):
+    for model in ("cnn-small", "mlp"):
         code, body = run(
             digits, "register", str(zoo / model), "--task", "digits",
             "--eval", str(zoo / "evaluation.npz"), "--calibration", str(zoo / "calibration.npz"),

@@ -50,7 +50,7 @@ def test_asking_from_a_script_and_from_an_event_loop(digits: Deployment) -> None
 
 
 def test_what_other_fleets_would_have_done(digits: Deployment, tmp_path: Path) -> None:
-    with Load(digits, GOOD, clients=1) as load:
+    with Load(digits, GOOD, clients=1, pause_s=0.01) as load:
         digits.until(lambda: load.snapshot()["200"] > 10, "load")
         arguments = ["--seconds", "3", "--workers", "1", "2", "--folder", str(tmp_path)]
         told = run(digits, "what_if.py", *arguments)

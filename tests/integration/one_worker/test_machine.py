@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from tests.controlplane.cli.shell import Shell
 from tests.integration.deployment import (
     CLI,
     Deployment,
@@ -82,12 +84,15 @@ def test_a_taken_port_says_so(digits: Deployment, tmp_path: Path) -> None:
     assert f"127.0.0.1:{digits.port} cannot be used" in result.stderr
 
 
-def test_the_command_line_reads_and_asks(digits: Deployment, tmp_path: Path) -> None:
+def test_the_command_line_reads_and_asks(
+    digits: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    shell = Shell(monkeypatch, capsys)
     for command in ("status", "tasks list", "models list", "workers list", "plan get",
                     "events list", "variants list digits"):  # fmt: skip
-        result = run(command, digits)
-        assert result.returncode == 0, (command, result.stderr)
-        assert result.stdout.strip()
+        ended = shell(*command.split(), url=f"http://127.0.0.1:{digits.port}")
+        assert ended.code == 0, (command, ended.err)
+        assert ended.out.strip()
     status = json.loads(run("status -o json", digits).stdout)
     assert status["ready"] is True
     assert [task["loaded"] == task["variants"] > 0 for task in status["tasks"]] == [True]

@@ -1,4 +1,7 @@
-"""Each part of a running system is killed by its process id, and one event tells of each."""
+"""Each part of a running system is killed: queries go on, and one event tells of each.
+
+Parts are killed by their process ids.
+"""
 
 import os
 import signal
@@ -8,7 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.deployment import CLI, Deployment, environment
+from tests.integration.deployment import BUSY, CLI, Deployment, Load, environment
+from tests.integration.digits import GOOD, check_killed_worker
 
 pytestmark = pytest.mark.integration
 
@@ -37,6 +41,11 @@ def replica_of(running: Deployment, application: str) -> psutil.Process:
     return found
 
 
+def live_state_of(running: Deployment) -> psutil.Process:
+    (found,) = [p for p in running.processes() if "valkey" in p.name()]
+    return found
+
+
 def title(process: psutil.Process) -> str:
     try:
         return " ".join(process.cmdline())
@@ -55,21 +64,35 @@ def settled(digits: Deployment) -> Deployment:
     return digits
 
 
-def test_a_killed_gateway_is_told(settled: Deployment) -> None:
+def test_a_killed_worker_loses_nothing_and_comes_back(digits: Deployment) -> None:
+    check_killed_worker(digits)
+
+
+def test_a_killed_gateway_comes_back_and_is_told(settled: Deployment) -> None:
     after = newest(settled)
     *_, before = events(settled, "gateway_started", 0)
     replica_of(settled, "gateway").kill()
+    settled.until(lambda: settled.query([[0.0] * 64]).status == 200, "the gateway", PATIENCE_S)
     started = until_told(settled, "gateway_started", after)
     assert f"127.0.0.1:{settled.port}" in started["message"]
     lost = until_told(settled, "gateway_lost", after)
     assert lost["subject"] == before["subject"] != started["subject"]
 
 
-def test_a_killed_controller_is_told_by_its_successor(settled: Deployment) -> None:
+def test_without_controller_and_live_state_queries_go_on_and_the_successor_tells(
+    settled: Deployment,
+) -> None:
     after = newest(settled)
     before = settled.get("/v1/ticks?limit=1")["ticks"][0]["body"]["epoch"]
-    replica_of(settled, "controller").kill()
-    started = until_told(settled, "controller_started", after)
+    with Load(settled, GOOD, clients=2, pause_s=0.01) as load:
+        settled.until(lambda: load.snapshot()["200"] > 100, "load", PATIENCE_S)
+        replica_of(settled, "controller").kill()
+        live_state_of(settled).kill()
+        started = until_told(settled, "controller_started", after)
+        count = load.snapshot()["200"]
+        settled.until(lambda: load.snapshot()["200"] > count + 100, "service", PATIENCE_S)
+    assert load.outcomes.keys() <= {"200", *BUSY}
+    assert load.untyped == []
     assert started["subject"] == f"epoch {before + 1}"
     assert f"took over from epoch {before}, which ended without a word" in started["message"]
     assert events(settled, "controller_stopped", after) == []
@@ -77,8 +100,7 @@ def test_a_killed_controller_is_told_by_its_successor(settled: Deployment) -> No
 
 def test_a_killed_live_state_is_told(settled: Deployment) -> None:
     after = newest(settled)
-    (valkey,) = [p for p in settled.processes() if "valkey" in p.name()]
-    valkey.kill()
+    live_state_of(settled).kill()
     restarted = until_told(settled, "live_state_restarted", after)
     assert "it came back empty and was filled again" in restarted["message"]
     assert len(events(settled, "live_state_lost", after)) <= 1  # it may be back too soon

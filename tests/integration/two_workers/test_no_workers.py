@@ -20,7 +20,7 @@ ROW = [[0.0] * 64]
 
 def test_workers_go_to_none_and_come_back(two: Deployment) -> None:
     kind = two.workers()[0]["device_kind"]
-    with Load(two, GOOD, clients=4) as load:
+    with Load(two, GOOD, clients=4, pause_s=0.01) as load:
         two.until(lambda: load.snapshot()["200"] > 100, "load", PATIENCE_S)
         scale(two, kind, 0)
         two.until(
@@ -62,7 +62,7 @@ def test_a_gateway_that_starts_anew_knows_its_workers_before_it_refuses(two: Dep
     stop = threading.Event()
 
     def light() -> None:
-        """Ask every few milliseconds, on a connection of its own each time."""
+        """Ask every few hundredths of a second, on a connection of its own each time."""
         while not stop.is_set():
             connection = two.connection(ANSWER_S)
             try:
@@ -72,7 +72,7 @@ def test_a_gateway_that_starts_anew_knows_its_workers_before_it_refuses(two: Dep
                 answers["no connection"] += 1
             finally:
                 connection.close()
-            time.sleep(0.005)
+            time.sleep(0.02)
 
     clients = [threading.Thread(target=light, daemon=True) for _ in range(2)]
     for client in clients:
