@@ -105,16 +105,12 @@ class Service:
         raise AssertionError(f"{what}: not within {timeout_s} s\n{self.log}")
 
 
-class Deployment(Service):
-    """One running ``modelless up`` on this machine."""
+class Local(Service):
+    """A gateway on this machine."""
 
-    def __init__(
-        self, process: "subprocess.Popen[bytes]", state_dir: Path, port: int, grpc_port: int
-    ) -> None:
-        self.process = process
+    def __init__(self, state_dir: Path, port: int) -> None:
         self.state_dir = state_dir
         self.port = port
-        self.grpc_port = grpc_port
 
     @property
     def log(self) -> str:
@@ -122,6 +118,17 @@ class Deployment(Service):
 
     def connection(self, timeout_s: float) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+
+
+class Deployment(Local):
+    """One running ``modelless up`` on this machine."""
+
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", state_dir: Path, port: int, grpc_port: int
+    ) -> None:
+        super().__init__(state_dir, port)
+        self.process = process
+        self.grpc_port = grpc_port
 
     def processes(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)

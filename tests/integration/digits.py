@@ -2,11 +2,12 @@
 
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.integration.deployment import PATIENT, Deployment, Load
+from tests.integration.deployment import PATIENT, Deployment, Load, Service
 
 Rows = list[list[float]]
 
@@ -56,7 +57,7 @@ def check_five_slos(deployment: Deployment, held_out: tuple[Rows, list[int]]) ->
         assert right / len(rows) == pytest.approx(variants[name]["accuracy"], abs=1.5 / len(rows))
 
 
-def check_infeasible(digits: Deployment) -> None:
+def check_infeasible(digits: Service) -> None:
     answer = digits.query([[0.0] * 64], slo={"latency_ms": 0.01, "accuracy": 0.97})
     assert answer.status == 422
     assert answer.body["code"] == "SLO_INFEASIBLE"
@@ -69,11 +70,15 @@ def check_infeasible(digits: Deployment) -> None:
     assert above.status == 422 or above.body["accuracy"] == 1.0
 
 
-def check_killed_worker(digits: Deployment) -> None:
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def check_killed_worker(digits: Service, kill: Callable[[int], None] = kill) -> None:
     (worker,) = digits.workers()
     with Load(digits, GOOD, clients=8) as load:
         digits.until(lambda: load.snapshot()["200"] > 200, "load")
-        os.kill(worker["pid"], signal.SIGKILL)
+        kill(worker["pid"])
         digits.until(
             lambda: [w for w in digits.workers() if w["pid"] != worker["pid"] and digits.ready(w)],
             "a new worker",

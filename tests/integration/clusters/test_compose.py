@@ -1,4 +1,7 @@
-"""The service ``modelless`` of ``deploy/compose.yaml``, on a machine of its own."""
+"""The service ``modelless`` of ``deploy/compose.yaml``, on a machine of its own.
+
+Its catalog is in PostgreSQL and its live state in Redis, as in no other test of a whole system.
+"""
 
 import re
 import signal
@@ -10,6 +13,7 @@ import pytest
 
 from tests.deploy.files import documents
 from tests.integration.deployment import START_S
+from tests.integration.digits import check_infeasible, check_killed_worker
 from tests.integration.machines.lab import HOME, PASSWORD, REDIS_PORT, Lab, Reached, lab, register
 from tests.integration.machines.network import PATH, Program
 
@@ -28,6 +32,7 @@ class Composed:
         service: dict[str, Any] = documents("compose.yaml")[0]["services"]["modelless"]
         self._healthcheck = service["healthcheck"]["test"]
         self.machine = lab.machine(2, "modelless", PLACE)
+        self.state = lab.shared
         self._environment = {
             "PATH": f"{HOME}/modelless-env/bin:{PATH}",  # the image's
             "HOME": HOME,
@@ -45,6 +50,10 @@ class Composed:
         kind, command = self._healthcheck
         assert kind == "CMD-SHELL"
         return self.machine.shell(placed(command), self._environment).wait(START_S).code == 0
+
+    def kill(self, pid: int) -> None:
+        """Kill a process by the number that it has on the machine."""
+        self.machine.ask(do="signal", pid=pid, number=signal.SIGKILL)
 
     def stop(self) -> int:
         """As ``docker compose stop`` does; the exit code."""
@@ -77,6 +86,20 @@ def test_the_first_model_is_registered_and_answers(composed: Composed, family: P
     assert operation["state"] == "succeeded", operation
     gateway.until(lambda: gateway.get("/v2/models/digits/ready"), "the task is ready")
     assert gateway.query([[0.0] * 64]).status == 200
+
+
+def test_without_a_variant_that_fits_it_says_what_comes_closest(composed: Composed) -> None:
+    check_infeasible(composed.gateway)
+
+
+def test_a_killed_worker_loses_nothing_and_comes_back(composed: Composed) -> None:
+    check_killed_worker(composed.gateway, composed.kill)
+
+
+def test_nothing_is_kept_in_a_file_that_belongs_into_a_service(composed: Composed) -> None:
+    assert "artifacts" in (kept := {path.name for path in composed.state.iterdir()})
+    assert "catalog.db" not in kept
+    assert [p for p in composed.machine.processes() if "valkey" in p.name()] == []
 
 
 def test_it_stops_when_it_is_told_to_and_leaves_nothing(composed: Composed) -> None:

@@ -1,4 +1,4 @@
-"""``deploy/rayservice.yaml`` as KubeRay runs it: head, two gateways and two workers."""
+"""``deploy/rayservice.yaml`` as KubeRay runs it: head, two gateways, a worker and one more."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def service(family: Path) -> Iterator[KubeRay]:
-    """All pods, with the applications handed over."""
+    """All pods but a worker's, with the applications handed over."""
     with lab() as made:
         running = KubeRay(made)
         try:
@@ -58,16 +58,17 @@ def test_the_first_model_is_registered_through_the_service_and_answers(
         assert gateway.query([[0.0] * 64]).status == 200
 
 
-def test_a_node_dies_under_load_and_its_pod_is_replaced(service: KubeRay) -> None:
+def test_a_pod_joins_under_load_and_takes_over_when_the_node_of_another_dies(
+    service: KubeRay,
+) -> None:
     gateway = service.service()
-    gateway.until(lambda: len(gateway.workers()) == 2, "two workers")
-    gateway.until(lambda: all(gateway.ready(w) for w in gateway.workers()), "both loaded")
     with Load(gateway, GOOD, clients=4, pause_s=0.02) as load:
         gateway.until(lambda: load.snapshot()["200"] > 100, "load")
+        service.add(service.group("cpu-4"))
+        gateway.until(lambda: len(gateway.workers()) == 2, "two workers")
+        gateway.until(lambda: all(gateway.ready(w) for w in gateway.workers()), "both loaded")
         service.lose(service.of("cpu-4")[0])
         gateway.until(lambda: len(gateway.workers()) == 1, "one worker is left")
-        service.add(service.group("cpu-4"))
-        gateway.until(lambda: len(gateway.workers()) == 2, "two workers again")
         before = load.snapshot()["200"]
         gateway.until(lambda: load.snapshot()["200"] > before + 100, "service")
     assert load.untyped == []

@@ -188,10 +188,15 @@ class KubeRay:
     # -- the operator and the Service -----------------------------------------------------------
 
     def start(self) -> None:
-        """Start the workers' groups, and hand over the applications once the head answers."""
+        """Start the workers' groups, and hand over the applications once the head answers.
+
+        One worker's pod is left for ``add``: its node comes later.
+        """
         self._node.start()
         groups = [
-            group for group in self._cluster["workerGroupSpecs"] for _ in range(group["replicas"])
+            group
+            for group in self._cluster["workerGroupSpecs"]
+            for _ in range(group["replicas"] - (group["groupName"] != "gateway"))
         ]
         for group in groups:  # all at once they take longer than Ray waits, on a busy machine
             pod = self.add(group)

@@ -1,9 +1,7 @@
 """What ``ray up deploy/ray-cluster.yaml`` does, on machines of a test."""
 
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from threading import Lock
 
 import psutil
 import yaml
@@ -27,7 +25,6 @@ class RayUp:
         self._file = ray_cluster()
         self.head = lab.machine(2, "head", PLACE)
         self.workers: list[Machine] = []
-        self._adding = Lock()
         self.gateway = Reached(self.head, "127.0.0.1", 8000)
 
     def prepare(self) -> None:
@@ -41,22 +38,23 @@ class RayUp:
         (self.head.folder / "tmp/home/ray_bootstrap_config.yaml").write_text(yaml.safe_dump(file))
 
     def start(self) -> None:
-        """Run the head's commands, and the workers' as soon as there is a head for them."""
+        """Run the head's commands, and a worker's as soon as there is a head for it.
+
+        The others would do the same.
+        """
         *before, up = self._file["head_start_ray_commands"]
         for command in before:
             self._run(command, self.head)
         started = self._shell(up, self.head)
-        with ThreadPoolExecutor() as pool:  # `ray up` starts them side by side, too
-            list(pool.map(lambda _: self.add_worker(), self._file["provider"]["worker_ips"]))
+        self.add_worker()  # beside it, as `ray up` does
         ended = started.wait(START_S)
         assert ended.code == 0, f"{ended.output}\n{self.head.logs()}"
 
     def add_worker(self) -> Machine:
         """One more machine, with the commands of every worker."""
-        with self._adding:
-            number = 3 + len(self.workers)
-            worker = self._lab.machine(number, f"worker-{number}", PLACE)
-            self.workers.append(worker)
+        number = 3 + len(self.workers)
+        worker = self._lab.machine(number, f"worker-{number}", PLACE)
+        self.workers.append(worker)
         for command in self._file["worker_start_ray_commands"]:
             self._run(command, worker)
         return worker
