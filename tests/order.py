@@ -1,17 +1,17 @@
 """In which order test processes take the tests, and which of them one process runs together.
 
 Processes take whole files (three processes for two cores, because many tests wait). What takes
-long comes first, so that none is left alone with it at the end:
+long comes first, so that none is left alone with it at the end, and what waits lies beside what
+computes:
 
 1. the integration tests that share a deployment of one worker; they register the example family;
 2. integration tests that need no registered family;
-3. files with tests that are marked ``slow``, while the family is being registered;
-4. the other integration tests;
-5. the rest.
+3. files with tests that are marked ``slow``, and among them, evenly, the other integration tests;
+4. the rest.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -19,6 +19,7 @@ from xdist.scheduler import LoadFileScheduling
 INTEGRATION = "tests/integration/"
 SHARED = tuple(INTEGRATION + name for name in ("one_worker", "two_workers", "elastic"))
 """Folders whose files share a deployment: one process runs them, one after the other."""
+T = TypeVar("T")
 LAST = "test_examples.py"
 """Of its folder: it adds a task to the deployment."""
 
@@ -32,19 +33,35 @@ def group(nodeid: str) -> str:
 
 def ordered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The tests in the order above; those of a group stay together and in their order."""
-    marked = {group(item.nodeid) for item in items if item.get_closest_marker("slow")}
-    registering = {group(item.nodeid) for item in items if "registered" in fixtures(item)}
-
-    def turn(item: pytest.Item) -> tuple[int, bool]:
-        name = group(item.nodeid)
-        last = Path(name).name == Path(SHARED[0]).name and item.path.name == LAST
-        if name == SHARED[0]:
-            return 1, last
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(group(item.nodeid), []).append(item)
+    first = sorted(groups.pop(SHARED[0], []), key=lambda item: item.path.name == LAST)
+    turns: dict[str, list[list[pytest.Item]]] = {
+        turn: [] for turn in ("early", "registering", "slow", "rest")
+    }
+    for name, tests in groups.items():
         if name.startswith(INTEGRATION):
-            return 4 if name in registering else 2, last
-        return 3 if name in marked else 5, last
+            needs = any("registered" in fixtures(item) for item in tests)
+            turn = "registering" if needs else "early"
+        else:
+            is_slow = any(item.get_closest_marker("slow") for item in tests)
+            turn = "slow" if is_slow else "rest"
+        turns[turn].insert(0 if name in SHARED else len(turns[turn]), tests)
+    chosen = [
+        first,
+        *turns["early"],
+        *spread(turns["registering"], turns["slow"]),
+        *turns["rest"],
+    ]
+    return [item for tests in chosen for item in tests]
 
-    return sorted(items, key=turn)
+
+def spread(few: Sequence[T], among: Sequence[T]) -> list[T]:
+    """Those of the first evenly among the second, in the order of each."""
+    turns = [((index + 0.5) / len(few), one) for index, one in enumerate(few)]
+    turns += [((index + 0.5) / len(among), one) for index, one in enumerate(among)]
+    return [one for _, one in sorted(turns, key=lambda turn: turn[0])]
 
 
 def fixtures(item: pytest.Item) -> Sequence[str]:

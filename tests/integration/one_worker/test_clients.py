@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients import libraries, program
-from tests.integration.deployment import Deployment
+from tests.integration.deployment import PATIENT, Deployment
 from tests.services import missing
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -99,6 +99,8 @@ def test_perf_analyzer(digits: Deployment, how: str) -> None:
         command += ["--streaming"] if how == "stream" else []
     # One look at so many queries: whether numbers are steady is not the question here.
     command += ["--request-count", "100", "--concurrency-range", "2"]
+    # It waits for an answer to each, for ever in a stream: refusals are not for a busy machine.
+    command += ["--request-parameter", f"latency_slo_ms:{PATIENT['latency_ms']:.0f}:int"]
     search = libraries("triton")
     ldd = run("ldd", command[0], LD_LIBRARY_PATH=search)
     lacks = re.findall(r"(\S+) => not found", ldd)
