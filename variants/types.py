@@ -250,6 +250,16 @@ class ProfilingRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineLift:
+    """The word of an operator that a variant is in order: quarantines that began by then end."""
+
+    task: TaskName
+    variant: VariantName
+    at_s: float
+    """Unix time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceKind:
     """The shape of a slice of hardware, as one worker owns it."""
 

@@ -190,7 +190,6 @@ class WorkerHost:
             status = await self._loading.load(
                 decode_load(message.get("spec", {})),
                 demanded=_demanded(message),
-                force=message.get("force") is True,
                 begin=message.get("begin") is True,
             )
             return encode(status)
@@ -202,6 +201,9 @@ class WorkerHost:
                 *named(message), seen=(int(seen[0]), bool(seen[1])) if seen else None
             )
             return encode({"gone": gone})
+        if kind is FrameKind.READMIT:
+            await self._loading.readmit(*named(message))
+            return b"{}"
         executor.draining = True
         self._loading.changed.set()
         await executor.quiet()

@@ -60,6 +60,8 @@ class ReplicaStatus:
     idle_s: float = 0.0
     message: str = ""
     """Why it is quarantined or damaged, or why its load failed."""
+    quarantined_s: float | None = None
+    """Unix time since when it is in quarantine."""
     live_ratio: float = 1.0
     """Median of observed over profiled latency."""
     batches: int = 0

@@ -19,6 +19,7 @@ from controlplane.api.context import ApiContext
 from controlplane.api.errors import ERRORS, RequestIds, add_error_handlers
 from controlplane.api.inventory import fleet_status_now, inventory_routes
 from controlplane.api.peaks import peak_routes
+from controlplane.api.quarantine import quarantine_routes
 from controlplane.api.sharing import sharing_routes
 from controlplane.dashboard.pages import PAGES, read_page
 from controlplane.profiling.staleness import changed_on
@@ -139,6 +140,7 @@ def build_api(context: ApiContext) -> FastAPI:
     api.include_router(_running_routes(context))
     api.include_router(inventory_routes(context))
     api.include_router(peak_routes(context))
+    api.include_router(quarantine_routes(context))
     api.include_router(sharing_routes(context))
     api.include_router(_registration_routes(context, registrations))
     for path, name in PAGES.items():

@@ -62,6 +62,11 @@ COMMANDS = {
             help="Build damaged artifacts again from their sources.",
         ),
         Entry(
+            name="quarantine",
+            target="controlplane.cli.commands.quarantine:quarantine",
+            help="Variants that workers keep out; lift that.",
+        ),
+        Entry(
             name="peaks",
             target="controlplane.cli.commands.peaks:peaks",
             help="Peaks of demand that are known beforehand.",

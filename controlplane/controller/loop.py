@@ -21,7 +21,7 @@ from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.arrivals import Arrivals
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.recorder import StatusRecorder
-from controlplane.controller.events.status_events import Target, damaged
+from controlplane.controller.events.status_events import Target, damaged, in_quarantine
 from controlplane.controller.forecaster_training import ForecasterTraining
 from controlplane.controller.gateway_scaling import GatewayScaler
 from controlplane.controller.learned_state import LearnedState
@@ -174,6 +174,10 @@ class ControlLoop:
             begun = await self._applier.apply(decision.actions, self._running)
             self._applier.tell_targets()
             self._rebuilds.look(damaged(self._workers.values()))
+        if any(map(in_quarantine, self._workers.values())):
+            with contextlib.suppress(StateUnavailable):
+                lifts = await asyncio.to_thread(self._catalog.quarantine_lifts)
+                self._applier.readmit(lifts, self._workers)
         await self._record(observation, decision, begun)
         return decision
 

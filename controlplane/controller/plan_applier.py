@@ -1,5 +1,7 @@
 """Applies a plan: what the control loop decided is done, what fails waits and is tried again.
 
+So are quarantines ended that operators lifted: at each worker that shows one which began before.
+
 Every step may be repeated. Loads and unloads run beside the loop; one worker gets them in the order
 in which they were decided, unloads first, and does one after the other.
 """
@@ -7,10 +9,12 @@ in which they were decided, unloads first, and does one after the other.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from math import inf
 from typing import Any, Protocol
 
 from controlplane.backoff import Backoff
 from controlplane.controller.events.journal import Journal
+from controlplane.controller.events.status_events import in_quarantine
 from controlplane.controller.told_targets import Told, ToldTargets
 from controlplane.controller.worker_pool import WorkerPool
 from controlplane.load_specs import Specs
@@ -22,13 +26,21 @@ from variants.errors import (
     Overloaded,
     ReplicaLost,
 )
-from variants.types import DeviceKindName, ReplicaState, WorkerId
+from variants.types import (
+    DeviceKindName,
+    QuarantineLift,
+    ReplicaState,
+    TaskName,
+    VariantName,
+    WorkerId,
+)
 from workers.types import LoadSpec, ReplicaStatus, WorkerStatus
 
 log = logging.getLogger(__name__)
 
 LOAD_TIMEOUT_S = 120.0
 TELL_TIMEOUT_S = 5.0
+READMITTED = "its quarantine was lifted"
 
 
 Subject = ReplicaKey | DeviceKindName
@@ -190,6 +202,26 @@ class PlanApplier:
                 self._targets.told(key, telling)
                 again = Load(worker=worker, task=task, variant=variant)
                 self._start(key, self._tell(again, telling))
+
+    def readmit(self, lifts: Iterable[QuarantineLift], workers: Mapping[str, WorkerStatus]) -> None:
+        """End the quarantines at workers that operators lifted since they began."""
+        lifted_s = {(lift.task, lift.variant): lift.at_s for lift in lifts}
+        for id_, status in workers.items():
+            for replica in in_quarantine(status):
+                key = (WorkerId(id_), replica.task, replica.variant)
+                lifted = (replica.quarantined_s or 0.0) <= lifted_s.get(key[1:], -inf)
+                if lifted and key not in self._busy:
+                    self._start(key, self._readmit(*key))
+
+    async def _readmit(self, worker: WorkerId, task: TaskName, variant: VariantName) -> None:
+        try:
+            async with self._pool.at(worker) as connection:
+                await connection.readmit(task, variant, TELL_TIMEOUT_S)
+        except ModellessError as error:
+            log.warning("%s/%s on %s stays in quarantine: %s", task, variant, worker, error)
+        else:
+            self._failures.succeeded((worker, task, variant))
+            self._journal.tell("readmitted", f"{task}/{variant} on {worker}", READMITTED)
 
     async def _tell(self, action: Load, telling: Told) -> None:
         try:

@@ -306,6 +306,9 @@ class ReplicaSchema(Schema):
     queued: int = 0
     idle_s: float = 0.0
     message: str = ""
+    quarantined_s: float | None = Field(
+        None, description="Unix time since when it is in quarantine there."
+    )
     batches: int = 0
     latency: list[tuple[int, float, float]] = Field(
         default=[],

@@ -36,6 +36,7 @@ from variants.types import (
     Prefer,
     ProfileSource,
     ProfilingRequest,
+    QuarantineLift,
     Registration,
     Sharing,
     Slo,
@@ -511,6 +512,26 @@ def test_the_inventory_is_what_was_asked_for_last(catalog: Catalog) -> None:
     catalog.set_inventory(DeviceKindName("cpu-2"), 1)
     assert catalog.inventory() == {"cpu-1": 0, "cpu-2": 1}
     assert catalog.revision() == before
+
+
+def test_the_latest_lift_of_a_quarantine_counts(catalog: Catalog) -> None:
+    made = registration()
+    catalog.register(made)
+    before, (variant, *_) = catalog.revision(), made.variants
+
+    def lift(at_s: float) -> QuarantineLift:
+        return QuarantineLift(task=variant.task, variant=variant.name, at_s=at_s)
+
+    assert catalog.quarantine_lifts() == ()
+    for at_s in (5.0, 7.5, 6.0):
+        catalog.lift_quarantine(lift(at_s))
+    assert catalog.quarantine_lifts() == (lift(7.5),)
+    for at_s in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(InvalidInput):
+            catalog.lift_quarantine(lift(at_s))
+    with pytest.raises(NotFound):
+        catalog.lift_quarantine(replace(lift(8.0), variant=VariantName("none")))
+    assert (catalog.quarantine_lifts(), catalog.revision()) == ((lift(7.5),), before)
 
 
 @pytest.mark.parametrize(("name", "count"), [("cpu-1", -1), ("cpu-1", 10_001), ("CPU 1", 1)])

@@ -149,6 +149,7 @@ class LocalCluster:
             memory_mib=CPU.memory_mib,
             run_dir=str(folder),
             secret_path=str(secret_path),
+            quarantine_dir=str(folder / "quarantine"),
         )
         self._workers: list[_Worker] = []
         self._reading: set[asyncio.Task[None]] = set()

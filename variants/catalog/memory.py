@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import replace
 from threading import Lock
 
-from variants.catalog.peak_validation import check_learned, check_peak, check_room
+from variants.catalog.peak_validation import check_learned, check_lift, check_peak, check_room
 from variants.catalog.protocol import EVENTS_KEPT, TICKS_KEPT, ordered
 from variants.catalog.sharing_validation import check_sharing
 from variants.catalog.validation import (
@@ -31,6 +31,7 @@ from variants.types import (
     Plan,
     Profile,
     ProfilingRequest,
+    QuarantineLift,
     Registration,
     Sharing,
     Stage,
@@ -53,6 +54,7 @@ class MemoryCatalog:
         self._snapshot = CatalogSnapshot(revision=0)
         self._inventory: dict[DeviceKindName, int] = {}
         self._requests: dict[tuple[TaskName, VariantName, DeviceKindName], ProfilingRequest] = {}
+        self._lifts: dict[tuple[TaskName, VariantName], QuarantineLift] = {}
         self._peaks: dict[int, Peak] = {}
         self._peak_id = 0
         self._learned: dict[str, tuple[float, bytes]] = {}
@@ -223,6 +225,19 @@ class MemoryCatalog:
             if id not in self._peaks:
                 raise NotFound(f"there is no declared peak {id}")
             self._peaks = {known: peak for known, peak in self._peaks.items() if known != id}
+
+    def lift_quarantine(self, lift: QuarantineLift) -> None:
+        check_lift(lift)
+        with self._writing:
+            key = (lift.task, lift.variant)
+            if key not in {variant.key for variant in self._snapshot.variants}:
+                raise NotFound(f"task {lift.task!r} has no variant {lift.variant!r}")
+            known = self._lifts.get(key)
+            newest = known if known is not None and known.at_s > lift.at_s else lift
+            self._lifts = dict(sorted({**self._lifts, key: newest}.items()))
+
+    def quarantine_lifts(self) -> tuple[QuarantineLift, ...]:
+        return tuple(self._lifts.values())
 
     def put_learned(self, name: str, at_s: float, body: bytes, *, epoch: int) -> None:
         check_learned(name, body)

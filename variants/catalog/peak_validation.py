@@ -1,10 +1,10 @@
-"""What a declared peak may be, and how much of what is learned is kept."""
+"""What a declared peak or a lifted quarantine may be, and how much of what is learned is kept."""
 
 from math import isfinite
 
 from variants.catalog.protocol import MOST_LEARNED_BYTES, MOST_PEAKS
 from variants.errors import Conflict, InvalidInput
-from variants.types import NAME, Peak
+from variants.types import NAME, Peak, QuarantineLift
 
 LATEST_S = 4_102_444_800.0
 """The year 2100: a later time was given in milliseconds, or by mistake."""
@@ -48,6 +48,12 @@ def check_room(count: int) -> None:
     """
     if count >= MOST_PEAKS:
         raise Conflict(f"there are {MOST_PEAKS:,} declared peaks, the most possible: remove some")
+
+
+def check_lift(lift: QuarantineLift) -> None:
+    """Raise ``InvalidInput`` unless a quarantine may be lifted at that time."""
+    if not 0.0 <= lift.at_s <= LATEST_S:
+        raise InvalidInput(f"a quarantine cannot be lifted at {lift.at_s!r} s of Unix time")
 
 
 def check_learned(name: str, body: bytes) -> None:

@@ -18,6 +18,7 @@ from variants.types import (
     Plan,
     Profile,
     ProfilingRequest,
+    QuarantineLift,
     Registration,
     Sharing,
     Stage,
@@ -152,6 +153,18 @@ class Catalog(Protocol):
         Raises:
             NotFound: there is none with this id.
         """
+
+    def lift_quarantine(self, lift: QuarantineLift) -> None:
+        """End the quarantines of a variant that began by then, at all workers. Only the latest
+        lift of a variant is kept. Does not advance the revision.
+
+        Raises:
+            InvalidInput: the time is not possible.
+            NotFound: the variant is unknown.
+        """
+
+    def quarantine_lifts(self) -> tuple[QuarantineLift, ...]:
+        """The latest lift of each variant that has one, by task and variant."""
 
     def put_learned(self, name: str, at_s: float, body: bytes, *, epoch: int) -> None:
         """Keep what was learned until ``at_s``, in Unix time, in place of what is there.

@@ -29,7 +29,7 @@ from variants.catalog.rows import (
     variant_row,
 )
 from variants.catalog.sharing_validation import check_sharing
-from variants.catalog.sql_planning import SqlPlanningTables, leading_epoch
+from variants.catalog.sql_planning import SqlPlanningTables, check_variant, leading_epoch
 from variants.catalog.validation import (
     check_addition,
     check_conflicts,
@@ -59,7 +59,6 @@ from variants.types import (
     TaskName,
     TickRecord,
     Variant,
-    VariantName,
 )
 
 
@@ -243,7 +242,7 @@ class SqlCatalog(SqlPlanningTables):
             # The counter's row lines up writers: two may ask for the same at once.
             counters.lock(connection, "inventory")
             for request in requests:
-                _check_variant(connection, request.task, request.variant)
+                check_variant(connection, request.task, request.variant)
                 key = _key_of(tables.profiling_requests, request)
                 if connection.execute(select(tables.profiling_requests.c.at).where(*key)).first():
                     continue
@@ -368,14 +367,8 @@ def _versions_of(connection: Connection, task: TaskName, model: ModelName) -> se
     )
 
 
-def _check_variant(connection: Connection, task: TaskName, variant: VariantName) -> None:
-    same = (tables.variants.c.task == task, tables.variants.c.name == variant)
-    if connection.scalar(select(tables.variants.c.name).where(*same)) is None:
-        raise NotFound(f"task {task!r} has no variant {variant!r}")
-
-
 def _check_known(connection: Connection, profile: Profile) -> None:
-    _check_variant(connection, profile.task, profile.variant)
+    check_variant(connection, profile.task, profile.variant)
     kind = tables.device_kinds.c.name == profile.device_kind
     if connection.scalar(select(tables.device_kinds.c.name).where(kind)) is None:
         raise NotFound(f"there is no device kind {profile.device_kind!r}")

@@ -1,4 +1,5 @@
-"""The tables of a SQL catalog that planning alone reads: declared peaks, and what was learned.
+"""The tables of a SQL catalog that the control loop alone reads: declared peaks, quarantines that
+were lifted, and what was learned.
 
 Beside them, how every part of the catalog in a database gets its connections.
 """
@@ -18,13 +19,13 @@ from variants.catalog.database import (
     snapshot_reader,
     writer,
 )
-from variants.catalog.peak_validation import check_learned, check_peak, check_room
+from variants.catalog.peak_validation import check_learned, check_lift, check_peak, check_room
 from variants.errors import NotFound, StaleEpoch
-from variants.types import Peak
+from variants.types import Peak, QuarantineLift, TaskName, VariantName
 
 
 class SqlPlanningTables:
-    """The part of ``variants.catalog.protocol.Catalog`` about peaks and what was learned.
+    """The part of ``variants.catalog.protocol.Catalog`` about peaks, quarantines and learning.
 
     The constructor connects to nothing.
     """
@@ -57,6 +58,25 @@ class SqlPlanningTables:
         with self._transaction(self._writer) as connection:
             if not connection.execute(delete(tables.peaks).where(tables.peaks.c.id == id)).rowcount:
                 raise NotFound(f"there is no declared peak {id}")
+
+    def lift_quarantine(self, lift: QuarantineLift) -> None:
+        check_lift(lift)
+        lifts = tables.quarantine_lifts
+        same = (lifts.c.task == lift.task, lifts.c.variant == lift.variant)
+        with self._transaction(self._writer) as connection:
+            # The counter's row lines up writers: two may lift the same at once.
+            counters.lock(connection, "inventory")
+            check_variant(connection, lift.task, lift.variant)
+            known = connection.scalar(select(lifts.c.at_s).where(*same))
+            if known is None or known < lift.at_s:
+                connection.execute(delete(lifts).where(*same))
+                connection.execute(insert(lifts), asdict(lift))
+
+    def quarantine_lifts(self) -> tuple[QuarantineLift, ...]:
+        with self._transaction(self._poller) as connection:
+            found = connection.execute(select(tables.quarantine_lifts))
+            lifts = (QuarantineLift(**row._mapping) for row in found)
+            return tuple(sorted(lifts, key=lambda lift: (lift.task, lift.variant)))
 
     def put_learned(self, name: str, at_s: float, body: bytes, *, epoch: int) -> None:
         check_learned(name, body)
@@ -92,3 +112,10 @@ def leading_epoch(connection: Connection) -> int:
             .with_for_update(read=True)
         ).scalar_one()
     )
+
+
+def check_variant(connection: Connection, task: TaskName, variant: VariantName) -> None:
+    """Raise ``NotFound`` unless there is such a variant."""
+    same = (tables.variants.c.task == task, tables.variants.c.name == variant)
+    if connection.scalar(select(tables.variants.c.name).where(*same)) is None:
+        raise NotFound(f"task {task!r} has no variant {variant!r}")

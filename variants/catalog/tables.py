@@ -149,6 +149,15 @@ inventory = Table(
     Column("workers", Integer, nullable=False),
 )
 
+quarantine_lifts = Table(
+    "quarantine_lifts",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("variant", Text, primary_key=True),
+    Column("at_s", Double, nullable=False),
+    ForeignKeyConstraint(["task", "variant"], [variants.c.task, variants.c.name]),
+)
+
 peaks = Table(
     "peaks",
     metadata,

@@ -145,7 +145,6 @@ class WorkerConnection(asyncio.Protocol):
         make_room: bool = False,
         waiting: bool = False,
         patience_s: float = 0.0,
-        force: bool = False,
         begin: bool = False,
         need: str = "",
     ) -> ReplicaStatus:
@@ -156,7 +155,6 @@ class WorkerConnection(asyncio.Protocol):
             waiting: with ``make_room``: a query waits for this load.
             patience_s: how much later than at once the load may begin, for that query to be
                 answered in time.
-            force: lift a quarantine.
             begin: return when the load has begun, and its memory is reserved.
             need: with ``make_room``: what the query asks for, in words, for the worker's history.
 
@@ -170,7 +168,7 @@ class WorkerConnection(asyncio.Protocol):
         message = encode(
             {
                 "spec": spec, "make_room": make_room, "waiting": waiting,
-                "patience_s": patience_s, "force": force, "begin": begin, "need": need,
+                "patience_s": patience_s, "begin": begin, "need": need,
             }
         )  # fmt: skip
         return decode_replica(decode(await self._ask(FrameKind.LOAD, message, timeout_s)))
@@ -195,6 +193,17 @@ class WorkerConnection(asyncio.Protocol):
         return (
             decode(await self._ask(FrameKind.UNLOAD, message, timeout_s)).get("gone") is not False
         )
+
+    async def readmit(self, task: str, variant: str, timeout_s: float) -> None:
+        """End the quarantine of a variant; one that is in none is no error.
+
+        Raises:
+            Conflict: its runtime is still being closed.
+            DeadlineExceeded: it took too long.
+            ReplicaLost: the connection ended.
+        """
+        message = encode({"task": task, "variant": variant})
+        await self._ask(FrameKind.READMIT, message, timeout_s)
 
     async def history(
         self, told: Collection[int], after: int, timeout_s: float

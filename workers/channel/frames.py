@@ -72,6 +72,7 @@ class FrameKind(IntEnum):
     DRAIN = 9
     ANSWER = 10
     HISTORY = 11
+    READMIT = 12
 
 
 class Violation(StrEnum):

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from planner.batching.variant_queues import VariantQueue
 from planner.latency_table import LatencyTable
 from variants.artifacts.integrity import Seen
-from variants.errors import ArtifactDamaged, ModellessError, VariantNotLoadable
+from variants.errors import ArtifactDamaged, Conflict, ModellessError, VariantNotLoadable
 from variants.types import Digest, ReplicaState, TaskName, VariantName
 from workers.execution.failures import Failures, not_loadable, why_of
 from workers.execution.replicas import Replica
@@ -33,19 +33,21 @@ class Absent:
         self._failures = failures
         self._changed = changed
 
-    def quarantine(self, spec: LoadSpec) -> Replica:
+    def quarantine(self, spec: LoadSpec, since_s: float) -> Replica:
         """List what earlier processes crashed on."""
         message = f"it crashed a worker {CRASHES} times within a day"
-        return self._show(spec, ReplicaState.QUARANTINED, message)
+        replica = self._show(spec, ReplicaState.QUARANTINED, message)
+        replica.quarantined_s = since_s
+        return replica
 
-    def list_quarantined(self, names: Iterable[tuple[str, str]]) -> None:
-        """List tasks with variants of which nothing else is known."""
-        for task, variant in names:
+    def list_quarantined(self, found: Iterable[tuple[str, str, float]]) -> None:
+        """List variants of which only the task, the name and the time are known."""
+        for task, variant, since_s in found:
             spec = LoadSpec(
                 task=TaskName(task), variant=VariantName(variant), runtime="", artifact=Digest(""),
                 path="", inputs=(), outputs=(), latency=((1, 0.0),), memory_mib=0.0, load_s=0.0,
             )  # fmt: skip
-            self.quarantine(spec)
+            self.quarantine(spec, since_s)
 
     def fail(self, spec: LoadSpec, error: ModellessError, file: Seen | None) -> VariantNotLoadable:
         """Note a failed load and list it; return the error for the caller.
@@ -65,6 +67,19 @@ class Absent:
         """Show a failed load no more."""
         replica = self._replicas.get(variant)
         if replica is not None and is_failed(replica):
+            del self._replicas[variant]
+            self._changed.set()
+
+    def readmit(self, variant: int) -> None:
+        """Show a quarantine no more.
+
+        Raises:
+            Conflict: the runtime of the variant is still being closed.
+        """
+        replica = self._replicas.get(variant)
+        if replica is not None and replica.state is ReplicaState.QUARANTINED:
+            if replica.runtime is not None:
+                raise Conflict(f"{replica.name} is still being closed")
             del self._replicas[variant]
             self._changed.set()
 

@@ -427,6 +427,7 @@ class Executor:
 
     def _quarantine(self, replica: Replica, error: str) -> None:
         replica.state = ReplicaState.QUARANTINED
+        replica.quarantined_s = time.time()
         replica.message = f"{FAILURES} batches failed in a row; the last: {error}"
         log.error("%s is quarantined: %s", replica.name, replica.message)
         for item in self.queue.take(replica.queue):

@@ -92,7 +92,6 @@ class Loading:
         spec: LoadSpec,
         *,
         demanded: Demanded | None = None,
-        force: bool = False,
         begin: bool = False,
     ) -> ReplicaStatus:
         """Load a variant, or take over the share and latencies of one that is loaded.
@@ -103,7 +102,6 @@ class Loading:
         Args:
             demanded: queries ask for it, so what is worth less may be evicted. Without it, a load
                 takes free memory only.
-            force: lift a quarantine.
             begin: return when the load has begun, not when it is done.
 
         Raises:
@@ -117,7 +115,7 @@ class Loading:
         variant = variant_id(spec.task, spec.variant)
         replica = await self._staying(variant)
         if replica is None or replica.state.kept_out:
-            self._admit(spec, variant, replica, force)
+            self._admit(spec, variant, replica)
             file = await self._verify(spec)
             if demanded is not None:
                 self.executor.usage.missed(variant, time.monotonic(), waits=demanded.waiting)
@@ -169,6 +167,18 @@ class Loading:
             await self._unload(replica)
         return True
 
+    async def readmit(self, task: str, variant: str) -> None:
+        """End the quarantine of a variant: its crashes are forgotten, and it may be loaded again.
+
+        One that is not in quarantine is no error.
+
+        Raises:
+            Conflict: its runtime is still being closed.
+        """
+        name = variant_id(task, variant)
+        await asyncio.to_thread(self._ledger.pardon, name.to_bytes(8, "big"))
+        self._absent.readmit(name)
+
     async def close_quarantined(self) -> None:
         """Give back the memory of variants that failed, as they fail. Runs until cancelled."""
         while True:
@@ -200,24 +210,19 @@ class Loading:
             await asyncio.shield(found.gone)
         return found
 
-    def _admit(self, spec: LoadSpec, variant: int, replica: Replica | None, force: bool) -> None:
-        """Refuse what is in quarantine, or lift that; and what would fail again."""
+    def _admit(self, spec: LoadSpec, variant: int, replica: Replica | None) -> None:
+        """Refuse what is in quarantine, and what would fail again."""
         if replica is not None and is_failed(replica):
             if (error := self._failures.standing(spec, time.monotonic())) is not None:
                 raise error
             self._absent.delist(variant)
             replica = None
-        if replica is not None and not force:
+        if replica is None:
+            since_s = self._ledger.quarantined_s(variant.to_bytes(8, "big"))
+            if since_s is not None:
+                replica = self._absent.quarantine(spec, since_s)
+        if replica is not None:
             raise Conflict(f"{replica.name} is in quarantine: {replica.message}")
-        key = variant.to_bytes(8, "big")
-        if force:
-            if replica is not None and replica.runtime is not None:
-                raise Conflict(f"{replica.name} is still being closed")
-            self._replicas.pop(variant, None)
-            self._ledger.pardon(key)
-        elif self._ledger.is_quarantined(key):
-            shown = self._absent.quarantine(spec)
-            raise Conflict(f"{shown.name} is in quarantine: {shown.message}")
 
     async def _verify(self, spec: LoadSpec) -> Seen | None:
         """How the artifact looks, which is sound; None for a variant that has none.
@@ -255,7 +260,7 @@ class Loading:
                 if existing is not None:
                     if not existing.state.kept_out:
                         return existing
-                    self._admit(spec, variant, existing, force=False)
+                    self._admit(spec, variant, existing)
                 if await self._make_room(spec, demanded, last=time.monotonic() >= until_s):
                     return self._start(spec, variant, runtime, demanded, file)
             # What others load, or have just loaded for their queries, may leave after those.

@@ -78,6 +78,7 @@ class Replica:
         "model",
         "outputs",
         "proven",
+        "quarantined_s",
         "queue",
         "relaxed_ms",
         "runtime",
@@ -120,6 +121,8 @@ class Replica:
         self.runtime = runtime
         self.state = ReplicaState.LOADING
         self.message = ""
+        self.quarantined_s: float | None = None
+        """Unix time since when it is in quarantine."""
         self.in_flight = 0
         """Queries taken and not answered, those that wait for the load included."""
         self.failures = 0
@@ -222,6 +225,7 @@ class Replica:
             queued=self.in_flight,
             idle_s=max(0.0, now_s - self.last_used_s) if not self.in_flight else 0.0,
             message=self.message,
+            quarantined_s=self.quarantined_s,
             live_ratio=round(self.live.ratio, 3),
             batches=self.live.batches,
             latency=tuple([(p.rows, _ms(p.mean_ms), _ms(p.p95_ms)) for p in self.model.points()]),

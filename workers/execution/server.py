@@ -40,6 +40,9 @@ MAX_UNPROVEN = 32
 """Connections that have not proved yet that they know the secret."""
 MAX_CONTROLS = 64
 """Control messages of one connection that are being worked on."""
+CONTROLS = frozenset(
+    (FrameKind.LOAD, FrameKind.UNLOAD, FrameKind.DRAIN, FrameKind.HISTORY, FrameKind.READMIT)
+)
 
 Control = Callable[[FrameKind, dict[str, Any]], Awaitable[bytes]]
 """Does what a control message asks; returns the answer as JSON, raises a ``ModellessError``."""
@@ -136,7 +139,7 @@ class Peer(asyncio.Protocol):
             if version != VERSION:
                 raise FrameRefused(Violation.WRONG_VERSION, f"{version}, not {VERSION}")
             self._authenticate(payload)
-        elif kind in (FrameKind.LOAD, FrameKind.UNLOAD, FrameKind.DRAIN, FrameKind.HISTORY):
+        elif kind in CONTROLS:
             if len(self._controls) >= MAX_CONTROLS:
                 raise FrameRefused(Violation.TOO_MANY, "control messages")
             if kind == FrameKind.DRAIN:

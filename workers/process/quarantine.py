@@ -198,29 +198,29 @@ class CrashLedger:
 
     # -- what is known ----------------------------------------------------------------------------
 
-    def crashes(self, variant: bytes) -> int:
-        """Crashes of the last day that are put down to the variant."""
-        if self._folder is None:
-            return 0
-        since = time.time() - WINDOW_S
-        count = 0
-        for record in self._folder.glob(f"{variant.hex()}.*.crash"):
+    def crashes_s(self, variant: bytes) -> list[float]:
+        """Unix times of the last day's crashes that are put down to the variant, ascending."""
+        since_s = time.time() - WINDOW_S
+        found = []
+        for record in self._folder.glob(f"{variant.hex()}.*.crash") if self._folder else ():
             with suppress(FileNotFoundError):  # another worker has just pardoned it
-                count += record.stat().st_mtime >= since
-        return count
+                found.append(record.stat().st_mtime)
+        return sorted(at_s for at_s in found if at_s >= since_s)
 
-    def is_quarantined(self, variant: bytes) -> bool:
-        """Whether the variant has crashed workers too often within the last day."""
-        return self.crashes(variant) >= CRASHES
+    def quarantined_s(self, variant: bytes) -> float | None:
+        """When a variant last crashed a worker that has done so too often within the last day."""
+        crashes_s = self.crashes_s(variant)
+        return crashes_s[-1] if len(crashes_s) >= CRASHES else None
 
-    def quarantined(self) -> tuple[tuple[str, str], ...]:
-        """(task, variant) of all in quarantine, ordered."""
+    def quarantined(self) -> tuple[tuple[str, str, float], ...]:
+        """Task, variant and time of the last crash of all in quarantine, ordered."""
         found = []
         for path in self._folder.glob("*.name") if self._folder else ():
             try:
-                if self.is_quarantined(bytes.fromhex(path.stem)):
+                since_s = self.quarantined_s(bytes.fromhex(path.stem))
+                if since_s is not None:
                     names = orjson.loads(path.read_bytes())
-                    found.append((str(names["task"]), str(names["variant"])))
+                    found.append((str(names["task"]), str(names["variant"]), since_s))
             except (OSError, ValueError, LookupError, TypeError) as error:
                 # What cannot be read must not keep a worker from starting. It stays in quarantine.
                 log.warning("%s in the crash ledger cannot be read: %r", path, error)

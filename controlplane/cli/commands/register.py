@@ -104,7 +104,7 @@ def _register(
     progress: ProgressStyle,
 ) -> None:
     """Register, or watch the folder until interrupted where there is an interval."""
-    from controlplane.cli.commands.watching import watch_versions
+    from controlplane.cli.watching import watch_versions
     from controlplane.settings import load_settings
     from variants.catalog.sql import open_catalog
 

@@ -114,9 +114,10 @@ def _suddenness(departure: Departure) -> int:
     return 0 if departure.status.draining else 2 if departure.broke else 1
 
 
+def in_quarantine(status: WorkerStatus) -> list[ReplicaStatus]:
+    """What a worker keeps out because it failed or crashed it."""
+    return [one for one in status.replicas if one.state is ReplicaState.QUARANTINED]
+
+
 def _quarantined(status: WorkerStatus) -> dict[str, ReplicaStatus]:
-    return {
-        f"{replica.task}/{replica.variant}": replica
-        for replica in status.replicas
-        if replica.state is ReplicaState.QUARANTINED
-    }
+    return {f"{replica.task}/{replica.variant}": replica for replica in in_quarantine(status)}

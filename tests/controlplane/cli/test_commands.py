@@ -59,12 +59,13 @@ class Gateway:
         self.asked: list[Any] = []
         self.answer: dict[str, Any] | ModellessError = ANSWER
         settings = load_settings(state_dir=tmp_path)
+        self.live = DictLive(worker("cpu-4-a", "mlp-v1-onnx-int8", loading=["slow-v1-onnx-fp32"]))
         api = build_api(
             ApiContext(
                 catalog=self.catalog,
                 store=FileArtifactStore(settings.artifacts_dir),
                 settings=settings,
-                live=DictLive(worker("cpu-4-a", "mlp-v1-onnx-int8", loading=["slow-v1-onnx-fp32"])),
+                live=self.live,
             )
         )
         self._add_query(api)

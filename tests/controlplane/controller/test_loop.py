@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from math import log2
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import cast
 
 import pytest
@@ -28,9 +28,18 @@ from tests.controlplane.fleet import (
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.sql import open_catalog
 from variants.errors import ClusterUnavailable, Overloaded, StaleEpoch
-from variants.types import DeviceKindName, ModelName, Plan, Stage, TaskName
+from variants.types import (
+    DeviceKindName,
+    ModelName,
+    Plan,
+    QuarantineLift,
+    Stage,
+    TaskName,
+    VariantName,
+)
 from workers.channel.client import WorkerConnection
-from workers.types import LoadSpec, ReplicaStatus
+from workers.process.quarantine import CrashLedger
+from workers.types import LoadSpec, ReplicaStatus, variant_id
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +89,38 @@ async def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
         assert plan is not None
         assert {p.worker for p in plan.placements} == {"w2"}
         await eventually(lambda: "worker_lost" in it.kinds_of_events())
+
+
+async def test_a_quarantine_is_lifted_at_workers_that_come_later_too(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        it.register("b")
+        folder = it.settings.run_dir / "quarantine"
+        crash_twice(folder, "a first time", "and again")
+        it.control()
+        await it.until_ready(w1=[B])
+        await eventually(lambda: "quarantined" in it.kinds_of_events())
+
+        # It is lifted while its only worker is away.
+        it.cluster.kill("w1")
+        lifted = QuarantineLift(task=TaskName("digits"), variant=VariantName(A), at_s=time())
+        it.catalog.lift_quarantine(lifted)
+        await it.until_ready(w2=[A, B])
+        await eventually(lambda: it.kinds_of_events().count("readmitted") == 1)
+
+        # What fails later is kept out again.
+        crash_twice(folder, "once", "twice")
+        it.cluster.kill("w2")
+        await it.until_ready(w3=[B])
+
+
+def crash_twice(folder: Path, *why: str) -> None:
+    """What two processes leave in which A hangs."""
+    for each in why:
+        crashes = CrashLedger(str(folder))
+        crashes.open()
+        crashes.hung(variant_id("digits", A).to_bytes(8, "big"), "digits", A, each)
+        crashes.close()
 
 
 async def test_a_stopped_worker_is_not_planned_for_until_it_goes_on(tmp_path: Path) -> None:

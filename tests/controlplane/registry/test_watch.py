@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.building.types import Progress, RegistrationRequest, RegistrationResult
-from controlplane.cli.commands.watching import watch_versions
 from controlplane.cli.outcome import Output
 from controlplane.cli.progress import ProgressStyle
+from controlplane.cli.watching import watch_versions
 from controlplane.registry.watch import (
     File,
     Files,

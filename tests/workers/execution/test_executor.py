@@ -267,7 +267,8 @@ async def test_two_failed_batches_in_a_row_put_a_variant_into_quarantine(
             await connection.load(spec, CONTROL_S)
         await connection.unload("task", "v", CONTROL_S)
         assert (await ask(connection, other, row(1))).code is ReplyCode.OK
-        await connection.load(spec, CONTROL_S, force=True)
+        await connection.readmit("task", "v", CONTROL_S)
+        await connection.load(spec, CONTROL_S)
         assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
 
 

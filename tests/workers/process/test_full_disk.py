@@ -144,7 +144,7 @@ def test_evidence_is_settled_on_a_full_disk(disk: Path) -> None:
         successor = ledger(disk / "q")
         successor.close()
         filler.unlink()
-    assert ledger(disk / "q").quarantined() == (("task", "v"),)
+    assert [named[:2] for named in ledger(disk / "q").quarantined()] == [("task", "v")]
 
 
 def test_evidence_waits_until_a_record_can_be_made() -> None:
@@ -159,11 +159,11 @@ def test_evidence_waits_until_a_record_can_be_made() -> None:
             taken.append(disk / f"{number}")
         made = ledger(disk / "q")
         assert made.problem
-        assert made.crashes(KEY) == 0
+        assert len(made.crashes_s(KEY)) == 0
         for path in taken:
             path.unlink()
         made.retry()
-        assert (made.problem, made.crashes(KEY)) == ("", 1)
+        assert (made.problem, len(made.crashes_s(KEY))) == ("", 1)
         made.close()
 
 
