@@ -5,8 +5,8 @@ It is level-triggered. Each turn looks at what the cluster and the workers repor
 restart needs no special path: the successor takes a new epoch and goes on from what it sees.
 
 Without live state nothing changes but that gateways learn of new workers later. Without database
-the catalog stays as it was known, events wait, and a plan that cannot be stored is not acted on:
-only what the stored plan says is kept up.
+the catalog stays as it was known, events wait, and of a plan that cannot be stored only the loads
+are begun, which take free memory only: a worker that replaces another one does not stay empty.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from controlplane.timestamps import timestamp
 from planner.energy import HourlyCarbon
 from planner.reconcile.tick import tick
 from planner.solver.solve import within
-from planner.types import Action, Decision, Observation
+from planner.types import Action, Decision, Load, Observation
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.errors import (
@@ -167,11 +167,12 @@ class ControlLoop:
         planner = within(self._settings.plan_limit_s, monotonic)
         decision = await asyncio.to_thread(tick, observation, planner, self._decision)
         self._decision = decision
-        begun: list[Action] = []
-        if await self._may_act(decision):
+        stored = await self._may_act(decision)
+        self._applier.know(decision, self._known.revision, self._specs, self._workers)
+        actions = [each for each in decision.actions if stored or isinstance(each, Load)]
+        begun = await self._applier.apply(actions, self._running)
+        if stored:
             self._corrected = False
-            self._applier.know(decision, self._known.revision, self._specs, self._workers)
-            begun = await self._applier.apply(decision.actions, self._running)
             self._applier.tell_targets()
             self._rebuilds.look(damaged(self._workers.values()))
         if any(map(in_quarantine, self._workers.values())):
@@ -338,10 +339,10 @@ class ControlLoop:
     # -- apply ----------------------------------------------------------------------------------
 
     async def _may_act(self, decision: Decision) -> bool:
-        """Store a changed plan; return whether its actions may be applied.
+        """Store a changed plan; return whether all its actions may be applied.
 
-        A plan that could not be stored is not acted on. An unchanged one was stored before, so what
-        it says is kept up even without database.
+        Of a plan that could not be stored, loads alone are. An unchanged one was stored before, so
+        what it says is kept up even without database.
 
         Raises:
             StaleEpoch: a newer controller leads.

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import os
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from math import log2
 from pathlib import Path
 from time import monotonic, time
@@ -374,7 +375,31 @@ async def test_without_live_state_loading_goes_on(
         assert await it.directory() == ["w1"]
 
 
-async def test_without_database_the_stored_plan_is_kept_up_and_no_other_is_made(
+async def test_while_the_database_is_locked_a_new_worker_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    catalog = open_catalog(f"sqlite:///{path}", 0.2)
+    async with fleet(tmp_path, catalog=catalog) as it:
+        it.register("a")
+        it.register("b")
+        it.control()
+        await it.until_ready(w1=[A, B])
+        await eventually(lambda: it.kinds_of_events().count("loaded") == 2)
+        version = it.catalog.plan_version()
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            it.cluster.kill("w1")
+            await it.until_ready(w2=[A, B])
+            assert it.catalog.plan_version() == version
+            other.execute("ROLLBACK")
+        await eventually(lambda: it.catalog.plan_version() > version)
+        plan = it.catalog.latest_plan()
+        assert plan is not None
+        assert {placement.worker for placement in plan.placements} == {"w2"}
+        await eventually(lambda: it.kinds_of_events().count("loaded") == 4)
+    catalog.close()
+
+
+async def test_without_database_a_new_worker_is_loaded_and_no_plan_is_made(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     catalog = FailingCatalog(MemoryCatalog())
@@ -387,8 +412,8 @@ async def test_without_database_the_stored_plan_is_kept_up_and_no_other_is_made(
         caplog.clear()
         catalog.away = True
         it.cluster.kill("w1")
-        # The new worker is published, but a plan that names it cannot be stored.
-        await it.until_ready(w2=[])
+        # The new worker is published and loaded, but a plan that names it cannot be stored.
+        await it.until_ready(w2=[A])
         assert await it.directory() == ["w2"]
 
         def gone() -> list[str]:
@@ -396,11 +421,11 @@ async def test_without_database_the_stored_plan_is_kept_up_and_no_other_is_made(
 
         await eventually(gone)
         await asyncio.sleep(5 * it.settings.tick_s)
-        assert await it.ready() == {"w2": []}
         assert len(gone()) == 1, gone()
 
         catalog.away = False
-        await it.until_ready(w2=[A])
+        assert it.catalog.latest_plan() == plan
+        await eventually(lambda: it.catalog.latest_plan() != plan)
         newest = it.catalog.latest_plan()
         assert plan is not None
         assert newest is not None
