@@ -271,6 +271,8 @@ class ReplicaReport:
     """Queries per second that the worker expects for it, from those that came."""
     urgent: float = 0.0
     """Share of its queries that cannot wait for its load, as the worker has learned it."""
+    rows_per_query: float = 1.0
+    """How many rows its queries have, lately."""
     asked: bool = False
     """Whether a query has asked for it since it was loaded, or was the reason to load it."""
     load_no: int = 0
@@ -406,7 +408,7 @@ class ReplicaTarget(NamedTuple):
     longest_batch_ms: float
     """How long a batch may take on the worker; 0: its queue decides by itself."""
     qps: float = 0.0
-    """Rows per second that the plan brings to the replica."""
+    """Queries per second that the plan brings to the replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

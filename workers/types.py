@@ -38,7 +38,7 @@ class LoadSpec:
     share: float = 0.0
     """Planned share of the worker's time for the task, in [0, 1]; 0 when nothing was planned."""
     planned_qps: float | None = None
-    """Rows per second that the plan brings to it here; None: as it was told before."""
+    """Queries per second that the plan brings to it here; None: as it was told before."""
     longest_batch_ms: float | None = None
     """Planned length of the longest batch on the worker; 0: its queue decides by itself; None: as
     it was told before."""
@@ -78,6 +78,8 @@ class ReplicaStatus:
     """Queries per second to expect here, from those that came (``planner.eviction.popularity``)."""
     urgent: float = 0.0
     """Share of its queries that cannot wait for its load (``planner.eviction.urgency``)."""
+    rows_per_query: float = 1.0
+    """How many rows its queries have, lately."""
     asked: bool = False
     """Whether a query has asked for it since it was loaded, or was the reason to load it."""
     load_no: int = 0

@@ -184,6 +184,7 @@ def _replica(status: ReplicaStatus) -> ReplicaReport:
         idle_s=status.idle_s,
         rate_qps=status.rate_qps,
         urgent=status.urgent,
+        rows_per_query=status.rows_per_query,
         asked=status.asked,
         load_no=status.load_no,
         loaded_for_s=status.loaded_for_s,

@@ -16,13 +16,14 @@ from controlplane.live_latency import LiveLatency, times_of
 from controlplane.load_specs import Specs
 from controlplane.settings import Settings
 from planner.energy import HourlyCarbon
+from planner.eviction.query_rates import QueryRates
 from planner.selection.routes import resolve
 from planner.selection.snapshot import build_snapshot, keeping
 from planner.slow_workers import SlowWorkers
 from planner.types import Snapshot
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
-from variants.types import CatalogSnapshot, Route, Task, TaskName, WorkerId
+from variants.types import CatalogSnapshot, Route, Task, TaskName, VariantKey, WorkerId
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,11 @@ class Knowledge:
         self._hourly = HourlyCarbon()
         self._wall_s = 0.0
         self._prefer = settings.planning.prefer
+
+    @property
+    def asked(self) -> QueryRates[VariantKey]:
+        """What queries ask for, and how urgently."""
+        return self._path.asked
 
     # -- from the catalog -----------------------------------------------------------------------
 
@@ -157,7 +163,7 @@ class Knowledge:
             },
             before=self._path.snapshot,
             wanted=self.meeting.wanted(workers.kinds()),
-            asked=self._path.asked,
+            asked=self.asked,
         )
         self._tell(snapshot)
 

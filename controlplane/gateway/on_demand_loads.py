@@ -21,6 +21,8 @@ class OnDemandLoads:
     def __init__(self, known: Knowledge) -> None:
         self._known = known
         self._loads: dict[tuple[WorkerId, str, str, bool], asyncio.Future[None]] = {}
+        self._joined: dict[tuple[WorkerId, str, str, bool], int] = {}
+        """Queries that joined a load, of which its worker does not know yet."""
         self._failures: Backoff[tuple[WorkerId, str, str]] = Backoff()
 
     def load(
@@ -37,13 +39,17 @@ class OnDemandLoads:
                 for queries to come, when the future ends as soon as the load has begun.
             need: what the query asks for, to be told.
         """
-        key = (worker, str(candidate.task), str(candidate.variant), slack_ms is not None)
+        waits = slack_ms is not None
+        key = (worker, str(candidate.task), str(candidate.variant), waits)
+        self._known.asked.urgency.missed((candidate.task, candidate.variant), waits=waits)
         running = self._loads.get(key)
-        if running is None:
+        if running is not None:
+            self._joined[key] = self._joined.get(key, 0) + 1
+        else:
             self._begins(candidate, worker)
             running = asyncio.ensure_future(self._load(candidate, worker, slack_ms, need))
             self._loads[key] = running
-            running.add_done_callback(lambda _: self._loads.pop(key, None))
+            running.add_done_callback(lambda _: self._over(key))
             # Looked at, so that a failure that no query waits for is not reported as forgotten.
             running.add_done_callback(lambda load: load.cancelled() or load.exception())
         return running
@@ -55,6 +61,14 @@ class OnDemandLoads:
     def forget_failures(self, worker: WorkerId | None = None) -> None:
         """Try again at once what has failed on a worker, or on any: it has changed."""
         self._failures.forget(lambda key: worker is None or key[0] == worker)
+
+    def _over(self, key: tuple[WorkerId, str, str, bool]) -> None:
+        """A load has ended, well or not: tell its worker how many queries joined it."""
+        self._loads.pop(key, None)
+        worker, task, variant, waits = key
+        connected, queries = self._known.workers.get(worker), self._joined.pop(key, 0)
+        if connected is not None and queries:
+            connected.connection.joined(task, variant, queries, waits=waits)
 
     def _begins(self, candidate: Candidate, worker: WorkerId) -> None:
         """From this moment on others that look for a host know of the load."""

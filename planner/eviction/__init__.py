@@ -9,7 +9,8 @@ one is one function and one line), then ``victims`` (which variants leave) and `
 (what a worker would lose by that, told to those who look for a host) with ``churn`` (how long what
 is loaded there will stay). ``popularity`` learns from queries what the rule ``modelless`` needs to
 know, the queries per second to expect, and ``urgency`` which of them cannot wait for a load;
-``query_rates`` asks it for all that one gateway sees.
+``query_rates`` asks both for all that one gateway sees, and ``expected`` says what follows for what
+is held.
 
 May import: ``variants``. No clock: times are arguments, in seconds.
 """

@@ -54,7 +54,7 @@ class Churn:
         return self._evicted_mib * exp(-max(0.0, now_s - self._counted_s) / MEMORY_S)
 
 
-def short_stay_s(qps: float, load_s: float, churn_per_s: float) -> float:
+def short_stay_s(qps: float, load_s: float, churn_per_s: float, urgent: float = 0.0) -> float:
     """What a newcomer's stay on a host costs, in seconds of loading per second.
 
     It is what its absence costs times the probability that it is evicted before its next query,
@@ -64,10 +64,11 @@ def short_stay_s(qps: float, load_s: float, churn_per_s: float) -> float:
         qps: queries per second to expect for it.
         load_s: what loading it takes.
         churn_per_s: of the host.
+        urgent: share of the queries that cannot wait for the load.
     """
     if churn_per_s <= 0.0 or qps <= 0.0:
         return 0.0
-    return absence_s(qps, load_s) * churn_per_s / (qps + churn_per_s)
+    return absence_s(qps, load_s, urgent) * churn_per_s / (qps + churn_per_s)
 
 
 def pays_ahead(qps: float, load_s: float, urgent: float, churn_per_s: float) -> bool:

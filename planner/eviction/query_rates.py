@@ -1,4 +1,4 @@
-"""QueryRates: what queries ask for, wherever it is held, by whoever looks for a host.
+"""QueryRates: what queries ask for, and how urgently, by whoever looks for a host.
 
 A gateway has one, and so has the simulator. Counting a query is one addition; the book of arrivals
 is told when somebody asks it, and now and then.
@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 from planner.eviction.popularity import Popularity
+from planner.eviction.urgency import Urgency
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -15,12 +16,14 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 class QueryRates(Generic[KeyT]):
     """Counts queries by what they ask for, loaded or not."""
 
-    __slots__ = ("_book", "_counts")
+    __slots__ = ("_book", "_counts", "urgency")
 
     def __init__(self) -> None:
         self._book: Popularity[KeyT] = Popularity()
         self._counts: dict[KeyT, int] = {}
         """Queries that the book was not told of yet."""
+        self.urgency: Urgency[KeyT] = Urgency()
+        """Of the queries that found missing what they ask for."""
 
     def __contains__(self, key: object) -> bool:
         """Whether a query has asked for it that the book was told of and remembers."""

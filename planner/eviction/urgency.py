@@ -27,15 +27,19 @@ class Urgency(Generic[KeyT]):
         """Queries that were refused, and all; the longest unseen comes first."""
         self._all = (0.0, 0.0)
 
-    def missed(self, key: KeyT, *, waits: bool) -> None:
-        """A query found it missing, and waits for its load or cannot."""
-        refused, queries = self._counts.pop(key, (0.0, 0.0))
-        kept = min(1.0, (_MOST - 1.0) / max(1.0, queries))
+    def missed(self, key: KeyT, *, waits: bool, queries: int = 1) -> None:
+        """Queries found it missing, and wait for its load or cannot.
+
+        Each query counts, also where many wait for one load.
+        """
+        refused, known = self._counts.pop(key, (0.0, 0.0))
+        new = min(float(queries), _MOST)
+        kept = min(1.0, (_MOST - new) / max(1.0, known))
         if len(self._counts) >= MAX_KEYS:
             del self._counts[next(iter(self._counts))]
-        new = 0.0 if waits else 1.0
-        self._counts[key] = (kept * refused + new, kept * queries + 1.0)
-        self._all = (self._all[0] + new, self._all[1] + 1.0)
+        cannot = 0.0 if waits else 1.0
+        self._counts[key] = (kept * refused + cannot * new, kept * known + new)
+        self._all = (self._all[0] + cannot * queries, self._all[1] + queries)
 
     def share(self, key: KeyT) -> float:
         """Share of its queries that cannot wait, in [0, 1]; 0 before any query found anything

@@ -7,9 +7,10 @@ it.
 Read ``tick.py``, the pipeline, and then its steps: ``sizing.py`` (how many workers),
 ``demand_assignment.py`` with ``problem_builder.py`` and ``matching.py`` (which worker serves what),
 ``placement.py`` with ``demand_and_offers.py``, ``worker_memory.py`` and ``task_shares.py`` (what
-each worker holds), ``diff.py`` (the actions) and ``unchanged.py`` (when there is nothing to
-decide). ``drift.py`` stands alone: it finds profiles that live latency contradicts;
-``live_corrections.py`` is what is decided by meanwhile.
+each worker holds), ``replica_targets.py`` (what each replica is told of it), ``diff.py`` (the
+actions), ``explanation.py`` (why) and ``unchanged.py`` (when there is nothing to decide).
+``drift.py`` stands alone: it finds profiles that live latency contradicts; ``live_corrections.py``
+is what is decided by meanwhile.
 
 It may import ``planner.types``, ``planner.latency_curve``, ``planner.selection``,
 ``planner.solver``, ``planner.eviction`` and ``variants``.

@@ -21,11 +21,15 @@ class DemandAndOffers:
     """The default SLO of each task, the most popular first, as a class without a rate."""
     offers: Mapping[DeviceKindName, Mapping[VariantKey, Candidate]]
     """All that a kind could hold, the most popular task first, then by accuracy per MiB."""
+    rows: Mapping[TaskName, float] = field(default_factory=dict)
+    """How many rows a query of each task has; 1 where it is missing."""
     _ranks: dict[DeviceKindName, dict[VariantKey, int]] = field(default_factory=dict)
     """The places of offers in that order, where they were asked for."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, demand: Iterable[Demand]) -> "DemandAndOffers":
+    def of(
+        cls, snapshot: Snapshot, demand: Iterable[Demand], rows: Mapping[TaskName, float]
+    ) -> "DemandAndOffers":
         wanted = [entry for entry in demand if entry.task in snapshot.tasks and entry.qps > 0]
         popularity = dict.fromkeys(snapshot.tasks, 0.0)
         for entry in wanted:
@@ -42,7 +46,12 @@ class DemandAndOffers:
             demand=tuple(sorted(wanted, key=_urgency)),
             defaults=tuple(_default_class(snapshot.tasks[name]) for name in ranked),
             offers=offers,
+            rows=rows,
         )
+
+    def queries_qps(self, wanted: Demand) -> float:
+        """The rate of a class in queries per second; ``Demand.qps`` is in rows."""
+        return wanted.qps / self.rows.get(wanted.task, 1.0)
 
     def suitable(self, wanted: Demand) -> list[Candidate]:
         """The candidates that meet a class, the cheapest first."""

@@ -203,32 +203,6 @@ def shares_of(
     return shares
 
 
-def rates_of(
-    routes: Iterable[Route], snapshot: Snapshot
-) -> dict[WorkerId, dict[VariantKey, tuple[float, float]]]:
-    """The rows per second that routes bring to each replica, and which share of them is urgent: it
-    could not wait for a load."""
-    rates: dict[WorkerId, dict[VariantKey, tuple[float, float]]] = {}
-    cold_ms: dict[tuple[DeviceKindName, VariantKey], float] = {}
-    """What a query takes by a variant that has to be loaded first."""
-    for route in routes:
-        kind = snapshot.workers[route.worker].device_kind
-        held = rates.setdefault(route.worker, {})
-        key = (route.task, route.variant)
-        needs_ms = cold_ms.get((kind, key))
-        if needs_ms is None:
-            needs_ms = cold_ms[kind, key] = min(
-                one.load_ms + one.table.ms[1]
-                for one in snapshot.tasks[route.task].by_variant[route.variant]
-                if one.device_kind == kind
-            )
-        qps, urgent = held.get(key, (0.0, 0.0))
-        new = route.qps if needs_ms > route.latency_ms else 0.0
-        total = qps + route.qps
-        held[key] = (total, (qps * urgent + new) / total if total else 0.0)
-    return rates
-
-
 def unserved(routes: Iterable[Route], demand: Iterable[Demand]) -> tuple[Demand, ...]:
     """The part of a demand that routes do not serve."""
     planned = planned_qps(routes)

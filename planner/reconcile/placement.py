@@ -43,6 +43,7 @@ from planner.types import Candidate, Demand, Snapshot, WorkerReport
 from variants.types import (
     DeviceKindName,
     Placement,
+    TaskName,
     VariantKey,
     WorkerId,
 )
@@ -62,6 +63,7 @@ def place(
     planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]] | None = None,
     *,
     unserved: Sequence[Demand] = (),
+    rows: Mapping[TaskName, float] | None = None,
     fallback: bool = False,
     rule: str = "modelless",
 ) -> tuple[Placement, ...]:
@@ -74,12 +76,13 @@ def place(
     Args:
         planned: what each worker is to hold for its part of the demand.
         unserved: the demand that no worker was planned to hold anything for.
+        rows: how many a query of each task has; 1 where it is missing.
         fallback: whether routes are followed, so that a quicker variant is of use beside them.
         rule: what leaves a memory that is short; a name in ``planner.eviction.registry.RULES``.
     """
     memories = [WorkerMemory.of(report) for report in sorted(workers, key=lambda r: r.id)]
     memories = [memory for memory in memories if not memory.report.draining]
-    given = DemandAndOffers.of(snapshot, demand)
+    given = DemandAndOffers.of(snapshot, demand, rows or {})
     if planned:
         memories = _emptied(memories)
         return tuple(_around(given, memories, before, planned, unserved, fallback, rule))
@@ -136,7 +139,9 @@ def _around(
         if key[0] not in served:
             return inf
         candidate = given.offers[kind][key]
-        beside = sum(d.qps for d in unserved if meets(candidate, d, given.transport_ms))
+        beside = sum(
+            given.queries_qps(d) for d in unserved if meets(candidate, d, given.transport_ms)
+        )
         return beside + coming.get((kind, key), 0.0)
 
     order = by_worth if rule == "modelless" else as_it_came
@@ -294,7 +299,9 @@ def _cover(
         )
         late = candidate.load_ms + candidate.table.ms[1] > wanted.tightest_ms
         for memory in hosts:
-            loads = memory.is_there(key) or memory.pays_ahead(candidate, wanted.qps, float(late))
+            loads = memory.is_there(key) or memory.pays_ahead(
+                candidate, given.queries_qps(wanted), float(late)
+            )
             if loads and memory.take(key, candidate):
                 return
 

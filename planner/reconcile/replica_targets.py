@@ -1,4 +1,7 @@
-"""What a plan gives to each replica: a share of its worker's time, and how long batches may be.
+"""What a plan gives to each replica: queries, a share of the worker's time, the longest batch.
+
+Plans divide rows, because device time is of rows. What a replica is worth follows from queries
+(``planner.eviction.expected``), so rows are told in queries here.
 
 The control loop tells workers these targets, and the simulated policy tells its queues: both take
 them from the decision of the tick (``planner.types.Decision.targets``).
@@ -6,12 +9,70 @@ them from the decision of the tick (``planner.types.Decision.targets``).
 
 from collections.abc import Iterable, Mapping
 from math import inf
+from typing import NamedTuple
 
-from planner.types import ReplicaKey, ReplicaTarget, Snapshot
-from variants.types import Plan, Route, TaskName, WorkerId
+from planner.types import ReplicaKey, ReplicaTarget, Snapshot, WorkerReport
+from variants.types import DeviceKindName, Plan, Route, TaskName, VariantKey, WorkerId
 
 
-def replica_targets(plan: Plan, snapshot: Snapshot) -> dict[ReplicaKey, ReplicaTarget]:
+class PlannedRate(NamedTuple):
+    """What routes bring to one replica."""
+
+    qps: float = 0.0
+    """Queries per second."""
+    urgent: float = 0.0
+    """Share of them that cannot wait for a load."""
+
+
+def rows_per_query(workers: Iterable[WorkerReport]) -> dict[TaskName, float]:
+    """How many rows a query of each task has, by what workers that hold it have seen.
+
+    Each replica weighs by its rate. Tasks that nobody was asked for are missing: 1.
+    """
+    rows: dict[TaskName, float] = {}
+    queries: dict[TaskName, float] = {}
+    for worker in workers:
+        for replica in worker.replicas:
+            qps, task = replica.rate_qps, replica.task
+            if qps > 0.0:
+                queries[task] = queries.get(task, 0.0) + qps
+                rows[task] = rows.get(task, 0.0) + qps * replica.rows_per_query
+    return {task: rows[task] / qps for task, qps in queries.items() if rows[task] != qps}
+
+
+def planned_rates(
+    routes: Iterable[Route], snapshot: Snapshot, rows: Mapping[TaskName, float]
+) -> dict[WorkerId, dict[VariantKey, PlannedRate]]:
+    """What routes bring to each replica, by worker.
+
+    Args:
+        rows: how many a query of each task has; 1 where it is missing.
+    """
+    rates: dict[WorkerId, dict[VariantKey, PlannedRate]] = {}
+    cold_ms: dict[tuple[DeviceKindName, VariantKey], float] = {}
+    """What a query takes by a variant that has to be loaded first."""
+    for route in routes:
+        kind = snapshot.workers[route.worker].device_kind
+        held = rates.setdefault(route.worker, {})
+        key = (route.task, route.variant)
+        needs_ms = cold_ms.get((kind, key))
+        if needs_ms is None:
+            needs_ms = cold_ms[kind, key] = min(
+                one.load_ms + one.table.ms[1]
+                for one in snapshot.tasks[route.task].by_variant[route.variant]
+                if one.device_kind == kind
+            )
+        known = held.get(key, PlannedRate())
+        qps = route.qps / rows.get(route.task, 1.0)
+        total = known.qps + qps
+        new = qps if needs_ms > route.latency_ms else 0.0
+        held[key] = PlannedRate(total, (known.qps * known.urgent + new) / total if total else 0.0)
+    return rates
+
+
+def replica_targets(
+    plan: Plan, snapshot: Snapshot, rates: Mapping[WorkerId, Mapping[VariantKey, PlannedRate]]
+) -> dict[ReplicaKey, ReplicaTarget]:
     """The target of every replica that the plan places.
 
     The share is that of the whole task on the worker, because queues are fair between tasks: all
@@ -21,21 +82,18 @@ def replica_targets(plan: Plan, snapshot: Snapshot) -> dict[ReplicaKey, ReplicaT
     Args:
         snapshot: the catalog and the workers that the plan was made for; its ``transport_ms`` is
             taken off the deadlines.
+        rates: what the plan's routes bring to each replica.
     """
     shares: dict[tuple[WorkerId, TaskName], float] = {}
     for placed in plan.placements:
         on_worker = (placed.worker, placed.task)
         shares[on_worker] = shares.get(on_worker, 0.0) + placed.share
     longest_ms = longest_batches_ms(plan.routes, snapshot)
-    qps: dict[ReplicaKey, float] = {}
-    for route in plan.routes:
-        replica = (route.worker, route.task, route.variant)
-        qps[replica] = qps.get(replica, 0.0) + route.qps
     return {
         (placed.worker, placed.task, placed.variant): ReplicaTarget(
             share=min(1.0, shares[placed.worker, placed.task]),
             longest_batch_ms=longest_ms.get(placed.worker, 0.0),
-            qps=qps.get((placed.worker, placed.task, placed.variant), 0.0),
+            qps=rates.get(placed.worker, {}).get((placed.task, placed.variant), PlannedRate()).qps,
         )
         for placed in plan.placements
     }

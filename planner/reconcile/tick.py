@@ -28,13 +28,18 @@ from planner.reconcile.demand_assignment import (
     class_of,
     drifted,
     planned_qps,
-    rates_of,
     shares_of,
     unserved,
 )
 from planner.reconcile.diff import MemoryMib, diff, free
+from planner.reconcile.explanation import explanation
 from planner.reconcile.placement import place
-from planner.reconcile.replica_targets import replica_targets
+from planner.reconcile.replica_targets import (
+    PlannedRate,
+    planned_rates,
+    replica_targets,
+    rows_per_query,
+)
 from planner.reconcile.sizing import size
 from planner.reconcile.unchanged import unchanged
 from planner.reconcile.worker_memory import PlannedWork
@@ -53,7 +58,6 @@ from planner.types import (
     WorkerReport,
     WorkerView,
 )
-from variants.figures import figure, percent
 from variants.types import (
     DeviceKindName,
     Placement,
@@ -68,13 +72,6 @@ from variants.types import (
 
 WORTH_MOVING = 1.1
 """Where not all can be served, a plan has to serve so many times as much to replace another."""
-
-_KEPT_OUT = {
-    ReplicaState.QUARANTINED: "quarantined",
-    ReplicaState.FAILED: "cannot be loaded",
-    ReplicaState.DAMAGED: "damaged",
-}
-_HEADROOM = {True: "", False: ", without headroom for chance"}
 
 
 class _Basis(NamedTuple):
@@ -102,10 +99,11 @@ def tick(
     expected = observation.demand if observation.expected is None else observation.expected
     workers, why = _workers(observation, snapshot, expected, planner)
     assignment, shares, again = _assignment(observation, snapshot, expected, planner)
-    rates = rates_of(assignment.routes, snapshot)
+    rows = rows_per_query(observation.workers)
+    rates = planned_rates(assignment.routes, snapshot, rows)
     work = {
         worker: {
-            key: PlannedWork(share, *rates[worker].get(key, (0.0, 0.0)))
+            key: PlannedWork(share, *rates[worker].get(key, PlannedRate()))
             for key, share in held.items()
         }
         for worker, held in shares.items()
@@ -117,11 +115,13 @@ def tick(
         observation.plan.placements if observation.plan else (),
         work,
         unserved=unserved(assignment.routes, expected),
+        rows=rows,
         rule=observation.eviction,
         # On a fixed fleet under cost the cheapest variant is nearly always the quickest too:
         # another one would take memory from what queries ask for.
         fallback=observation.elastic or observation.objective is Objective.ACCURACY,
     )
+    memory_mib = memory_of(snapshot)
     before_now = observation.plan.placements if observation.plan else ()
     plan = Plan(
         version=0,
@@ -129,7 +129,7 @@ def tick(
         # In which order queries used them last is no reason for another plan.
         placements=before_now if _same(before_now, placements) else placements,
         workers=workers,
-        explanation=_explanation(snapshot, observation, placements, assignment, again),
+        explanation=explanation(memory_mib, observation, placements, assignment, again),
         routes=assignment.routes,
     )
     return Decision(
@@ -137,9 +137,9 @@ def tick(
         changed=_differs(plan, observation.plan),
         actions=(
             *_scaling(workers, observation.running, why),
-            *diff(placements, observation.workers, memory_of(snapshot)),
+            *diff(placements, observation.workers, memory_mib),
         ),
-        targets=replica_targets(plan, snapshot),
+        targets=replica_targets(plan, snapshot, rates),
         basis=_Basis(observation, snapshot),
     )
 
@@ -334,71 +334,3 @@ def _scaling(
         want, have = wanted.get(kind, 0), running.get(kind, 0)
         if want != have:
             yield Scale(device_kind=kind, count=want, why=f"{want} instead of {have}: {why}")
-
-
-def _draw(observation: Observation, assignment: DemandAssignment) -> str:
-    """A sentence about what the work of an assignment takes."""
-    power = assignment.power
-    if power is None:
-        return "No energy was measured, so it was divided by cost."
-    idle = {kind.name: kind.idle_w for kind in observation.catalog.device_kinds}
-    draws = [idle.get(report.device_kind) for report in observation.workers]
-    known = [watts for watts in draws if watts is not None]
-    text = f"Its work takes {figure(power.watts)} W"
-    if len(known) == len(draws):
-        text += f" beyond the {figure(sum(known))} W that these workers draw idle"
-    if power.carbon_g_per_hour is not None:
-        text += f", and emits {figure(power.carbon_g_per_hour)} g of CO2 per hour"
-    if power.unmeasured_qps:
-        text += (
-            f"; {figure(power.unmeasured_qps)} rows per second of unmeasured variants not counted"
-        )
-    return f"{text}."
-
-
-def _explanation(
-    snapshot: Snapshot,
-    observation: Observation,
-    placements: Sequence[Placement],
-    assignment: DemandAssignment,
-    again: bool,
-) -> tuple[str, ...]:
-    """A sentence for each worker, about what it holds and what does not fit."""
-    sentences = list(observation.declared)
-    if again and assignment.asked_qps > 0:
-        served = percent(min(1.0, assignment.served_qps / assignment.asked_qps))
-        sentences.append(
-            f"The demand of {figure(assignment.asked_qps, 0)} rows per second was divided anew: "
-            f"{served} % of it can be served, at a "
-            f"mean accuracy of {assignment.accuracy:.4f}{_HEADROOM[assignment.tail > 0]}."
-        )
-        if observation.objective is Objective.ENERGY:
-            sentences.append(_draw(observation, assignment))
-    memory_mib = memory_of(snapshot)
-    by_kind: dict[DeviceKindName, dict[VariantKey, float]] = {}
-    for (kind, task, variant), mib in memory_mib.items():
-        by_kind.setdefault(kind, {})[task, variant] = mib
-    held: dict[WorkerId, list[VariantKey]] = {}
-    for placement in placements:
-        held.setdefault(placement.worker, []).append((placement.task, placement.variant))
-    for report in sorted(observation.workers, key=lambda r: r.id):
-        if report.draining:
-            sentences.append(f"{report.id} drains, or says nothing, and gets nothing.")
-            continue
-        placed = held.get(report.id, [])
-        sizes = by_kind.get(report.device_kind, {})
-        used_mib = sum(sizes[key] for key in placed)
-        tasks = sorted({task for task, _ in placed})
-        kept_out = [replica for replica in report.replicas if replica.state.kept_out]
-        left_out = len(sizes) - len(placed) - len(kept_out)
-        text = (
-            f"{report.id} ({report.device_kind}) holds {len(placed)} of {len(sizes)} variants "
-            f"of {', '.join(tasks) or 'no task'} in {used_mib:.0f} of {report.memory_mib:.0f} MiB"
-        )
-        for state, words in _KEPT_OUT.items():
-            if names := sorted(replica.variant for replica in kept_out if replica.state is state):
-                text += f"; {words}: {', '.join(names)}"
-        if left_out > 0:
-            text += f"; no room for {left_out}: what demand and recent use ask for came first"
-        sentences.append(f"{text}.")
-    return tuple(sentences)

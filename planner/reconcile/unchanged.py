@@ -68,6 +68,8 @@ class Replica(Protocol):
     @property
     def rate_qps(self) -> float: ...
     @property
+    def rows_per_query(self) -> float: ...
+    @property
     def idle_s(self) -> float: ...
     @property
     def loaded_for_s(self) -> float: ...
@@ -104,7 +106,10 @@ def _alike_in_use(before: Replica, now: Replica, rates_count: bool) -> bool:
     """Whether it counts as used and loaded at the same time."""
     if (before.in_flight > 0) != (now.in_flight > 0):
         return False
-    if rates_count and before.rate_qps != now.rate_qps:
+    if rates_count and (before.rate_qps, before.rows_per_query) != (
+        now.rate_qps,
+        now.rows_per_query,
+    ):
         return False
     forgotten = (
         not now.in_flight

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from planner.eviction.churn import pays_ahead
+from planner.eviction.expected import expected_qps
 from planner.eviction.rules import absence_s, per_mib
 from planner.eviction.victims import HYSTERESIS
 from planner.selection.eligibility import kept_out
@@ -129,7 +130,7 @@ class PlannedWork(NamedTuple):
     share: float
     """Of the worker's time."""
     qps: float = 0.0
-    """Rows per second."""
+    """Queries per second."""
     urgent: float = 0.0
     """Share of them that cannot wait for a load."""
 
@@ -163,7 +164,7 @@ def by_worth(
             if not memory.pays_ahead(offers[key], qps, urgent):
                 continue
         elif part is not None:
-            qps, times = max(part.qps, replica.rate_qps), HYSTERESIS
+            qps, times = expected_qps(replica.rate_qps, part.qps), HYSTERESIS
             urgent = max(part.urgent, replica.urgent)
         else:
             qps = min(replica.rate_qps, beside_qps(memory.report.device_kind, key))

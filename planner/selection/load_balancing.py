@@ -89,14 +89,16 @@ def host_for(
 
     Args:
         most_wait_ms: hosts that are busy for longer are left out.
-        asked: what queries ask for; without it, how long the candidate will stay does not count.
+        asked: what queries ask for, and how urgently; without it, how long the candidate will stay
+            does not count.
 
     Returns None when there is no host besides ``avoid``.
     """
     key = (candidate.task, candidate.variant)
-    qps = 0.0
+    qps = urgent = 0.0
     if asked is not None and any(host.churn_per_s > 0.0 for host in candidate.hosts):
         (qps,) = asked.rates((key,), now_ms / 1_000)
+        urgent = asked.urgency.share(key)
     best: WorkerView | None = None
     best_rank = (inf, 0, 0.0, 0.0)
     for host in candidate.hosts:
@@ -106,7 +108,7 @@ def host_for(
         cost_s = -1.0
         if key not in host.loading:
             cost_s = displaced_s(host.evictable, candidate.memory_mib - host.free_mib)
-            cost_s += short_stay_s(qps, candidate.load_ms / 1_000, host.churn_per_s)
+            cost_s += short_stay_s(qps, candidate.load_ms / 1_000, host.churn_per_s, urgent)
         if cost_s < inf:
             rank = (cost_s, len(host.loading), host.free_mib, wait_ms)
         else:

@@ -22,7 +22,7 @@ from planner.simulation.energy_meter import meter_of
 from planner.simulation.fleet import Fleet, Replica, Ticket, Worker
 from planner.simulation.memory import ToldLadder, memories_of
 from planner.simulation.played_latencies import played_latencies
-from planner.simulation.policy import Learning, Policy, Refusable
+from planner.simulation.policy import Learning, Policy, Refusable, Targeting
 from planner.simulation.queries import queries_of
 from planner.simulation.setting import Setting
 from planner.simulation.tally import Tally
@@ -152,7 +152,9 @@ class Engine:
         key = (action.task, action.variant)
         if isinstance(action, Load):
             if key not in worker.replicas:
-                self._load(worker, key)
+                replica = self._load(worker, key)
+                if replica is not None and isinstance(self.policy, Targeting):
+                    self.policy.begun(replica)
         elif isinstance(action, Unload):
             replica = worker.replicas.get(key)
             if replica is not None and replica.state is ReplicaState.READY:
@@ -211,10 +213,11 @@ class Engine:
                 return False
         elif replica.state is ReplicaState.UNLOADING:
             return False
+        elif replica.state is ReplicaState.LOADING:
+            self._memories.urgency.missed(key, waits=True)
         now_ms, queue = self._now_ms, worker.queue
         ticket = Ticket(replica, query, tries)
         if replica.state is ReplicaState.LOADING:
-            self._memories.urgency.missed(key, waits=True)
             replica.waiting.append(ticket)
         elif not self._admits(queue, ticket):
             return False

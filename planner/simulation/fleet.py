@@ -61,7 +61,7 @@ class Replica:
         self.inflation = worker.inflation
         """The device's when it was last used."""
         self.planned_qps = 0.0
-        """Rows per second that a plan brings to it."""
+        """Queries per second that a plan brings to it."""
         self.rate_qps = 0.0
         self.urgent = 0.0
         """With the rate, what its device said of it last (``planner.types.ReplicaReport``)."""

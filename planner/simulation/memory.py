@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import overload
 
 from planner.eviction.displacement import Ladder, Rung, ladder
+from planner.eviction.expected import expected_qps, learned_qps
 from planner.eviction.query_rates import QueryRates
 from planner.eviction.rules import Resident, loss_s
-from planner.eviction.urgency import Urgency
 from planner.eviction.victims import MIN_RESIDENCY_S, room_for, victims, worth
 from planner.simulation.fleet import Replica, Worker
 from planner.simulation.setting import Setting
@@ -44,7 +44,7 @@ class Memories:
         self._weighs = weighs and rule == "modelless"
         self._min_residency_s = min_residency_s
         self._asked = asked
-        self.urgency: Urgency[VariantKey] = Urgency()
+        self.urgency = asked.urgency
 
     def asked(self, key: VariantKey) -> None:
         """A query asks for a variant."""
@@ -62,7 +62,7 @@ class Memories:
         for worker in workers:
             worker.view.churn_per_s = worker.churn.per_s(now_s)
             held = list(worker.replicas)
-            for key, rate in zip(held, self._rates(held, now_s), strict=True):
+            for key, rate in zip(held, learned_qps(self._asked, held, now_s), strict=True):
                 replica = worker.replicas[key]
                 replica.rate_qps, replica.urgent = rate, self.urgency.share(key)
 
@@ -128,26 +128,21 @@ class Memories:
         ]
 
     def _expected(self, worker: Worker, now_ms: float) -> list[Resident[VariantKey]]:
-        """What stays on a worker, with the rates to expect: learned or planned, what is more."""
+        """What stays on a worker, with the rates to expect."""
         stay = _staying(worker)
-        learned = self._rates([key for key, _ in stay], now_ms / 1_000)
+        learned = learned_qps(self._asked, [key for key, _ in stay], now_ms / 1_000)
         share = self.urgency.share
         return [
-            _resident(key, replica, max(rate, replica.planned_qps), share(key))
+            _resident(key, replica, expected_qps(rate, replica.planned_qps), share(key))
             for (key, replica), rate in zip(stay, learned, strict=True)
         ]
-
-    def _rates(self, keys: Sequence[VariantKey], now_s: float) -> list[float]:
-        """As workers count: what no query has asked for has the rate 0."""
-        rates = self._asked.rates(keys, now_s)
-        return [rate if key in self._asked else 0.0 for key, rate in zip(keys, rates, strict=True)]
 
     def _newcomer(
         self, key: VariantKey, candidate: Candidate, now_s: float
     ) -> Resident[VariantKey]:
         return Resident(
             key=key, memory_mib=candidate.memory_mib, load_s=candidate.load_ms / 1_000,
-            popularity=self._rates((key,), now_s)[0], last_used_s=now_s, in_use=False,
+            popularity=learned_qps(self._asked, (key,), now_s)[0], last_used_s=now_s, in_use=False,
             loaded_s=now_s, urgent=self.urgency.share(key),
         )  # fmt: skip
 

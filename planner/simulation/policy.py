@@ -66,6 +66,15 @@ class Refusable(Protocol):
         ...
 
 
+@runtime_checkable
+class Targeting(Protocol):
+    """A policy that gives targets to what it has loaded."""
+
+    def begun(self, replica: Replica) -> None:
+        """A load that it asked for at a tick has begun; one for a query is told at the next."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
     """What a policy is told when it is made."""

@@ -5,9 +5,11 @@ query; the control loop's estimator has to expect what the policy's expects. Onl
 worker and back takes no time in a simulation, so the gateway's snapshot is told so here.
 """
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import cast
 
 import pytest
@@ -16,22 +18,24 @@ from controlplane.controller.arrivals import Arrivals
 from controlplane.demand_counters import accuracies_of, counter_name
 from controlplane.gateway.connected_workers import ConnectedWorker
 from controlplane.gateway.gateway import Gateway
+from controlplane.load_specs import Specs
 from controlplane.settings import load_settings
 from planner.forecasting.estimator_of import estimator_of
 from planner.planning_settings import DEFAULTS, PlanningSettings
 from planner.policies.modelless import Modelless
 from planner.policies.registry import make
 from planner.selection.plan_following import choose
-from planner.simulation.fleet import Fleet, Worker
+from planner.simulation.fleet import Fleet, Replica, Worker
 from planner.simulation.policy import Brief
 from planner.simulation.setting import Setting
 from planner.types import Action, Choice, Objective, Query, Reason, Refusal
 from tests.contracts.test_policy import MODELS, steady
-from tests.planner.simulation.builders import Asked, engine_of, setting, trace
+from tests.controlplane.serving import Known, query, serving, until
+from tests.planner.simulation.builders import Asked, Model, engine_of, setting, trace
 from tests.planner.simulation.watching import Watched
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
-from variants.types import ReplicaState, TaskName, WorkerId
+from variants.types import ReplicaState, TaskName, VariantName, WorkerId
 
 FIXED_AND_ELASTIC = [
     PlanningSettings(objective=objective, elastic=elastic)
@@ -187,8 +191,8 @@ def test_the_control_loop_expects_what_the_simulated_policy_expects() -> None:
     name = counter_name(TaskName("a"), 100.0, None, steps)
     asked = 0
     for number, count in enumerate((0, 50, 80, 120)):
-        for query in steady(count, 1).arrival_s:
-            policy.choose(Query(TaskName("a"), 1, query * 1_000, 100.0), query * 1_000)
+        for at_s in steady(count, 1).arrival_s:
+            policy.choose(Query(TaskName("a"), 1, at_s * 1_000, 100.0), at_s * 1_000)
         asked += count
         policy.tick(10.0 * number)
         report = {"demand": {name: asked}, "tightest": {name: 100.0}}
@@ -197,3 +201,62 @@ def test_the_control_loop_expects_what_the_simulated_policy_expects() -> None:
     assert policy.estimator.expected == arrivals.estimator.expected
     assert policy.estimator.envelope == arrivals.estimator.envelope
     assert policy.estimator.watched == arrivals.estimator.watched == 0.0
+
+
+def test_what_a_plan_loads_is_told_what_it_brings_as_soon_as_its_load_begins() -> None:
+    """The product says it with the load (``LoadSpec``), and the simulator in the same moment."""
+    known = simulated(DEFAULTS)
+    brief = Brief(setting=known, average=lambda: (), clock_s=lambda: 0.0)
+    told: list[tuple[float, float]] = []
+
+    class Told(Watched):
+        def begun(self, replica: Replica) -> None:
+            super().begun(replica)
+            task, variant = replica.key
+            target = cast(Modelless, self.policy)._targets[replica.worker.id, task, variant]
+            spec = Specs(known.catalog, FileArtifactStore(Path())).of(
+                task, variant, replica.worker.kind.name, target=target
+            )
+            assert (spec.planned_qps, spec.share) == (
+                replica.planned_qps, replica.queue.task_share.share,
+            )  # fmt: skip
+            told.append((replica.planned_qps, replica.queue.task_share.share))
+
+    rows = [Asked(i / 20, 250.0, "abc"[i % 3]) for i in range(400)]
+    failing = replace(known, failures_every_s=6.0)
+    engine_of(failing, trace(*rows), lambda f: Told(make("modelless")(brief, f), f))
+    assert any(qps > 0.0 for qps, _ in told)
+
+
+async def test_queries_that_find_a_variant_missing_are_counted_alike(valkey_url: str) -> None:
+    """One that cannot wait, and five that wait for one load: in the simulator, by the gateway that
+    chooses hosts, and by the worker that evicts. Each counts, though there is one load."""
+    known = setting(Model("a", load_s=1.0))
+    rows = (Asked(0.1, 100.0), *(Asked(0.2 + i / 100, 5_000.0) for i in range(5)))
+    brief = Brief(setting=known, average=lambda: (), clock_s=lambda: 0.0)
+    engine, report = engine_of(known, trace(*rows), lambda fleet: make("modelless")(brief, fleet))
+    assert (report.in_time, report.rejected, report.loads) == (5, 1, 1)
+    simulated_share = engine.fleet.asked.urgency.share((TaskName("a"), VariantName("v")))
+
+    heavy = "heavy-v1-echo-fp32"
+    offered = Known(name=heavy, accuracy=0.9, p95_ms=1.0, load_s=2.0, options={"load_s": "2"})
+    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), valkey_url, known=(offered,)) as served:
+            host = await served.worker("w1")
+            refused = await served.ask(query(variant=heavy, slo={"latency_ms": 100}))
+            assert refused.error[:2] == (503, "COLD")
+            answers = await asyncio.gather(
+                *(served.ask(query(variant=heavy, slo={"latency_ms": 50_000})) for _ in range(5))
+            )
+            assert [answer.status for answer in answers] == [200] * 5
+            assert host.status().loads == 1
+            gateway = served.gateway.path.asked.urgency
+            (task,) = served.gateway.known.tasks
+            assert gateway.share((task, VariantName(heavy))) == simulated_share
+
+            def worker_share() -> float:
+                (replica,) = host.status().replicas
+                return replica.urgent
+
+            await until(lambda: worker_share() == round(simulated_share, 2))
+    assert simulated_share == pytest.approx((1 + 1 / 6) / 7)

@@ -237,10 +237,21 @@ class WorkerConnection(asyncio.Protocol):
 
     def ping(self) -> None:
         """Have the worker say something, whatever it runs, as long as its event loop turns."""
-        message = encode({"told": [], "after": 2**62})
-        self._outbox.write(
-            [small_frame(FrameKind.HISTORY, message, request_id=next(self._ids) & 0xFFFFFFFF)]
-        )
+        self._tell(FrameKind.HISTORY, encode({"told": [], "after": 2**62}))
+
+    def joined(self, task: str, variant: str, queries: int, *, waits: bool) -> None:
+        """Tell that more queries found a variant missing than the one that its load was for.
+
+        Args:
+            waits: they waited for the load; else they could not.
+        """
+        named = {"task": task, "variant": variant}
+        self._tell(FrameKind.JOINED, encode({**named, "queries": queries, "waiting": waits}))
+
+    def _tell(self, kind: FrameKind, message: bytes) -> None:
+        """Send what needs no answer; the one that comes is not looked at."""
+        request_id = next(self._ids) & 0xFFFFFFFF
+        self._outbox.write([small_frame(kind, message, request_id=request_id)])
 
     def hand_back(self) -> None:
         """Answer the queries as lost that the worker has and does not run: it says nothing.

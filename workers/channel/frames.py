@@ -73,6 +73,7 @@ class FrameKind(IntEnum):
     ANSWER = 10
     HISTORY = 11
     READMIT = 12
+    JOINED = 13
 
 
 class Violation(StrEnum):

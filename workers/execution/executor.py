@@ -403,7 +403,7 @@ class Executor:
         """Take what was observed into the prediction, the popularity and the busy ratio."""
         replica, queue = outcome.replica, outcome.replica.queue
         queries = sum([len(group.jobs) for group in outcome.groups])
-        replica.used(done_ms / 1000, queries)
+        replica.used(done_ms / 1000, queries, sum([group.rows for group in outcome.groups]))
         self.usage.seen(replica.variant, done_ms / 1000, queries)
         if self.on_used is not None:
             self.on_used(replica)

@@ -17,6 +17,8 @@ from workers.runtimes.protocol import Runtime, Tensor
 from workers.types import LoadSpec, ReplicaStatus, variant_id
 
 MAX_LAYOUTS = 1_024
+ROWS_MEMORY = 100
+"""Queries over which it is counted how many rows one has."""
 
 
 class Responder(Protocol):
@@ -81,6 +83,7 @@ class Replica:
         "quarantined_s",
         "queue",
         "relaxed_ms",
+        "rows_per_query",
         "runtime",
         "signatures",
         "sound",
@@ -112,6 +115,8 @@ class Replica:
         """Until then a query that waited for the load may still be on its way here."""
         self.uses = 0
         """Queries since it was loaded."""
+        self.rows_per_query = 0.0
+        """Lately; 0 before any query."""
         self.inflation = 0.0
         """The worker's clock under the rule ``gdsf`` when it was last used."""
         self.variant = variant_id(spec.task, spec.variant)
@@ -187,8 +192,10 @@ class Replica:
         known = self._typical
         return known[min(rows, len(known) - 1)] * self.live.ratio
 
-    def used(self, now_s: float, queries: int = 1) -> None:
+    def used(self, now_s: float, queries: int = 1, rows: int = 1) -> None:
         """A batch of it ran."""
+        weight = queries / (queries + ROWS_MEMORY) if self.uses else 1.0
+        self.rows_per_query += weight * (rows / queries - self.rows_per_query)
         self.last_used_s = now_s
         self.uses += queries
         self.asked = True
@@ -196,7 +203,7 @@ class Replica:
 
     @property
     def planned_qps(self) -> float:
-        """Rows per second that the plan brings to it."""
+        """Queries per second that the plan brings to it."""
         return self.spec.planned_qps or 0.0
 
     def resident(self, popularity: float, now_s: float, urgent: float = 0.0) -> Resident[int]:
@@ -233,6 +240,7 @@ class Replica:
             sure=round(self.model.sure, 4),
             rate_qps=round(rate_qps, 4),
             urgent=round(urgent, 2),
+            rows_per_query=float(f"{self.rows_per_query or 1.0:.2g}"),
             asked=self.asked,
             load_no=self.load_no,
             loaded_for_s=max(0.0, now_s - self.loaded_s) if self.loaded.done() else 0.0,

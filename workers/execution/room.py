@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from planner.eviction.churn import Churn
 from planner.eviction.displacement import Rung, ladder
+from planner.eviction.expected import expected_qps
 from planner.eviction.rules import Resident, loss_s
 from planner.eviction.victims import MIN_RESIDENCY_S, is_protected, room_for, victims, worth
 from variants.figures import apart, fixed
@@ -149,13 +150,12 @@ class Room:
         )
 
     def residents(self, replicas: Iterable[Replica], now_s: float) -> list[Resident[int]]:
-        """What is here, with the rates to expect: what was learned from the queries that came, or
-        what the plan brings, whichever is more."""
+        """What is here, with the rates to expect."""
         held = list(replicas)
-        learned = self._usage.rates([replica.variant for replica in held], now_s)
+        learned = self._usage.learned_qps([replica.variant for replica in held], now_s)
         share = self._usage.urgency.share
         return [
-            replica.resident(max(rate, replica.planned_qps), now_s, share(replica.variant))
+            replica.resident(expected_qps(rate, replica.planned_qps), now_s, share(replica.variant))
             for replica, rate in zip(held, learned, strict=True)
         ]
 
@@ -167,7 +167,7 @@ class Room:
 
     def _newcomer(self, spec: LoadSpec, now_s: float) -> Resident[int]:
         variant = variant_id(spec.task, spec.variant)
-        (rate,) = self._usage.rates((variant,), now_s)
+        (rate,) = self._usage.learned_qps((variant,), now_s)
         return Resident(
             key=variant,
             memory_mib=spec.memory_mib,

@@ -41,7 +41,14 @@ MAX_UNPROVEN = 32
 MAX_CONTROLS = 64
 """Control messages of one connection that are being worked on."""
 CONTROLS = frozenset(
-    (FrameKind.LOAD, FrameKind.UNLOAD, FrameKind.DRAIN, FrameKind.HISTORY, FrameKind.READMIT)
+    (
+        FrameKind.LOAD,
+        FrameKind.UNLOAD,
+        FrameKind.DRAIN,
+        FrameKind.HISTORY,
+        FrameKind.READMIT,
+        FrameKind.JOINED,
+    )
 )
 
 Control = Callable[[FrameKind, dict[str, Any]], Awaitable[bytes]]

@@ -7,6 +7,7 @@ for the status.
 
 from collections.abc import Iterable
 
+from planner.eviction.expected import learned_qps
 from planner.eviction.popularity import Popularity
 from planner.eviction.urgency import Urgency
 
@@ -25,12 +26,6 @@ class Usage(Popularity[int]):
         self.seen(key, now_s)
         self.urgency.missed(key, waits=waits)
 
-    def rates(self, keys: Iterable[int], now_s: float) -> list[float]:
-        """Queries per second to expect of each variant, in their order.
-
-        A variant that no query has asked for gets 0, not the credit of a newcomer: whatever is
-        asked for comes before it.
-        """
-        asked = list(keys)
-        rates = super().rates(asked, now_s)
-        return [rate if key in self else 0.0 for key, rate in zip(asked, rates, strict=True)]
+    def learned_qps(self, keys: Iterable[int], now_s: float) -> list[float]:
+        """Queries per second of each variant, in their order, from those that came."""
+        return learned_qps(self, keys, now_s)

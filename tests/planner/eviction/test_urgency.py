@@ -53,3 +53,11 @@ def test_what_cannot_wait_stays_before_what_can() -> None:
     urgent = patient._replace(urgent=1.0)
     assert modelless(urgent) > modelless(patient)
     assert absence_s(2.0, 0.5, 1.0) - absence_s(2.0, 0.5) == pytest.approx(2.0 * VIOLATION_S)
+
+
+def test_queries_that_share_a_load_count_each() -> None:
+    one_by_one, together = learned(1, 5), learned(1, 0)
+    together.missed("a", waits=True, queries=5)
+    assert together.share("a") == one_by_one.share("a")
+    together.missed("a", waits=True, queries=1_000)
+    assert together.share("a") < 0.01

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.reconcile.replica_targets import replica_targets
+from planner.reconcile.replica_targets import PlannedRate, replica_targets
 from planner.reconcile.tick import tick
 from planner.types import ReplicaTarget
 from tests.planner.builders import (
@@ -44,24 +44,25 @@ def plan(*routes: Route) -> Plan:
 
 
 def test_a_replica_has_the_share_of_its_task_and_half_of_the_slo_for_a_batch() -> None:
-    found = replica_targets(plan(route(100.0)), SNAPSHOT)
+    rates = {W1: {A[1:]: PlannedRate(10.0)}}
+    found = replica_targets(plan(route(100.0)), SNAPSHOT, rates)
     told = ReplicaTarget(share=0.75, longest_batch_ms=50.0)
     assert found == {A: told._replace(qps=10.0), B: told}
 
 
 def test_a_batch_may_take_as_long_as_was_planned() -> None:
     """A batch of b takes 36 ms with its margin, more than half of 40 ms."""
-    found = replica_targets(plan(route(40.0), route(40.0, "b")), SNAPSHOT)
+    found = replica_targets(plan(route(40.0), route(40.0, "b")), SNAPSHOT, {})
     assert found[A].longest_batch_ms == found[B].longest_batch_ms == pytest.approx(36.0)
 
 
 def test_without_routes_the_queue_decides_by_itself() -> None:
-    assert replica_targets(plan(), SNAPSHOT)[A].longest_batch_ms == 0.0
+    assert replica_targets(plan(), SNAPSHOT, {})[A].longest_batch_ms == 0.0
 
 
 def test_routes_to_a_worker_that_is_gone_give_nothing() -> None:
     elsewhere = snapshot(catalog([variant("a")], [profile("a", 10.0)]), (worker("w2"), ()))
-    assert replica_targets(plan(route(100.3)), elsewhere)[A].longest_batch_ms == 0.0
+    assert replica_targets(plan(route(100.3)), elsewhere, {})[A].longest_batch_ms == 0.0
 
 
 def test_shares_that_add_up_to_more_than_the_whole_time_are_the_whole_time() -> None:
@@ -69,7 +70,7 @@ def test_shares_that_add_up_to_more_than_the_whole_time_are_the_whole_time() -> 
         version=1, epoch=1, workers={}, routes=(),
         placements=(placement("a", share=0.75), placement("b", share=0.5)),
     )  # fmt: skip
-    assert replica_targets(crowded, SNAPSHOT)[A].share == 1.0
+    assert replica_targets(crowded, SNAPSHOT, {})[A].share == 1.0
 
 
 def test_a_tick_decides_the_targets_of_all_that_it_places() -> None:

@@ -92,3 +92,20 @@ def test_a_quiet_host_does_not_lose_what_is_worth_more_than_the_reload() -> None
     asked: QueryRates[VariantKey] = QueryRates()
     asked.query((new.task, new.variant))
     assert host_for(new, NOW_MS, None, asked=asked) == restless
+
+
+def test_what_cannot_wait_stays_away_from_where_much_comes_and_goes() -> None:
+    """A load of nothing costs little, and the queries that are refused without it count as well:
+    0.01 queries per second on a host that turns over every ten seconds."""
+    known = catalog([variant("new")], [profile("new", 5, load_s=0.0)])
+    restless = worker("w1", free_mib=500, churn_per_s=0.1)
+    quiet = worker("w2", free_mib=0, evictable=((500.0, 0.02),))
+    (new,) = snapshot(known, (restless, ()), (quiet, ())).tasks[DIGITS].by_cost
+    key = (new.task, new.variant)
+    for waits, host in ((True, restless), (False, quiet)):
+        asked: QueryRates[VariantKey] = QueryRates()
+        for second in range(10):
+            asked.query(key)
+            asked.tell(NOW_MS / 1_000 - 10.0 + second)
+            asked.urgency.missed(key, waits=waits)
+        assert host_for(new, NOW_MS, None, asked=asked) == host

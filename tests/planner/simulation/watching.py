@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from planner.batching.protocol import Queue
-from planner.simulation.fleet import Fleet
-from planner.simulation.policy import Policy, Refusable
+from planner.simulation.fleet import Fleet, Replica
+from planner.simulation.policy import Policy, Refusable, Targeting
 from planner.types import Action, Choice, Query, Refusal
 from variants.types import WorkerId
 
@@ -35,6 +35,11 @@ class Watched:
         self.look()
         if isinstance(self.policy, Refusable):
             self.policy.refused(query, worker, now_ms)
+
+    def begun(self, replica: Replica) -> None:
+        self.look()
+        if isinstance(self.policy, Targeting):
+            self.policy.begun(replica)
 
     def changed(self) -> None:
         self.look()

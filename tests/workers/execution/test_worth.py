@@ -59,3 +59,14 @@ async def test_loads_are_counted_with_what_they_take(loading: Loading) -> None:
     await loading.load(half("b"))
     assert (loading.thread.loads, loading.thread.profiled_s) == (2, 2.0)
     assert loading.thread.took_s > 0.0
+
+
+async def test_a_worker_says_how_many_rows_a_query_has(loading: Loading) -> None:
+    await loading.load(half("a"))
+    (replica,) = loading.executor.replicas.values()
+    assert replica.status(0.0).rows_per_query == 1.0
+    replica.used(0.0, queries=2, rows=16)
+    assert replica.status(0.0).rows_per_query == 8.0
+    for _ in range(100):
+        replica.used(0.0, queries=10, rows=20)
+    assert replica.status(0.0).rows_per_query == 2.0

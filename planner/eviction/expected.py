@@ -1,0 +1,36 @@
+"""What a memory may expect of its variants: how often queries will ask for each.
+
+Workers and the simulator's devices have it from here, so that worth means the same in both. All
+rates are of queries, not of rows: a load, or a refusal, is of a query.
+"""
+
+from collections.abc import Container, Iterable
+from typing import Protocol
+
+from planner.eviction.popularity import KeyT_contra
+from planner.eviction.rules import KeyT
+
+
+class Rates(Container[object], Protocol[KeyT_contra]):
+    """An account of what is asked for, such as ``planner.eviction.popularity.Popularity``."""
+
+    def rates(self, keys: Iterable[KeyT_contra], now_s: float) -> list[float]: ...
+
+
+def learned_qps(account: Rates[KeyT], keys: Iterable[KeyT], now_s: float) -> list[float]:
+    """Queries per second that are learned of each of ``keys``, in their order.
+
+    What no query has asked for gets 0, not the credit of a newcomer: whatever is asked for comes
+    before it.
+    """
+    asked = list(keys)
+    rates = account.rates(asked, now_s)
+    return [rate if key in account else 0.0 for key, rate in zip(asked, rates, strict=True)]
+
+
+def expected_qps(learned: float, planned: float) -> float:
+    """Queries per second to expect: what was learned or what the plan brings, whichever is more.
+
+    So what was loaded for a forecast or a declared peak is not evicted before its queries come.
+    """
+    return max(learned, planned)

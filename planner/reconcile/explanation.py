@@ -1,0 +1,83 @@
+"""Why a plan is as it is, in sentences for people."""
+
+from collections.abc import Sequence
+
+from planner.reconcile.demand_assignment import DemandAssignment
+from planner.reconcile.diff import MemoryMib
+from planner.types import Objective, Observation
+from variants.figures import figure, percent
+from variants.types import DeviceKindName, Placement, ReplicaState, VariantKey, WorkerId
+
+_KEPT_OUT = {
+    ReplicaState.QUARANTINED: "quarantined",
+    ReplicaState.FAILED: "cannot be loaded",
+    ReplicaState.DAMAGED: "damaged",
+}
+_HEADROOM = {True: "", False: ", without headroom for chance"}
+
+
+def _draw(observation: Observation, assignment: DemandAssignment) -> str:
+    """A sentence about what the work of an assignment takes."""
+    power = assignment.power
+    if power is None:
+        return "No energy was measured, so it was divided by cost."
+    idle = {kind.name: kind.idle_w for kind in observation.catalog.device_kinds}
+    draws = [idle.get(report.device_kind) for report in observation.workers]
+    known = [watts for watts in draws if watts is not None]
+    text = f"Its work takes {figure(power.watts)} W"
+    if len(known) == len(draws):
+        text += f" beyond the {figure(sum(known))} W that these workers draw idle"
+    if power.carbon_g_per_hour is not None:
+        text += f", and emits {figure(power.carbon_g_per_hour)} g of CO2 per hour"
+    if power.unmeasured_qps:
+        text += (
+            f"; {figure(power.unmeasured_qps)} rows per second of unmeasured variants not counted"
+        )
+    return f"{text}."
+
+
+def explanation(
+    memory_mib: MemoryMib,
+    observation: Observation,
+    placements: Sequence[Placement],
+    assignment: DemandAssignment,
+    again: bool,
+) -> tuple[str, ...]:
+    """A sentence for each worker, about what it holds and what does not fit."""
+    sentences = list(observation.declared)
+    if again and assignment.asked_qps > 0:
+        served = percent(min(1.0, assignment.served_qps / assignment.asked_qps))
+        sentences.append(
+            f"The demand of {figure(assignment.asked_qps, 0)} rows per second was divided anew: "
+            f"{served} % of it can be served, at a "
+            f"mean accuracy of {assignment.accuracy:.4f}{_HEADROOM[assignment.tail > 0]}."
+        )
+        if observation.objective is Objective.ENERGY:
+            sentences.append(_draw(observation, assignment))
+    by_kind: dict[DeviceKindName, dict[VariantKey, float]] = {}
+    for (kind, task, variant), mib in memory_mib.items():
+        by_kind.setdefault(kind, {})[task, variant] = mib
+    held: dict[WorkerId, list[VariantKey]] = {}
+    for placement in placements:
+        held.setdefault(placement.worker, []).append((placement.task, placement.variant))
+    for report in sorted(observation.workers, key=lambda r: r.id):
+        if report.draining:
+            sentences.append(f"{report.id} drains, or says nothing, and gets nothing.")
+            continue
+        placed = held.get(report.id, [])
+        sizes = by_kind.get(report.device_kind, {})
+        used_mib = sum(sizes[key] for key in placed)
+        tasks = sorted({task for task, _ in placed})
+        kept_out = [replica for replica in report.replicas if replica.state.kept_out]
+        left_out = len(sizes) - len(placed) - len(kept_out)
+        text = (
+            f"{report.id} ({report.device_kind}) holds {len(placed)} of {len(sizes)} variants "
+            f"of {', '.join(tasks) or 'no task'} in {used_mib:.0f} of {report.memory_mib:.0f} MiB"
+        )
+        for state, words in _KEPT_OUT.items():
+            if names := sorted(replica.variant for replica in kept_out if replica.state is state):
+                text += f"; {words}: {', '.join(names)}"
+        if left_out > 0:
+            text += f"; no room for {left_out}: what demand and recent use ask for came first"
+        sentences.append(f"{text}.")
+    return tuple(sentences)

@@ -1,0 +1,53 @@
+"""What a plan brings to each replica, told in queries."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.reconcile.replica_targets import PlannedRate, planned_rates, rows_per_query
+from planner.reconcile.tick import tick
+from tests.planner.builders import (
+    DIGITS,
+    catalog,
+    demand,
+    observation,
+    profile,
+    replica,
+    report,
+    variant,
+)
+from tests.planner.reconcile.test_replica_targets import SNAPSHOT, W1, A, B, route
+
+
+def test_rows_are_told_in_queries() -> None:
+    routes = (route(100.0), route(50.0), route(100.0, "b"))
+    assert planned_rates(routes, SNAPSHOT, {}) == {
+        W1: {A[1:]: PlannedRate(20.0, 1.0), B[1:]: PlannedRate(10.0, 1.0)}
+    }
+    assert planned_rates(routes, SNAPSHOT, {DIGITS: 4.0}) == {
+        W1: {A[1:]: PlannedRate(5.0, 1.0), B[1:]: PlannedRate(2.5, 1.0)}
+    }
+
+
+def test_queries_that_cannot_wait_for_a_load_are_urgent() -> None:
+    """Loading a takes 1 s in these profiles."""
+    found = planned_rates((route(100.0), route(5_000.0)), SNAPSHOT, {})
+    assert found == {W1: {A[1:]: PlannedRate(20.0, 0.5)}}
+
+
+def test_each_replica_weighs_by_its_rate() -> None:
+    often = replace(replica("a", rate_qps=30.0), rows_per_query=8.0)
+    seldom = replace(replica("b", rate_qps=10.0), rows_per_query=4.0)
+    idle = replace(replica("c"), rows_per_query=100.0)
+    workers = (report("w1", often, idle), report("w2", seldom))
+    assert rows_per_query(workers) == {DIGITS: pytest.approx(7.0)}
+    assert rows_per_query((report("w1", replica("a", rate_qps=30.0)),)) == {}
+
+
+def test_a_tick_tells_replicas_what_comes_in_queries() -> None:
+    """Ten rows per second, five in each query."""
+    held = replace(replica("a", asked=True, rate_qps=2.0), rows_per_query=5.0)
+    known = catalog([variant("a")], [profile("a")])
+    decision = tick(observation(known, report("w1", held), demand=[demand(10.0)]))
+    assert sum(route.qps for route in decision.plan.routes) == pytest.approx(10.0)
+    assert decision.targets[A].qps == pytest.approx(2.0)
