@@ -98,8 +98,12 @@ def clear_leftovers(settings: Settings) -> int:
 
 def clear_files(settings: Settings) -> None:
     """Remove what workers and gateways of an earlier run have left, and the logs of all Ray
-    sessions but the last."""
-    for pattern in ("w-*.sock", "g-*.sock", "g-*.json"):
+    sessions but the last.
+
+    On a cluster, gateways of a killed `up` go on, and are taken over.
+    """
+    of_gateways = () if settings.ray_address else ("g-*.sock", "g-*.json")
+    for pattern in ("w-*.sock", *of_gateways):
         for left in settings.run_dir.glob(pattern):
             with contextlib.suppress(OSError):
                 left.unlink()

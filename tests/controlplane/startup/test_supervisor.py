@@ -26,7 +26,7 @@ from controlplane.startup.presence import (
     write_state,
 )
 from controlplane.startup.processes import end_processes, is_alive
-from controlplane.startup.state_directory import clear_leftovers, prepare
+from controlplane.startup.state_directory import clear_files, clear_leftovers, prepare
 from controlplane.startup.supervisor import Supervisor, worker_names
 from tests.ports import free_port
 from variants.errors import Conflict, InvalidInput, StateUnavailable
@@ -307,6 +307,20 @@ def test_sockets_of_killed_workers_and_old_logs_are_removed(settings: Settings) 
     assert list(settings.run_dir.glob("w-*")) == []
     assert [path.name for path in ray.iterdir()] == ["session_2026-01-03"]
     shutil.rmtree(ray)
+
+
+@pytest.mark.parametrize(("ray_address", "left"), [("", 0), ("auto", 2)])
+def test_what_gateways_have_counted_is_forgotten_unless_they_may_go_on(
+    settings: Settings, ray_address: str, left: int
+) -> None:
+    settings = settings.model_copy(update={"ray_address": ray_address})
+    prepare(settings)
+    for name in ("g-1-1.sock", "g-1-2.json"):
+        (settings.run_dir / name).touch()
+
+    clear_files(settings)
+
+    assert len(list(settings.run_dir.glob("g-*"))) == left
 
 
 def test_a_live_state_that_does_not_answer_ends_the_start(settings: Settings, port: int) -> None:
