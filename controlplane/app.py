@@ -143,6 +143,7 @@ class ControllerReplica:
     def __init__(self, sent: SentSettings) -> None:
         from controlplane.cluster.ray_adapter import ServeCluster
         from controlplane.controller.loop import ControlLoop
+        from controlplane.controller.other_installations import owner_of
         from controlplane.live_state import LiveState
         from variants.artifacts.store import FileArtifactStore
         from variants.catalog.database import SERVING_TIMEOUT_S
@@ -158,7 +159,7 @@ class ControllerReplica:
             live=self._live,
             cluster=ServeCluster(),
             secret=secret,
-            owner=serve.get_replica_context().replica_id.unique_id,
+            owner=owner_of(secret, serve.get_replica_context().replica_id.unique_id),
         )
         self._running: asyncio.Task[None] | None = None
 

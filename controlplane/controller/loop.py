@@ -25,6 +25,7 @@ from controlplane.controller.events.status_events import Target, damaged, in_qua
 from controlplane.controller.forecaster_training import ForecasterTraining
 from controlplane.controller.gateway_scaling import GatewayScaler
 from controlplane.controller.learned_state import LearnedState
+from controlplane.controller.other_installations import until_alone
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
 from controlplane.controller.reprofiling import Reprofiling
@@ -48,11 +49,7 @@ from variants.errors import (
     StaleEpoch,
     StateUnavailable,
 )
-from variants.types import (
-    CatalogSnapshot,
-    DeviceKindName,
-    Plan,
-)
+from variants.types import CatalogSnapshot, DeviceKindName, Plan
 from workers.types import WorkerStatus
 
 log = logging.getLogger(__name__)
@@ -185,6 +182,7 @@ class ControlLoop:
     async def _lead(self) -> None:
         while True:
             try:
+                await until_alone(self._owner, self._catalog, self._journal, self._wall_s)
                 epoch = await asyncio.to_thread(self._catalog.acquire_leadership, self._owner)
                 # From now on silence counts, whatever the first turn waits for.
                 self._turned_at_s = self._clock_s()

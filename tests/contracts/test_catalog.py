@@ -215,7 +215,13 @@ def test_another_handle_finds_everything_again(somewhere: Place) -> None:
     assert again.latest_plan() == plan(epoch, number=1)
     assert again.ticks(10) == (tick(1, qps=10),)
     assert again.events(10) == (event("ready", seq=1),)
+    assert again.leader() == "controller-1"
     assert again.acquire_leadership("controller-2") == epoch + 1
+    assert again.leader() == "controller-2"
+
+
+def test_before_anybody_has_led_there_is_no_leader(catalog: Catalog) -> None:
+    assert catalog.leader() == ""
 
 
 def test_closing_twice_is_allowed(catalog: Catalog) -> None:

@@ -59,6 +59,7 @@ class MemoryCatalog:
         self._peak_id = 0
         self._learned: dict[str, tuple[float, bytes]] = {}
         self._epoch = 0
+        self._leader = ""
         self._plan: Plan | None = None
         self._ticks: deque[TickRecord] = deque(maxlen=TICKS_KEPT)
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
@@ -252,7 +253,11 @@ class MemoryCatalog:
     def acquire_leadership(self, owner: str) -> int:
         with self._writing:
             self._epoch += 1
+            self._leader = owner
             return self._epoch
+
+    def leader(self) -> str:
+        return self._leader
 
     def put_plan(self, plan: Plan) -> Plan:
         check_plan(plan)

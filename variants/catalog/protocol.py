@@ -180,6 +180,9 @@ class Catalog(Protocol):
     def acquire_leadership(self, owner: str) -> int:
         """Become leader: return a new epoch, above every earlier one; the first is 1."""
 
+    def leader(self) -> str:
+        """The owner of the newest epoch; empty while nobody has led."""
+
     def put_plan(self, plan: Plan) -> Plan:
         """Store a plan under a new version and return it with that version filled in.
 

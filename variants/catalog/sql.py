@@ -277,6 +277,11 @@ class SqlCatalog(SqlPlanningTables):
             connection.execute(insert(tables.leaders), {"epoch": epoch, "owner": owner})
             return epoch
 
+    def leader(self) -> str:
+        with self._transaction(self._poller) as connection:
+            newest = select(tables.leaders.c.owner).order_by(tables.leaders.c.epoch.desc()).limit(1)
+            return str(connection.execute(newest).scalar() or "")
+
     def put_plan(self, plan: Plan) -> Plan:
         check_plan(plan)
         with self._transaction(self._writer) as connection:

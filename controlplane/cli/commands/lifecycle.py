@@ -192,6 +192,7 @@ def _run(settings: Settings, example: str | None) -> None:
         with _step("Catalog") as done:
             catalog = open_catalog(settings.catalog_url)
             known = catalog.snapshot()
+            _refuse_company(settings, catalog)
             done(_catalog_words(settings, len(known.variants), len(known.tasks)))
         store = FileArtifactStore(settings.artifacts_dir)
         if example:
@@ -411,6 +412,15 @@ def _step(title: str, spent_s: float = 0.0) -> Iterator[Callable[[str], None]]:
         yield said.append
     spent = time.monotonic() - began
     err.print(f"  [green]✓[/] {title:<11} {' '.join(said)}  [dim]{spent:.1f} s[/]", soft_wrap=True)
+
+
+def _refuse_company(settings: Settings, catalog: "Catalog") -> None:
+    from controlplane.controller.other_installations import other_installation, owner_of
+    from workers.channel.secret import read_secret
+
+    here = owner_of(read_secret(settings.secret_path), "up")
+    if (other := other_installation(here, catalog, time.time())) is not None:
+        raise Conflict(other)
 
 
 def _catalog_words(settings: Settings, variants: int, tasks: int) -> str:

@@ -1,0 +1,74 @@
+"""Two installations on one catalog: the second one finds out, and does not plan.
+
+Each would have its workers scaled and loaded as if they were all there is, and take the lead from
+the other with every turn. An installation is known by its channel secret: who has the same one is
+the same installation, such as a successor on another machine.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from socket import gethostname
+
+from controlplane.controller.events.journal import Journal
+from variants.catalog.protocol import Catalog
+from workers.channel.secret import own_digest
+
+SILENT_S = 90.0
+"""A control loop writes at least once a minute; one that has not for so long is gone."""
+AGAIN_S = 5.0
+EVENTS_READ = 1_000
+
+
+def owner_of(secret: bytes, replica: str) -> str:
+    """Who leads, as the catalog keeps it: installation, host and replica."""
+    return f"{own_digest(secret)[:12]} {gethostname()} {replica}"
+
+
+async def until_alone(
+    owner: str, catalog: Catalog, journal: Journal, wall_s: Callable[[], float]
+) -> None:
+    """Return when no other installation plans by this catalog; tell of one that does.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    told = False
+    while True:
+        other = await asyncio.to_thread(other_installation, owner, catalog, wall_s())
+        if other is None:
+            return
+        if not told:
+            journal.tell("other_installation", "catalog", other)
+            await journal.store_events()
+            told = True
+        await asyncio.sleep(AGAIN_S)
+
+
+def other_installation(owner: str, catalog: Catalog, now_s: float) -> str | None:
+    """A sentence about another installation that plans by this catalog; None where there is none.
+
+    Args:
+        owner: who wants to lead (``owner_of``).
+        catalog: of both.
+        now_s: Unix time.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    named, own = catalog.leader().split(), owner.split()
+    if len(named) != 3 or named[0] == own[0]:
+        return None
+    newest = catalog.ticks(1)
+    if not newest:
+        return None
+    heard_s = now_s - datetime.fromisoformat(newest[0].at).timestamp()
+    told = (event for event in catalog.events(EVENTS_READ) if event.kind.startswith("controller_"))
+    latest = next(told, None)
+    if heard_s > SILENT_S or (latest is not None and latest.kind == "controller_stopped"):
+        return None
+    return (
+        f"another installation, on {named[1]}, plans by the same catalog and was heard"
+        f" {max(0.0, heard_s):.0f} s ago; stop it, or set MODELLESS_DATABASE_URL to a database of"
+        f" its own. If it is gone, this one can plan {SILENT_S:.0f} s after it was last heard"
+    )

@@ -1,0 +1,76 @@
+"""Two installations on one catalog: the second one says so, and waits until the first is gone."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from controlplane.controller import other_installations
+from controlplane.controller.events.journal import Journal
+from controlplane.controller.other_installations import (
+    SILENT_S,
+    other_installation,
+    owner_of,
+    until_alone,
+)
+from variants.catalog.memory import MemoryCatalog
+from variants.types import Event, TickRecord
+
+NOW_S = 1_800_000_000.0
+OURS, THEIRS = owner_of(b"a" * 32, "controller#1"), owner_of(b"b" * 32, "controller#2")
+
+
+def at(seconds: float) -> str:
+    return datetime.fromtimestamp(NOW_S + seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def led_by(owner: str, *, heard_s: float = -5.0, stopped: bool = False) -> MemoryCatalog:
+    """A catalog whose leader wrote its last tick then, and was told to stop or not."""
+    catalog = MemoryCatalog()
+    catalog.acquire_leadership(owner)
+    catalog.add_event(Event(at=at(-60), kind="controller_started", subject="epoch 1", message=""))
+    catalog.add_tick(TickRecord(at=at(heard_s), plan_version=1, body={"epoch": 1}))
+    if stopped:
+        event = Event(at=at(-1), kind="controller_stopped", subject="epoch 1", message="")
+        catalog.add_event(event)
+    return catalog
+
+
+def test_another_one_that_was_just_heard_is_named() -> None:
+    said = other_installation(OURS, led_by(THEIRS), NOW_S)
+
+    assert said is not None
+    assert said.startswith(f"another installation, on {THEIRS.split()[1]}, plans by the same")
+    assert "was heard 5 s ago" in said
+    assert "MODELLESS_DATABASE_URL" in said
+
+
+@pytest.mark.parametrize(
+    "catalog",
+    [
+        MemoryCatalog(),
+        led_by(owner_of(b"a" * 32, "controller#0")),
+        led_by(THEIRS, stopped=True),
+        led_by(THEIRS, heard_s=-SILENT_S - 1),
+        led_by("of a version that named no installation"),
+    ],
+    ids=["nobody", "ourselves", "stopped", "silent", "unknown"],
+)
+def test_there_is_no_other(catalog: MemoryCatalog) -> None:
+    assert other_installation(OURS, catalog, NOW_S) is None
+
+
+async def test_the_second_one_tells_once_and_leads_when_the_first_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(other_installations, "AGAIN_S", 0.01)
+    catalog, clock = led_by(THEIRS), [NOW_S]
+    waiting = asyncio.create_task(until_alone(OURS, catalog, Journal(catalog), lambda: clock[0]))
+    await asyncio.sleep(0.2)
+
+    assert not waiting.done()
+    assert [event.kind for event in catalog.events(1)] == ["other_installation"]
+    clock[0] += SILENT_S
+    async with asyncio.timeout(30):
+        await waiting
+    assert [event.kind for event in catalog.events(9)].count("other_installation") == 1
