@@ -86,7 +86,8 @@ def test_the_same_seed_gives_the_same_report(shell: Shell, paths: dict[str, Path
     }
 
 
-def test_all_policies_stand_side_by_side(shell: Shell, paths: dict[str, Path]) -> None:
+def test_all_policies_stand_side_by_side(shell: Shell, tmp_path: Path) -> None:
+    paths = write_all(tmp_path, trace=steady(15))
     header = simulate(shell, paths, "--policy", "all").out.splitlines()[0]
     reports = simulate(shell, paths, "--policy", "all", "--json").json()
 
