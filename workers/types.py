@@ -1,10 +1,9 @@
 """What travels between gateway, controller and worker."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from hashlib import blake2b
 
-from planner.planning_settings import DEFAULTS
 from variants.types import (
     Digest,
     ReplicaState,
@@ -171,6 +170,13 @@ class ReplyCode(IntEnum):
     """The connection broke before an answer came; made by the client's side, never sent."""
 
 
+def _late_share() -> float:
+    # What measures a variant takes its spec from here, and would import all that plans with it.
+    from planner.planning_settings import DEFAULTS
+
+    return DEFAULTS.late_share
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
     """How one worker is made. Carries paths, never secrets."""
@@ -191,7 +197,7 @@ class WorkerConfig:
     """Where crashes per variant are counted across restarts of the worker; empty: not kept."""
     batching: str = "profile"
     """A key of ``planner.batching.registry.BATCHING``."""
-    late_share: float = DEFAULTS.late_share
+    late_share: float = field(default_factory=_late_share)
     """Share of the admitted queries that may be late."""
     eviction: str = "modelless"
     """A key of ``planner.eviction.registry.RULES``: what leaves when a query needs room."""

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.integration
 ROW = [0.0] * 64
 MARGIN = 1.2
 """On a measured p95, in predictions."""
+TRIES = 20
 
 
 @pytest.fixture(scope="module")
@@ -44,20 +45,22 @@ def run(settings: dict[str, str], *arguments: str) -> "subprocess.CompletedProce
 def test_queries_follow_a_plan_for_accuracy(first: Deployment) -> None:
     """An SLO that the most accurate variant meets on idle workers only: plans count on others.
 
-    How long it takes here is known better with each of its queries, so the SLO is shortened until
-    plans leave it out.
+    How long it takes here is known better with each of its queries, so it is asked a few times
+    first, and the SLO is shortened until plans leave it out.
     """
     (worker,) = first.workers()
     first.until(lambda: len(first.ready(worker)) == len(live(first)), "all loaded")
     best = max(live(first), key=lambda v: (v["accuracy"], -v["p95_ms"]))
-    slo = {"latency_ms": 1.5 * MARGIN * best["p95_ms"], "prefer": "accuracy"}
+    pinned = [first.query([ROW], variant=best["name"]) for _ in range(TRIES)]
+    takes_ms = sorted(answer.body["run_ms"] for answer in pinned)[-TRIES // 10]
+    slo = {"latency_ms": 1.5 * MARGIN * takes_ms, "prefer": "accuracy"}
 
     def by_plan_without_the_best() -> bool:
         answer = first.query([ROW], slo=slo)
         assert answer.status == 200, answer
         planned = {route["variant"] for route in routes(first)}
         if best["name"] in planned:
-            slo["latency_ms"] *= 0.995
+            slo["latency_ms"] = max(0.995 * slo["latency_ms"], 1.2 * MARGIN * takes_ms)
         return answer.body["variant"] in planned - {best["name"]}
 
     def best_in_time() -> bool:

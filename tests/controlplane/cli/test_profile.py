@@ -12,7 +12,7 @@ from controlplane.settings import load_settings
 from profiler.sandbox.measure import MeasureLimits
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.registry.test_registration import CPU, House
-from tests.variants.catalog_copies import copy_registrations
+from tests.variants.catalog.copies import copy_registrations
 from variants.catalog.sql import open_catalog
 from variants.types import CatalogSnapshot, DeviceKind, DeviceKindName
 

@@ -19,7 +19,7 @@ from controlplane.registry.registration import (
 )
 from profiler.sandbox.measure import MeasureLimits
 from tests import onnx_models as models
-from tests.variants.catalog_copies import copy_registrations
+from tests.variants.catalog.copies import copy_registrations
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import Catalog
