@@ -8,6 +8,7 @@ measured.
 
 from collections.abc import Iterable, Mapping
 
+from planner.live_model import Neighbours
 from planner.reconcile.live_corrections import LiveCorrections, ProfileKey, Seen, profile_key
 from planner.reconcile.live_profiles import ProfiledTimes, Ratios
 from planner.slow_workers import WorkerTimes
@@ -47,6 +48,16 @@ class LiveLatency:
         self._know(catalog)
         return self._corrections.corrected(catalog)
 
+    def alone(self, catalog: CatalogSnapshot) -> CatalogSnapshot:
+        """The catalog to plan by: without what other variants on the same worker did."""
+        self._know(catalog)
+        return self._corrections.alone(catalog)
+
+    @property
+    def interference(self) -> Mapping[DeviceKindName, float]:
+        """By what part batches of a kind take longer beside another variant, where seen."""
+        return self._corrections.interference
+
     def _know(self, catalog: CatalogSnapshot) -> bool:
         """Go by this catalog; whether corrections were of profiles that it has no more."""
         if catalog is self._catalog:
@@ -70,7 +81,9 @@ class LiveLatency:
                         self._times[key] = ProfiledTimes(profile)
                     means = [(rows, mean_ms) for rows, mean_ms, _ in replica.latency]
                     ratios = self._times[key].ratios(means, replica.sure)
-                    yield Seen(key, profile.measured_at, replica.batches, ratios)
+                    sizes = replica.beside_sizes
+                    beside = Neighbours(replica.beside, replica.beside_batches, sizes)
+                    yield Seen(key, profile.measured_at, replica.batches, ratios, beside)
 
 
 def times_of(status: WorkerStatus, view: WorkerView) -> WorkerTimes:

@@ -59,6 +59,17 @@ class LivePoint(NamedTuple):
     p95_ms: float
 
 
+class Neighbours(NamedTuple):
+    """How other variants on the same worker prolong batches."""
+
+    times: float = 1.0
+    """As long beside another variant as back to back, in the mean of the sizes that were both."""
+    batches: int = 0
+    """That were seen of the rarer of both; 0: nothing is known."""
+    sizes: tuple[int, ...] = ()
+    """Of ``LiveModel.points``, the rows of those that are of batches beside another variant."""
+
+
 class _Cell:
     """Of one context and size: mean and variance of the logarithm of taken over profiled time."""
 
@@ -190,6 +201,23 @@ class LiveModel:
         seen = sorted({size for cells in self._cells for size in cells})
         return tuple([self._point(size) for size in seen if size < len(self._sizes)])
 
+    def neighbours(self) -> Neighbours:
+        """How other variants on this worker prolong its batches."""
+        alone, beside = self._cells[Context.BACK_TO_BACK], self._cells[Context.BESIDE]
+        batches, gap = 0, 0.0
+        for size in alone.keys() & beside.keys():
+            seen = min(alone[size].seen, beside[size].seen)
+            batches += seen
+            gap += seen * (beside[size].mean - alone[size].mean)
+        sizes = tuple(
+            [
+                self._sizes[size]
+                for size in sorted(beside)
+                if size < len(self._sizes) and self._commonest(size) is Context.BESIDE
+            ]
+        )
+        return Neighbours(exp(gap / batches) if batches else 1.0, batches, sizes)
+
     def relax(self, idle_ms: float) -> None:
         """Forget slowness, and how it varied, for a time in which nothing was observed.
 
@@ -255,8 +283,11 @@ class LiveModel:
         return self._typical[rows] * exp(mean + self._spread / 2)
 
     def _point(self, size: int) -> LivePoint:
-        most = max(
+        most, rows = self._commonest(size), self._sizes[size]
+        return LivePoint(rows, self.mean_ms(rows, most), self.p95_ms(rows, most))
+
+    def _commonest(self, size: int) -> Context:
+        """What most batches of a size came after."""
+        return max(
             Context, key=lambda c: self._cells[c][size].seen if size in self._cells[c] else 0
         )
-        rows = self._sizes[size]
-        return LivePoint(rows, self.mean_ms(rows, most), self.p95_ms(rows, most))

@@ -365,6 +365,9 @@ class Observation:
     """Whether live latency has changed what profiles say since the plan was made."""
     eviction: str = "modelless"
     """A name in ``planner.eviction.registry.RULES``: what leaves a memory that is short."""
+    interference: Mapping[DeviceKindName, float] = field(default_factory=dict)
+    """By what part batches take longer on a worker that serves with several variants, where that
+    was seen (``planner.interference``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,9 @@ ORDER = {
     ),
     "planner": (
         "worker_starts", "upper_hull", "latency_curve", "latency_table", "live_model",
-        "slow_workers", "energy", "eviction", "types", "planning_settings", "sentences",
-        "forecasting", "selection", "batching", "solver", "reconcile", "simulation", "bounds",
-        "policies", "simulate", "approximate",
+        "slow_workers", "interference", "energy", "eviction", "types", "planning_settings",
+        "sentences", "forecasting", "selection", "batching", "solver", "reconcile", "simulation",
+        "bounds", "policies", "simulate", "approximate",
     ),
     "workers": ("types", "process", "runtimes", "channel", "execution", "host", "deployment"),
     "profiler": (

@@ -70,6 +70,12 @@ class ReplicaStatus:
     ran, ascending (``planner.live_model``)."""
     within: float | None = None
     """Share of the batches that took no longer than the 95th percentile that was predicted."""
+    beside: float = 1.0
+    """How many times as long its batches take beside another variant as back to back."""
+    beside_batches: int = 0
+    """So many were seen of the rarer of both."""
+    beside_sizes: tuple[int, ...] = ()
+    """Of ``latency``, those sizes whose batches mostly ran beside another variant."""
     sure: float = 0.0
     """With how many times its mean a batch that runs alone is counted where a query is admitted; 0
     before any ran (``planner.batching.live_costs``)."""

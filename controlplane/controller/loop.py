@@ -242,7 +242,7 @@ class ControlLoop:
         self._corrected |= self._live_latency.look(self._clock_s(), self._known, statuses)
         self._corrected |= self._hourly.moved(self._wall_s())
         return Observation(
-            catalog=self._hourly.at(self._live_latency.corrected(self._known), self._wall_s()),
+            catalog=self._hourly.at(self._live_latency.alone(self._known), self._wall_s()),
             workers=self._reports.of(self._pool.as_planned_for()),
             demand=self._arrivals.demand,
             inventory=self._inventory,
@@ -258,6 +258,7 @@ class ControlLoop:
             elastic=planning.elastic,
             least=least,
             corrected=self._corrected,
+            interference=self._live_latency.interference,
         )
 
     async def _refresh_catalog(self) -> None:

@@ -96,6 +96,7 @@ class LiveLatency:
                         replica.candidate.table,
                         replica.candidate.table,
                     ),
+                    model.neighbours(),
                 )
                 for replica, model in self._models.items()
             ),

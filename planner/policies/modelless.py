@@ -205,7 +205,8 @@ class Modelless:
             self._snapshot = None
         decision = tick(
             Observation(
-                catalog=self._live.corrections.corrected(self._catalog),
+                catalog=self._live.corrections.alone(self._catalog),
+                interference=self._live.corrections.interference,
                 workers=self._fleet.reports(now_s * 1_000),
                 demand=demand,
                 inventory={kind.name: kind.count for kind in setting.kinds},

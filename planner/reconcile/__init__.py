@@ -12,6 +12,7 @@ actions), ``explanation.py`` (why) and ``unchanged.py`` (when there is nothing t
 ``drift.py`` stands alone: it finds profiles that live latency contradicts; ``live_corrections.py``
 is what is decided by meanwhile.
 
-It may import ``planner.types``, ``planner.latency_curve``, ``planner.selection``,
-``planner.solver``, ``planner.eviction`` and ``variants``.
+It may import ``planner.types``, ``planner.latency_curve``, ``planner.live_model``,
+``planner.interference``, ``planner.selection``, ``planner.solver``, ``planner.eviction`` and
+``variants``.
 """

@@ -70,14 +70,20 @@ def assign_demand(
     known: Mapping[DeviceKindName, DeviceKind],
     planner: Planner,
     objective: Objective,
+    interference: Mapping[DeviceKindName, float] | None = None,
 ) -> DemandAssignment:
     """A new assignment of the demand to the workers.
 
     Args:
         workers: those that may be used: none that drain.
         known: the device kinds of the catalog.
+        interference: by what part batches take longer on a worker that serves with several
+            variants; kinds where that was not seen are missing.
     """
-    kinds = _kinds(workers, known)
+    kinds = tuple(
+        replace(kind, interference=(interference or {}).get(kind.name, 0.0))
+        for kind in _kinds(workers, known)
+    )
     forbidden = _kept_out_everywhere(workers)
 
     def builder(part: Sequence[Demand]) -> ProblemBuilder:

@@ -7,6 +7,10 @@ batches seen, and the profile is taken as these have it (``planner.reconcile.liv
 is what queries are sent and plans are made by; profiles themselves stay as measured until they are
 measured again, which ``planner.reconcile.drift`` asks for.
 
+Where batches of a size mostly ran beside other variants, a part of what they took longer is those'
+doing. Plans allow for that by themselves (``planner.interference``), so what plans are made by is
+the catalog ``alone``, without that part; what queries are sent by has it.
+
 Evidence moves a correction in proportion to the batches behind it. Where none comes, a correction
 upwards is slowly forgotten: a variant that is not chosen because it once was slow gets another
 chance.
@@ -17,7 +21,9 @@ from dataclasses import replace
 from math import exp, inf, log
 from typing import NamedTuple
 
-from planner.reconcile.live_profiles import Ratios, SizeRatio, live_profile
+from planner.interference import Beside, Interference
+from planner.live_model import Neighbours
+from planner.reconcile.live_profiles import Ratios, SizeRatio, live_profile, size_of
 from variants.types import CatalogSnapshot, DeviceKindName, Profile, TaskName, VariantName
 
 ProfileKey = tuple[TaskName, VariantName, DeviceKindName]
@@ -49,12 +55,14 @@ class Seen(NamedTuple):
     """The profile's identity: when it was measured."""
     batches: int
     ratios: Ratios
+    neighbours: Neighbours = Neighbours()
+    """How other variants prolonged its batches."""
 
 
 class _Correction:
     """Of one profile."""
 
-    __slots__ = ("batches", "deaf_until_s", "estimate", "looked_s", "mark", "used")
+    __slots__ = ("batches", "beside", "deaf_until_s", "estimate", "looked_s", "mark", "used")
 
     def __init__(self, mark: str, now_s: float, *, again: bool = False) -> None:
         """``again``: the profile was measured again just now."""
@@ -62,6 +70,8 @@ class _Correction:
         self.deaf_until_s = inf if again else -inf
         """Infinite until the first look."""
         self.estimate: dict[int, SizeRatio] = {}
+        self.beside: frozenset[int] = frozenset()
+        """Sizes whose batches ran beside other variants, by those that ran most of them."""
         self.used: Ratios = {}
         """The estimate that was taken over last."""
         self.batches = 0
@@ -76,6 +86,8 @@ class _Correction:
         # Fewer than before: workers have left or begun anew, and others may have run some.
         fresh = max(0, batches - self.batches) if now_s >= self.deaf_until_s else 0
         if fresh > 0:
+            most = max(voices, key=lambda each: each.batches)
+            self.beside = frozenset(map(size_of, most.neighbours.sizes))
             part = min(1.0, fresh / ENOUGH)
             for size, said in _means(voices).items():
                 known = self.estimate.get(size, _NONE)
@@ -132,6 +144,9 @@ class LiveCorrections:
         self._profiles: dict[ProfileKey, tuple[Profile, Ratios, Profile]] = {}
         """The profiles made last, of which profile and by which ratios: the same objects are given
         again, which those who read them need not look into."""
+        self._interference = Interference()
+        self._alone: tuple[CatalogSnapshot, CatalogSnapshot] | None = None
+        """The catalog for plans that was made last, and of which corrected one."""
 
     def look(self, now_s: float, seen: Iterable[Seen]) -> bool:
         """Take in what workers say now; whether a correction in use has changed.
@@ -152,8 +167,13 @@ class LiveCorrections:
                 known = self._known[key] = _Correction(voices[0].mark, now_s, again=True)
             known.take(voices, now_s)
             changed |= known.settle()
+        changed |= self._interference.look(
+            Beside(key[2], one.neighbours.times, one.neighbours.batches)
+            for key, voices in said.items()
+            for one in voices
+        )
         if changed:
-            self._made = None
+            self._made = self._alone = None
         return changed
 
     def know(self, marks: Mapping[ProfileKey, str]) -> bool:
@@ -171,8 +191,42 @@ class LiveCorrections:
                 if mark is not None:
                     self._known[key] = _Correction(mark, one.looked_s, again=True)
         if changed:
-            self._made = None
+            self._made = self._alone = None
         return changed
+
+    @property
+    def interference(self) -> Mapping[DeviceKindName, float]:
+        """By what part batches of a kind take longer beside another variant, where that was
+        seen."""
+        return self._interference.parts
+
+    def alone(self, catalog: CatalogSnapshot) -> CatalogSnapshot:
+        """What plans are made by: a catalog with the corrections in use, without what neighbours
+        did. The same object as before for the same catalog, until ``look`` changes something."""
+        corrected = self.corrected(catalog)
+        if not self.interference or corrected is catalog:
+            return corrected
+        if self._alone is None or self._alone[0] is not corrected:
+            pairs = zip(catalog.profiles, corrected.profiles, strict=True)
+            made = tuple([self._without_neighbours(*pair) for pair in pairs])
+            self._alone = (corrected, replace(corrected, profiles=made))
+        return self._alone[1]
+
+    def _without_neighbours(self, profile: Profile, corrected: Profile) -> Profile:
+        one = self._known.get(profile_key(profile))
+        part = self.interference.get(profile.device_kind)
+        if corrected is profile or one is None or not part or not one.beside:
+            return corrected
+        less = log(1.0 + part)
+        return live_profile(
+            profile,
+            {
+                size: SizeRatio(*(_toward_none(x, less) for x in ratio))
+                if size in one.beside
+                else ratio
+                for size, ratio in one.used.items()
+            },
+        )
 
     @property
     def ratios(self) -> dict[ProfileKey, Ratios]:
@@ -200,6 +254,11 @@ class LiveCorrections:
         if known is None or known[0] is not profile or known[1] is not used:
             known = self._profiles[key] = (profile, used, live_profile(profile, used))
         return known[2]
+
+
+def _toward_none(ratio: float, less: float) -> float:
+    """A ratio's logarithm less so much, where it is above 0, and then not below."""
+    return ratio if ratio <= 0.0 else max(0.0, ratio - less)
 
 
 def profile_key(profile: Profile) -> ProfileKey:

@@ -41,6 +41,7 @@ def size(
     watched: float = 1.0,
     objective: Objective = Objective.COST,
     least: Mapping[DeviceKindName, int] | None = None,
+    interference: Mapping[DeviceKindName, float] | None = None,
 ) -> tuple[dict[DeviceKindName, int], str]:
     """Worker counts by kind, with the reason.
 
@@ -54,6 +55,8 @@ def size(
             kind is known; the fleet of least cost otherwise.
         least: fewest workers of each kind, which are there whatever is asked; what they can serve
             needs no others.
+        interference: by what part batches take longer on a worker that serves with several
+            variants; kinds where that was not seen are missing.
     """
     least = {kind: min(count, (least or {}).get(kind, 0)) for kind, count in most.items()}
     now = {kind: running.get(kind, 0) for kind in most}
@@ -64,7 +67,15 @@ def size(
         # Fleets of different kinds are compared: all of them in grams, or all in watts.
         kinds = {name: replace(kind, carbon_g_per_kwh=()) for name, kind in kinds.items()}
     several = sum(count > 0 for count in most.values()) > 1
-    fleet = _FleetPlanner(snapshot, kinds, planner, tuple(pools), aim, least if several else {})
+    fleet = _FleetPlanner(
+        snapshot,
+        kinds,
+        planner,
+        tuple(pools),
+        aim,
+        least if several else {},
+        interference or {},
+    )
     needed = _at_least(least, fleet.cheapest(envelope, most))
     if needed == now:
         return now, "as many as needed"
@@ -111,6 +122,8 @@ class _FleetPlanner:
     objective: Objective
     least: Mapping[DeviceKindName, int]
     """Workers that are there anyway, and cost nothing more."""
+    interference: Mapping[DeviceKindName, float]
+    """By what part batches take longer on a worker that serves with several variants."""
 
     def cheapest(
         self, demand: Sequence[Demand], most: Mapping[DeviceKindName, int]
@@ -200,6 +213,7 @@ class _FleetPlanner:
                 idle_w=self.kinds[name].idle_w,
                 carbon_g_per_kwh=self.kinds[name].carbon_g_per_kwh,
                 powered=powered,
+                interference=self.interference.get(name, 0.0),
             )
             for name, count in sorted(counts.items())
             if name in self.kinds

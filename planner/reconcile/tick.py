@@ -208,6 +208,7 @@ def _workers(
         watched=observation.watched,
         objective=observation.objective,
         least=observation.least,
+        interference=observation.interference,
     )
     if not any(counts.values()):
         # One worker stays to answer the next query, whenever it comes.
@@ -246,7 +247,9 @@ def _assignment(
     if shares is not None and fits and not moved:
         return DemandAssignment(routes=routes), shares, False
     kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
-    made = assign_demand(snapshot, workers, known, kinds, planner, observation.objective)
+    made = assign_demand(
+        snapshot, workers, known, kinds, planner, observation.objective, observation.interference
+    )
     if shares is not None and fits:
         asked, served = sum(d.qps for d in known), _served(made.routes, known)
         if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):

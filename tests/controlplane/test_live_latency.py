@@ -62,3 +62,24 @@ def test_a_variant_that_nobody_holds_is_believed_as_soon_as_it_is_measured_again
     anew = catalog(replace(profile(), measured_at="2027-01-01T00:00:00+00:00"))
     assert live.corrected(anew) is anew
     assert not live.look(2.0, anew, [worker(0.5, 2 * ENOUGH)])
+
+
+def test_plans_allow_for_neighbours_once_and_queries_are_sent_by_what_happens() -> None:
+    """Single rows take half as long again, all of it because other variants run beside them."""
+    live, known = LiveLatency(), catalog()
+    told = worker(1.5, 100)
+    beside = replace(told.replicas[0], beside=1.5, beside_batches=100, beside_sizes=(1,))
+    assert live.look(1.0, known, [replace(told, replicas=(beside,))])
+    assert live.interference == {told.device_kind: pytest.approx(0.5)}
+    assert first_ms(live.corrected(known)) == pytest.approx(1.5 * first_ms(known))
+    planned = live.alone(known)
+    assert first_ms(planned) == pytest.approx(first_ms(known))
+    assert live.alone(known) is planned
+
+
+def test_without_neighbours_plans_are_made_by_what_happens() -> None:
+    live, known = LiveLatency(), catalog()
+    assert live.alone(known) is known
+    live.look(1.0, known, [worker(1.5, ENOUGH)])
+    assert live.alone(known) is live.corrected(known)
+    assert live.interference == {}

@@ -6,7 +6,7 @@ from math import log
 import pytest
 
 from planner.latency_table import LatencyTable
-from planner.live_model import MEMORY, Context, LiveModel
+from planner.live_model import MEMORY, Context, LiveModel, Neighbours
 
 AGAIN, IDLE, BESIDE = Context.BACK_TO_BACK, Context.AFTER_IDLE, Context.BESIDE
 TYPICAL = LatencyTable([(1, 10.0), (8, 80.0)])
@@ -149,3 +149,17 @@ def test_points_are_of_the_sizes_that_were_seen() -> None:
         made.learn(3, AGAIN, 33.0)
     assert [point.rows for point in made.points()] == [1, 4]
     assert all(point.mean_ms <= point.p95_ms for point in made.points())
+
+
+def test_it_says_what_neighbours_do_where_both_were_seen() -> None:
+    """Twice as long beside another variant, for single rows; of eight nothing ran back to back."""
+    found = model()
+    assert found.neighbours() == Neighbours()
+    for _ in range(40):
+        found.learn(1, Context.BACK_TO_BACK, 10.0)
+        found.learn(8, Context.BESIDE, 60.0)
+    for _ in range(30):
+        found.learn(1, Context.BESIDE, 20.0)
+    times, batches, sizes = found.neighbours()
+    assert times == pytest.approx(2.0, rel=0.1)
+    assert (batches, sizes) == (30, (8,))

@@ -114,7 +114,9 @@ def decode_replica(value: dict[str, Any]) -> ReplicaStatus:
     known = {field.name for field in fields(ReplicaStatus)}
     kept = {name: item for name, item in value.items() if name in known}
     latency = tuple((int(n), float(mean), float(p95)) for n, mean, p95 in value.get("latency", ()))
-    return ReplicaStatus(**{**kept, "state": ReplicaState(value["state"]), "latency": latency})
+    sizes = tuple(int(rows) for rows in value.get("beside_sizes", ()))
+    told = {"state": ReplicaState(value["state"]), "latency": latency, "beside_sizes": sizes}
+    return ReplicaStatus(**{**kept, **told})
 
 
 def decode_status(data: bytes) -> WorkerStatus:

@@ -224,6 +224,7 @@ class Replica:
         )
 
     def status(self, now_s: float, rate_qps: float = 0.0, urgent: float = 0.0) -> ReplicaStatus:
+        neighbours = self.model.neighbours()
         return ReplicaStatus(
             task=self.spec.task,
             variant=self.spec.variant,
@@ -236,6 +237,9 @@ class Replica:
             live_ratio=round(self.live.ratio, 3),
             batches=self.live.batches,
             latency=tuple([(p.rows, _ms(p.mean_ms), _ms(p.p95_ms)) for p in self.model.points()]),
+            beside=round(neighbours.times, 3),
+            beside_batches=neighbours.batches,
+            beside_sizes=neighbours.sizes,
             within=self.model.within,
             sure=round(self.model.sure, 4),
             rate_qps=round(rate_qps, 4),

@@ -112,6 +112,7 @@ def _record(
         "demand": [asdict(demand) for demand in observation.demand],
         "expected": [asdict(demand) for demand in expected],
         "objective": observation.objective.value,
+        "interference": dict(observation.interference),
         "inventory": dict(observation.inventory),
         "running": dict(observation.running),
         "actions": [

@@ -4,10 +4,12 @@ from dataclasses import replace
 from math import exp, log
 from random import Random
 from statistics import fmean, pstdev
+from typing import cast
 
 import pytest
 
 from planner.policies.live_latency import LiveLatency
+from planner.policies.modelless import Modelless
 from planner.policies.registry import make
 from planner.simulate import accuracies, mean_demand, offers_of, simulate
 from planner.simulation.fleet import Fleet, Replica, Worker
@@ -17,7 +19,7 @@ from planner.simulation.setting import Setting
 from planner.types import Objective
 from tests.contracts.test_policy import steady
 from tests.planner.simulation.builders import Asked as Row
-from tests.planner.simulation.builders import Fifo, Model, load, play, setting, trace
+from tests.planner.simulation.builders import Fifo, Model, engine_of, load, play, setting, trace
 from variants.types import WorkerId
 
 MODELS = [Model("a", name=f"v{n}", latency_ms=10.0 + n, accuracy=0.5 + n / 100) for n in range(40)]
@@ -91,6 +93,41 @@ def test_workers_learn_what_it_costs_to_take_turns() -> None:
 
     assert found.late < 0.03 * found.requests
     assert found.in_time > 0.5 * found.requests
+
+
+def test_plans_learn_to_keep_apart_what_disturbs_each_other() -> None:
+    """Two tasks on two devices, 50 queries per second each; beside each other batches take twice as
+    long. By the profiles both tasks would be divided over both devices."""
+
+    def found(part: float) -> Modelless:
+        both = disturbed(setting(Model("a"), Model("b"), devices=2, tick_s=5.0), part)
+        known = replace(both, objective=Objective.COST, elastic=False)
+        draw, at_s, rows = Random(0), 2.0, []
+        for _ in range(4_000):
+            at_s += draw.expovariate(100.0)
+            rows.append(Row(at_s, latency_ms=100.0, task=draw.choice("ab")))
+        made: list[Modelless] = []
+
+        def policy(fleet: Fleet) -> Modelless:
+            brief = Brief(setting=known, average=lambda: (), clock_s=lambda: 0.0)
+            made.append(cast(Modelless, make("modelless")(brief, fleet)))
+            return made[0]
+
+        engine_of(known, trace(*rows), policy)
+        return made[0]
+
+    calm, noisy = found(0.0), found(1.0)
+    assert calm.plan is not None
+    assert noisy.plan is not None
+    assert not any("longer" in sentence for sentence in calm.plan.explanation)
+    assert any("batches are planned to take" in each for each in noisy.plan.explanation)
+    mixed, apart = (
+        {(route.worker, route.task) for route in one.plan.routes}
+        for one in (calm, noisy)
+        if one.plan is not None
+    )
+    assert (len(mixed), len(apart)) == (3, 2)
+    assert len({worker for worker, _ in apart}) == 2
 
 
 def test_factors_differ_by_profile_within_the_limits_and_repeat() -> None:
