@@ -105,7 +105,7 @@ def assert_is_plain_scan(view: Snapshot, asked: Query) -> None:
 
 
 @given(snapshots(), queries)
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_the_frontier_changes_nothing(view: Snapshot, asked: Query) -> None:
     if asked.task in view.tasks:
         assert_is_plain_scan(view, asked._replace(variant=None, best_effort=False))
@@ -153,7 +153,7 @@ def large_snapshots(draw: st.DrawFn) -> Snapshot:
 
 
 @given(large_snapshots(), st.lists(queries, min_size=5, max_size=5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_large_frontier_changes_nothing(view: Snapshot, questions: list[Query]) -> None:
     for asked in questions:
         floor = asked.accuracy and asked.accuracy - 0.3
@@ -205,7 +205,7 @@ def is_true(text: str, name: str, asked: Query, view: Snapshot) -> bool:
 
 
 @given(snapshots(), queries)
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_a_refusal_gives_a_true_reason_for_every_variant(view: Snapshot, asked: Query) -> None:
     if asked.task not in view.tasks:
         return
@@ -220,7 +220,7 @@ def test_a_refusal_gives_a_true_reason_for_every_variant(view: Snapshot, asked: 
 
 
 @given(snapshots(), queries)
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_a_refusal_is_a_sentence_and_its_reasons_are_parts_of_one(
     view: Snapshot, asked: Query
 ) -> None:
@@ -233,7 +233,7 @@ def test_a_refusal_is_a_sentence_and_its_reasons_are_parts_of_one(
 
 
 @given(snapshots(), queries)
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_a_refusal_for_now_means_that_another_moment_would_do(view: Snapshot, asked: Query) -> None:
     """Overloaded: an idle worker that has it loaded would answer. Too late: it would have."""
     answer = select(view, asked, NOW_MS)
