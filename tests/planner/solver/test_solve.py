@@ -207,7 +207,7 @@ def test_exact_equals_trying_everything(
     make: Callable[[int], Problem], objective: Objective
 ) -> None:
     different = {}
-    for seed in range(40):
+    for seed in range(20):
         problem = make(seed)
         want, found = brute_force(problem, objective), solved(problem, objective)
         got = Best(
