@@ -23,6 +23,7 @@ Without an assignment, the plan before, filled up in the same way, stays unless 
 because a move costs a load and gains nothing by itself.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from math import inf, sqrt
@@ -194,11 +195,12 @@ def _fill(
 ) -> None:
     """Fill what is left of the memories: with what is wanted, then what is there, then the rest.
 
-    Where variants were loaded for queries lately, second copies and what no query asks for would
-    soon be unloaded again: nothing is loaded there but what pays.
+    Where variants were loaded for queries lately, what no query asks for would soon be unloaded
+    again: nothing is loaded there but what pays.
 
     Args:
-        fallback: whether a quicker variant is to be held beside what was planned.
+        fallback: whether a quicker variant is to be held beside what was planned, and copies pay
+            where memory is contested.
     """
     planned = planned or {}
     held = _held(memories)
@@ -213,10 +215,7 @@ def _fill(
     calm = [memory for memory in short if not memory.contested]
     for wanted in given.demand:
         _cover(wanted, given, short, held)
-    needed = {kind: given.needed(kind) for kind in {memory.report.device_kind for memory in calm}}
-    for memory in calm:
-        for key, candidate in _by_rate(needed[memory.report.device_kind], memory):
-            memory.take(key, candidate)
+    _copy(given, short if fallback else calm)
     _take_asked(given, short)
     for wanted in given.defaults:
         _cover(wanted, given, calm, held)
@@ -236,9 +235,28 @@ def _fill(
     _fill_up(given, calm, before)
 
 
+def _copy(given: DemandAndOffers, memories: Sequence[WorkerMemory]) -> None:
+    """Place the variant of each class of the demand on every worker of its kind that has room.
+
+    A copy gets its part of the class's queries, and without it those that find the others full are
+    refused. Where queries had something loaded lately, one that is not there has to pay by that.
+    """
+    needed = {kind: given.needed(kind) for kind in {m.report.device_kind for m in memories}}
+    copies = Counter((m.report.device_kind, key) for m in memories for key in m.held)
+    for memory in memories:
+        kind = memory.report.device_kind
+        for key, candidate, qps in _by_rate(needed[kind], memory):
+            if key in memory.held:
+                continue
+            part_qps = qps / (1 + copies[kind, key])
+            loads = memory.is_there(key) or memory.pays_ahead(candidate, part_qps, 1.0)
+            if loads and memory.take(key, candidate):
+                copies[kind, key] += 1
+
+
 def _by_rate(
     needed: Iterable[tuple[VariantKey, Candidate, float]], memory: WorkerMemory
-) -> list[tuple[VariantKey, Candidate]]:
+) -> list[tuple[VariantKey, Candidate, float]]:
     """The variants of the classes, the most wanted first.
 
     For one that is here, chance may have been against it: it counts with a standard deviation more.
@@ -249,7 +267,7 @@ def _by_rate(
         key, _, qps = entry
         return qps + (sqrt(qps * VARIANCE_S) if memory.is_there(key) else 0.0)
 
-    return [(key, candidate) for key, candidate, _ in sorted(needed, key=rate, reverse=True)]
+    return sorted(needed, key=rate, reverse=True)
 
 
 def _fill_up(

@@ -181,6 +181,31 @@ def test_where_much_comes_and_goes_only_what_pays_is_loaded_ahead() -> None:
         assert ("large" in found) is held, (churn_per_s, qps, loaded_for_s)
 
 
+@pytest.mark.parametrize(("qps", "copied"), [(90.0, True), (1.0, False)])
+def test_where_much_comes_and_goes_a_class_has_the_copies_that_pay(
+    qps: float, copied: bool
+) -> None:
+    """A load takes 0.5 s; half of a memory is evicted each second. Half of 90 queries per second
+    are refused for want of the copy, which weighs 27 times the load that it takes; not so of 1."""
+    names = ("own", "wanted", "beside")
+    registered = catalog(
+        [variant(name, task=f"task-{name}") for name in names],
+        [profile(name, task=f"task-{name}", memory_mib=500) for name in names],
+    )
+    came = replica("beside", task="task-beside", memory_mib=500, asked=True, loaded_for_s=30)
+    there = [replica(n, task=f"task-{n}", memory_mib=500) for n in ("own", "wanted")]
+    workers = (
+        report("w1", *there, memory_mib=1_000),
+        replace(report("w2", came, memory_mib=1_000), churn_per_s=0.5),
+    )
+    work = {workers[0].id: {key("own", "task-own"): PlannedWork(0.5, 10.0)}}
+    wanted = (demand(qps, task="task-wanted"),)
+    for fallback in (True, False):
+        plan = place(snapshot(registered), workers, wanted, (), work, fallback=fallback)
+        held = {str(p.variant) for p in plan if p.worker == "w2"}
+        assert ("wanted" in held) is (copied and fallback)
+
+
 def second_copy(other_qps: float) -> set[str]:
     """What ``w2`` holds of "b" and "c", which find room there beside "a" one at a time. All three
     are covered on ``w1`` or ``w2`` already; "b" is asked for at 5 queries per second and was here.
