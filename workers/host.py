@@ -26,15 +26,13 @@ from workers.execution.loader import Loading
 from workers.execution.room import Demanded, Room
 from workers.execution.server import ChannelServer
 from workers.process.quarantine import CrashLedger
-from workers.types import WorkerConfig, WorkerStatus, variant_id
+from workers.types import WorkerConfig, WorkerStatus
 
 log = logging.getLogger(__name__)
 
 REPORT_S = 1.0
 HEARD_S = 5.0
 """How long a worker that leaves waits until all that are connected have heard of it."""
-MOST_JOINED = 1_000_000
-"""Queries that one message may say to have waited for a load."""
 MOST_PATIENCE_S = 60.0
 """The longest that a load waits for room."""
 GC_THRESHOLDS = (50_000, 20, 100)
@@ -203,11 +201,6 @@ class WorkerHost:
                 *named(message), seen=(int(seen[0]), bool(seen[1])) if seen else None
             )
             return encode({"gone": gone})
-        if kind is FrameKind.JOINED:
-            variant, waits = variant_id(*named(message)), message.get("waiting") is True
-            queries = min(max(0, int(message.get("queries", 0))), MOST_JOINED)
-            executor.usage.urgency.missed(variant, waits=waits, queries=queries)
-            return b"{}"
         if kind is FrameKind.READMIT:
             await self._loading.readmit(*named(message))
             return b"{}"

@@ -14,6 +14,9 @@ from controlplane.views.schemas import ReplicaSchema, Schema, WorkerSchema
 from variants.errors import Conflict
 from variants.types import Event, QuarantineLift, ReplicaState, TaskName, VariantName
 
+AHEAD_S = 60.0
+"""How far a worker's clock may be ahead."""
+
 
 class QuarantineRow(Schema):
     """A variant that one worker keeps out."""
@@ -79,8 +82,10 @@ def quarantine_routes(context: ApiContext) -> APIRouter:
         ]
         if not found:
             raise Conflict(f"{row.task}/{row.name} is not in quarantine at any worker")
-        # A worker's clock may be ahead of this one.
-        at_s = max(time(), *(one.quarantined_s or 0.0 for _, one in found))
+        # A worker's clock may be ahead of this one; much, and what fails later would be lifted too.
+        now_s = time()
+        latest_s = max(one.quarantined_s or 0.0 for _, one in found)
+        at_s = min(max(now_s, latest_s), now_s + AHEAD_S)
         lifted = QuarantineLift(task=TaskName(row.task), variant=VariantName(row.name), at_s=at_s)
         await asyncio.to_thread(context.catalog.lift_quarantine, lifted)
         at = ", ".join(worker for worker, _ in found)

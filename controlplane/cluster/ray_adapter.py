@@ -150,14 +150,16 @@ async def _scale(what: str, deployment: str, application: str, count: int) -> No
     from ray.exceptions import RayError
     from ray.serve._private.common import DeploymentID
     from ray.serve.context import _get_global_client
+    from ray.serve.exceptions import RayServeException
 
     try:
         # What POST /api/v1/applications/{app}/deployments/{d}/scale calls; that route needs
         # Ray's dashboard, which a single machine runs without.
         controller = _get_global_client()._controller
         named = DeploymentID(name=deployment, app_name=application)
-        await controller.update_deployment_replicas.remote(named, count)
-    except RayError as error:
+        async with asyncio.timeout(ANSWER_S):
+            await controller.update_deployment_replicas.remote(named, count)
+    except (RayError, RayServeException, TimeoutError) as error:
         raise ClusterUnavailable(
             f"{what} cannot be scaled to {count}: {last_line(error)}"
         ) from error

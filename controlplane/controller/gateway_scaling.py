@@ -6,7 +6,7 @@ and the cores beside it are idle.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import exp
+from math import exp, inf
 from typing import Any, Protocol
 
 from controlplane.controller.events.journal import Journal
@@ -25,12 +25,14 @@ IDLE = 0.3
 """All would do with one less if those that stay were no busier than this."""
 IDLE_S = 600.0
 """How long that must hold: who is connected to the one that goes connects anew."""
+SETTLED_S = 12.0
+"""By then reports of gateways that were gone before have expired."""
 REFUSED = 0.05
 """From this share of refusals on it is the workers that are full; gateways that refuse must not
 take more of the cores from them."""
 REST_S = 30.0
 """How long nothing more is decided after a change: it must have had an effect."""
-_FULL = ("OVERLOADED", "QUEUE_FULL")
+_FULL = "OVERLOADED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,12 @@ class GatewayScaling:
         self._least = least
         self._most = most
         self._counted: dict[str, _Counted] = {}
+        self._target: int | None = None
+        """What Ray Serve was last told; until it is known how many a control loop before this one
+        had, None."""
+        self._began_s: float | None = None
+        self._refused = 0.0
+        """Part of what was asked that full workers refused, by the last reports."""
         self._busy = 0.0
         """Of all event loops together, faded."""
         self._looked_s: float | None = None
@@ -79,10 +87,10 @@ class GatewayScaling:
                 loop computed, and ``tasks`` with the numbers of queries met, missed and refused.
         """
         here = {id_: one for id_, one in reports.items() if not one.get("leaving")}
-        refused = self._share_refused(here)
-        if self._least == self._most or not here:
-            return None
+        self._see_refused(here)
         count = len(here)
+        if self._least == self._most or count < self._known(count, now_s):
+            return None  # some start, or cannot, or are cut off from the live state
         busy = self._faded(sum(float(one.get("busy", 0.0)) for one in here.values()), now_s)
         if count <= self._least or busy > IDLE * (count - 1):
             self._idle_since_s = None
@@ -90,13 +98,27 @@ class GatewayScaling:
             self._idle_since_s = now_s
         if now_s < self._rests_until_s:
             return None
-        if count < self._most and busy >= BUSY * count and refused < REFUSED:
+        if count < self._most and busy >= BUSY * count and self._refused < REFUSED:
             why = f"the event loops of {count} computed for {busy / count:.0%} of the time"
-            return self._change(GatewayTarget(count + 1, why), now_s)
+            return self._change(count + 1, why, now_s)
         if self._idle_since_s is not None and now_s - self._idle_since_s >= IDLE_S:
             why = f"for {IDLE_S / 60:.0f} minutes {count} had too little to do: {busy:.0%} in all"
-            return self._change(GatewayTarget(count - 1, why), now_s)
+            return self._change(count - 1, why, now_s)
         return None
+
+    def not_told(self) -> None:
+        """What was decided last could not be told to Ray Serve."""
+        self._target = None
+
+    def _known(self, count: int, now_s: float) -> float:
+        """The target; it is what is there after a while, where this control loop set none."""
+        if self._began_s is None:
+            self._began_s = now_s
+        if self._target is None:
+            if now_s - self._began_s < SETTLED_S:
+                return inf
+            self._target = max(self._least, count)
+        return self._target
 
     def _faded(self, busy: float, now_s: float) -> float:
         if self._looked_s is not None:
@@ -105,13 +127,14 @@ class GatewayScaling:
         self._looked_s = now_s
         return self._busy
 
-    def _change(self, target: GatewayTarget, now_s: float) -> GatewayTarget:
+    def _change(self, count: int, why: str, now_s: float) -> GatewayTarget:
+        self._target = count
         self._idle_since_s = None
         self._rests_until_s = now_s + REST_S
-        return target
+        return GatewayTarget(count, why)
 
-    def _share_refused(self, here: Mapping[str, Mapping[str, Any]]) -> float:
-        """Which part of what was asked since the last look was refused by full workers."""
+    def _see_refused(self, here: Mapping[str, Mapping[str, Any]]) -> None:
+        """Find out which part of what was asked lately was refused by full workers."""
         asked = refused = 0
         counted: dict[str, _Counted] = {}
         for id_, report in here.items():
@@ -119,12 +142,13 @@ class GatewayScaling:
             for task in report.get("tasks", {}).values():
                 errors: Mapping[str, int] = task["errors"]
                 now.asked += task["met"] + task["missed"] + sum(errors.values())
-                now.refused += sum(errors.get(code, 0) for code in _FULL)
+                now.refused += errors.get(_FULL, 0)
             before = self._counted.get(id_, now)
             asked += now.asked - before.asked
             refused += now.refused - before.refused
         self._counted = counted
-        return refused / asked if asked else 0.0
+        if asked:  # else no report is new
+            self._refused = refused / asked
 
 
 class Lever(Protocol):
@@ -149,6 +173,7 @@ class GatewayScaler:
         try:
             await self._lever.scale_gateways(target.count)
         except ClusterUnavailable as error:
+            self._scaling.not_told()
             self._journal.trouble("gateways", error)
             return
         self._journal.over("gateways")

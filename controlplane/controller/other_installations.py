@@ -6,16 +6,21 @@ the same installation, such as a successor on another machine.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from datetime import datetime
+from math import inf
 from socket import gethostname
 
 from controlplane.controller.events.journal import Journal
 from variants.catalog.protocol import Catalog
+from variants.errors import StateUnavailable
 from workers.channel.secret import own_digest
 
 SILENT_S = 90.0
 """A control loop writes at least once a minute; one that has not for so long is gone."""
+REPLACED_S = 30.0
+"""A control loop that was stopped is not replaced any more after so long."""
 AGAIN_S = 5.0
 EVENTS_READ = 1_000
 
@@ -35,23 +40,29 @@ async def until_alone(
     """
     told = False
     while True:
-        other = await asyncio.to_thread(other_installation, owner, catalog, wall_s())
+        # One that is deployed anew stops, and its successor leads a few seconds later.
+        other = await asyncio.to_thread(other_installation, owner, catalog, wall_s(), REPLACED_S)
         if other is None:
             return
         if not told:
-            journal.tell("other_installation", "catalog", other)
-            await journal.store_events()
             told = True
+            journal.tell("other_installation", "catalog", other)
+            with contextlib.suppress(StateUnavailable):
+                await journal.store_events()
         await asyncio.sleep(AGAIN_S)
 
 
-def other_installation(owner: str, catalog: Catalog, now_s: float) -> str | None:
+def other_installation(
+    owner: str, catalog: Catalog, now_s: float, stopped_s: float = -inf
+) -> str | None:
     """A sentence about another installation that plans by this catalog; None where there is none.
 
     Args:
         owner: who wants to lead (``owner_of``).
         catalog: of both.
         now_s: Unix time.
+        stopped_s: how long ago a control loop that said that it stops must have been heard to be
+            gone; by default it is gone whatever its clock says.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -65,7 +76,8 @@ def other_installation(owner: str, catalog: Catalog, now_s: float) -> str | None
     heard_s = now_s - datetime.fromisoformat(newest[0].at).timestamp()
     told = (event for event in catalog.events(EVENTS_READ) if event.kind.startswith("controller_"))
     latest = next(told, None)
-    if heard_s > SILENT_S or (latest is not None and latest.kind == "controller_stopped"):
+    stopped = latest is not None and latest.kind == "controller_stopped"
+    if heard_s > (stopped_s if stopped else SILENT_S):
         return None
     return (
         f"another installation, on {named[1]}, plans by the same catalog and was heard"

@@ -81,7 +81,7 @@ class PlanApplier:
         """Go by this from now on. A new catalog may have put right what failed before.
 
         Args:
-            decision: the newest one, whose plan is stored.
+            decision: the newest one. Of a plan that could not be stored, only the loads are begun.
             revision: of the catalog that it was made for.
         """
         if specs is not self._specs:

@@ -23,6 +23,9 @@ class OnDemandLoads:
         self._loads: dict[tuple[WorkerId, str, str, bool], asyncio.Future[None]] = {}
         self._joined: dict[tuple[WorkerId, str, str, bool], int] = {}
         """Queries that joined a load, of which its worker does not know yet."""
+        self._sent: set[tuple[WorkerId, str, str, bool]] = set()
+        """Those of which the worker knows; others failed here, and who joined them counts as
+        little there as the first."""
         self._failures: Backoff[tuple[WorkerId, str, str]] = Backoff()
 
     def load(
@@ -67,7 +70,9 @@ class OnDemandLoads:
         self._loads.pop(key, None)
         worker, task, variant, waits = key
         connected, queries = self._known.workers.get(worker), self._joined.pop(key, 0)
-        if connected is not None and queries:
+        known = key in self._sent
+        self._sent.discard(key)
+        if connected is not None and queries and known:
             connected.connection.joined(task, variant, queries, waits=waits)
 
     def _begins(self, candidate: Candidate, worker: WorkerId) -> None:
@@ -90,6 +95,7 @@ class OnDemandLoads:
             raise Overloaded(f"worker {worker} is loading {LOADS_PER_WORKER} variants already")
         try:
             spec = self._known.specs.of_candidate(candidate)
+            self._sent.add((*key, slack_ms is not None))
             await connected.connection.load(
                 spec,
                 LOAD_TIMEOUT_S,

@@ -2,16 +2,16 @@
 
 A request for metrics or statistics is answered by whichever of them the kernel picks. Counters that
 jumped from one to the other would mean nothing, so each asks the others, over Unix sockets in the
-run directory, and adds them up. A gateway that stops leaves its counts there. One that is killed
-takes them along: then counters begin anew from less, as after any restart.
+run directory, and adds them up. What a gateway has told stays there in a file: of one that stops or
+is killed, or does not answer for a moment, that is counted, so that sums do not fall.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable
 from pathlib import Path
 from socket import gethostname
+from typing import Any
 from zlib import crc32
 
 import orjson
@@ -51,29 +51,51 @@ class Siblings:
             log.warning("other gateways cannot ask what this one counts: %s", error)
 
     async def stop(self) -> None:
-        """Leave what was counted to the others."""
+        """Leave what was counted to the others, with what is left of those that stopped before."""
         if self._server is None:
             return
         self._server.close()
+        total = Counters()
+        total.add(self._counters.plain(gone=True))
+        for left in self._others(".json"):
+            if not left.with_suffix(".sock").exists():
+                _add(total, _read(left))
+                left.unlink(missing_ok=True)
+        self._keep(total)
         self._socket.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # a full disk
-            part = self._left.with_suffix(".part")
-            part.write_bytes(orjson.dumps(self._counters.plain(gone=True), option=_KEYS))
-            part.rename(self._left)
 
     async def total(self) -> Counters:
-        """Its own counts, those of the others, and what was left by those that stopped."""
-        found = [path for path in self._folder.glob(f"{self._node}-*") if path != self._socket]
-        sockets = [path for path in found if path.suffix == ".sock"]
-        left = [path for path in found if path.suffix == ".json"]
+        """Its own counts, those of the others, and what is left of those that are gone."""
+        sockets = {path.stem: path for path in self._others(".sock")}
+        left = {path.stem: path for path in self._others(".json")}
         if not sockets and not left:
             return self._counters
-        told = await asyncio.gather(*map(_asked, sockets))
-        return _sum(self._counters, [*told, *map(_read, left)])
+        self._keep(self._counters)
+        told = dict(zip(sockets, await asyncio.gather(*map(_asked, sockets.values())), strict=True))
+        total = Counters()
+        total.add(self._counters.plain())
+        for name in sockets.keys() | left.keys():
+            text = told.get(name)
+            if not text and name in left:
+                text = _read(left[name])
+            _add(total, text or b"")
+        return total
+
+    def _others(self, suffix: str) -> list[Path]:
+        found = self._folder.glob(f"{self._node}-*{suffix}")
+        return [path for path in found if path.stem != self._socket.stem]
 
     async def _tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._keep(self._counters)
         writer.write(orjson.dumps(self._counters.plain(), option=_KEYS))
         writer.close()
+
+    def _keep(self, counters: Counters) -> None:
+        """Write down what stays true when this gateway is gone."""
+        with contextlib.suppress(OSError):  # a full disk
+            part = self._left.with_suffix(".part")
+            part.write_bytes(orjson.dumps(counters.plain(gone=True), option=_KEYS))
+            part.rename(self._left)
 
 
 _KEYS = orjson.OPT_NON_STR_KEYS
@@ -99,10 +121,10 @@ def _read(file: Path) -> bytes:
         return b""
 
 
-def _sum(own: Counters, told: Iterable[bytes]) -> Counters:
-    total = Counters()
-    total.add(own.plain())
-    for text in told:
-        with contextlib.suppress(orjson.JSONDecodeError):
-            total.add(orjson.loads(text))
-    return total
+def _add(total: Counters, text: bytes) -> None:
+    """Add what was told or left; nothing if it is cut off, or of another version."""
+    told = Counters()
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        plain: dict[str, Any] = orjson.loads(text)
+        told.add(plain)
+        total.add(plain)

@@ -20,7 +20,7 @@ def calm_serve() -> None:
     """
     for process in descendants():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.cmdline()[0].startswith("ray::ServeController"):
+            if (process.cmdline() or [""])[0].startswith("ray::ServeController"):
                 for thread in process.threads():
                     os.setpriority(os.PRIO_PROCESS, thread.id, YIELDING)
 

@@ -96,6 +96,13 @@ def clear_leftovers(settings: Settings) -> int:
     return ended
 
 
+def forget_counts(settings: Settings) -> None:
+    """Remove what gateways left of their counts: all of them have ended."""
+    for left in settings.run_dir.glob("g-*.json"):
+        with contextlib.suppress(OSError):
+            left.unlink()
+
+
 def clear_files(settings: Settings) -> None:
     """Remove what workers and gateways of an earlier run have left, and the logs of all Ray
     sessions but the last.

@@ -46,6 +46,7 @@ from controlplane.startup.state_directory import (
     ROOM_BYTES,
     clear_files,
     clear_leftovers,
+    forget_counts,
     prepare,
     take_lock,
 )
@@ -312,6 +313,7 @@ class Supervisor:
         if self._valkey is not None:
             self._valkey.stop()
         self._kill_rest()
+        forget_counts(self._settings)
         self._release()
 
     def _release(self) -> None:
@@ -353,14 +355,9 @@ def applications(settings: Settings) -> dict[str, Any]:
     """The Serve applications of this installation, by name."""
     from controlplane import app
 
-    return {
-        **{
-            WORKER_APP + kind.name: app.worker({"device_kind": kind.name})
-            for kind in settings.kinds
-        },
-        GATEWAY_APP: app.gateway({}),
-        CONTROLLER_APP: app.controller({}),
-    }
+    kinds = [kind.name for kind in settings.kinds]
+    workers = {WORKER_APP + name: app.worker({"device_kind": name}) for name in kinds}
+    return {**workers, GATEWAY_APP: app.gateway({}), CONTROLLER_APP: app.controller({})}
 
 
 def worker_names(settings: Settings) -> list[str]:

@@ -41,7 +41,7 @@ def test_workers_come_back_on_a_full_disk(registered: Registered, disk: Path) ->
     shutil.copytree(registered.home, disk / "s")
     with deployed(disk / "s") as running:
         filler = fill(disk)
-        with Load(running, GOOD, clients=2, pause_s=0.01) as load:
+        with Load(running, GOOD, clients=2) as load:
             for _ in range(2):
                 serving(running, load)
                 (worker,) = running.workers()

@@ -242,6 +242,8 @@ class WorkerConnection(asyncio.Protocol):
     def joined(self, task: str, variant: str, queries: int, *, waits: bool) -> None:
         """Tell that more queries found a variant missing than the one that its load was for.
 
+        There is no answer.
+
         Args:
             waits: they waited for the load; else they could not.
         """

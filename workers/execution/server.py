@@ -28,9 +28,10 @@ from workers.channel.frames import (
     unpack_prefix,
 )
 from workers.channel.handshake import NONCE, TAG, prove
-from workers.channel.messages import decode, encode_error
+from workers.channel.messages import decode, encode_error, named
 from workers.channel.outbox import Outbox
 from workers.execution.executor import Executor
+from workers.types import variant_id
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ MAX_UNPROVEN = 32
 """Connections that have not proved yet that they know the secret."""
 MAX_CONTROLS = 64
 """Control messages of one connection that are being worked on."""
+MOST_JOINED = 1_000_000
+"""Queries that one message may say to have waited for a load."""
 CONTROLS = frozenset(
     (
         FrameKind.LOAD,
@@ -47,7 +50,6 @@ CONTROLS = frozenset(
         FrameKind.DRAIN,
         FrameKind.HISTORY,
         FrameKind.READMIT,
-        FrameKind.JOINED,
     )
 )
 
@@ -146,6 +148,8 @@ class Peer(asyncio.Protocol):
             if version != VERSION:
                 raise FrameRefused(Violation.WRONG_VERSION, f"{version}, not {VERSION}")
             self._authenticate(payload)
+        elif kind == FrameKind.JOINED:
+            self._server.joined(decode(payload))
         elif kind in CONTROLS:
             if len(self._controls) >= MAX_CONTROLS:
                 raise FrameRefused(Violation.TOO_MANY, "control messages")
@@ -253,6 +257,17 @@ class ChannelServer:
             return False
         self.peers.add(peer)
         return True
+
+    def joined(self, message: dict[str, Any]) -> None:
+        """Count queries that found a variant missing, as a gateway tells (its client's ``joined``).
+
+        Here and at once: many such messages may come together.
+        """
+        queries = message.get("queries")
+        if type(queries) is not int or not 0 <= queries <= MOST_JOINED:
+            raise FrameRefused(Violation.MALFORMED, "queries that joined a load")
+        variant, waits = variant_id(*named(message)), message.get("waiting") is True
+        self.executor.usage.urgency.missed(variant, waits=waits, queries=queries)
 
     def announce(self) -> None:
         """Send the status to every connected gateway and controller."""

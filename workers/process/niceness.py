@@ -10,7 +10,8 @@ more."""
 
 
 def take_niceness(wanted: int) -> int:
-    """Bring every thread of this process to ``wanted``; down only where that is allowed.
+    """Bring every thread of this process to ``wanted``; down only where that is allowed. To 0 none
+    is brought up: an operator may have put them before everything else.
 
     Linux keeps a niceness for each thread, and new threads take that of the one that makes them.
     Returns the highest that is left.
@@ -20,7 +21,7 @@ def take_niceness(wanted: int) -> int:
         thread = int(task.name)
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             niceness = os.getpriority(os.PRIO_PROCESS, thread)
-            if niceness != wanted:
+            if niceness > wanted or (wanted > 0 and niceness != wanted):
                 with contextlib.suppress(PermissionError):
                     os.setpriority(os.PRIO_PROCESS, thread, wanted)
                 niceness = os.getpriority(os.PRIO_PROCESS, thread)

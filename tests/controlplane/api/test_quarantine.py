@@ -1,10 +1,12 @@
 """What is in quarantine, and lifting it, over the control API."""
 
 from dataclasses import replace
+from time import time
 
 import httpx
 import pytest
 
+from controlplane.api.quarantine import AHEAD_S
 from tests.controlplane.builders import DictLive, worker
 from variants.catalog.memory import MemoryCatalog
 from variants.types import QuarantineLift, ReplicaState, TaskName, VariantName
@@ -40,8 +42,8 @@ async def test_what_is_in_quarantine_is_listed_with_where_when_and_why(
 async def test_a_quarantine_is_lifted_at_all_workers_and_told(
     api: httpx.AsyncClient, live: DictLive, catalog: MemoryCatalog
 ) -> None:
-    ahead_s = 4e9  # a worker's clock that is ahead of the gateway's
-    live.statuses = [keeping_out("a", AT_S), keeping_out("b", ahead_s)]
+    ahead_s = time() + 30.0  # a worker's clock that is ahead of the gateway's
+    live.statuses = [keeping_out("a", ahead_s - 60.0), keeping_out("b", ahead_s)]
 
     reply = await api.delete(f"/v1/quarantine/digits/{MLP}")
 
@@ -52,6 +54,17 @@ async def test_a_quarantine_is_lifted_at_all_workers_and_told(
     assert (event.kind, event.subject, event.message) == (
         "quarantine_lifted", f"digits/{MLP}", "a, b kept it out: it crashed",
     )  # fmt: skip
+
+
+async def test_a_worker_whose_clock_is_far_ahead_does_not_lift_what_is_to_come(
+    api: httpx.AsyncClient, live: DictLive, catalog: MemoryCatalog
+) -> None:
+    live.statuses = [keeping_out("a", 4e9)]
+
+    await api.delete(f"/v1/quarantine/digits/{MLP}")
+
+    [lifted] = catalog.quarantine_lifts()
+    assert lifted.at_s <= time() + AHEAD_S
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from controlplane.controller.events.journal import Journal
 from controlplane.controller.gateway_scaling import (
     IDLE_S,
     REST_S,
+    SETTLED_S,
     GatewayScaler,
     GatewayScaling,
     GatewayTarget,
@@ -38,17 +39,25 @@ def decided(scaling: GatewayScaling, seen: Reports, begin_s: float, seconds: flo
     return [target.count for target in found if target is not None]
 
 
-def test_another_gateway_runs_when_those_there_are_were_busy_for_long_enough() -> None:
-    scaling = GatewayScaling(1, 4)
+def settled(least: int, most: int, count: int | None = None) -> GatewayScaling:
+    """One that knows how many there are, at second 0, and that they were idle."""
+    scaling = GatewayScaling(least, most)
+    idle = reports(*[0.0] * (count or least))
+    assert decided(scaling, idle, -SETTLED_S - 1, SETTLED_S) == []
+    return scaling
 
-    assert decided(scaling, reports(0.9), 0.0, 4.0) == []
-    target = scaling.look(reports(0.9), 5.0)
+
+def test_another_gateway_runs_when_those_there_are_were_busy_for_long_enough() -> None:
+    scaling = settled(1, 4)
+
+    assert decided(scaling, reports(0.9), 0.0, 3.0) == []
+    target = scaling.look(reports(0.9), 4.0)
 
     assert target == GatewayTarget(2, "the event loops of 1 computed for 57% of the time")
 
 
 def test_one_that_is_busy_by_moments_needs_no_company() -> None:
-    scaling = GatewayScaling(1, 4)
+    scaling = settled(1, 4)
 
     assert decided(scaling, reports(0.9), 0.0, 3.0) == []
     assert decided(scaling, reports(0.1), 4.0, 8.0) == []
@@ -56,7 +65,7 @@ def test_one_that_is_busy_by_moments_needs_no_company() -> None:
 
 
 def test_load_that_comes_in_runs_counts_as_a_whole() -> None:
-    scaling = GatewayScaling(1, 4)
+    scaling = settled(1, 4)
     found = []
     for begin_s in range(0, 18, 6):
         found += decided(scaling, reports(0.85), begin_s, 3.0)
@@ -66,42 +75,66 @@ def test_load_that_comes_in_runs_counts_as_a_whole() -> None:
 
 
 def test_after_a_change_nothing_is_decided_for_a_while() -> None:
-    scaling = GatewayScaling(1, 4)
+    scaling = settled(1, 4)
 
-    assert decided(scaling, reports(0.9), 0.0, 5.0 + REST_S - 1) == [2]
-    assert scaling.look(reports(0.9, 0.9), 5.0 + REST_S) is not None
+    assert decided(scaling, reports(0.9), 0.0, 5.0) == [2]
+    assert decided(scaling, reports(0.9, 0.9), 6.0, REST_S - 3) == []
+    assert decided(scaling, reports(0.9, 0.9), 5.0 + REST_S, 0.0) == [3]
+
+
+def test_nothing_is_decided_while_some_do_not_report() -> None:
+    """They start, or cannot, or the live state has lost their reports."""
+    scaling = settled(1, 8, 4)
+
+    assert decided(scaling, reports(0.45, 0.45, 0.45, 0.45), 0.0, 20.0) == []
+    assert decided(scaling, reports(0.9), 21.0, 60.0) == []
+    assert decided(scaling, reports(0.9, 0.9, 0.9, 0.9), 82.0, 10.0) == [5]
+    assert decided(scaling, reports(0.9, 0.9, 0.9, 0.9), 93.0, 300.0) == []
+
+
+def test_what_could_not_be_told_is_decided_again() -> None:
+    scaling = settled(1, 4)
+    assert decided(scaling, reports(0.9), 0.0, 5.0) == [2]
+
+    scaling.not_told()
+
+    assert decided(scaling, reports(0.9), 6.0, REST_S) == [2]
+
+
+def test_gateways_that_are_gone_and_whose_reports_are_there_still_are_not_counted() -> None:
+    scaling = GatewayScaling(1, 4)
+    assert decided(scaling, reports(0.9, 0.9), 0.0, SETTLED_S - 2) == []
+
+    assert decided(scaling, reports(0.9), SETTLED_S, 6.0) == [2]
 
 
 def test_there_are_never_more_than_cores_and_never_fewer_than_the_least() -> None:
-    scaling = GatewayScaling(1, 2)
-
-    assert decided(scaling, reports(0.9, 0.9), 0.0, 1_000.0) == []
-    assert decided(scaling, reports(0.0), 2_000.0, 2 * IDLE_S) == []
+    assert decided(settled(1, 2, 2), reports(0.9, 0.9), 0.0, 1_000.0) == []
+    assert decided(settled(1, 2), reports(0.0), 0.0, 2 * IDLE_S) == []
 
 
 @pytest.mark.parametrize(("code", "more"), [("OVERLOADED", []), ("INVALID_INPUT", [2])])
 def test_gateways_that_refuse_for_full_workers_get_no_company(code: str, more: list[int]) -> None:
-    scaling = GatewayScaling(1, 4)
+    scaling = settled(1, 4)
     found = []
     for at in range(10):
         seen = reports(0.9, asked=1_000 * at, refused=100 * at, code=code)
-        found += [target.count for target in [scaling.look(seen, float(at))] if target]
+        # A look may find no new report.
+        for second in (at, at + 0.5):
+            found += [target.count for target in [scaling.look(seen, second)] if target]
 
     assert found == more
 
 
 def test_one_goes_when_the_others_would_have_little_to_do_for_long() -> None:
-    scaling = GatewayScaling(1, 4)
+    scaling = settled(1, 4, 2)
 
-    assert decided(scaling, reports(0.15, 0.1), 0.0, IDLE_S - 1) == []
-    target = scaling.look(reports(0.15, 0.1), IDLE_S)
-
-    assert target is not None
-    assert target.count == 1
+    assert decided(scaling, reports(0.15, 0.1), 0.0, IDLE_S - 20) == []
+    assert decided(scaling, reports(0.15, 0.1), IDLE_S - 19, 20) == [1]
 
 
 def test_a_gateway_that_leaves_does_not_count() -> None:
-    scaling = GatewayScaling(1, 4)
+    scaling = settled(1, 4)
     seen = reports(0.9, 0.0)
     seen["b"]["leaving"] = True
 
@@ -149,13 +182,13 @@ async def test_what_is_decided_is_told_and_journaled_and_tried_again(
     journal = Journal(catalog)
     scaler = GatewayScaler(serve, journal, load_settings(state_dir=tmp_path))
     serve.away = True
-    for second in range(9):
+    for second in range(20):
         await scaler.follow(reports(0.8), float(second))
     assert journal.troubled("gateways")
 
     serve.away = False
     for second in range(int(REST_S)):
-        await scaler.follow(reports(0.8), 9.0 + second)
+        await scaler.follow(reports(0.8), 20.0 + second)
     await journal.store_events()
 
     assert serve.told == [2]

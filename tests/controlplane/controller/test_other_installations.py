@@ -2,19 +2,26 @@
 
 import asyncio
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
+from controlplane.cli.commands.lifecycle import _refuse_company
 from controlplane.controller import other_installations
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.other_installations import (
+    REPLACED_S,
     SILENT_S,
     other_installation,
     owner_of,
     until_alone,
 )
+from controlplane.settings import load_settings
+from controlplane.timestamps import timestamp
 from variants.catalog.memory import MemoryCatalog
+from variants.errors import Conflict
 from variants.types import Event, TickRecord
+from workers.channel.secret import ensure_secret
 
 NOW_S = 1_800_000_000.0
 OURS, THEIRS = owner_of(b"a" * 32, "controller#1"), owner_of(b"b" * 32, "controller#2")
@@ -58,6 +65,25 @@ def test_another_one_that_was_just_heard_is_named() -> None:
 )
 def test_there_is_no_other(catalog: MemoryCatalog) -> None:
     assert other_installation(OURS, catalog, NOW_S) is None
+
+
+def test_up_refuses_to_start_beside_another_one(tmp_path: Path) -> None:
+    settings = load_settings(state_dir=tmp_path)
+    ensure_secret(settings.secret_path)
+    _refuse_company(settings, led_by(THEIRS, stopped=True))
+    catalog = led_by(THEIRS)
+    newest = TickRecord(at=timestamp(), plan_version=1, body={"epoch": 1})
+    catalog.add_tick(newest)
+
+    with pytest.raises(Conflict, match="another installation"):
+        _refuse_company(settings, catalog)
+
+
+def test_one_that_is_replaced_is_not_gone_yet() -> None:
+    replaced = led_by(THEIRS, stopped=True)
+
+    assert other_installation(OURS, replaced, NOW_S, REPLACED_S) is not None
+    assert other_installation(OURS, replaced, NOW_S + REPLACED_S, REPLACED_S) is None
 
 
 async def test_the_second_one_tells_once_and_leads_when_the_first_is_gone(

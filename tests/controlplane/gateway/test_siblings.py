@@ -83,13 +83,18 @@ async def test_each_of_them_tells_the_sum_and_who_stops_leaves_its_part(tmp_path
     await first.stop()
 
 
-async def test_one_that_was_killed_or_stands_still_is_left_out(tmp_path: Path) -> None:
+async def test_of_one_that_was_killed_or_stands_still_stays_what_it_has_told(
+    tmp_path: Path,
+) -> None:
     script = f"""
 import asyncio, pathlib
 from controlplane.gateway.counters import Counters
 from controlplane.gateway.siblings import Siblings
 async def main():
-    await Siblings(pathlib.Path({str(tmp_path)!r}), "two", Counters()).start()
+    counters = Counters()
+    counters.task("digits").failed("OVERLOADED")
+    counters.in_flight = 1
+    await Siblings(pathlib.Path({str(tmp_path)!r}), "two", counters).start()
     print("there", flush=True)
     await asyncio.sleep(3600)
 asyncio.run(main())
@@ -100,13 +105,45 @@ asyncio.run(main())
     assert other.stdout is not None
     await other.stdout.readline()
     own = Siblings(tmp_path, "one", everything())
+
+    async def told() -> tuple[int, int]:
+        total = await own.total()
+        return total.in_flight, total.task("digits").errors["OVERLOADED"]
+
     try:
+        assert await told() == (8, 2)
         os.kill(other.pid, signal.SIGSTOP)
-        assert (await own.total()).in_flight == 7
+        assert await told() == (7, 2)
     finally:
         other.kill()
         await other.wait()
-    assert (await own.total()).in_flight == 7
+    assert await told() == (7, 2)
+
+
+def left_in(folder: Path) -> list[Path]:
+    return list(folder.glob("*.json"))
+
+
+async def test_what_is_left_is_merged_by_the_next_that_stops(tmp_path: Path) -> None:
+    all_of_them = [Siblings(tmp_path, f"{at}", everything()) for at in range(4)]
+    for one in all_of_them:
+        await one.start()
+    for one in all_of_them[1:]:
+        await one.stop()
+
+    assert len(left_in(tmp_path)) == 1
+    assert (await all_of_them[0].total()).task("digits").errors == {"OVERLOADED": 4}
+    await all_of_them[0].stop()
+
+
+async def test_what_another_version_left_is_no_error(tmp_path: Path) -> None:
+    first, second = (Siblings(tmp_path, name, everything()) for name in ("one", "two"))
+    await second.start()
+    await second.stop()
+    [left] = left_in(tmp_path)
+    for text in ('{"tasks": {"digits": {"variants": {}}}}', "[1]", '{"tasks"'):
+        left.write_text(text)
+        assert (await first.total()).task("digits").errors == {"OVERLOADED": 1}
 
 
 async def test_without_its_folder_it_counts_for_itself(tmp_path: Path) -> None:

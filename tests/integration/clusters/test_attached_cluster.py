@@ -140,8 +140,8 @@ def test_replicas_run_with_the_settings_of_up_and_where_the_documents_say(
         "modelless-controller", "modelless-gateway", "modelless-gateway", "modelless-worker-cpu-2",
     ]  # fmt: skip
     if os.geteuid() == 0:  # the nodes were started without RAY_worker_niceness
-        levels = {title.split(":")[3].split("-")[1]: nice for _, nice, title in replicas}
-        assert levels == {"controller": "5", "gateway": "0", "worker": "0"}
+        levels = {(title.split(":")[3].split("-")[1], nice) for _, nice, title in replicas}
+        assert levels == {("controller", "5"), ("gateway", "0"), ("worker", "0")}
     nodes = {}
     for pid, _, title in replicas:
         parent = cluster.shell(f"tr '\\0' ' ' < /proc/$(ps -o ppid= {pid} | tr -d ' ')/cmdline")

@@ -18,5 +18,5 @@ def digits(registered: Registered) -> Iterator[Deployment]:
     """One worker with all cores."""
     with short_directory() as home:
         shutil.copytree(registered.home, home / "s")
-        with deployed(home / "s", arguments=["--example", "digits"]) as running:
+        with deployed(home / "s", arguments=["--example", "digits"], gateways=1) as running:
             yield running

@@ -87,6 +87,7 @@ def test_a_taken_port_says_so(digits: Deployment, tmp_path: Path) -> None:
 def test_the_command_line_reads_and_asks(
     digits: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
+    monkeypatch.setenv("MODELLESS_STATE_DIR", str(digits.state_dir))
     shell = Shell(monkeypatch, capsys)
     for command in ("status", "tasks list", "models list", "workers list", "plan get",
                     "events list", "variants list digits"):  # fmt: skip

@@ -96,6 +96,7 @@ def test_without_controller_and_live_state_queries_go_on_and_the_successor_tells
     assert started["subject"] == f"epoch {before + 1}"
     assert f"took over from epoch {before}, which ended without a word" in started["message"]
     assert events(settled, "controller_stopped", after) == []
+    until_told(settled, "live_state_restarted", after)
 
 
 def test_a_killed_live_state_is_told(settled: Deployment) -> None:

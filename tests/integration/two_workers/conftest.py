@@ -17,7 +17,7 @@ def two(registered: Registered) -> Iterator[Deployment]:
     """Both serving; a profile that was missing is measured at start."""
     with short_directory() as home:
         shutil.copytree(registered.halves, home / "s")
-        with deployed(home / "s", workers=2, start_s=PATIENCE_S) as running:
+        with deployed(home / "s", workers=2, gateways=1, start_s=PATIENCE_S) as running:
             running.until(lambda: serving(running) == 2, "two workers", PATIENCE_S)
             yield running
 

@@ -20,7 +20,7 @@ def test_two_workers_share_the_work(two: Deployment) -> None:
 
 def test_shrinking_from_two_workers_to_one_loses_no_query(two: Deployment) -> None:
     kind = two.workers()[0]["device_kind"]
-    with Load(two, GOOD, clients=8, pause_s=0.02) as load:
+    with Load(two, GOOD, clients=8) as load:
         two.until(lambda: load.snapshot()["200"] > 200, "load")
         answer = two.request("PUT", f"/v1/inventory/{kind}", {"count": 1})
         assert answer.status == 200, answer

@@ -13,7 +13,7 @@ from sqlalchemy import inspect, select, text
 from tests.contracts.places import place
 from variants.catalog.database import NEWEST, is_newest, make_engine, writer
 from variants.catalog.migrations import configuration
-from variants.catalog.sql import migrate
+from variants.catalog.sql import migrate, open_catalog
 from variants.catalog.tables import counters, metadata
 from variants.errors import Conflict, StateUnavailable
 
@@ -66,6 +66,18 @@ def test_migrating_again_changes_nothing(url: str) -> None:
     with engine.connect() as connection:
         assert set(connection.scalars(select(counters.c.value))) == {7}
     engine.dispose()
+
+
+def test_a_database_of_an_earlier_version_is_migrated_when_it_is_opened(url: str) -> None:
+    engine = make_engine(url)
+    with writer(engine).begin() as connection:
+        alembic.command.downgrade(configuration(connection), "0005")
+    engine.dispose()
+
+    catalog = open_catalog(url)
+
+    assert catalog.quarantine_lifts() == ()
+    catalog.close()
 
 
 def test_the_newest_tables_are_known_without_alembic(url: str) -> None:

@@ -50,6 +50,18 @@ async def test_a_query_is_answered(worker: WorkerConfig, tmp_path: Path) -> None
         assert reply.outputs[0].tolist() == [[2, 4, 6, 0]]
 
 
+async def test_any_number_of_counts_may_come_at_once(worker: WorkerConfig) -> None:
+    """They are no requests, of which only some may be under way."""
+    spec = echo_spec()
+    async with running(worker) as (host, connection):
+        for _ in range(500):
+            connection.joined(spec.task, spec.variant, 2, waits=False)
+        await connection.load(spec, 60.0)
+        assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
+        assert host._executor is not None
+        assert host._executor.usage.urgency.share(vid(spec)) == pytest.approx(1.0, abs=0.1)
+
+
 async def test_the_first_status_is_there_when_open_returns(worker: WorkerConfig) -> None:
     seen: list[WorkerStatus] = []
     async with running(worker) as (host, first):
