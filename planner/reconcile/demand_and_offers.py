@@ -16,7 +16,7 @@ class DemandAndOffers:
     views: Mapping[TaskName, TaskView]
     transport_ms: float
     demand: tuple[Demand, ...]
-    """The classes of the demand, the most wanted first."""
+    """The classes of the demand, the most wanted first, by queries."""
     defaults: tuple[Demand, ...]
     """The default SLO of each task, the most popular first, as a class without a rate."""
     offers: Mapping[DeviceKindName, Mapping[VariantKey, Candidate]]
@@ -33,7 +33,7 @@ class DemandAndOffers:
         wanted = [entry for entry in demand if entry.task in snapshot.tasks and entry.qps > 0]
         popularity = dict.fromkeys(snapshot.tasks, 0.0)
         for entry in wanted:
-            popularity[entry.task] += entry.qps
+            popularity[entry.task] += _queries_qps(entry, rows)
         ranked = sorted(snapshot.tasks, key=lambda name: (-popularity[name], name))
         offers: dict[DeviceKindName, dict[VariantKey, Candidate]] = {}
         for name in ranked:
@@ -43,7 +43,7 @@ class DemandAndOffers:
         return cls(
             views=snapshot.tasks,
             transport_ms=snapshot.transport_ms,
-            demand=tuple(sorted(wanted, key=_urgency)),
+            demand=tuple(sorted(wanted, key=lambda entry: _urgency(entry, rows))),
             defaults=tuple(_default_class(snapshot.tasks[name]) for name in ranked),
             offers=offers,
             rows=rows,
@@ -51,7 +51,7 @@ class DemandAndOffers:
 
     def queries_qps(self, wanted: Demand) -> float:
         """The rate of a class in queries per second; ``Demand.qps`` is in rows."""
-        return wanted.qps / self.rows.get(wanted.task, 1.0)
+        return _queries_qps(wanted, self.rows)
 
     def suitable(self, wanted: Demand) -> list[Candidate]:
         """The candidates that meet a class, the cheapest first."""
@@ -81,12 +81,13 @@ class DemandAndOffers:
 
     def needed(self, kind: DeviceKindName) -> list[tuple[VariantKey, Candidate, float]]:
         """The cheapest variant on a kind for each class of the demand that it can meet, with the
-        class's rate in rows per second; the most wanted first."""
+        class's rate in queries per second; the most wanted first."""
         found = []
         for wanted in self.demand:
             on_kind = [c for c in self.suitable(wanted) if c.device_kind == kind]
             if on_kind:
-                found.append(((on_kind[0].task, on_kind[0].variant), on_kind[0], wanted.qps))
+                key = (on_kind[0].task, on_kind[0].variant)
+                found.append((key, on_kind[0], self.queries_qps(wanted)))
         return found
 
 
@@ -94,9 +95,15 @@ def _density(candidate: Candidate) -> tuple[float, VariantName]:
     return (-candidate.accuracy / max(candidate.memory_mib, 1.0), candidate.variant)
 
 
-def _urgency(demand: Demand) -> tuple[float, TaskName, float, float]:
+def _queries_qps(demand: Demand, rows: Mapping[TaskName, float]) -> float:
+    return demand.qps / rows.get(demand.task, 1.0)
+
+
+def _urgency(
+    demand: Demand, rows: Mapping[TaskName, float]
+) -> tuple[float, TaskName, float, float]:
     floor = -1.0 if demand.accuracy is None else demand.accuracy
-    return (-demand.qps, demand.task, demand.latency_ms, floor)
+    return (-_queries_qps(demand, rows), demand.task, demand.latency_ms, floor)
 
 
 def _default_class(view: TaskView) -> Demand:

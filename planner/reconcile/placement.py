@@ -215,7 +215,7 @@ def _fill(
     calm = [memory for memory in short if not memory.contested]
     for wanted in given.demand:
         _cover(wanted, given, short, held)
-    _copy(given, short if fallback else calm)
+    _copy(given, short if fallback else calm, memories)
     _take_asked(given, short)
     for wanted in given.defaults:
         _cover(wanted, given, calm, held)
@@ -235,15 +235,20 @@ def _fill(
     _fill_up(given, calm, before)
 
 
-def _copy(given: DemandAndOffers, memories: Sequence[WorkerMemory]) -> None:
-    """Place the variant of each class of the demand on every worker of its kind that has room.
+def _copy(
+    given: DemandAndOffers, hosts: Sequence[WorkerMemory], memories: Iterable[WorkerMemory]
+) -> None:
+    """Place the variant of each class of the demand on every host of its kind that has room.
 
     A copy gets its part of the class's queries, and without it those that find the others full are
     refused. Where queries had something loaded lately, one that is not there has to pay by that.
+
+    Args:
+        memories: of all workers: the copies there get their part, too.
     """
-    needed = {kind: given.needed(kind) for kind in {m.report.device_kind for m in memories}}
+    needed = {kind: given.needed(kind) for kind in {m.report.device_kind for m in hosts}}
     copies = Counter((m.report.device_kind, key) for m in memories for key in m.held)
-    for memory in memories:
+    for memory in hosts:
         kind = memory.report.device_kind
         for key, candidate, qps in _by_rate(needed[kind], memory):
             if key in memory.held:

@@ -181,12 +181,15 @@ def test_where_much_comes_and_goes_only_what_pays_is_loaded_ahead() -> None:
         assert ("large" in found) is held, (churn_per_s, qps, loaded_for_s)
 
 
-@pytest.mark.parametrize(("qps", "copied"), [(90.0, True), (1.0, False)])
+@pytest.mark.parametrize(
+    ("qps", "rows", "copied"), [(90.0, 1.0, True), (1.0, 1.0, False), (32.0, 32.0, False)]
+)
 def test_where_much_comes_and_goes_a_class_has_the_copies_that_pay(
-    qps: float, copied: bool
+    qps: float, rows: float, copied: bool
 ) -> None:
-    """A load takes 0.5 s; half of a memory is evicted each second. Half of 90 queries per second
-    are refused for want of the copy, which weighs 27 times the load that it takes; not so of 1."""
+    """A load takes 1 s; half of a memory is evicted each second. Half of 90 queries per second
+    are refused for want of the copy, which weighs 27 times the load that it takes; not so of 1,
+    however many rows it has."""
     names = ("own", "wanted", "beside")
     registered = catalog(
         [variant(name, task=f"task-{name}") for name in names],
@@ -201,9 +204,35 @@ def test_where_much_comes_and_goes_a_class_has_the_copies_that_pay(
     work = {workers[0].id: {key("own", "task-own"): PlannedWork(0.5, 10.0)}}
     wanted = (demand(qps, task="task-wanted"),)
     for fallback in (True, False):
-        plan = place(snapshot(registered), workers, wanted, (), work, fallback=fallback)
+        plan = place(
+            snapshot(registered), workers, wanted, (), work,
+            rows={wanted[0].task: rows}, fallback=fallback,
+        )  # fmt: skip
         held = {str(p.variant) for p in plan if p.worker == "w2"}
         assert ("wanted" in held) is (copied and fallback)
+
+
+@pytest.mark.parametrize(("roomy", "copied"), [(False, True), (True, False)])
+def test_copies_where_there_is_room_for_everything_have_their_part(
+    roomy: bool, copied: bool
+) -> None:
+    """As above, with 4 queries per second: half of them pays for the load, a third does not."""
+    names = ("own", "wanted", "beside")
+    registered = catalog(
+        [variant(name, task=f"task-{name}") for name in names],
+        [profile(name, task=f"task-{name}", memory_mib=500) for name in names],
+    )
+    came = replica("beside", task="task-beside", memory_mib=500, asked=True, loaded_for_s=30)
+    there = [replica(n, task=f"task-{n}", memory_mib=500) for n in ("own", "wanted")]
+    workers = (
+        report("w1", *there, memory_mib=1_000),
+        replace(report("w2", came, memory_mib=1_000), churn_per_s=0.5),
+        *([report("w3", *there, memory_mib=1_500)] if roomy else []),
+    )
+    work = {workers[0].id: {key("own", "task-own"): PlannedWork(0.5, 10.0)}}
+    wanted = (demand(4, task="task-wanted"),)
+    plan = place(snapshot(registered), workers, wanted, (), work, fallback=True)
+    assert ("wanted" in {str(p.variant) for p in plan if p.worker == "w2"}) is copied
 
 
 def second_copy(other_qps: float) -> set[str]:
