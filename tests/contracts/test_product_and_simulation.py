@@ -228,13 +228,28 @@ def test_what_a_plan_loads_is_told_what_it_brings_as_soon_as_its_load_begins() -
     assert any(qps > 0.0 for qps, _ in told)
 
 
-async def test_queries_that_find_a_variant_missing_are_counted_alike(valkey_url: str) -> None:
+class Unplanned(Watched):
+    """Has nothing loaded for a plan, so that a query begins the load."""
+
+    weighs_loads = True
+
+    def tick(self, now_s: float) -> Iterable[Action]:
+        super().tick(now_s)
+        return ()
+
+
+@pytest.mark.parametrize("rule", ["modelless", "gdsf"])
+async def test_queries_that_find_a_variant_missing_are_counted_alike(
+    valkey_url: str, rule: str
+) -> None:
     """One that cannot wait, and five that wait for one load: in the simulator, by the gateway that
     chooses hosts, and by the worker that evicts. Each counts, though there is one load."""
-    known = setting(Model("a", load_s=1.0))
+    known = replace(setting(Model("a", load_s=1.0)), eviction=rule)
     rows = (Asked(0.1, 100.0), *(Asked(0.2 + i / 100, 5_000.0) for i in range(5)))
     brief = Brief(setting=known, average=lambda: (), clock_s=lambda: 0.0)
-    engine, report = engine_of(known, trace(*rows), lambda fleet: make("modelless")(brief, fleet))
+    engine, report = engine_of(
+        known, trace(*rows), lambda fleet: Unplanned(make("modelless")(brief, fleet), fleet)
+    )
     assert (report.in_time, report.rejected, report.loads) == (5, 1, 1)
     simulated_share = engine.fleet.asked.urgency.share((TaskName("a"), VariantName("v")))
 
