@@ -81,8 +81,12 @@ class LiveLatency:
                         self._times[key] = ProfiledTimes(profile)
                     means = [(rows, mean_ms) for rows, mean_ms, _ in replica.latency]
                     ratios = self._times[key].ratios(means, replica.sure)
-                    sizes = replica.beside_sizes
-                    beside = Neighbours(replica.beside, replica.beside_batches, sizes)
+                    beside = Neighbours(
+                        replica.beside,
+                        replica.beside_batches,
+                        replica.beside_sizes,
+                        replica.beside_ms,
+                    )
                     yield Seen(key, profile.measured_at, replica.batches, ratios, beside)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from variants.types import DeviceKindName
 
 ENOUGH = 50
-"""Batches of either sort, of all workers of a kind together, before anything is believed."""
+"""Batches that were compared, of all workers of a kind together, before anything is believed."""
 MOST_SEEN = 200
 """Batches beyond which the word of one worker weighs no more."""
 STEP = 0.05
@@ -33,7 +33,7 @@ class Beside(NamedTuple):
     times: float
     """As long beside another variant as back to back."""
     batches: int
-    """That were seen of the rarer of both sorts."""
+    """That ran beside another one and were compared."""
 
 
 class Interference:

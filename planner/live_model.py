@@ -34,6 +34,12 @@ STEP = 0.1
 COVERED = 0.95
 DEVIATIONS = 1.645, 0.0, 8.0
 """At first, as of a normal distribution, and the range."""
+SETTLED = 8
+"""Back-to-back batches of a size before their mean is what batches beside others are compared with,
+at first and after slowness was forgotten."""
+RECENT = 16
+"""Batches beside others that are compared with the back-to-back ones before them, at most: later
+ones may be of another time."""
 LEAST_GAIN = 0.05
 """Batches that seem to save less of a row's time than this save nothing: means are that unsure."""
 RELAX_MS = 5_000.0
@@ -65,15 +71,21 @@ class Neighbours(NamedTuple):
     times: float = 1.0
     """As long beside another variant as back to back, in the mean of the sizes that were both."""
     batches: int = 0
-    """That were seen of the rarer of both; 0: nothing is known."""
+    """That ran beside another variant and were compared, each with back-to-back ones shortly before
+    it; 0: nothing is known."""
     sizes: tuple[int, ...] = ()
     """Of ``LiveModel.points``, the rows of those that are of batches beside another variant."""
+    ms: float = 0.0
+    """What those that were compared took back to back, in the mean."""
 
 
 class _Cell:
     """Of one context and size: mean and variance of the logarithm of taken over profiled time."""
 
-    __slots__ = ("mean", "row", "seen", "told", "variance", "weight")
+    __slots__ = (
+        "alone", "compared", "gap", "mean", "row", "seen", "told", "uncompared", "variance",
+        "weight",
+    )  # fmt: skip
 
     def __init__(self, mean: float, variance: float) -> None:
         self.mean = mean
@@ -84,6 +96,26 @@ class _Cell:
         self.seen = 0
         self.told = mean
         """The mean that the last table was made with."""
+        self.uncompared = -SETTLED
+        """Of back-to-back batches: so many others may be compared with them, if above 0."""
+        self.compared = 0
+        """Of batches beside another variant: so many were compared with back-to-back ones."""
+        self.gap = 0.0
+        """Of those: the mean of the logarithm of both times' ratio."""
+        self.alone = 0.0
+        """Of those: the mean of what they were compared with."""
+
+    def compare(self, longer: float, alone: float) -> None:
+        """Take in a batch beside another variant.
+
+        Args:
+            longer: the logarithm of taken over profiled time.
+            alone: what it was lately for back-to-back batches, in the mean.
+        """
+        self.compared += 1
+        part = 1.0 / min(self.compared, MEMORY)
+        self.gap += part * min(max(longer - alone - self.gap, -FARTHEST), FARTHEST)
+        self.alone += part * (alone - self.alone)
 
 
 class LiveModel:
@@ -123,7 +155,8 @@ class LiveModel:
         if took_ms <= 0.0:
             return True
         cell = self._cell(context, (rows - 1).bit_length())
-        gap = log(took_ms / self._typical[rows]) - cell.mean
+        longer = log(took_ms / self._typical[rows])
+        gap = longer - cell.mean
         deviation = sqrt(cell.variance)
         deviations = self._deviations[context]
         within = gap <= deviations * deviation
@@ -151,8 +184,16 @@ class LiveModel:
             variance = (1.0 - part) * (cell.variance + part * gap * gap)
             cell.variance = min(max(variance, LEAST_SPREAD**2), MOST_SPREAD**2)
             self._spread += (cell.variance - self._spread) / MEMORY
-        if context is not Context.AFTER_IDLE:
-            self._beside += ((context is Context.BESIDE) - self._beside) / MEMORY
+        if context is Context.BESIDE:
+            self._beside += (1.0 - self._beside) / MEMORY
+            alone = self._cells[Context.BACK_TO_BACK].get((rows - 1).bit_length())
+            if alone is not None and alone.uncompared > 0:
+                alone.uncompared -= 1
+                cell.compare(longer, alone.mean)
+        elif context is Context.BACK_TO_BACK:
+            self._beside -= self._beside / MEMORY
+            if cell.uncompared < RECENT:
+                cell.uncompared += 1
         self.change = max(self.change, abs(cell.mean - cell.told))
         return within
 
@@ -202,13 +243,18 @@ class LiveModel:
         return tuple([self._point(size) for size in seen if size < len(self._sizes)])
 
     def neighbours(self) -> Neighbours:
-        """How other variants on this worker prolong its batches."""
-        alone, beside = self._cells[Context.BACK_TO_BACK], self._cells[Context.BESIDE]
-        batches, gap = 0, 0.0
-        for size in alone.keys() & beside.keys():
-            seen = min(alone[size].seen, beside[size].seen)
-            batches += seen
-            gap += seen * (beside[size].mean - alone[size].mean)
+        """How other variants on this worker prolong its batches.
+
+        What was learned stays where nothing can be compared: it is no difference of two means, of
+        which one may go on, or be forgotten, without the other.
+        """
+        beside = self._cells[Context.BESIDE]
+        batches, gap, ms = 0, 0.0, 0.0
+        for size, cell in beside.items():
+            if cell.compared:
+                batches += cell.compared
+                gap += cell.compared * cell.gap
+                ms += cell.compared * self._typical[self._sizes[size]] * exp(cell.alone)
         sizes = tuple(
             [
                 self._sizes[size]
@@ -216,7 +262,9 @@ class LiveModel:
                 if size < len(self._sizes) and self._commonest(size) is Context.BESIDE
             ]
         )
-        return Neighbours(exp(gap / batches) if batches else 1.0, batches, sizes)
+        if not batches:
+            return Neighbours(sizes=sizes)
+        return Neighbours(exp(gap / batches), batches, sizes, ms / batches)
 
     def relax(self, idle_ms: float) -> None:
         """Forget slowness, and how it varied, for a time in which nothing was observed.
@@ -231,6 +279,7 @@ class LiveModel:
                 if cell.mean > 0.0:
                     cell.mean *= keep
                     cell.weight = min(cell.weight, PRIOR)
+                    cell.uncompared = -SETTLED
                 cell.variance = min(cell.variance, self._spread)
         self.change = inf
 

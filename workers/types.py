@@ -73,7 +73,9 @@ class ReplicaStatus:
     beside: float = 1.0
     """How many times as long its batches take beside another variant as back to back."""
     beside_batches: int = 0
-    """So many were seen of the rarer of both."""
+    """So many that ran beside another one were compared with what ran back to back."""
+    beside_ms: float = 0.0
+    """What those took back to back, in the mean."""
     beside_sizes: tuple[int, ...] = ()
     """Of ``latency``, those sizes whose batches mostly ran beside another variant."""
     sure: float = 0.0

@@ -6,7 +6,7 @@ from math import log
 import pytest
 
 from planner.latency_table import LatencyTable
-from planner.live_model import MEMORY, Context, LiveModel, Neighbours
+from planner.live_model import MEMORY, RECENT, Context, LiveModel, Neighbours
 
 AGAIN, IDLE, BESIDE = Context.BACK_TO_BACK, Context.AFTER_IDLE, Context.BESIDE
 TYPICAL = LatencyTable([(1, 10.0), (8, 80.0)])
@@ -151,15 +151,66 @@ def test_points_are_of_the_sizes_that_were_seen() -> None:
     assert all(point.mean_ms <= point.p95_ms for point in made.points())
 
 
+def beside_another(longer: float = 2.0, batches: int = 300) -> LiveModel:
+    """Single rows of 10 ms that take so many times as long beside another variant, by turns."""
+    made = model()
+    for _ in range(batches):
+        made.learn(1, AGAIN, 10.0)
+        made.learn(1, BESIDE, 10.0 * longer)
+    return made
+
+
 def test_it_says_what_neighbours_do_where_both_were_seen() -> None:
     """Twice as long beside another variant, for single rows; of eight nothing ran back to back."""
     found = model()
     assert found.neighbours() == Neighbours()
     for _ in range(40):
-        found.learn(1, Context.BACK_TO_BACK, 10.0)
-        found.learn(8, Context.BESIDE, 60.0)
+        found.learn(1, AGAIN, 10.0)
+        found.learn(8, BESIDE, 60.0)
     for _ in range(30):
-        found.learn(1, Context.BESIDE, 20.0)
-    times, batches, sizes = found.neighbours()
-    assert times == pytest.approx(2.0, rel=0.1)
-    assert (batches, sizes) == (30, (8,))
+        found.learn(1, BESIDE, 20.0)
+    told = found.neighbours()
+    assert told.times == pytest.approx(2.0, rel=0.01)
+    assert (told.batches, told.sizes) == (RECENT, (8,))
+    assert told.ms == pytest.approx(10.0, rel=0.01)
+
+
+def test_forgetting_slowness_leaves_what_is_known_of_neighbours() -> None:
+    """Queries are refused for 10 s; then batches begin to run again, as slowly as before."""
+    found = beside_another()
+    known = found.neighbours()
+    assert known.times == pytest.approx(2.0, rel=0.01)
+    for _ in range(40):
+        found.relax(250.0)
+    assert found.neighbours() == known
+    slower = model()
+    for _ in range(300):
+        slower.learn(1, AGAIN, 20.0)
+        slower.learn(1, BESIDE, 40.0)
+    slower.relax(10_000.0)
+    for _ in range(100):
+        slower.learn(1, BESIDE, 40.0)
+        slower.learn(1, AGAIN, 20.0)
+    assert slower.neighbours().times == pytest.approx(2.0, rel=0.02)
+
+
+@pytest.mark.parametrize("later_ms", [5.0, 15.0, 30.0])
+def test_another_time_of_either_sort_says_nothing_of_neighbours(later_ms: float) -> None:
+    """Tasks are kept apart and the machine is another one; or the other way about."""
+    found = beside_another()
+    known = found.neighbours()
+    for _ in range(500):
+        found.learn(1, AGAIN, later_ms)
+    assert found.neighbours() == known
+    crowded = beside_another()
+    for _ in range(500):
+        crowded.learn(1, BESIDE, 2.0 * later_ms)
+    assert crowded.neighbours().times == pytest.approx(2.0, rel=0.01)
+
+
+def test_neighbours_that_disturb_less_are_believed() -> None:
+    found = beside_another()
+    for _ in range(300):
+        found.learn(1, AGAIN, 10.0)
+        found.learn(1, BESIDE, 12.0)
+    assert found.neighbours().times == pytest.approx(1.2, rel=0.02)

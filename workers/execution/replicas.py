@@ -239,6 +239,7 @@ class Replica:
             latency=tuple([(p.rows, _ms(p.mean_ms), _ms(p.p95_ms)) for p in self.model.points()]),
             beside=round(neighbours.times, 3),
             beside_batches=neighbours.batches,
+            beside_ms=_ms(neighbours.ms),
             beside_sizes=neighbours.sizes,
             within=self.model.within,
             sure=round(self.model.sure, 4),
