@@ -16,9 +16,10 @@ from typing import NamedTuple
 from variants.types import DeviceKindName
 
 ENOUGH = 50
-"""Batches that were compared, of all workers of a kind together, before anything is believed."""
+"""Batches that were compared, of all workers of a kind together, before anything is believed: of
+unlike ones so many as say as much as this many that are alike."""
 MOST_SEEN = 200
-"""Batches beyond which the word of one worker weighs no more."""
+"""Batches of a variant on a worker beyond which they weigh no more."""
 STEP = 0.05
 """Parts are multiples of this, so that plans do not follow every wobble; less than one is none."""
 MOST = 1.0
@@ -34,6 +35,36 @@ class Beside(NamedTuple):
     """As long beside another variant as back to back."""
     batches: int
     """That ran beside another one and were compared."""
+    ms: float
+    """What those took back to back, in the mean."""
+
+
+class _Words:
+    """Of all workers of a kind: a mean in which what takes more of the time counts more.
+
+    The smallest variants, whose data leave the caches first, run for a small part of the time.
+    """
+
+    __slots__ = ("_log_ms", "_ms", "_ms_squared")
+
+    def __init__(self) -> None:
+        self._ms = self._ms_squared = self._log_ms = 0.0
+
+    def add(self, one: Beside) -> None:
+        batches = min(one.batches, MOST_SEEN)
+        self._ms += batches * one.ms
+        self._ms_squared += batches * one.ms**2
+        self._log_ms += batches * one.ms * log(one.times)
+
+    @property
+    def batches(self) -> float:
+        """As many alike would say as much: the effective sample size (Kish, *Survey Sampling*,
+        1965, section 11.7), so that a few long batches are not believed for the many short."""
+        return self._ms**2 / self._ms_squared
+
+    @property
+    def times(self) -> float:
+        return exp(self._log_ms / self._ms)
 
 
 class Interference:
@@ -49,17 +80,14 @@ class Interference:
         A kind of which nobody says enough keeps what was known: a plan that keeps variants apart
         because they disturb each other leaves nothing to see.
         """
-        weights: dict[DeviceKindName, int] = {}
-        sums: dict[DeviceKindName, float] = {}
+        kinds: dict[DeviceKindName, _Words] = {}
         for one in said:
-            if one.batches > 0 and one.times > 0.0:
-                seen = min(one.batches, MOST_SEEN)
-                weights[one.kind] = weights.get(one.kind, 0) + seen
-                sums[one.kind] = sums.get(one.kind, 0.0) + seen * log(one.times)
+            if one.batches > 0 and min(one.times, one.ms) > 0.0:
+                kinds.setdefault(one.kind, _Words()).add(one)
         parts = dict(self.parts)
-        for kind, weight in weights.items():
-            if weight >= ENOUGH:
-                part = min(max(exp(sums[kind] / weight) - 1.0, 0.0), MOST)
+        for kind, words in kinds.items():
+            if words.batches >= ENOUGH:
+                part = min(max(words.times - 1.0, 0.0), MOST)
                 if abs(part - parts.get(kind, 0.0)) > 0.75 * STEP:
                     parts[kind] = round(STEP * round(part / STEP), 2)
         parts = {kind: part for kind, part in parts.items() if part}

@@ -168,7 +168,7 @@ class LiveCorrections:
             known.take(voices, now_s)
             changed |= known.settle()
         changed |= self._interference.look(
-            Beside(key[2], one.neighbours.times, one.neighbours.batches)
+            Beside(key[2], one.neighbours.times, one.neighbours.batches, one.neighbours.ms)
             for key, voices in said.items()
             for one in voices
         )

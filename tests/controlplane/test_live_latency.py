@@ -68,7 +68,9 @@ def test_plans_allow_for_neighbours_once_and_queries_are_sent_by_what_happens() 
     """Single rows take half as long again, all of it because other variants run beside them."""
     live, known = LiveLatency(), catalog()
     told = worker(1.5, 100)
-    beside = replace(told.replicas[0], beside=1.5, beside_batches=100, beside_sizes=(1,))
+    beside = replace(
+        told.replicas[0], beside=1.5, beside_batches=100, beside_ms=10.0, beside_sizes=(1,)
+    )
     assert live.look(1.0, known, [replace(told, replicas=(beside,))])
     assert live.interference == {told.device_kind: pytest.approx(0.5)}
     assert first_ms(live.corrected(known)) == pytest.approx(1.5 * first_ms(known))
