@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from ray import serve
@@ -17,10 +18,11 @@ from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray.util import get_node_ip_address
 
 from controlplane.cluster.sent_settings import SentSettings, receive, send
+from controlplane.gateway.listening import somebody_listens
 from controlplane.settings import Settings, load_settings
 from controlplane.slices import cpu_kind
 from workers.deployment import bind_replica_to_loopback, take_priority, worker_app
-from workers.process.niceness import YIELDING
+from workers.process.niceness import HURRIES_NOT, YIELDING, behind
 from workers.types import WorkerConfig
 
 log = logging.getLogger(__name__)
@@ -108,20 +110,27 @@ class GatewayReplica:
     """A gateway inside a Serve replica, listening on its own socket."""
 
     def __init__(self, sent: SentSettings) -> None:
+        settings, secret = _replica_settings(sent)
+        # Where others answer, one more takes its time: it takes the cores from them.
+        with behind(HURRIES_NOT) if somebody_listens(settings) else nullcontext():
+            self._gateway = self._made(settings, secret)
+        take_priority()
+        self._starting = asyncio.Lock()
+        self._started = False
+
+    @staticmethod
+    def _made(settings: Settings, secret: bytes) -> Any:
         from controlplane.gateway.gateway import Gateway
         from variants.artifacts.store import FileArtifactStore
         from variants.catalog.database import SERVING_TIMEOUT_S
         from variants.catalog.sql import open_catalog
 
-        settings, secret = _replica_settings(sent)
-        self._gateway = Gateway(
+        return Gateway(
             settings,
             open_catalog(settings.catalog_url, SERVING_TIMEOUT_S),
             FileArtifactStore(settings.artifacts_dir),
             secret,
         )
-        self._starting = asyncio.Lock()
-        self._started = False
 
     async def reconfigure(self, _user_config: dict[str, Any]) -> None:
         """Listen. Serve waits for this before it calls the replica ready."""

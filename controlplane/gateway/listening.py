@@ -9,6 +9,18 @@ BACKLOG = 2_048
 with more than that at once waits a second for his next try, because the kernel drops the first."""
 
 
+CONNECT_S = 0.5
+
+
+def somebody_listens(settings: Settings) -> bool:
+    """Whether another gateway answers on the port already."""
+    try:
+        with socket.create_connection((settings.host, settings.port), CONNECT_S):
+            return True
+    except OSError:
+        return False
+
+
 def bind(
     settings: Settings, *, alone: bool = False, port: int = 0, listen: bool = True
 ) -> socket.socket:

@@ -2,11 +2,35 @@
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 YIELDING = 5
 """Of what may wait a moment while queries may not: at 5 a full core still leaves it a fifth or
 more."""
+
+
+HURRIES_NOT = 10
+"""Of what may take its time to start: a tenth of a core that is full."""
+
+
+@contextlib.contextmanager
+def behind(niceness: int) -> Iterator[None]:
+    """Run this thread at ``niceness`` meanwhile, where that can be taken back.
+
+    Threads that begin meanwhile keep it: ``take_niceness`` brings them back.
+    """
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, own - 1)
+    except OSError:
+        yield
+        return
+    os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, own)
 
 
 def take_niceness(wanted: int) -> int:

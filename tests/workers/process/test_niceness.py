@@ -40,3 +40,34 @@ def test_an_unprivileged_process_learns_what_is_left() -> None:
 
 def test_who_yields_does_so_with_all_its_threads() -> None:
     assert run("12").split() == ["12", "12"]
+
+
+BEHIND = """
+import os, sys
+from workers.process.niceness import behind
+if sys.argv[1:]:
+    os.setuid(int(sys.argv[1]))
+def now():
+    return os.getpriority(os.PRIO_PROCESS, 0)
+before = now()
+with behind(15):
+    meanwhile = now()
+print(before, meanwhile, now())
+"""
+
+
+def behind(*arguments: str) -> list[str]:
+    command = [sys.executable, "-c", BEHIND, *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may lower a niceness")
+def test_what_need_not_hurry_waits_and_comes_back() -> None:
+    own = str(os.getpriority(os.PRIO_PROCESS, 0))
+    assert behind() == [own, "15", own]
+
+
+def test_who_could_not_come_back_does_not_wait() -> None:
+    own = str(os.getpriority(os.PRIO_PROCESS, 0))
+    arguments = ["65534"] if os.geteuid() == 0 else []
+    assert behind(*arguments) == [own, own, own]
