@@ -271,8 +271,8 @@ class ReplicaReport:
     """Queries per second that the worker expects for it, from those that came."""
     urgent: float = 0.0
     """Share of its queries that cannot wait for its load, as the worker has learned it."""
-    rows_per_query: float = 1.0
-    """How many rows its queries have, lately."""
+    rows_per_query: float = 0.0
+    """How many rows its queries have, lately; 0 before any was answered."""
     asked: bool = False
     """Whether a query has asked for it since it was loaded, or was the reason to load it."""
     load_no: int = 0

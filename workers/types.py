@@ -85,8 +85,8 @@ class ReplicaStatus:
     """Queries per second to expect here, from those that came (``planner.eviction.popularity``)."""
     urgent: float = 0.0
     """Share of its queries that cannot wait for its load (``planner.eviction.urgency``)."""
-    rows_per_query: float = 1.0
-    """How many rows its queries have, lately."""
+    rows_per_query: float = 0.0
+    """How many rows its queries have, lately; 0 before any was answered."""
     asked: bool = False
     """Whether a query has asked for it since it was loaded, or was the reason to load it."""
     load_no: int = 0

@@ -1,9 +1,14 @@
 """Which replicas were told their targets, so that a worker is sent only what is new to it."""
 
 from collections.abc import Collection, Mapping
+from math import isclose
 from typing import NamedTuple
 
 from planner.types import ReplicaKey, ReplicaTarget
+
+SAME_RATE = 0.1
+"""A rate that differs by no more than this part from what was told is not told again: it moves a
+little with every count, and telling costs a message and a look at the whole queue."""
 
 
 class Told(NamedTuple):
@@ -12,6 +17,13 @@ class Told(NamedTuple):
     target: ReplicaTarget
     revision: int
     """Of the catalog: its latencies are sent together with the target."""
+
+    def says(self, wanted: "Told") -> bool:
+        """Whether somebody who was told this need not be told ``wanted``."""
+        rate_qps = wanted.target.qps
+        return isclose(self.target.qps, rate_qps, rel_tol=SAME_RATE) and wanted == self._replace(
+            target=self.target._replace(qps=rate_qps)
+        )
 
 
 class ToldTargets:
@@ -51,5 +63,5 @@ class ToldTargets:
         return [
             key
             for key, wanted in self._wanted.items()
-            if key in ready and self._told.get(key) != wanted
+            if key in ready and not ((told := self._told.get(key)) and told.says(wanted))
         ]

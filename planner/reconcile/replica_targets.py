@@ -27,17 +27,19 @@ class PlannedRate(NamedTuple):
 def rows_per_query(workers: Iterable[WorkerReport]) -> dict[TaskName, float]:
     """How many rows a query of each task has, by what workers that hold it have seen.
 
-    Each replica weighs by its rate. Tasks that nobody was asked for are missing: 1.
+    Each replica that has answered weighs by its rate. The mean has two digits, so that it moves
+    only where the queries do. Tasks of which nothing is known are missing: 1.
     """
     rows: dict[TaskName, float] = {}
     queries: dict[TaskName, float] = {}
     for worker in workers:
         for replica in worker.replicas:
             qps, task = replica.rate_qps, replica.task
-            if qps > 0.0:
+            if qps > 0.0 and replica.rows_per_query > 0.0:
                 queries[task] = queries.get(task, 0.0) + qps
                 rows[task] = rows.get(task, 0.0) + qps * replica.rows_per_query
-    return {task: rows[task] / qps for task, qps in queries.items() if rows[task] != qps}
+    means = {task: float(f"{rows[task] / qps:.2g}") for task, qps in queries.items()}
+    return {task: mean for task, mean in means.items() if mean != 1.0}
 
 
 def planned_rates(

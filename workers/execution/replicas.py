@@ -245,7 +245,7 @@ class Replica:
             sure=round(self.model.sure, 4),
             rate_qps=round(rate_qps, 4),
             urgent=round(urgent, 2),
-            rows_per_query=float(f"{self.rows_per_query or 1.0:.2g}"),
+            rows_per_query=float(f"{self.rows_per_query:.2g}"),
             asked=self.asked,
             load_no=self.load_no,
             loaded_for_s=max(0.0, now_s - self.loaded_s) if self.loaded.done() else 0.0,

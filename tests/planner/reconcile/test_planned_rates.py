@@ -40,8 +40,24 @@ def test_each_replica_weighs_by_its_rate() -> None:
     seldom = replace(replica("b", rate_qps=10.0), rows_per_query=4.0)
     idle = replace(replica("c"), rows_per_query=100.0)
     workers = (report("w1", often, idle), report("w2", seldom))
-    assert rows_per_query(workers) == {DIGITS: pytest.approx(7.0)}
-    assert rows_per_query((report("w1", replica("a", rate_qps=30.0)),)) == {}
+    assert rows_per_query(workers) == {DIGITS: 7.0}
+    single = replace(often, rows_per_query=1.0)
+    assert rows_per_query((report("w1", single),)) == {}
+
+
+def test_a_replica_that_has_answered_nothing_yet_says_nothing_of_rows() -> None:
+    """It was just loaded, and queries are expected of it."""
+    new = replica("b", rate_qps=30.0)
+    known = replace(replica("a", rate_qps=1.0), rows_per_query=32.0)
+    assert rows_per_query((report("w1", known), report("w2", new))) == {DIGITS: 32.0}
+    assert rows_per_query((report("w2", new),)) == {}
+
+
+def test_the_mean_of_equal_queries_does_not_move_with_their_rates() -> None:
+    for number in range(1, 100):
+        one = replace(replica("a", rate_qps=number / 7), rows_per_query=10.0)
+        other = replace(replica("a", rate_qps=1 / number), rows_per_query=10.0)
+        assert rows_per_query((report("w1", one), report("w2", other))) == {DIGITS: 10.0}
 
 
 def test_a_tick_tells_replicas_what_comes_in_queries() -> None:
