@@ -73,10 +73,10 @@ def test_constant_queries_are_told_once() -> None:
     targets = ToldTargets()
     told: list[ReplicaKey] = []
 
-    def ticked(rows: float, qps: float) -> None:
+    def ticked(rows: float, *rates_qps: float) -> None:
         held = [
-            replace(replica("a", asked=True, rate_qps=rate), rows_per_query=rows)
-            for rate in (qps, 10.0 - qps)
+            replace(replica("a", asked=True, rate_qps=qps), rows_per_query=rows)
+            for qps in rates_qps
         ]
         seen = observation(
             registered, report("w1", held[0]), report("w2", held[1]), demand=[demand(100.0)]
@@ -86,10 +86,10 @@ def test_constant_queries_are_told_once() -> None:
             targets.told(key, targets.of(key))
             told.append(key)
 
-    for number in range(20):
-        ticked(10.0, 4.0 + number / 7)
+    for number in range(1, 20):
+        ticked(10.0, number / 7, 1 / number)
     assert len(told) == 2
-    ticked(20.0, 5.0)
+    ticked(20.0, 5.0, 5.0)
     assert len(told) == 4
 
 
