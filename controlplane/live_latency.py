@@ -39,7 +39,7 @@ class LiveLatency:
         return self._corrections.ratios
 
     def look(self, now_s: float, catalog: CatalogSnapshot, workers: Iterable[WorkerStatus]) -> bool:
-        """Take in what workers say now; whether the corrected catalog has changed."""
+        """Take in what workers say now; whether a catalog to decide or to plan by has changed."""
         changed = self._know(catalog)
         return self._corrections.look(now_s, self._seen(workers)) or changed
 

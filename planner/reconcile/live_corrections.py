@@ -7,9 +7,10 @@ batches seen, and the profile is taken as these have it (``planner.reconcile.liv
 is what queries are sent and plans are made by; profiles themselves stay as measured until they are
 measured again, which ``planner.reconcile.drift`` asks for.
 
-Where batches of a size mostly ran beside other variants, a part of what they took longer is those'
-doing. Plans allow for that by themselves (``planner.interference``), so what plans are made by is
-the catalog ``alone``, without that part; what queries are sent by has it.
+Where a worker's batches of a size mostly ran beside other variants, a part of what they took longer
+is those' doing. Plans allow for that by themselves (``planner.interference``), so what plans are
+made by is the catalog ``alone``, without that part: it is taken off what each of these workers
+says, and so off their mean by the share that they have in it. What queries are sent by has it.
 
 Evidence moves a correction in proportion to the batches behind it. Where none comes, a correction
 upwards is slowly forgotten: a variant that is not chosen because it once was slow gets another
@@ -62,7 +63,9 @@ class Seen(NamedTuple):
 class _Correction:
     """Of one profile."""
 
-    __slots__ = ("batches", "beside", "deaf_until_s", "estimate", "looked_s", "mark", "used")
+    __slots__ = (
+        "batches", "beside", "deaf_until_s", "estimate", "looked_s", "mark", "used", "used_beside",
+    )  # fmt: skip
 
     def __init__(self, mark: str, now_s: float, *, again: bool = False) -> None:
         """``again``: the profile was measured again just now."""
@@ -70,10 +73,12 @@ class _Correction:
         self.deaf_until_s = inf if again else -inf
         """Infinite until the first look."""
         self.estimate: dict[int, SizeRatio] = {}
-        self.beside: frozenset[int] = frozenset()
-        """Sizes whose batches ran beside other variants, by those that ran most of them."""
+        self.beside: dict[int, float] = {}
+        """Of each size of the estimate, what part is of workers where it ran beside others."""
         self.used: Ratios = {}
         """The estimate that was taken over last."""
+        self.used_beside: Mapping[int, float] = {}
+        """What part of it was of workers where it ran beside others."""
         self.batches = 0
         """Of all workers together, when it was last looked at."""
         self.looked_s = now_s
@@ -86,11 +91,10 @@ class _Correction:
         # Fewer than before: workers have left or begun anew, and others may have run some.
         fresh = max(0, batches - self.batches) if now_s >= self.deaf_until_s else 0
         if fresh > 0:
-            most = max(voices, key=lambda each: each.batches)
-            self.beside = frozenset(map(size_of, most.neighbours.sizes))
             part = min(1.0, fresh / ENOUGH)
-            for size, said in _means(voices).items():
-                known = self.estimate.get(size, _NONE)
+            for size, (said, beside) in _means(voices).items():
+                known, share = self.estimate.get(size, _NONE), self.beside.get(size, 0.0)
+                self.beside[size] = share + part * (beside - share)
                 self.estimate[size] = SizeRatio(
                     known.typical + part * (said.typical - known.typical),
                     known.high + part * (said.high - known.high),
@@ -100,14 +104,39 @@ class _Correction:
             for size, known in self.estimate.items():
                 if known.typical > 0.0 or known.high > 0.0:
                     self.estimate[size] = SizeRatio(*(x * keep if x > 0.0 else x for x in known))
+                    self.beside[size] *= keep
         self.batches, self.looked_s = batches, now_s
 
     def settle(self) -> bool:
         """Take the estimate over if it has moved far enough; whether it was."""
         if not any(self._moved(size, now) for size, now in self.estimate.items()):
             return False
-        self.used = dict(self.estimate)
+        self.used, self.used_beside = dict(self.estimate), dict(self.beside)
         return True
+
+    def settle_beside(self, longer: float) -> bool:
+        """Take over what part of the estimate is of batches beside others, if that moves far enough
+        what they would take alone; whether it was.
+
+        Args:
+            longer: the logarithm of how many times as long batches take beside another variant.
+        """
+        if not any(
+            abs(now - self.used_beside.get(size, 0.0)) * longer > NOTICED.typical
+            for size, now in self.beside.items()
+            if size in self.used
+        ):
+            return False
+        self.used_beside = dict(self.beside)
+        return True
+
+    def alone(self, longer: float) -> Ratios:
+        """The ratios in use without what neighbours did: never below 0 for that, because what runs
+        as profiled beside others is not known to be quicker alone."""
+        return {
+            size: SizeRatio(*(_less(x, self.used_beside.get(size, 0.0) * longer) for x in ratio))
+            for size, ratio in self.used.items()
+        }
 
     def _moved(self, size: int, now: SizeRatio) -> bool:
         if self.used and size not in self.used:
@@ -119,19 +148,22 @@ class _Correction:
 _NONE = SizeRatio(0.0, 0.0)
 
 
-def _means(voices: list[Seen]) -> dict[int, SizeRatio]:
-    """What workers say of each size, those with more batches counting more."""
-    said: dict[int, list[tuple[int, SizeRatio]]] = {}
+def _means(voices: list[Seen]) -> dict[int, tuple[SizeRatio, float]]:
+    """What workers say of each size, those with more batches counting more, and what part of that
+    is of workers where it ran beside other variants."""
+    said: dict[int, list[tuple[int, SizeRatio, bool]]] = {}
     for each in voices:
+        beside = set(map(size_of, each.neighbours.sizes))
         for size, ratio in each.ratios.items():
-            said.setdefault(size, []).append((min(each.batches, MOST), ratio))
+            said.setdefault(size, []).append((min(each.batches, MOST), ratio, size in beside))
     return {size: _mean(found) for size, found in said.items()}
 
 
-def _mean(said: list[tuple[int, SizeRatio]]) -> SizeRatio:
-    weight = sum(w for w, _ in said)
-    means = (sum(w * x[part] for w, x in said) / weight for part in range(2))
-    return SizeRatio(*(min(max(mean, -FARTHEST), FARTHEST) for mean in means))
+def _mean(said: list[tuple[int, SizeRatio, bool]]) -> tuple[SizeRatio, float]:
+    weight = sum(w for w, _, _ in said)
+    means = (sum(w * x[part] for w, x, _ in said) / weight for part in range(2))
+    ratio = SizeRatio(*(min(max(mean, -FARTHEST), FARTHEST) for mean in means))
+    return ratio, sum(w for w, _, beside in said if beside) / weight
 
 
 class LiveCorrections:
@@ -149,7 +181,8 @@ class LiveCorrections:
         """The catalog for plans that was made last, and of which corrected one."""
 
     def look(self, now_s: float, seen: Iterable[Seen]) -> bool:
-        """Take in what workers say now; whether a correction in use has changed.
+        """Take in what workers say now; whether a correction in use has changed, or only what plans
+        are made by.
 
         A profile that was measured again begins anew.
         """
@@ -167,14 +200,19 @@ class LiveCorrections:
                 known = self._known[key] = _Correction(voices[0].mark, now_s, again=True)
             known.take(voices, now_s)
             changed |= known.settle()
-        changed |= self._interference.look(
+        changed_alone = self._interference.look(
             Beside(key[2], one.neighbours.times, one.neighbours.batches, one.neighbours.ms)
             for key, voices in said.items()
             for one in voices
         )
+        for key, known in self._known.items():
+            part = self.interference.get(key[2], 0.0)
+            changed_alone |= part > 0.0 and known.settle_beside(log(1.0 + part))
         if changed:
-            self._made = self._alone = None
-        return changed
+            self._made = None
+        if changed or changed_alone:
+            self._alone = None
+        return changed or changed_alone
 
     def know(self, marks: Mapping[ProfileKey, str]) -> bool:
         """Go by these profiles; whether a correction in use was of another one, and is forgotten.
@@ -215,18 +253,9 @@ class LiveCorrections:
     def _without_neighbours(self, profile: Profile, corrected: Profile) -> Profile:
         one = self._known.get(profile_key(profile))
         part = self.interference.get(profile.device_kind)
-        if corrected is profile or one is None or not part or not one.beside:
+        if corrected is profile or one is None or not part or not any(one.used_beside.values()):
             return corrected
-        less = log(1.0 + part)
-        return live_profile(
-            profile,
-            {
-                size: SizeRatio(*(_toward_none(x, less) for x in ratio))
-                if size in one.beside
-                else ratio
-                for size, ratio in one.used.items()
-            },
-        )
+        return live_profile(profile, one.alone(log(1.0 + part)))
 
     @property
     def ratios(self) -> dict[ProfileKey, Ratios]:
@@ -256,7 +285,7 @@ class LiveCorrections:
         return known[2]
 
 
-def _toward_none(ratio: float, less: float) -> float:
+def _less(ratio: float, less: float) -> float:
     """A ratio's logarithm less so much, where it is above 0, and then not below."""
     return ratio if ratio <= 0.0 else max(0.0, ratio - less)
 

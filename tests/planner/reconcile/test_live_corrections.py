@@ -4,6 +4,7 @@ from math import exp, log
 
 import pytest
 
+from planner.live_model import Neighbours
 from planner.reconcile.live_corrections import (
     ENOUGH,
     RELAX_S,
@@ -151,3 +152,68 @@ def test_profiles_whose_correction_did_not_change_are_the_same_objects() -> None
     after = corrections.corrected(KNOWN).profiles
     assert after[0] is before[0]
     assert after[1] is not before[1]
+
+
+def beside(
+    ratio: float, batches: int, times: float = 1.0, compared: int = 200, sizes: tuple[int, ...] = ()
+) -> Seen:
+    """What a worker says whose batches run beside other variants."""
+    return seen(ratio, batches)._replace(neighbours=Neighbours(times, compared, sizes, 10.0))
+
+
+def alone_ratio(corrections: LiveCorrections) -> float:
+    """Of single rows, in what plans are made by."""
+    return row_ms(corrections.alone(KNOWN)) / row_ms(KNOWN)
+
+
+@pytest.mark.parametrize("more", [0, 1], ids=["shared first", "own first"])
+def test_what_neighbours_did_is_taken_off_the_workers_that_have_some(more: int) -> None:
+    """One worker takes 1.8 times as long, of which 1.5 are its neighbours' doing; another runs one
+    variant and takes 1.2 times. Alone it is 1.2 on either, whoever ran more batches."""
+    corrections = LiveCorrections()
+    voices = [beside(1.8, 500 - more, 1.5, sizes=(1,)), seen(1.2, 500 - 1 + more)]
+    assert corrections.look(1.0, voices)
+    assert ratio_of(corrections) == pytest.approx((1.8 * 1.2) ** 0.5)
+    assert corrections.interference == {KEY[2]: pytest.approx(0.5)}
+    assert alone_ratio(corrections) == pytest.approx(1.2)
+
+
+def test_sizes_that_ran_alone_keep_what_they_took() -> None:
+    corrections = LiveCorrections()
+    corrections.look(1.0, [beside(1.5, 500, 1.5, sizes=(8,))])
+    assert alone_ratio(corrections) == pytest.approx(1.5)
+
+
+def test_tasks_that_are_kept_apart_take_no_longer_alone() -> None:
+    """Half as long again beside each other; when nothing runs beside them any more, as profiled."""
+    corrections = LiveCorrections()
+    corrections.look(1.0, [beside(1.5, 500, 1.5, sizes=(1,))])
+    assert alone_ratio(corrections) == pytest.approx(1.0)
+    for turn in range(1, 20):
+        corrections.look(1.0 + turn, [beside(1.0, 500 + 10 * turn, 1.5)])
+        assert 0.9 < alone_ratio(corrections) < 1.15
+    assert corrections.interference == {KEY[2]: pytest.approx(0.5)}
+
+
+def test_slowness_that_is_forgotten_is_forgotten_with_its_part_of_the_neighbours() -> None:
+    corrections = LiveCorrections()
+    corrections.look(0.0, [beside(3.0, 500, 1.5, sizes=(1,))])
+    corrections.look(RELAX_S, [])
+    assert alone_ratio(corrections) == pytest.approx(2.0 ** exp(-1.0))
+
+
+def test_what_only_plans_are_made_by_leaves_the_catalog_for_queries_as_it_is() -> None:
+    corrections = LiveCorrections()
+    corrections.look(1.0, [beside(1.5, 500, sizes=(1,))])
+    found, planned = corrections.corrected(KNOWN), corrections.alone(KNOWN)
+    assert planned is found
+    assert corrections.look(2.0, [beside(1.5, 500, 1.5, sizes=(1,))])
+    assert corrections.corrected(KNOWN) is found
+    assert alone_ratio(corrections) == pytest.approx(1.0)
+
+
+def test_workers_that_run_it_alone_now_are_believed_though_it_takes_as_long() -> None:
+    corrections = LiveCorrections()
+    corrections.look(1.0, [beside(1.5, 500, 1.5, sizes=(1,))])
+    corrections.look(2.0, [beside(1.5, 500 + ENOUGH, 1.5)])
+    assert alone_ratio(corrections) == pytest.approx(1.5)
