@@ -73,7 +73,10 @@ def planned_rates(
 
 
 def replica_targets(
-    plan: Plan, snapshot: Snapshot, rates: Mapping[WorkerId, Mapping[VariantKey, PlannedRate]]
+    plan: Plan,
+    snapshot: Snapshot,
+    rates: Mapping[WorkerId, Mapping[VariantKey, PlannedRate]],
+    interference: Mapping[DeviceKindName, float] | None = None,
 ) -> dict[ReplicaKey, ReplicaTarget]:
     """The target of every replica that the plan places.
 
@@ -85,12 +88,14 @@ def replica_targets(
         snapshot: the catalog and the workers that the plan was made for; its ``transport_ms`` is
             taken off the deadlines.
         rates: what the plan's routes bring to each replica.
+        interference: by what part batches take longer on a worker that serves with several
+            variants; of kinds that are missing by none.
     """
     shares: dict[tuple[WorkerId, TaskName], float] = {}
     for placed in plan.placements:
         on_worker = (placed.worker, placed.task)
         shares[on_worker] = shares.get(on_worker, 0.0) + placed.share
-    longest_ms = longest_batches_ms(plan.routes, snapshot)
+    longest_ms = longest_batches_ms(plan.routes, snapshot, interference or {})
     return {
         (placed.worker, placed.task, placed.variant): ReplicaTarget(
             share=min(1.0, shares[placed.worker, placed.task]),
@@ -101,22 +106,27 @@ def replica_targets(
     }
 
 
-def longest_batches_ms(routes: Iterable[Route], snapshot: Snapshot) -> Mapping[WorkerId, float]:
+def longest_batches_ms(
+    routes: Iterable[Route], snapshot: Snapshot, interference: Mapping[DeviceKindName, float]
+) -> Mapping[WorkerId, float]:
     """How long a batch may take on each worker that has routes, in ms.
 
     A query that arrives just after a batch has begun waits for the whole of it, and then needs time
     for a batch of its own. So a batch may take half of the tightest SLO that the plan gives to the
     worker, less transport; or as long as the longest batch that was planned there, should that be
-    more. Shorter batches would help no query, and leave no way to form larger ones when more
-    queries come than were planned for.
+    more; where routes name several variants it takes longer than the catalog for plans says.
+    Shorter batches would help no query, and leave no way to form larger ones when more queries come
+    than were planned for.
     """
     planned_ms: dict[WorkerId, float] = {}
     half_slo_ms: dict[WorkerId, float] = {}
+    variants: dict[WorkerId, set[VariantKey]] = {}
     for route in routes:
         worker = snapshot.workers.get(route.worker)
         view = snapshot.tasks.get(route.task)
         if worker is None or view is None:
             continue
+        variants.setdefault(worker.id, set()).add((route.task, route.variant))
         half_ms = (route.latency_ms - snapshot.transport_ms) / 2
         for candidate in view.by_variant.get(route.variant, ()):
             if candidate.device_kind == worker.device_kind:
@@ -124,4 +134,8 @@ def longest_batches_ms(routes: Iterable[Route], snapshot: Snapshot) -> Mapping[W
                 batch_ms = candidate.table.ms[size]
                 planned_ms[worker.id] = max(planned_ms.get(worker.id, 0.0), batch_ms)
                 half_slo_ms[worker.id] = min(half_slo_ms.get(worker.id, inf), half_ms)
+    for id_, served in variants.items():
+        if len(served) > 1 and id_ in planned_ms:
+            kind = snapshot.workers[id_].device_kind
+            planned_ms[id_] *= 1.0 + interference.get(kind, 0.0)
     return {worker: max(ms, half_slo_ms[worker]) for worker, ms in planned_ms.items()}

@@ -139,7 +139,7 @@ def tick(
             *_scaling(workers, observation.running, why),
             *diff(placements, observation.workers, memory_mib),
         ),
-        targets=replica_targets(plan, snapshot, rates),
+        targets=replica_targets(plan, snapshot, rates, observation.interference),
         basis=_Basis(observation, snapshot),
     )
 

@@ -56,6 +56,15 @@ def test_a_batch_may_take_as_long_as_was_planned() -> None:
     assert found[A].longest_batch_ms == found[B].longest_batch_ms == pytest.approx(36.0)
 
 
+def test_a_batch_that_was_planned_takes_longer_where_variants_share_a_worker() -> None:
+    """36 ms by the profile, 54 beside another variant; two classes of one variant are not that."""
+    part = {DeviceKindName("cpu-1"): 0.5}
+    both = plan(route(40.0), route(40.0, "b"))
+    assert replica_targets(both, SNAPSHOT, {}, part)[A].longest_batch_ms == pytest.approx(54.0)
+    own = plan(route(40.0, "b"), route(50.0, "b"))
+    assert replica_targets(own, SNAPSHOT, {}, part)[B].longest_batch_ms == pytest.approx(36.0)
+
+
 def test_without_routes_the_queue_decides_by_itself() -> None:
     assert replica_targets(plan(), SNAPSHOT, {})[A].longest_batch_ms == 0.0
 
