@@ -72,7 +72,8 @@ class Interference:
 
     def __init__(self) -> None:
         self.parts: Mapping[DeviceKindName, float] = {}
-        """By what part batches take longer; kinds without are missing."""
+        """By what part batches take longer; kinds without are missing. Of kinds that are gone it
+        stays, for when they are back."""
 
     def look(self, said: Iterable[Beside]) -> bool:
         """Take in what workers say now; whether a part has changed.

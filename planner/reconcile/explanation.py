@@ -45,10 +45,12 @@ def explanation(
 ) -> tuple[str, ...]:
     """A sentence for each worker, about what it holds and what does not fit."""
     sentences = list(observation.declared)
+    kinds = {report.device_kind for report in observation.workers}
     sentences += [
         f"On workers of {kind} that serve with several variants, batches are planned to take "
         f"{percent(part)} % longer, as they do."
         for kind, part in sorted(observation.interference.items())
+        if kind in kinds
     ]
     if again and assignment.asked_qps > 0:
         served = percent(min(1.0, assignment.served_qps / assignment.asked_qps))

@@ -129,6 +129,16 @@ def test_what_was_loaded_on_demand_enters_the_plan() -> None:
     assert decision.actions == ()
 
 
+def test_the_explanation_names_interference_only_of_kinds_that_are_there() -> None:
+    parts = {CPU: 0.25, DeviceKindName("gone"): 0.5}
+    decision = tick(replace(observation(two(), report()), interference=parts))
+    assert decision.plan.explanation[0] == (
+        "On workers of cpu-1 that serve with several variants, batches are planned to take "
+        "25.0 % longer, as they do."
+    )
+    assert not any("gone" in sentence for sentence in decision.plan.explanation)
+
+
 def test_the_explanation_says_what_is_left_out_and_why() -> None:
     ill = report("w1", replica("a", state=ReplicaState.QUARANTINED, memory_mib=0), memory_mib=100)
     three = catalog([variant(n) for n in "abc"], [profile(n) for n in "abc"])
