@@ -34,7 +34,7 @@ STEP = 0.1
 COVERED = 0.95
 DEVIATIONS = 1.645, 0.0, 8.0
 """At first, as of a normal distribution, and the range."""
-SETTLED = 8
+SETTLED = 4
 """Back-to-back batches of a size before their mean is what batches beside others are compared with,
 at first and after slowness was forgotten."""
 RECENT = 16

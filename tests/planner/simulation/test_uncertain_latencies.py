@@ -1,26 +1,27 @@
 """Devices that take other times than profiles say, and what our own policy makes of it."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
 from math import exp, log
 from random import Random
 from statistics import fmean, pstdev
-from typing import cast
 
 import pytest
 
 from planner.policies.live_latency import LiveLatency
-from planner.policies.modelless import Modelless
+from planner.policies.modelless import Modelless, planner_of
 from planner.policies.registry import make
 from planner.simulate import accuracies, mean_demand, offers_of, simulate
 from planner.simulation.fleet import Fleet, Replica, Worker
 from planner.simulation.played_latencies import latency_factors, played_latencies, true_catalog
 from planner.simulation.policy import Brief, Learning
 from planner.simulation.setting import Setting
-from planner.types import Objective
+from planner.types import Action, Objective
 from tests.contracts.test_policy import steady
 from tests.planner.simulation.builders import Asked as Row
 from tests.planner.simulation.builders import Fifo, Model, engine_of, load, play, setting, trace
-from variants.types import WorkerId
+from variants.types import Plan, WorkerId
 
 MODELS = [Model("a", name=f"v{n}", latency_ms=10.0 + n, accuracy=0.5 + n / 100) for n in range(40)]
 
@@ -95,28 +96,45 @@ def test_workers_learn_what_it_costs_to_take_turns() -> None:
     assert found.in_time > 0.5 * found.requests
 
 
-def test_plans_learn_to_keep_apart_what_disturbs_each_other() -> None:
-    """Two tasks on two devices, 50 queries per second each; beside each other batches take twice as
-    long. By the profiles both tasks would be divided over both devices."""
+class Watched(Modelless):
+    """Remembers the plan of each tick, and by what part it has batches longer beside others."""
 
-    def found(part: float) -> Modelless:
-        both = disturbed(setting(Model("a"), Model("b"), devices=2, tick_s=5.0), part)
-        known = replace(both, objective=Objective.COST, elastic=False)
-        draw, at_s, rows = Random(0), 2.0, []
-        for _ in range(4_000):
-            at_s += draw.expovariate(100.0)
-            rows.append(Row(at_s, latency_ms=100.0, task=draw.choice("ab")))
-        made: list[Modelless] = []
+    def __init__(self, brief: Brief, fleet: Fleet) -> None:
+        super().__init__(brief, fleet, planner_of(brief))
+        self.plans: list[Plan] = []
+        self.parts: list[float] = []
 
-        def policy(fleet: Fleet) -> Modelless:
-            brief = Brief(setting=known, average=lambda: (), clock_s=lambda: 0.0)
-            made.append(cast(Modelless, make("modelless")(brief, fleet)))
-            return made[0]
+    def tick(self, now_s: float) -> Iterable[Action]:
+        actions = super().tick(now_s)
+        assert self.plan is not None
+        self.plans.append(self.plan)
+        self.parts.append(sum(self._live.corrections.interference.values()))
+        return actions
 
-        engine_of(known, trace(*rows), policy)
+
+def watched(part: float, qps: float = 100.0, latency_ms: float = 100.0) -> Watched:
+    """Two tasks of 10 ms on two devices, either asked for at random, for a minute."""
+    both = disturbed(setting(Model("a"), Model("b"), devices=2, tick_s=5.0), part)
+    known = replace(both, objective=Objective.COST, elastic=False)
+    draw, at_s, rows = Random(0), 2.0, []
+    while at_s < 62.0:
+        at_s += draw.expovariate(qps)
+        rows.append(Row(at_s, latency_ms=latency_ms, task=draw.choice("ab")))
+    made: list[Watched] = []
+
+    def policy(fleet: Fleet) -> Watched:
+        brief = Brief(setting=known, average=lambda: (), clock_s=lambda: 0.0)
+        made.append(Watched(brief, fleet))
         return made[0]
 
-    calm, noisy = found(0.0), found(1.0)
+    engine_of(known, trace(*rows), policy)
+    return made[0]
+
+
+def test_plans_learn_to_keep_apart_what_disturbs_each_other() -> None:
+    """50 queries per second of each task; beside each other batches take twice as long. By the
+    profiles both tasks would be divided over both devices."""
+    calm, noisy = watched(0.0), watched(1.0)
     assert calm.plan is not None
     assert noisy.plan is not None
     assert not any("longer" in sentence for sentence in calm.plan.explanation)
@@ -128,6 +146,18 @@ def test_plans_learn_to_keep_apart_what_disturbs_each_other() -> None:
     )
     assert (len(mixed), len(apart)) == (3, 2)
     assert len({worker for worker, _ in apart}) == 2
+
+
+@pytest.mark.parametrize(("qps", "latency_ms"), [(180.0, 100.0), (250.0, 45.0)])
+def test_plans_settle_where_variants_disturb_each_other(qps: float, latency_ms: float) -> None:
+    """Also where many queries are refused, so that workers forget that their variants were slow: in
+    the second half of a minute no plan moves a task, and what was learned stays."""
+    found = watched(1.0, qps, latency_ms)
+    half = len(found.plans) // 2
+    served = [{(route.worker, route.task) for route in plan.routes} for plan in found.plans[half:]]
+    assert sum(one != other for one, other in pairwise(served)) == 0
+    assert found.parts[half:] == pytest.approx([1.0] * len(served), abs=0.051)
+    assert len(set(found.parts[half:])) == 1
 
 
 def test_factors_differ_by_profile_within_the_limits_and_repeat() -> None:
