@@ -13,7 +13,7 @@ def is_canary() -> str:
 
 
 def below_floor(candidate: Candidate, floor: float) -> str:
-    ours, limit = apart(candidate.accuracy, floor, 3)
+    ours, limit = apart(candidate.accuracy, floor, 4)
     return f"accuracy {ours} < {limit}"
 
 
