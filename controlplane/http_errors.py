@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict
-from secrets import token_hex
+from random import getrandbits
 from typing import Any
 
 import orjson
@@ -126,7 +126,7 @@ def request_id(given: bytes | str | None) -> str:
         text = given.decode("latin-1") if isinstance(given, bytes) else given
         if _REQUEST_ID.fullmatch(text):
             return text
-    return token_hex(8)
+    return f"{getrandbits(64):016x}"
 
 
 def error_headers(error: BaseException) -> dict[str, str]:

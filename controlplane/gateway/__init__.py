@@ -8,10 +8,10 @@ path is told), ``connected_workers``, ``meeting`` (the first moments of a proces
 ``listening``, ``on_demand_loads``, ``demand_report``, ``counters``, ``metrics``, ``siblings`` (who
 else answers on the port), ``background``;
 ``protocol_views`` and ``repository`` (what the Open Inference Protocol asks for beside inference);
-then the sub-packages ``query`` (one query, from its bytes to its answer), ``http`` (sockets, limits
-and routes) and ``grpc``.
+then the sub-packages ``query`` (one query, from its bytes to its answer), ``overload`` (refusals at
+little cost), ``http`` (sockets, limits and routes) and ``grpc``.
 
 It may import ``controlplane.api`` and the modules of ``controlplane`` itself, and nothing of the
-control loop, the cluster or the command line. ``query`` imports only ``counters`` of this folder,
-and ``http`` and ``grpc`` do not import ``gateway``.
+control loop, the cluster or the command line. ``query`` imports only ``counters``, ``overload`` and
+``protection`` of this folder, and ``http`` and ``grpc`` do not import ``gateway``.
 """

@@ -29,7 +29,8 @@ from controlplane.gateway.http.exchange import (
     told_wait_ms,
     whole_answer,
 )
-from controlplane.gateway.http.turn_clock import TurnClock
+from controlplane.gateway.http.known_head import TRIES, KnownHead, known_head
+from controlplane.gateway.http.turn_clock import Arrival, TurnClock
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protection.turned_away import TurnedAway, answer_to
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
@@ -66,6 +67,13 @@ class Front(HttpToolsProtocol):
         """The rest of a body is thrown away: its query was refused by its headers."""
         self.in_head = self.upgrading = False
         self.head_bytes = 0
+        self.between = True
+        """The parser waits for a request to begin."""
+        self.piece = b""
+        """What is being parsed, where a request begins with it."""
+        self.known: KnownHead | None = None
+        self.unknown = 0
+        """Heads of queries that were parsed since one was known."""
         self.deaf = False
         """Whatever else comes is thrown away: the connection ends with the answer."""
         self.closing = False
@@ -78,6 +86,7 @@ class Front(HttpToolsProtocol):
         """Bytes in all."""
         self.watch = Watch()
         self.address = ""
+        self.arrival: Arrival
         self.counted = False
         """Whether it is one of the connections that there may be."""
 
@@ -88,6 +97,7 @@ class Front(HttpToolsProtocol):
         if error is None:
             self.counted = True
             super().connection_made(transport)
+            self.arrival = Arrival(transport)
             return
         self.path.counters.connections.refused("http", error.code)
         stranger = TurnedAway(error, STATUS_LINE[answer_to(error)])
@@ -101,12 +111,30 @@ class Front(HttpToolsProtocol):
             return
         self.arrived_ms = self.turn.arrived_ms()
         self.received += len(data)
+        if not self.reading and self.path.under_pressure():
+            self.arrived_ms = min(self.arrived_ms, monotonic_ms() - self.arrival.waited_ms())
         if self.in_head:
             self.head_bytes += len(data)
             if self.head_bytes > MAX_HEAD:
                 self._malformed(f"its headers are larger than {MAX_HEAD} bytes")
                 return
+        if self.between and self._idle():
+            known = self.known
+            body = None if known is None else known.body_of(data, self.max_body)
+            if known is not None and body is not None:
+                self.unknown = 0
+                self.began_ms = self.arrived_ms
+                exchange = self.exchange = Exchange(self, known.target, known.fields, self.began_ms)
+                self._handle(exchange, body)
+                return
+            self.piece = data
         self._feed(data)
+        self.piece = b""
+
+    def _idle(self) -> bool:
+        """Whether every request so far has its answer."""
+        cycle = self.cycle
+        return self.exchange is None and (cycle is None or cycle.response_complete)
 
     def _feed(self, data: bytes) -> None:
         while data:
@@ -127,6 +155,7 @@ class Front(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         # No scope yet: only the ordinary way needs one.
+        self.between = False
         self.url = b""
         self.headers = []
         self.began_ms = self.arrived_ms
@@ -147,12 +176,7 @@ class Front(HttpToolsProtocol):
             self.upgrading = True
             return
         target = self.url.partition(b"?")[0]
-        if (
-            is_query(target)
-            and self.parser.get_method() == b"POST"
-            and self.exchange is None
-            and (self.cycle is None or self.cycle.response_complete)
-        ):
+        if is_query(target) and self.parser.get_method() == b"POST" and self._idle():
             fields = dict(self.headers)
             if b"expect" not in fields:
                 self._begin(target, fields)
@@ -170,17 +194,15 @@ class Front(HttpToolsProtocol):
             self._refuse(exchange, too_large(self.max_body))
 
     def on_message_complete(self) -> None:
+        self.between = True
+        self.piece = b""
         if self.reading:
             self.reading = False
             exchange = self.exchange
             assert exchange is not None
             # Not kept: a refusal may be held for a second and more.
             body, exchange.body = exchange.body, b""
-            received_ms, given_id = exchange.received_ms, exchange.given_id
-            if exchange.target == V1:
-                self.path.handle_v1(body, received_ms, exchange.respond, given_id, self.told_ms)
-            else:
-                self._infer(exchange, body)
+            self._handle(exchange, body)
         elif self.skipping:
             self.skipping = False
         elif not self.deaf and not self.upgrading:
@@ -196,6 +218,9 @@ class Front(HttpToolsProtocol):
             self._refuse(exchange, error)
             return
         asked = asked_in_headers(target, fields)
+        if asked is None and exchange.keep_alive and self.unknown < TRIES:
+            self.unknown += 1
+            self.known = known_head(self.piece, target, fields) or self.known
         if asked is not None:
             self.skipping = True  # also while it is answered
             received_ms, given_id = exchange.received_ms, exchange.given_id
@@ -203,6 +228,14 @@ class Front(HttpToolsProtocol):
                 *asked, received_ms, exchange.respond, given_id, self.told_ms
             )
         self.reading = not self.skipping
+
+    def _handle(self, exchange: Exchange, body: bytes | bytearray) -> None:
+        """Hand a query to the query path; ``body`` is all of it."""
+        if exchange.target == V1:
+            received_ms, given_id = exchange.received_ms, exchange.given_id
+            self.path.handle_v1(body, received_ms, exchange.respond, given_id, self.told_ms)
+        else:
+            self._infer(exchange, body)
 
     def _infer(self, exchange: Exchange, body: bytes | bytearray) -> None:
         """``/v2/models/{task}/infer`` or ``/v2/models/{task}/versions/{variant}/infer``."""

@@ -1,15 +1,49 @@
-"""TurnClock: when the bytes that are read in one turn of the event loop were there."""
+"""When the bytes that are read now were there.
+
+A turn of the event loop reads from many connections, one after the other. All of them had their
+bytes when it began; the last is read many milliseconds later, and its query has waited for as long
+(``TurnClock``). How long they lay there before that turn, the kernel knows (``Arrival``).
+"""
 
 import asyncio
+import ctypes
+import socket
+import sys
+import time
 from collections.abc import Callable
+from typing import Any, cast
+
+_TCP_INFO = getattr(socket, "TCP_INFO", 0)
+
+
+class _Told(ctypes.Structure):
+    """The beginning of Linux's ``struct tcp_info``."""
+
+    _fields_ = (("_before", ctypes.c_char * 52), ("last_received_ms", ctypes.c_uint32))
+
+
+_told, _length, _END = _Told(), ctypes.c_uint32(), ctypes.sizeof(_Told)
+
+
+def _found() -> "Callable[..., int] | None":
+    """The system call; a ``socket.socket`` would close what is the event loop's."""
+    if not _TCP_INFO or not sys.platform.startswith("linux"):
+        return None
+    call = ctypes.CDLL(None).getsockopt
+    call.argtypes = [ctypes.c_int] * 3 + [ctypes.POINTER(_Told), ctypes.POINTER(ctypes.c_uint32)]
+    call.restype = ctypes.c_int
+    return cast("Callable[..., int]", call)
+
+
+_getsockopt = _found()
+_COARSE = 6
+"""Linux's ``CLOCK_MONOTONIC_COARSE``, which goes on with the kernel's ticks."""
+TICK_MS = 1_000 * time.clock_getres(_COARSE) if _getsockopt else 0.0
+"""How coarse the kernel's answer is."""
 
 
 class TurnClock:
-    """The time at which a turn of the event loop began to read.
-
-    All connections that a turn reads from had their bytes when it began. The last of them may be
-    read many milliseconds later, and has waited for as long.
-    """
+    """The time at which a turn of the event loop began to read."""
 
     def __init__(self, clock_ms: Callable[[], float]) -> None:
         self._clock_ms = clock_ms
@@ -24,3 +58,25 @@ class TurnClock:
 
     def _end(self) -> None:
         self._began_ms = None
+
+
+class Arrival:
+    """When the last bytes of one connection came."""
+
+    def __init__(self, transport: Any) -> None:
+        connection = transport.get_extra_info("socket")
+        known = _getsockopt is not None and connection is not None
+        self._number = connection.fileno() if known else -1
+
+    def waited_ms(self) -> float:
+        """For how long at least they have been there, in ms; 0 where it is not known.
+
+        The connection must be open. It costs a system call.
+        """
+        if self._number < 0 or _getsockopt is None:
+            return 0.0
+        _length.value = _END
+        if _getsockopt(self._number, socket.IPPROTO_TCP, _TCP_INFO, _told, _length):
+            self._number = -1  # none of TCP
+            return 0.0
+        return max(0.0, float(_told.last_received_ms) - TICK_MS)

@@ -10,13 +10,15 @@ from typing import Protocol
 import orjson
 
 from controlplane.gateway.counters import Counters
+from controlplane.gateway.overload.held_answers import HeldAnswers
+from controlplane.gateway.overload.recent_refusals import RecentRefusals
+from controlplane.gateway.overload.repeated_refusals import RepeatedRefusals, Wording
+from controlplane.gateway.overload.retry_advice import RetryAdvice
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.lethal_queries import LethalQueries
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
 from controlplane.gateway.query.query_errors import header_lines
-from controlplane.gateway.query.recent_refusals import RecentRefusals
 from controlplane.gateway.query.replies import JSON
-from controlplane.gateway.query.retry_advice import RetryAdvice
 from controlplane.gateway.query.waiting import Waiting
 from controlplane.http_errors import error_body, request_id, status_of
 from planner.eviction.query_rates import QueryRates
@@ -78,6 +80,8 @@ class QueryContext:
         self.connections: Mapping[WorkerId, WorkerConnection] = {}
         self.congestion = CongestionWindow()
         self.refusals = RecentRefusals()
+        self.repeated = RepeatedRefusals()
+        self.held_answers = HeldAnswers(clock_ms)
         self.advice = RetryAdvice(Random())
         self.counters = Counters()
         self.lethal = LethalQueries()
@@ -127,6 +131,7 @@ class QueryContext:
         self.tasks = tasks
         self.connections = connections
         self.refusals.keep(frozenset(snapshot.workers))
+        self.repeated.forget()
 
     def hold(self) -> None:
         """From now on, hold queries whose decision may be another one once more is known."""
@@ -173,6 +178,19 @@ class QueryContext:
         body = orjson.dumps(error_body(error, id_))
         headers = b"%sx-request-id: %s\r\n%s" % (JSON, id_.encode(), header_lines(error))
         respond(status_of(error), body, headers)
+
+    def refuse(
+        self, wording: Wording, respond: Respond, task: str, given_id: bytes | None = None
+    ) -> None:
+        """Answer with a refusal for want of time that was worded before; else as ``fail``."""
+        id_ = request_id(given_id)
+        now_ms = self.clock_ms()
+        self._pressed_until_ms = now_ms + PRESSED_MS
+        wait_s = 0.0
+        if wording.waits:
+            wait_s = self.advice.wait_ms(self._least_queue_ms(task, now_ms), now_ms) / 1e3
+        self.counters.task(task).failed(wording.code)
+        respond(wording.status, wording.body(id_, wait_s), JSON + wording.headers(id_, wait_s))
 
     def _least_queue_ms(self, task: str, now_ms: float) -> float:
         """When the first worker that can serve a task is expected to have done all it was given."""

@@ -5,19 +5,25 @@ parsed here and becomes an ``InFlight``, which selects, sends, retries and answe
 share is in ``QueryContext``.
 """
 
-import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from random import getrandbits
 from typing import Any, NamedTuple, TypeVar
 
+from controlplane.gateway.overload.repeated_refusals import (
+    Outline,
+    outline_of,
+    outline_of_headers,
+    outline_of_tensors,
+)
 from controlplane.gateway.protection.body_reader import LONG_BYTES, UNUSUAL_BYTES
 from controlplane.gateway.query.in_flight import TRIES, InFlight
 from controlplane.gateway.query.lean_json import LongBody
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.query_context import Loader, QueryContext, Respond
-from controlplane.gateway.query.query_errors import refusal_error, worker_error
+from controlplane.gateway.query.query_errors import expired_error, refusal_error, worker_error
 from controlplane.gateway.query.skimming import asked_by_headers, skim_v1, skim_v2
 from controlplane.gateway.query.v2_parsing import json_bytes, parse_v2
 from planner.selection.plan_following import choose
@@ -56,7 +62,19 @@ class _Asking(NamedTuple):
     respond: Respond
     given_id: bytes | None
     told_ms: float | None
-    """When he was told to come back, where his query may be refused unread; else None."""
+    """When he was told to come back, where it was not seen yet whether his query would be refused;
+    else None."""
+    outline: Outline | None = None
+
+
+class _Expected(NamedTuple):
+    """What a query would be told."""
+
+    error: ModellessError
+    workers: int
+    """How many would refuse it."""
+    everywhere: bool
+    """Whether no other worker could take it either."""
 
 
 class QueryPath(QueryContext):
@@ -88,11 +106,16 @@ class QueryPath(QueryContext):
         """
         try:
             draw = getrandbits(32)
-            pressed = self.under_pressure()
-            asked = skim_v1(body, self.tasks, received_ms, draw) if pressed else None
-            if asked is not None and self.turn_away(asked, respond, given_id, told_ms):
-                return
-            asking = _Asking(respond, given_id, told_ms if pressed and asked is None else None)
+            told: bool | None = False
+            if self.under_pressure():
+                outline = outline_of(body)
+                told = self._refused_again(outline, received_ms, draw, respond, given_id, told_ms)
+                if told is None:
+                    asked = skim_v1(body, self.tasks, received_ms, draw)
+                    told = asked and self.turn_away(asked, respond, given_id, told_ms, outline)
+                if told:
+                    return
+            asking = _Asking(respond, given_id, told_ms if told is None else None)
             if self.reader is not None and len(body) > LONG_BYTES:
                 raise LongBody
             most = inf if self.reader is None else UNUSUAL_BYTES
@@ -127,12 +150,17 @@ class QueryPath(QueryContext):
             if pinned is not None:
                 pinned = self.variant_of(TaskName(task), pinned)
             draw = getrandbits(32)
-            pressed, asked = self.under_pressure(), None
-            if pressed and json_header is None:
-                asked = skim_v2(body, task, pinned, self.tasks, received_ms, draw)
-            if asked is not None and self.turn_away(asked, respond, given_id, told_ms):
-                return
-            asking = _Asking(respond, given_id, told_ms if pressed and asked is None else None)
+            outline: Outline | None = None
+            told: bool | None = False
+            if self.under_pressure():
+                outline = outline_of_tensors(task, pinned, body, json_header)
+                told = self._refused_again(outline, received_ms, draw, respond, given_id, told_ms)
+                if told is None and json_header is None:
+                    asked = skim_v2(body, task, pinned, self.tasks, received_ms, draw)
+                    told = asked and self.turn_away(asked, respond, given_id, told_ms)
+                if told:
+                    return
+            asking = _Asking(respond, given_id, told_ms if told is None else None, outline)
             if self.reader is not None and json_bytes(body, json_header) > LONG_BYTES:
                 raise LongBody
             most = inf if self.reader is None else UNUSUAL_BYTES
@@ -154,8 +182,8 @@ class QueryPath(QueryContext):
 
     def _parsed(self, parsed: ParsedQuery, asking: "_Asking") -> None:
         """Take a query whose body was read."""
-        respond, given_id, told_ms = asking
-        if told_ms is None or not self.turn_away(parsed.query, respond, given_id, told_ms):
+        respond, given_id, told_ms, outline = asking
+        if told_ms is None or not self.turn_away(parsed.query, respond, given_id, told_ms, outline):
             self.start(parsed, respond, given_id)
 
     def _read_elsewhere(
@@ -163,7 +191,7 @@ class QueryPath(QueryContext):
     ) -> None:
         """Have a long body read by the reader's process."""
         assert self.reader is not None
-        respond, given_id, _ = asking
+        respond, given_id = asking.respond, asking.given_id
 
         def done(found: ParsedQuery | ModellessError) -> None:
             if isinstance(found, ModellessError):
@@ -250,11 +278,15 @@ class QueryPath(QueryContext):
         if not self.under_pressure():
             return False
         draw = getrandbits(32)
+        outline = outline_of_headers(task, variant, slo)
         try:
+            told = self._refused_again(outline, received_ms, draw, respond, given_id, told_ms)
+            if told is not None:
+                return told
             if variant is not None:
                 variant = self.variant_of(TaskName(task), variant)
             asked = asked_by_headers(task, variant, slo, self.tasks, received_ms, draw)
-            return asked is not None and self.turn_away(asked, respond, given_id, told_ms)
+            return asked is not None and self.turn_away(asked, respond, given_id, told_ms, outline)
         except ModellessError:
             return False  # what is wrong is found when it is read as a whole
 
@@ -264,31 +296,70 @@ class QueryPath(QueryContext):
         respond: Respond,
         given_id: bytes | None = None,
         told_ms: float = -inf,
+        outline: Outline | None = None,
     ) -> bool:
         """Answer a query that would be refused for want of time now; return whether it was.
 
         The refusal is the one that it would get after its body was read. Who has come back sooner
         than told gets it when that time has come, but no later than an answer: those who ask again
-        at once do not take the time of those who wait.
+        at once do not take the time of those who wait. With the same ``outline`` others are refused
+        for a moment.
         """
         if self.waiting is not None or query.task in self.sharing:
             return False
-        error = self._expected_error(query)
-        if error is None:
-            return False
-        self.count_demand(query)
         now_ms = self.clock_ms()
-        held_ms = min(told_ms, query.received_ms + query.latency_ms) - now_ms
-        if held_ms > 0.0 and isinstance(error, Overloaded):
-            later = asyncio.get_running_loop().call_later
-            later(held_ms / 1_000, self.fail, error, respond, query.task, given_id)
+        expected = self._expected_error(query, now_ms)
+        if expected is None:
+            return False
+        if outline is not None and expected.everywhere:
+            error, late = expected.error, expired_error(query)
+            self.repeated.add(outline, query, error, late, expected.workers, now_ms)
+        self.count_demand(query)
+        answer = partial(self.fail, expected.error, respond, query.task, given_id)
+        until_ms = min(told_ms, query.received_ms + query.latency_ms)
+        if until_ms > now_ms and isinstance(expected.error, Overloaded):
+            self.held_answers.hold(until_ms, answer)
         else:
-            self.fail(error, respond, query.task, given_id)
+            answer()
         return True
 
-    def _expected_error(self, query: Query) -> ModellessError | None:
-        """What a query would be told, were workers to say what they have just said to others."""
+    def _refused_again(
+        self,
+        outline: Outline | None,
+        received_ms: float,
+        draw: int,
+        respond: Respond,
+        given_id: bytes | None,
+        told_ms: float,
+    ) -> bool | None:
+        """Answer a query that asks for what was refused a moment ago, if it still would be.
+
+        Returns:
+            Whether it was answered; ``None`` if nothing is known of what it asks for.
+        """
+        found = None if outline is None else self.repeated.find(outline)
+        if found is None:
+            return None
         now_ms = self.clock_ms()
+        wording = found.wording(received_ms, now_ms)
+        if wording is None:
+            query = found.query._replace(received_ms=received_ms, draw=draw)
+            return self.turn_away(query, respond, given_id, told_ms, outline)
+        query, task = found.query, found.query.task
+        self.count_demand(query)
+        if not wording.waits:
+            self.refuse(wording, respond, task, given_id)
+            return True
+        self._narrow(found.workers, now_ms)
+        until_ms = min(told_ms, received_ms + query.latency_ms)
+        if until_ms > now_ms:
+            self.held_answers.hold(until_ms, partial(self.refuse, wording, respond, task, given_id))
+        else:
+            self.refuse(wording, respond, task, given_id)
+        return True
+
+    def _expected_error(self, query: Query, now_ms: float) -> "_Expected | None":
+        """What a query would be told, were workers to say what they have just said to others."""
         found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
         refused = 0
         why = ""
@@ -305,12 +376,18 @@ class QueryPath(QueryContext):
             found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
         if isinstance(found, Refusal) and found.code not in FOR_WANT_OF_TIME:
             return None
-        for number in range(1, refused + 1):
-            self.congestion.refused(now_ms, twice=number == TRIES)
+        self._narrow(refused, now_ms)
+        everywhere = isinstance(found, Refusal)
         if refused and (isinstance(found, Choice) or found.code is RefusalCode.OVERLOADED):
-            return worker_error(ReplyCode.OVERLOADED, why, query, None)
+            error: ModellessError = worker_error(ReplyCode.OVERLOADED, why, query, None)
+            return _Expected(error, refused, everywhere)
         assert isinstance(found, Refusal)
-        return refusal_error(found)
+        return _Expected(refusal_error(found), refused, everywhere)
+
+    def _narrow(self, workers: int, now_ms: float) -> None:
+        """Narrow the window as if so many workers had refused a query."""
+        for number in range(1, workers + 1):
+            self.congestion.refused(now_ms, twice=number == TRIES)
 
     def count_demand(self, query: Query) -> None:
         """Count a query as demand."""

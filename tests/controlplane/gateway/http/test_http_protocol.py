@@ -67,6 +67,60 @@ async def test_a_connection_is_kept(served: Served) -> None:
         assert "connection" not in answer.headers
 
 
+async def test_a_head_that_was_seen_is_not_parsed_again_and_all_else_is(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = []
+    begin = Front.on_message_begin
+
+    def counted(self: Front) -> None:
+        parsed.append(1)
+        begin(self)
+
+    monkeypatch.setattr(Front, "on_message_begin", counted)
+    client = await served.client()
+
+    async def asked(number: float, times: int, *pieces: bytes) -> None:
+        before = len(parsed)
+        for piece in pieces:
+            client.send(piece)
+            await asyncio.sleep(0.02)
+        assert (await client.answer()).json["outputs"][0][0] == number
+        assert len(parsed) - before == times
+
+    await asked(1, 1, post(query(1)))
+    await asked(2, 0, post(query(2)))
+    await asked(1234567, 0, post(query(1234567)))
+    whole = post(query(4))
+    await asked(4, 1, whole[:-9], whole[-9:])
+    await asked(5, 1, whole[:20], post(query(5))[20:])
+    await asked(6, 0, post(query(6)))
+    body = json.dumps(query(7)).encode()
+    fields = [("Transfer-Encoding", "chunked")]
+    await asked(7, 1, request("POST", "/v1/query", None, headers=fields) + chunked(body))
+    await asked(8, 1, post(query(8), headers=[("X-Request-Id", "mine")]))
+    await asked(9, 0, post(query(9), headers=[("X-Request-Id", "mine")]))
+    client.send(request("GET", "/v2/health/live", None))
+    assert (await client.answer()).status == 200
+    await asked(10, 0, post(query(10), headers=[("X-Request-Id", "mine")]))
+    client.send(post(b"{", headers=[("X-Request-Id", "mine")]))
+    answer = await client.answer()
+    assert answer.error[:2] == (400, "INVALID_INPUT")
+    assert answer.headers["x-request-id"] == "mine"
+    client.send(post(b"x" * (MAX_BODY + 1), headers=[("X-Request-Id", "mine")]))
+    assert (await client.answer()).status == 413
+
+
+async def test_a_client_whose_heads_all_differ_is_answered(served: Served) -> None:
+    client = await served.client()
+    for number in range(12):
+        headers = [("X-Request-Id", f"id-{number}")]
+        answer = await client.ask(query(number), headers=headers)
+        assert answer.json["outputs"][0][0] == number
+        answer = await client.ask(b"{", headers=headers)
+        assert answer.headers["x-request-id"] == f"id-{number}"
+
+
 async def test_pipelined_queries_are_answered_in_their_order(served: Served) -> None:
     client = await served.client()
     client.send(slow(1) + post(query(2)) + post(query(3)))

@@ -1,8 +1,14 @@
-"""The clock of a turn: what is read in one turn came at one time."""
+"""The clock of a turn: what is read in one turn came at one time, and when that was."""
 
 import asyncio
+import socket
+import sys
+import time
+from typing import Any
 
-from controlplane.gateway.http.turn_clock import TurnClock
+import pytest
+
+from controlplane.gateway.http.turn_clock import Arrival, TurnClock
 
 
 async def test_what_is_read_in_one_turn_came_when_it_began() -> None:
@@ -13,3 +19,39 @@ async def test_what_is_read_in_one_turn_came_when_it_began() -> None:
     assert turn.arrived_ms() == 10.0
     await asyncio.sleep(0)
     assert turn.arrived_ms() == 25.0
+
+
+class Transport:
+    """As much of one as ``Arrival`` asks for."""
+
+    def __init__(self, connection: socket.socket | None) -> None:
+        self.connection = connection
+
+    def get_extra_info(self, _name: str) -> Any:
+        return self.connection
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux's kernel tells")
+def test_the_kernel_says_how_long_bytes_have_waited() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        served, _ = server.accept()
+    with client, served:
+        arrival = Arrival(Transport(served))
+        before_s = time.monotonic()
+        client.sendall(b"x")
+        served.recv(1, socket.MSG_PEEK)
+        began_s = time.monotonic()
+        time.sleep(0.08)
+        waited_ms = arrival.waited_ms()
+        most_ms = 1_000 * (time.monotonic() - before_s)
+        assert 0.0 < waited_ms <= most_ms
+        assert waited_ms >= 1_000 * (time.monotonic() - began_s) - (most_ms - 80.0) - 20.0
+        assert served.recv(1) == b"x"  # and nothing was taken or closed
+
+
+def test_of_what_is_no_tcp_connection_nothing_is_known() -> None:
+    assert Arrival(Transport(None)).waited_ms() == 0.0
+    one, other = socket.socketpair()
+    with one, other:
+        assert Arrival(Transport(one)).waited_ms() == 0.0

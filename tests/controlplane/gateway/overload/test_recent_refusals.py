@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, cast
 import orjson
 import pytest
 
+from controlplane.gateway.overload.recent_refusals import RecentRefusals
+from controlplane.gateway.overload.retry_advice import RetryAdvice
 from controlplane.gateway.query.query_path import QueryPath
-from controlplane.gateway.query.recent_refusals import RecentRefusals
-from controlplane.gateway.query.retry_advice import RetryAdvice
 from planner.selection.routes import EMPTY
 from planner.types import Query
 from tests.controlplane.gateway.test_plan_following import Refusing

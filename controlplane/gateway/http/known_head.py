@@ -1,0 +1,61 @@
+"""A head that is known: clients send the same request line and headers with every query.
+
+What the parser made of a head is true of the next one with the same bytes, and only the length of
+the body differs. So a query that comes in one piece, behind a head that its connection has seen, is
+taken without being parsed again.
+"""
+
+import re
+from typing import NamedTuple
+
+LONGEST = 2_048
+"""Bytes of a head that is remembered: there is one for each connection."""
+TRIES = 4
+"""Heads of a connection that are looked at in vain. Some clients send another with each query."""
+_DIGITS = 9
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})(?=\r\n)" % _DIGITS, re.IGNORECASE)
+
+
+class KnownHead(NamedTuple):
+    """A head around the digits that say how long the body is."""
+
+    before: bytes
+    after: bytes
+    target: bytes
+    """Path of the request, without what follows a question mark."""
+    fields: dict[bytes, bytes]
+    """The headers by their names in lower case, but for the length."""
+
+    def body_of(self, data: bytes, most: int) -> bytes | None:
+        """The body of a query that is all of ``data`` and has this head.
+
+        ``None`` if it is anything else, or longer than ``most`` bytes; then it is parsed.
+        """
+        before, after = self.before, self.after
+        if not data.startswith(before):
+            return None
+        begin = len(before)
+        end = data.find(b"\r", begin, begin + _DIGITS + 1)
+        if end < 0 or not data.startswith(after, end):
+            return None
+        digits = data[begin:end]
+        body = end + len(after)
+        if not digits.isdigit() or len(data) - body != int(digits) or len(data) - body > most:
+            return None
+        return data[body:]
+
+
+def known_head(data: bytes, target: bytes, fields: dict[bytes, bytes]) -> KnownHead | None:
+    """The head that ``data`` begins with, of which a parser made target and fields.
+
+    ``None`` where another length would not be the only difference to a head like it.
+    """
+    end = data.find(b"\r\n\r\n", 0, LONGEST) + 4
+    if end < 4 or b"transfer-encoding" in fields:
+        return None
+    lengths = [*_LENGTH.finditer(data, 0, end)]
+    if len(lengths) != 1:
+        return None
+    length = lengths[0]
+    others = {name: value for name, value in fields.items() if name != b"content-length"}
+    return KnownHead(data[: length.start(1)], data[length.end(1) : end], target, others)

@@ -1,0 +1,171 @@
+"""Repeated refusals: what was refused a moment ago is refused again at little cost.
+
+Where far more is asked than can be served, thousands of queries a second differ in their numbers
+alone and get the same refusal. It is kept for a moment by what stood around the numbers, byte for
+byte: the next query with the same bytes there gets it without being read, and without a choice
+among variants and workers.
+"""
+
+from math import ceil
+from typing import NamedTuple
+
+import orjson
+
+from controlplane.http_errors import error_body, status_of
+from planner.types import Query
+from variants.errors import ModellessError, Overloaded
+
+LONGEST_MS = 2.0
+"""For so long a refusal is given again, and ..."""
+PART = 0.05
+"""... for no more than this part of the query's latency: queues change little in that time."""
+SHORT_MS = 2 * LONGEST_MS
+"""A worker with less than this to do could be idle before a refusal is forgotten by itself."""
+LEAST_BYTES = 1_024
+"""Shorter bodies are read as quickly as looked at."""
+MOST_BYTES = 4_096
+"""Of what stands before the numbers, and as much behind them."""
+MOST = 1_000
+"""Refusals that are kept at once."""
+
+Outline = tuple[bytes, bytes, int]
+"""What two queries have in common that differ in their numbers alone. Of a body: what stands before
+and behind the numbers, and how many lists these are in."""
+
+
+class Wording(NamedTuple):
+    """A refusal for want of time, as it is written but for its request id and for when to come."""
+
+    code: str
+    status: int
+    begin: bytes
+    """The body up to the request id."""
+    waits: bool
+    """Whether it says when to come back."""
+
+    def body(self, id_: str, wait_s: float) -> bytes:
+        """The body, as ``http_errors.error_body`` says it."""
+        if not self.waits:
+            return b'%s%s"}' % (self.begin, id_.encode())
+        return b'%s%s","retry_after_s":%a}' % (self.begin, id_.encode(), wait_s)
+
+    def headers(self, id_: str, wait_s: float) -> bytes:
+        """The header lines, as ``http_errors.error_headers`` says them."""
+        if not self.waits:
+            return b"x-request-id: %s\r\n" % id_.encode()
+        return b"x-request-id: %s\r\nretry-after: %d\r\nretry-after-ms: %d\r\n" % (
+            id_.encode(), max(1, ceil(wait_s)), ceil(1_000 * wait_s),
+        )  # fmt: skip
+
+
+def wording(error: ModellessError) -> Wording:
+    """How a refusal for want of time is written."""
+    body = error_body(error, "")
+    begin = orjson.dumps(body).partition(b'"request_id":"')
+    return Wording(error.code, status_of(error), begin[0] + begin[1], isinstance(error, Overloaded))
+
+
+class Repeated(NamedTuple):
+    """A refusal for want of time, and what it was asked for."""
+
+    query: Query
+    full: Wording | None
+    """``None`` where the deadline had passed already."""
+    late: Wording
+    """What those are told whose deadline has passed."""
+    until_ms: float
+    workers: int
+    """How many refused it: the window of congestion narrows by each."""
+
+    def wording(self, received_ms: float, now_ms: float) -> Wording | None:
+        """The refusal of a query whose first byte came then; ``None`` if it may get another one."""
+        if now_ms - received_ms >= self.query.latency_ms:
+            return self.late
+        return self.full if now_ms < self.until_ms else None
+
+
+class RepeatedRefusals:
+    """Refusals of the last moment, by the outlines of what was asked."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Outline, Repeated] = {}
+
+    def __len__(self) -> int:
+        """How many are kept."""
+        return len(self._kept)
+
+    def find(self, outline: Outline) -> Repeated | None:
+        """The last refusal of a query with this outline."""
+        return self._kept.get(outline)
+
+    def add(
+        self,
+        outline: Outline,
+        query: Query,
+        error: ModellessError,
+        late: ModellessError,
+        workers: int,
+        now_ms: float,
+    ) -> None:
+        """Keep a refusal, but not of those who take an answer that is late.
+
+        Args:
+            late: the refusal of those whose deadline has passed.
+            workers: how many have refused the query, or would.
+        """
+        if query.best_effort:
+            return
+        if len(self._kept) >= MOST:
+            self._kept.clear()
+        until_ms = now_ms + min(LONGEST_MS, PART * query.latency_ms)
+        full = wording(error) if type(error) is Overloaded else None
+        self._kept[outline] = Repeated(query, full, wording(late), until_ms, workers)
+
+    def forget(self) -> None:
+        """There may be room again, or tasks may ask for something else."""
+        self._kept.clear()
+
+
+def outline_of(body: bytes | bytearray) -> Outline | None:
+    """The outline of a body of ``/v1/query``; ``None`` if it has none that says all.
+
+    Bodies with the same outline are the same but for their numbers, if they are right: there is no
+    quotation mark among these, and so no field.
+    """
+    if len(body) < LEAST_BYTES:
+        return None
+    begin = body.find(b"[", 0, MOST_BYTES)
+    end = body.rfind(b"]", -MOST_BYTES)
+    if not 0 <= begin < end or body.find(b'"', begin, end) >= 0:
+        return None
+    inner = body.find(b"]", begin)
+    if inner == end:
+        return None  # a row for each number, and nobody counts them here
+    # One row of numbers is what most ask for; to count brackets takes twenty times as long.
+    lists = 2 if inner == end - 1 else body.count(b"[", begin, end)
+    return bytes(body[:begin]), bytes(body[end:]), lists
+
+
+def outline_of_tensors(
+    task: str, pinned: str | None, body: bytes | bytearray, json_header: bytes | None
+) -> Outline | None:
+    """The outline of a body of v2 whose tensors are raw bytes behind its JSON; ``None`` of others.
+
+    Args:
+        task: what its path names, and ``pinned`` as well.
+        json_header: the header ``Inference-Header-Content-Length``.
+    """
+    if json_header is None or not json_header.isdigit() or len(json_header) > 4:
+        return None
+    end = int(json_header)
+    if not 0 < end <= min(len(body), MOST_BYTES):
+        return None
+    return f"{task}\0{pinned or ''}".encode(), bytes(body[:end]), len(body)
+
+
+def outline_of_headers(task: str, variant: str | None, slo: bytes | None) -> Outline | None:
+    """The outline of a query of one row whose headers say what it asks for."""
+    named = f"{task}\0{variant or ''}"
+    if len(named) + len(slo or b"") > MOST_BYTES:
+        return None
+    return named.encode(), b"" if slo is None else b"=" + slo, 0

@@ -1,0 +1,49 @@
+"""Held answers: none comes later than its time, and one that fails does not take others along."""
+
+import asyncio
+import time
+
+import pytest
+
+from controlplane.gateway.overload.held_answers import STEP_MS, HeldAnswers
+from tests.controlplane.serving import until
+
+
+def clock_ms() -> float:
+    return time.monotonic() * 1_000
+
+
+async def test_every_answer_is_given_once() -> None:
+    held, given = HeldAnswers(clock_ms), []
+    now_ms = clock_ms()
+    for number in range(200):
+        held.hold(now_ms + number / 10, lambda number=number: given.append(number))  # type: ignore[misc]
+    assert len(held) == 200
+    assert not given
+    await until(lambda: len(given) == 200)
+    assert len(held) == 0
+    # Within a step in the order in which they came; steps in theirs.
+    steps = [int((now_ms + number / 10) / STEP_MS) for number in given]
+    assert steps == sorted(steps)
+
+
+async def test_a_time_that_has_passed_is_the_next_turn() -> None:
+    held, given = HeldAnswers(clock_ms), []
+    held.hold(clock_ms() - 1_000.0, lambda: given.append(1))
+    assert not given
+    await until(lambda: given == [1])
+
+
+async def test_one_that_fails_is_logged_and_the_others_are_given(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    held, given = HeldAnswers(lambda: 0.0), []
+
+    def fail() -> None:
+        raise ValueError
+
+    held.hold(0.0, fail)
+    held.hold(0.0, lambda: given.append(1))
+    await asyncio.sleep(0.01)
+    await until(lambda: given == [1])
+    assert "could not be given" in caplog.text

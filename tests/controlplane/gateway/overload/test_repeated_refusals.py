@@ -1,0 +1,228 @@
+"""Repeated refusals: whom a refusal of a moment ago is given again, and that it reads the same."""
+
+from math import ceil
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.gateway.overload.repeated_refusals import (
+    LONGEST_MS,
+    MOST,
+    RepeatedRefusals,
+    outline_of,
+    outline_of_headers,
+    outline_of_tensors,
+    wording,
+)
+from controlplane.gateway.query.skimming import skim_v1
+from controlplane.http_errors import error_body, error_headers, status_of
+from planner.types import Query
+from tests.controlplane.gateway.overload.test_recent_refusals import LATENCY_MS, ONE, Path
+from tests.planner.builders import DIGITS, NOW_MS, task
+from variants.errors import DeadlineExceeded, Overloaded
+from workers.types import ReplyCode
+
+QUERY = Query(DIGITS, 1, NOW_MS, 40.0)
+OUTLINE = (b'{"task": "digits", "inputs": ', b"]}", 2)
+FULL = Overloaded('Every variant that meets the SLO ("so") has too long a queue.')
+LATE = DeadlineExceeded("Not answered within 40 ms.")
+ROW = [[0.25] * 64]
+
+
+def body(inputs: Any = ROW, **fields: Any) -> bytes:
+    text = orjson.dumps({"task": DIGITS, "inputs": inputs, **fields})
+    return text.replace(b"[", b"[" + b" " * 2_000, 1)
+
+
+# -- which bodies are the same ------------------------------------------------------------------
+
+
+def test_bodies_that_differ_in_their_numbers_have_one_outline() -> None:
+    same = {outline_of(body([[float(n)] * 64], slo={"latency_ms": 9})) for n in range(5)}
+    assert len(same) == 1
+    assert None not in same
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        body(slo={"latency_ms": 10}),
+        body([[0.25] * 64] * 2, slo={"latency_ms": 9}),
+        body(slo={"latency_ms": 9}, variant="a"),
+        body(slo={"latency_ms": 9}, task="letters"),
+    ],
+)
+def test_what_asks_for_something_else_has_another_outline(other: bytes) -> None:
+    assert outline_of(other) != outline_of(body(slo={"latency_ms": 9}))
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        b"{}",
+        b"[" * 3_000,
+        b"]" * 2_000 + b"[" * 2_000,
+        body([{"a": 1}]),
+        body([["1"] * 64]),
+        b'{"inputs": [' + b"1," * 2_000 + b"1]}",  # a row for each number, if they are scalars
+        b" " * 5_000 + body(),
+        body() + b" " * 5_000,
+    ],
+)
+def test_what_is_unusual_has_no_outline(unusual: bytes) -> None:
+    assert outline_of(unusual) is None
+
+
+@given(
+    first=st.lists(st.lists(st.integers(0, 9), min_size=64, max_size=64), min_size=1, max_size=3),
+    second=st.lists(st.lists(st.integers(0, 9), min_size=64, max_size=64), min_size=1, max_size=3),
+    latencies=st.tuples(st.sampled_from([5, 50]), st.sampled_from([5, 50])),
+    spaced=st.booleans(),
+)
+def test_with_one_outline_the_same_is_asked_for(
+    first: list[list[int]], second: list[list[int]], latencies: tuple[int, int], spaced: bool
+) -> None:
+    bodies = [
+        body(rows, slo={"latency_ms": ms})
+        for rows, ms in zip((first, second), latencies, strict=True)
+    ]
+    if spaced:
+        bodies[1] = bodies[1].replace(b",", b" , ")
+    asked = [skim_v1(one, {DIGITS: task()}, NOW_MS, 0) for one in bodies]
+    if outline_of(bodies[0]) == outline_of(bodies[1]) is not None:
+        assert asked[0] == asked[1]
+    if not spaced:
+        same = (len(first), latencies[0]) == (len(second), latencies[1])
+        assert (outline_of(bodies[0]) == outline_of(bodies[1])) == same
+
+
+def test_tensors_behind_json_have_one_outline_if_json_and_length_are_the_same() -> None:
+    made = b'{"inputs": []}'
+
+    def outline(data: bytes, task: str = "a", pinned: str | None = None) -> object:
+        return outline_of_tensors(task, pinned, data, str(len(made)).encode())
+
+    assert outline(made + b"1234") == outline(made + b"5678") is not None
+    assert outline(made + b"12345678") != outline(made + b"5678")
+    assert outline(made + b"1234", "b") != outline(made + b"1234")
+    assert outline(made + b"1234", "a", "v") != outline(made + b"1234")
+    for wrong in (None, b"", b"x", b"0", b"-1", b"4000", b"99999"):
+        assert outline_of_tensors("a", None, made + b"1234", wrong) is None
+
+
+def test_what_headers_say_has_an_outline_of_its_own() -> None:
+    outlines = [
+        outline_of_headers("a", None, None),
+        outline_of_headers("a", None, b""),
+        outline_of_headers("a", "v", None),
+        outline_of_headers("b", None, b'{"latency_ms":9}'),
+    ]
+    assert len(set(outlines)) == 4
+    assert outline_of_headers("a", None, b"x" * 5_000) is None
+
+
+# -- how it is written ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [FULL, LATE], ids=["overloaded", "late"])
+@pytest.mark.parametrize("wait_s", [0.0051, 0.25, 1.5])
+def test_it_reads_as_if_it_had_been_made_anew(error: Any, wait_s: float) -> None:
+    worded = wording(error)
+    error = type(error)(error.message)
+    if worded.waits:
+        error.retry_after_s = wait_s
+    assert orjson.loads(worded.body("abc", wait_s)) == error_body(error, "abc")
+    assert (worded.code, worded.status) == (error.code, status_of(error))
+    lines = worded.headers("abc", wait_s).decode().split("\r\n")
+    told = {"x-request-id": "abc", **{k.lower(): v for k, v in error_headers(error).items()}}
+    assert lines.pop() == ""
+    assert dict(line.split(": ") for line in lines) == told
+
+
+# -- for how long, and for whom -------------------------------------------------------------------
+
+
+def test_it_is_given_again_for_a_moment_and_to_the_late_for_longer() -> None:
+    kept = RepeatedRefusals()
+    kept.add(OUTLINE, QUERY, FULL, LATE, 1, NOW_MS)
+    found = kept.find(OUTLINE)
+    assert found is not None
+    soon_ms, later_ms = NOW_MS + 1.9, NOW_MS + 2.1
+    assert LONGEST_MS == 2.0 == 0.05 * QUERY.latency_ms
+    assert found.wording(soon_ms, soon_ms) == wording(FULL)
+    assert found.wording(later_ms, later_ms) is None
+    assert found.wording(soon_ms - 40.0, soon_ms) == wording(LATE)
+    assert found.wording(later_ms - 40.0, later_ms) == wording(LATE)
+    kept.forget()
+    assert kept.find(OUTLINE) is None
+
+
+def test_a_short_deadline_is_looked_at_anew_sooner() -> None:
+    kept = RepeatedRefusals()
+    kept.add(OUTLINE, QUERY._replace(latency_ms=4.0), FULL, LATE, 1, NOW_MS)
+    found = kept.find(OUTLINE)
+    assert found is not None
+    assert found.wording(NOW_MS, NOW_MS + 0.19) is not None
+    assert found.wording(NOW_MS, NOW_MS + 0.21) is None
+
+
+def test_who_takes_a_late_answer_is_not_refused_for_others() -> None:
+    kept = RepeatedRefusals()
+    kept.add(OUTLINE, QUERY._replace(best_effort=True), FULL, LATE, 1, NOW_MS)
+    assert kept.find(OUTLINE) is None
+
+
+def test_it_is_bounded() -> None:
+    kept = RepeatedRefusals()
+    for at in range(MOST + 10):
+        kept.add((b"%d" % at, b"", 0), QUERY, FULL, LATE, 1, NOW_MS)
+        assert len(kept) <= MOST
+
+
+async def test_it_is_what_the_first_was_told_and_counts_like_it() -> None:
+    path = Path(ReplyCode.OVERLOADED)
+    windows = []
+    for number in range(6):
+        path.ask([[number / 8] * 64])
+        windows.append(path.path.congestion.at(NOW_MS))
+    assert path.asked == 1
+    assert path.answers == [path.answers[0]] * 6
+    assert path.path.take_demand() == {(DIGITS, LATENCY_MS, None, None): 6}
+    assert path.path.counters.task(DIGITS).errors == {"OVERLOADED": 6}
+    assert windows == sorted(windows, reverse=True)
+    assert len(set(windows)) == 6
+    assert all(wait_s is not None and ceil(wait_s) > 0 for wait_s in path.waits_s)
+
+
+async def test_without_a_choice_among_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(ReplyCode.OVERLOADED)
+    path.ask()
+    path.ask()
+    monkeypatch.setattr("controlplane.gateway.query.query_path.choose", None)
+    monkeypatch.setattr("controlplane.gateway.query.query_path.skim_v1", None)
+    path.ask()
+    assert path.answers[2] == path.answers[1]
+
+
+async def test_where_others_might_take_it_every_query_has_its_own_choice() -> None:
+    """Two of three workers were drawn and refused: the next query may draw the third."""
+    path = Path(*[ReplyCode.OVERLOADED] * 3)
+    for _ in range(20):
+        path.ask()
+    assert path.asked >= 3
+    assert len(path.path.repeated) == 0
+
+
+async def test_it_is_forgotten_where_a_worker_may_soon_be_idle() -> None:
+    path = Path(ReplyCode.OVERLOADED)
+    path.ask()
+    path.ask()
+    assert len(path.path.repeated) == 1
+    path.workers[ONE].code = ReplyCode.OK  # its reply says that nothing waits there
+    path.now_ms += path.one_more_ms
+    path.ask([[1.0] * 64], latency_ms=LATENCY_MS + 1.0)
+    assert path.asked == 2
+    assert len(path.path.repeated) == 0
