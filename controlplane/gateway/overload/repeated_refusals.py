@@ -28,6 +28,8 @@ MOST_BYTES = 4_096
 MOST = 1_000
 """Refusals that are kept at once."""
 
+_DATA = b'"data"'
+
 Outline = tuple[bytes, bytes, int]
 """What two queries have in common that differ in their numbers alone. Of a body: what stands before
 and behind the numbers, and how many lists these are in."""
@@ -146,21 +148,31 @@ def outline_of(body: bytes | bytearray) -> Outline | None:
     return bytes(body[:begin]), bytes(body[end:]), lists
 
 
-def outline_of_tensors(
+def outline_of_inference(
     task: str, pinned: str | None, body: bytes | bytearray, json_header: bytes | None
 ) -> Outline | None:
-    """The outline of a body of v2 whose tensors are raw bytes behind its JSON; ``None`` of others.
+    """The outline of a body of v2; ``None`` if it has none that says all.
 
     Args:
         task: what its path names, and ``pinned`` as well.
-        json_header: the header ``Inference-Header-Content-Length``.
+        json_header: the header ``Inference-Header-Content-Length``; tensors are raw bytes behind.
     """
-    if json_header is None or not json_header.isdigit() or len(json_header) > 4:
+    named = f"{task}\0{pinned or ''}\0".encode()
+    if json_header is not None:
+        if not json_header.isdigit() or len(json_header) > 4:
+            return None
+        begin = int(json_header)
+        fits = 0 < begin <= min(len(body), MOST_BYTES)
+        return (named, bytes(body[:begin]), len(body)) if fits else None
+    begin = body.find(_DATA, 0, MOST_BYTES)
+    if begin < 0 or len(body) < LEAST_BYTES:
         return None
-    end = int(json_header)
-    if not 0 < end <= min(len(body), MOST_BYTES):
+    # The numbers of the only input, whose shape stands before them, end with its object.
+    end = body.find(b"}", begin)
+    begin += len(_DATA)
+    if end < 0 or len(body) - end > MOST_BYTES or body.find(b'"', begin, end) >= 0:
         return None
-    return f"{task}\0{pinned or ''}".encode(), bytes(body[:end]), len(body)
+    return named + body[:begin], bytes(body[end:]), 1
 
 
 def outline_of_headers(task: str, variant: str | None, slo: bytes | None) -> Outline | None:

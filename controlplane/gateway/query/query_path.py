@@ -16,7 +16,7 @@ from controlplane.gateway.overload.repeated_refusals import (
     Outline,
     outline_of,
     outline_of_headers,
-    outline_of_tensors,
+    outline_of_inference,
 )
 from controlplane.gateway.protection.body_reader import LONG_BYTES, UNUSUAL_BYTES
 from controlplane.gateway.query.in_flight import TRIES, InFlight
@@ -153,11 +153,11 @@ class QueryPath(QueryContext):
             outline: Outline | None = None
             told: bool | None = False
             if self.under_pressure():
-                outline = outline_of_tensors(task, pinned, body, json_header)
+                outline = outline_of_inference(task, pinned, body, json_header)
                 told = self._refused_again(outline, received_ms, draw, respond, given_id, told_ms)
                 if told is None and json_header is None:
                     asked = skim_v2(body, task, pinned, self.tasks, received_ms, draw)
-                    told = asked and self.turn_away(asked, respond, given_id, told_ms)
+                    told = asked and self.turn_away(asked, respond, given_id, told_ms, outline)
                 if told:
                     return
             asking = _Asking(respond, given_id, told_ms if told is None else None, outline)

@@ -14,10 +14,10 @@ from controlplane.gateway.overload.repeated_refusals import (
     RepeatedRefusals,
     outline_of,
     outline_of_headers,
-    outline_of_tensors,
+    outline_of_inference,
     wording,
 )
-from controlplane.gateway.query.skimming import skim_v1
+from controlplane.gateway.query.skimming import skim_v1, skim_v2
 from controlplane.http_errors import error_body, error_headers, status_of
 from planner.types import Query
 from tests.controlplane.gateway.overload.test_recent_refusals import LATENCY_MS, ONE, Path
@@ -103,14 +103,79 @@ def test_tensors_behind_json_have_one_outline_if_json_and_length_are_the_same() 
     made = b'{"inputs": []}'
 
     def outline(data: bytes, task: str = "a", pinned: str | None = None) -> object:
-        return outline_of_tensors(task, pinned, data, str(len(made)).encode())
+        return outline_of_inference(task, pinned, data, str(len(made)).encode())
 
     assert outline(made + b"1234") == outline(made + b"5678") is not None
     assert outline(made + b"12345678") != outline(made + b"5678")
     assert outline(made + b"1234", "b") != outline(made + b"1234")
     assert outline(made + b"1234", "a", "v") != outline(made + b"1234")
     for wrong in (None, b"", b"x", b"0", b"-1", b"4000", b"99999"):
-        assert outline_of_tensors("a", None, made + b"1234", wrong) is None
+        assert outline_of_inference("a", None, made + b"1234", wrong) is None
+
+
+def inference(data: str, *, shape: str = "[1, 64]", more: str = "", tail: str = "") -> bytes:
+    one = f'{{"name": "x", "shape": {shape}, "datatype": "FP32"{more}, "data": {data}}}'
+    return f'{{"inputs": [{one}]{tail}}}'.encode()
+
+
+def test_json_of_v2_has_one_outline_if_all_around_the_numbers_is_the_same() -> None:
+    def outline(body: bytes, task: str = "a") -> object:
+        return outline_of_inference(task, None, body, None)
+
+    numbers = "[" + "0.25, " * 400 + "1]"
+    first = outline(inference(numbers))
+    assert first is not None
+    assert first == outline(inference("[" + "0.5," * 500 + "2]"))
+    assert first == outline(inference(f"[{numbers}]"))
+    for other in (
+        outline(inference(numbers, shape="[2, 32]")),
+        outline(inference(numbers, tail=', "parameters": {"priority": 3}')),
+        outline(inference(numbers), "b"),
+    ):
+        assert other is not None
+        assert other != first
+    for unusual in (
+        inference("[1]"),
+        inference("[" + '"a", ' * 400 + "1]"),
+        inference(numbers, more=', "data": [1], "parameters": {"a": 1}'),
+        inference(numbers).replace(b'"data"', b'"dat"'),
+        inference(numbers) + b" " * 5_000,
+        inference(numbers)[:-5].replace(b"}", b""),
+    ):
+        assert outline(unusual) is None
+
+
+@given(
+    numbers=st.tuples(
+        st.lists(st.integers(0, 9), min_size=600, max_size=640),
+        st.lists(st.integers(0, 9), min_size=600, max_size=640),
+    ),
+    rows=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    tails=st.tuples(
+        *[st.sampled_from(["", ', "id": "7"', ', "parameters": {"latency_ms": 9}'])] * 2
+    ),
+    first=st.booleans(),
+)
+def test_with_one_outline_of_v2_the_same_is_asked_for(
+    numbers: tuple[list[int], list[int]],
+    rows: tuple[int, int],
+    tails: tuple[str, str],
+    first: bool,
+) -> None:
+    bodies = [
+        inference(str(each), shape=f"[{count}, 64]", tail=tail)
+        for each, count, tail in zip(numbers, rows, tails, strict=True)
+    ]
+    if first:  # the shape behind the numbers
+        bodies[0] = (
+            bodies[0].replace(b'"shape": [1, 64], ', b"").replace(b"}]", b', "shape": [1, 64]}]', 1)
+        )
+    outlines = [outline_of_inference(DIGITS, None, one, None) for one in bodies]
+    asked = [skim_v2(one, DIGITS, None, {DIGITS: task()}, NOW_MS, 0) for one in bodies]
+    if outlines[0] == outlines[1] is not None:
+        assert asked[0] == asked[1]
+    if not first:
+        assert (outlines[0] == outlines[1]) == (rows[0] == rows[1] and tails[0] == tails[1])
 
 
 def test_what_headers_say_has_an_outline_of_its_own() -> None:
