@@ -6,6 +6,7 @@ state that restarts empty is refilled within a tick, and the epochs that it lost
 Keys, all below ``modelless:``
 
 ===================  =====================================================================
+``installation``     who leads: installation, host and replica; expires
 ``workers``          JSON: epoch and the workers' addresses, written by the control loop
 ``workers:status``   JSON: the workers' last status, written by the control loop
 ``gateway:<id>``     JSON: one gateway's counters since it started; expires
@@ -49,6 +50,20 @@ return 1
 """Compares and writes at once: between a read and a write of two controllers, the older could win.
 Keys: directory, channel. Arguments: epoch, directory, anything to write over a newer epoch."""
 
+_CLAIM = """
+local current = redis.call('GET', KEYS[1])
+if current and string.match(current, '^%S*') ~= string.match(ARGV[1], '^%S*') then
+  return current
+end
+redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
+return ''
+"""
+"""Key: who leads. Arguments: who wants to, and for how many seconds. The first word of an owner
+names the installation."""
+_GIVE_UP = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+"""
+
 
 class LiveState:
     """Live state on a Redis or Valkey server.
@@ -72,6 +87,27 @@ class LiveState:
     async def ping(self) -> None:
         """Return when the server answers."""
         await self._call(self._redis.ping())
+
+    async def claim(self, owner: str, seconds: int) -> str:
+        """Have this live state for an installation for a while; again and again to keep it.
+
+        Args:
+            owner: installation, host and replica.
+
+        Returns:
+            The owner of another installation that has it; empty where it is ours now.
+        """
+        key, arguments = f"{PREFIX}installation", (owner, str(seconds))
+        return bytes(await self._call(self._redis.eval(_CLAIM, 1, key, *arguments))).decode()
+
+    async def owner(self) -> str:
+        """Who has this live state; empty where nobody does."""
+        found = await self._call(self._redis.get(f"{PREFIX}installation"))
+        return found.decode() if found else ""
+
+    async def give_up(self, owner: str) -> None:
+        """The end of a claim of exactly this owner."""
+        await self._call(self._redis.eval(_GIVE_UP, 1, f"{PREFIX}installation", owner))
 
     async def put_workers(
         self, epoch: int, workers: list[dict[str, str]], *, force: bool = False

@@ -25,7 +25,7 @@ from controlplane.controller.events.status_events import Target, damaged, in_qua
 from controlplane.controller.forecaster_training import ForecasterTraining
 from controlplane.controller.gateway_scaling import GatewayScaler
 from controlplane.controller.learned_state import LearnedState
-from controlplane.controller.other_installations import until_alone
+from controlplane.controller.other_installations import claimed_by_another, until_alone
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
 from controlplane.controller.reprofiling import Reprofiling
@@ -143,6 +143,8 @@ class ControlLoop:
         except asyncio.CancelledError:
             with contextlib.suppress(StateUnavailable):
                 await self._recorder.stop(self._pool)
+            with contextlib.suppress(StateUnavailable):
+                await self._live.give_up(self._owner)
             raise
         finally:
             if self._training is not None:
@@ -182,7 +184,9 @@ class ControlLoop:
     async def _lead(self) -> None:
         while True:
             try:
-                await until_alone(self._owner, self._catalog, self._journal, self._wall_s)
+                await until_alone(
+                    self._owner, self._catalog, self._live, self._journal, self._wall_s
+                )
                 epoch = await asyncio.to_thread(self._catalog.acquire_leadership, self._owner)
                 # From now on silence counts, whatever the first turn waits for.
                 self._turned_at_s = self._clock_s()
@@ -309,8 +313,10 @@ class ControlLoop:
         """Tell gateways, through the live state, where the workers are.
 
         Raises:
-            StaleEpoch: a newer controller leads.
+            StaleEpoch: a newer controller leads, or another installation has the live state.
         """
+        if (other := await claimed_by_another(self._owner, self._live)) is not None:
+            raise StaleEpoch(other)
         try:
             if not await self._live.put_workers(self._epoch, directory):
                 # A live state may remember the epochs of another catalog: SQL decides who leads.

@@ -1,7 +1,8 @@
-"""Two installations on one catalog: the second one finds out, and does not plan.
+"""Two installations on one catalog or one live state: the second one finds out, and does not plan.
 
-Each would have its workers scaled and loaded as if they were all there is, and take the lead from
-the other with every turn. An installation is known by its channel secret: who has the same one is
+On one catalog each would have its workers scaled and loaded as if they were all there is, and take
+the lead from the other with every turn. On one live state each would send its queries to the
+other's workers. An installation is known by its channel secret: who has the same one is
 the same installation, such as a successor on another machine.
 """
 
@@ -13,6 +14,7 @@ from math import inf
 from socket import gethostname
 
 from controlplane.controller.events.journal import Journal
+from controlplane.live_state import LiveState
 from variants.catalog.protocol import Catalog
 from variants.errors import StateUnavailable
 from workers.channel.secret import own_digest
@@ -30,10 +32,16 @@ def owner_of(secret: bytes, replica: str) -> str:
     return f"{own_digest(secret)[:12]} {gethostname()} {replica}"
 
 
+CLAIM_S = 15
+"""For so long a live state stays with a control loop that was last heard; it writes each second."""
+
+
 async def until_alone(
-    owner: str, catalog: Catalog, journal: Journal, wall_s: Callable[[], float]
+    owner: str, catalog: Catalog, live: LiveState, journal: Journal, wall_s: Callable[[], float]
 ) -> None:
-    """Return when no other installation plans by this catalog; tell of one that does.
+    """Return when no other installation plans by this catalog, or uses this live state.
+
+    Another one is told of. A live state that does not answer is waited for by nobody.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -42,11 +50,14 @@ async def until_alone(
     while True:
         # One that is deployed anew stops, and its successor leads a few seconds later.
         other = await asyncio.to_thread(other_installation, owner, catalog, wall_s(), REPLACED_S)
+        subject = "catalog"
+        if other is None:
+            subject, other = "live state", await claimed_by_another(owner, live)
         if other is None:
             return
         if not told:
             told = True
-            journal.tell("other_installation", "catalog", other)
+            journal.tell("other_installation", subject, other)
             with contextlib.suppress(StateUnavailable):
                 await journal.store_events()
         await asyncio.sleep(AGAIN_S)
@@ -83,4 +94,38 @@ def other_installation(
         f"another installation, on {named[1]}, plans by the same catalog and was heard"
         f" {max(0.0, heard_s):.0f} s ago; stop it, or set MODELLESS_DATABASE_URL to a database of"
         f" its own. If it is gone, this one can plan {SILENT_S:.0f} s after it was last heard"
+    )
+
+
+async def claimed_by_another(owner: str, live: LiveState) -> str | None:
+    """Claim a live state; a sentence about another installation that has it, None if none does."""
+    try:
+        return _told(owner, await live.claim(owner, CLAIM_S))
+    except StateUnavailable:
+        return None  # whoever needs it says so
+
+
+async def using(url: str, owner: str) -> str | None:
+    """A sentence about another installation that has the live state there, None if none does.
+
+    Args:
+        owner: who wants to have it (``owner_of``).
+    """
+    live = LiveState(url)
+    try:
+        return _told(owner, await live.owner())
+    except StateUnavailable:
+        return None
+    finally:
+        await live.close()
+
+
+def _told(owner: str, holder: str) -> str | None:
+    named = holder.split()
+    if len(named) != 3 or named[0] == owner.split(maxsplit=1)[0]:
+        return None
+    return (
+        f"another installation, on {named[1]}, uses the same live state; stop it, or give this one"
+        " a server or a database number of its own with MODELLESS_REDIS_URL. If it is gone, this"
+        f" one can begin within {CLAIM_S} s"
     )

@@ -54,6 +54,23 @@ async def test_it_answers(live: LiveState) -> None:
     await live.ping()
 
 
+async def test_one_installation_has_it_until_it_is_silent_or_gives_it_up(live: LiveState) -> None:
+    ours, successor, theirs = "aaa host controller#1", "aaa host2 controller#2", "bbb host x"
+    assert await live.owner() == ""
+    assert await live.claim(ours, 60) == ""
+    assert await live.claim(theirs, 60) == ours == await live.owner()
+    assert await live.claim(successor, 60) == ""
+    await live.give_up(ours)  # not any more the one that has it
+    assert await live.claim(theirs, 60) == successor
+    await live.give_up(successor)
+    assert await live.claim(theirs, 1) == ""
+
+    async def free() -> bool:
+        return not await live.owner()
+
+    await eventually(free)
+
+
 async def test_an_empty_one_knows_nothing(live: LiveState) -> None:
     assert await live.workers() is None
     assert await live.worker_status() == []

@@ -1,5 +1,6 @@
 """``modelless up``, ``down`` and ``status``."""
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -415,11 +416,14 @@ def _step(title: str, spent_s: float = 0.0) -> Iterator[Callable[[str], None]]:
 
 
 def _refuse_company(settings: Settings, catalog: "Catalog") -> None:
-    from controlplane.controller.other_installations import other_installation, owner_of
+    from controlplane.controller.other_installations import other_installation, owner_of, using
     from workers.channel.secret import read_secret
 
     here = owner_of(read_secret(settings.secret_path), "up")
-    if (other := other_installation(here, catalog, time.time())) is not None:
+    other = other_installation(here, catalog, time.time())
+    if other is None and settings.redis_url:
+        other = asyncio.run(using(settings.redis_url, here))
+    if other is not None:
         raise Conflict(other)
 
 

@@ -12,10 +12,12 @@ from controlplane.controller.events.journal import Journal
 from controlplane.controller.other_installations import (
     REPLACED_S,
     SILENT_S,
+    claimed_by_another,
     other_installation,
     owner_of,
     until_alone,
 )
+from controlplane.live_state import LiveState
 from controlplane.settings import load_settings
 from controlplane.timestamps import timestamp
 from variants.catalog.memory import MemoryCatalog
@@ -87,11 +89,15 @@ def test_one_that_is_replaced_is_not_gone_yet() -> None:
 
 
 async def test_the_second_one_tells_once_and_leads_when_the_first_is_gone(
-    monkeypatch: pytest.MonkeyPatch,
+    live_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(other_installations, "AGAIN_S", 0.01)
     catalog, clock = led_by(THEIRS), [NOW_S]
-    waiting = asyncio.create_task(until_alone(OURS, catalog, Journal(catalog), lambda: clock[0]))
+    live = LiveState(live_url)
+    await live.give_up(await live.owner())
+    waiting = asyncio.create_task(
+        until_alone(OURS, catalog, live, Journal(catalog), lambda: clock[0])
+    )
     await asyncio.sleep(0.2)
 
     assert not waiting.done()
@@ -100,3 +106,44 @@ async def test_the_second_one_tells_once_and_leads_when_the_first_is_gone(
     async with asyncio.timeout(30):
         await waiting
     assert [event.kind for event in catalog.events(9)].count("other_installation") == 1
+    await live.give_up(OURS)
+    await live.close()
+
+
+async def test_one_live_state_is_for_one_installation(
+    live_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a catalog of its own: neither would know of the other, but for its workers."""
+    monkeypatch.setattr(other_installations, "AGAIN_S", 0.01)
+    live, catalog = LiveState(live_url), MemoryCatalog()
+    await live.give_up(await live.owner())
+    assert await claimed_by_another(THEIRS, live) is None
+    waiting = asyncio.create_task(until_alone(OURS, catalog, live, Journal(catalog), lambda: NOW_S))
+    await asyncio.sleep(0.2)
+
+    assert not waiting.done()
+    (event,) = catalog.events(9)
+    assert (event.kind, event.subject) == ("other_installation", "live state")
+    assert "uses the same live state" in event.message
+    assert "MODELLESS_REDIS_URL" in event.message
+    settings = load_settings(state_dir=tmp_path, redis_url=live_url)
+    ensure_secret(settings.secret_path)
+    with pytest.raises(Conflict, match="uses the same live state"):
+        await asyncio.to_thread(_refuse_company, settings, catalog)
+
+    await live.give_up(THEIRS)
+    async with asyncio.timeout(30):
+        await waiting
+    assert await claimed_by_another(THEIRS, live) is not None
+    await live.give_up(OURS)
+    await live.close()
+
+
+async def test_a_live_state_that_does_not_answer_stops_nobody(tmp_path: Path) -> None:
+    live, catalog = LiveState(f"unix://{tmp_path}/none"), MemoryCatalog()
+    async with asyncio.timeout(30):
+        await until_alone(OURS, catalog, live, Journal(catalog), lambda: NOW_S)
+    settings = load_settings(state_dir=tmp_path, redis_url=f"unix://{tmp_path}/none")
+    ensure_secret(settings.secret_path)
+    await asyncio.to_thread(_refuse_company, settings, catalog)
+    await live.close()
