@@ -17,6 +17,7 @@ from ray import serve
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray.util import get_node_ip_address
 
+from controlplane.cluster.kind_placement import options_for
 from controlplane.cluster.sent_settings import SentSettings, receive, send
 from controlplane.gateway.listening import somebody_listens
 from controlplane.settings import Settings, load_settings
@@ -75,8 +76,9 @@ def worker(args: Mapping[str, Any]) -> serve.Application:
     own = next((one for one in settings.kinds if one.name == args.get("device_kind")), first)
     cores = int(args.get("cores", own.cores))
     named = own.name if cores == own.cores else cpu_kind(cores)
+    kind = str(args.get("device_kind", named))
     config = WorkerConfig(
-        device_kind=str(args.get("device_kind", named)),
+        device_kind=kind,
         cores=cores,
         memory_mib=float(args.get("memory_mib", own.memory_mib)),
         run_dir=str(settings.run_dir),
@@ -93,6 +95,7 @@ def worker(args: Mapping[str, Any]) -> serve.Application:
         config,
         replicas=int(args.get("replicas", own.most)),
         num_gpus=float(args.get("num_gpus", 0 if own.gpu is None else 1)),
+        options=options_for(own) if own.name == kind else None,
     )
 
 

@@ -57,6 +57,13 @@ class Settings(GivenSettings):
                         f"MODELLESS_SLICES and MODELLESS_{name.upper()} are both set: each says "
                         "what workers there are, so unset one of them"
                     )
+        if not self.ray_address:
+            for one in slices_of(self.slices):
+                if one.nodes is not None:
+                    raise ValueError(
+                        f"MODELLESS_SLICES binds {one.name} to nodes of a cluster, and "
+                        "MODELLESS_RAY_ADDRESS names none"
+                    )
         _ = self.kinds  # raises where the memory of a GPU is not known
         return self
 

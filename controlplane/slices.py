@@ -27,6 +27,20 @@ _CORES = re.compile(r"cpu-([1-9][0-9]{0,8})(?:-.*)?")
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ()/._-]{0,79}")
 GPU_CORES = 1
 """Cores of a worker that has a GPU, where nothing was said of them."""
+_LABEL = re.compile(r"([A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class NodesWith:
+    """The nodes of a cluster whose label has one of these values."""
+
+    label: str
+    values: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """As it is written, and read again: ``rack=7|8``."""
+        return f"{self.label}={'|'.join(self.values)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +61,8 @@ class Slice:
     """Watts of one idle worker; None: as is set for all, or as counters say."""
     gpu: str | None = None
     """What its GPU is called; empty where it has one and nothing more was said of it."""
+    nodes: NodesWith | None = None
+    """Where its workers run; None: wherever there is room."""
 
     def __str__(self) -> str:
         """As it is written, and read again."""
@@ -57,6 +73,7 @@ class Slice:
             if (value := getattr(self, name)) is not None
         ]
         told += [f"gpu={self.gpu}"] if self.gpu else []
+        told += [f"nodes={self.nodes}"] if self.nodes else []
         return ":".join([f"{count}x{self.name}", f"cores={self.cores}", *told])
 
 
@@ -72,6 +89,7 @@ class Kind:
     usd_per_hour: float
     idle_w: float | None
     gpu: str | None = None
+    nodes: NodesWith | None = None
 
     def least_of(self, count: int) -> int:
         """Fewest workers that plans leave of so many that are wanted."""
@@ -160,6 +178,7 @@ def filled_in(
             usd_per_hour=price_of(one),
             idle_w=one.idle_w,
             gpu=one.gpu if one.gpu != "" else _called(one, gpus),
+            nodes=one.nodes,
         )
         for one in slices
     )
@@ -203,6 +222,7 @@ def written(kinds: Iterable[Kind]) -> str:
                 usd_per_hour=one.usd_per_hour,
                 idle_w=one.idle_w,
                 gpu=one.gpu,
+                nodes=one.nodes,
             )
         )
         for one in kinds
@@ -281,10 +301,19 @@ def _gpu(text: str) -> str:
     return text
 
 
-_READERS: dict[str, Callable[[str], int | float | str]] = {
+def _nodes(text: str) -> NodesWith:
+    label, _, values = text.partition("=")
+    found = NodesWith(label, tuple(values.split("|")))
+    if not _LABEL.fullmatch(label) or not all(map(_LABEL_VALUE.fullmatch, found.values)):
+        raise ValueError(text)
+    return found
+
+
+_READERS: dict[str, Callable[[str], int | float | str | NodesWith]] = {
     "cores": _whole,
     "memory_mib": _above_zero,
     "usd_per_hour": _number,
     "idle_w": _above_zero,
     "gpu": _gpu,
+    "nodes": _nodes,
 }

@@ -7,6 +7,7 @@ pass through it: they arrive on the worker's own socket (``workers.channel.clien
 import asyncio
 import logging
 import socket
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -110,9 +111,13 @@ def worker_app(
     *,
     replicas: int,
     num_gpus: float = 0,
-    resources: dict[str, float] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> serve.Application:
-    """A Serve application of workers of one device kind."""
+    """A Serve application of workers of one device kind.
+
+    Args:
+        options: those of Ray that say on which nodes they run.
+    """
     deployment = serve.deployment(
         WorkerReplica,
         name="worker",
@@ -120,7 +125,7 @@ def worker_app(
         ray_actor_options={
             "num_cpus": config.cores,
             "num_gpus": num_gpus,
-            "resources": resources or {},
+            **(options or {}),
         },
         user_config={},
         max_ongoing_requests=100,

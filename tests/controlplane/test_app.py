@@ -96,3 +96,20 @@ def test_workers_are_what_the_settings_say_of_their_kind(monkeypatch: pytest.Mon
         )
 
     assert told == [("cpu-1", 1, 64, 1, 2), ("cpu-2", 2, 128, 2, 3), ("cpu-1", 1, 64, 1, 2)]
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_workers_run_on_the_nodes_of_their_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELLESS_CORES", "0")
+    monkeypatch.setenv("MODELLESS_SLICES", "cpu-1-new:nodes=modelless.io/kind=fast|new,cpu-1")
+
+    placed = {
+        kind: deployment(app.worker({"device_kind": kind})).ray_actor_options.get("label_selector")
+        for kind in ("cpu-1-new", "cpu-1", "cpu-1-other")
+    }
+
+    assert placed == {
+        "cpu-1-new": {"modelless.io/kind": "in(fast,new)"},
+        "cpu-1": None,
+        "cpu-1-other": None,
+    }

@@ -148,6 +148,7 @@ def test_elastic_is_a_property_of_the_one_kind(tmp_path: Path) -> None:
         ({"slices": "2xgpu"}, r"setting MODELLESS_SLICES: gpu does not say how many cores it has"),
         ({"slices": "cpu-1", "workers": 2}, "MODELLESS_SLICES and MODELLESS_WORKERS are both set"),
         ({"slices": "cpu-1", "cores": 2}, "MODELLESS_SLICES and MODELLESS_CORES are both set"),
+        ({"slices": "cpu-1:nodes=rack=7"}, "binds cpu-1 to nodes of a cluster, and MODELLESS_RAY"),
     ],
 )
 def test_slices_that_cannot_be_are_refused(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.gpus import GpuModel
-from controlplane.slices import Kind, Slice, filled_in, gpu_slices, slices_of, written
+from controlplane.slices import Kind, NodesWith, Slice, filled_in, gpu_slices, slices_of, written
 from variants.types import DeviceKindName
 
 FULL = Slice(
@@ -49,6 +49,18 @@ def kinds(
         ),
         ("nvidia-h200", (Slice(name="nvidia-h200", cores=1, most=1, gpu=""),)),
         ("2xfast:gpu=NVIDIA H200", (Slice(name="fast", cores=1, most=2, gpu="NVIDIA H200"),)),
+        (
+            "cpu-1-new:nodes=modelless.io/kind=cpu-1-new, cpu-1-old:nodes=rack=7|8",
+            (
+                Slice(
+                    name="cpu-1-new",
+                    cores=1,
+                    most=1,
+                    nodes=NodesWith("modelless.io/kind", ("cpu-1-new",)),
+                ),
+                Slice(name="cpu-1-old", cores=1, most=1, nodes=NodesWith("rack", ("7", "8"))),
+            ),
+        ),
         ("1-4xcpu-2-avx2 : memory_mib=512 : usd_per_hour=0.05 : idle_w=3.5", (FULL,)),
     ],
 )  # fmt: skip
@@ -78,6 +90,9 @@ def test_what_a_text_means(text: str, found: tuple[Slice, ...]) -> None:
         ("cpu-1:idle_w=1:idle_w=2", "cpu-1: idle_w stands there twice"),
         ("cpu-1:gpu=NVIDIA H200", "cpu-1 is a CPU by its name, and gpu=NVIDIA H200 says that"),
         ("x:gpu=;", "x: gpu=; is not possible"),
+        ("cpu-1:nodes=rack", "cpu-1: nodes=rack is not possible"),
+        ("cpu-1:nodes=rack=7|", "cpu-1: nodes=rack=7| is not possible"),
+        ("cpu-1:nodes=/rack=7", "cpu-1: nodes=/rack=7 is not possible"),
         ("cpu-1,2xcpu-1", "cpu-1 stands there twice"),
         ("0xcpu-1", "no kind has a worker"),
         (",".join(f"cpu-{n}" for n in range(1, 34)), "there are 33 device kinds, and at most 32"),
@@ -166,7 +181,8 @@ def test_each_gpu_has_a_worker_up_to_so_many() -> None:
 @pytest.mark.parametrize("elastic", [False, True])
 def test_what_is_written_is_read_as_the_same(elastic: bool) -> None:
     found = kinds(
-        "2xcpu-1,0-3xcpu-2-avx2:usd_per_hour=0.123,x:cores=3:idle_w=0.5,1-2xnvidia-h200",
+        "2xcpu-1:nodes=rack=7|8,0-3xcpu-2-avx2:usd_per_hour=0.123,x:cores=3:idle_w=0.5,"
+        "1-2xnvidia-h200",
         elastic=elastic,
         gpus=(H200,),
     )
