@@ -9,6 +9,7 @@ Keys, all below ``modelless:``
 ``installation``     who leads: installation, host and replica; expires
 ``workers``          JSON: epoch and the workers' addresses, written by the control loop
 ``workers:status``   JSON: the workers' last status, written by the control loop
+``nodes``            JSON: nodes by device kind, written by the control loop; expires
 ``gateway:<id>``     JSON: one gateway's counters since it started; expires
 ``gateways``         set: the ids of gateways that wrote, expired ones included
 ``operation:<id>``   JSON: progress of a registration over REST; expires after a day
@@ -139,6 +140,13 @@ class LiveState:
         """What each worker last said of itself; empty when nothing was written for 30 s."""
         found = await self._get("workers:status")
         return list(found["workers"]) if found else []
+
+    async def put_nodes(self, seen: Mapping[str, Any]) -> None:
+        await self._put("nodes", seen, expires_s=60)
+
+    async def nodes(self) -> dict[str, Any] | None:
+        """``{"kinds": {kind: [node]}, "advice": [sentence]}``, if a control loop looked lately."""
+        return await self._get("nodes")
 
     async def put_gateway(self, gateway: str, counters: Mapping[str, Any]) -> None:
         pipeline = self._redis.pipeline(transaction=False)

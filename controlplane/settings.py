@@ -22,6 +22,7 @@ from controlplane.slices import (
     MOST_WORKERS,
     Kind,
     Slice,
+    Source,
     cpu_kind,
     filled_in,
     gpu_slices,
@@ -123,7 +124,7 @@ class Settings(GivenSettings):
         if not slices:
             cores = max(1, (self.cores or machine_cores()) // self.workers)
             slices = (
-                Slice(name=cpu_kind(cores), cores=cores, most=self.workers),
+                Slice(name=cpu_kind(cores), cores=cores, most=self.workers, source=self._source),
                 *gpu_slices(machine_gpus(), self._most_gpus),
             )
         return filled_in(
@@ -135,6 +136,11 @@ class Settings(GivenSettings):
             usd_per_gpu_hour=self.usd_per_gpu_hour,
             gpus=machine_gpus() if any(one.gpu is not None for one in slices) else (),
         )
+
+    @property
+    def _source(self) -> Source:
+        """Where a machine's own cores are the one kind, it was found."""
+        return Source.SET if self.cores or self.workers > 1 else Source.FOUND
 
     @property
     def _most_gpus(self) -> int:
@@ -202,7 +208,7 @@ class Settings(GivenSettings):
         machines, and have other cores than it.
         """
         counted: dict[str, object] = {}
-        if self.slices or self.all_gpus:
+        if self.slices or self.all_gpus or self._source is Source.FOUND:
             counted |= {"slices": written(self.kinds), "workers": 1, "cores": 0, "gpus": -1}
         else:
             counted["gpus"] = 0

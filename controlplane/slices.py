@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
@@ -43,6 +44,15 @@ class NodesWith:
         return f"{self.label}={'|'.join(self.values)}"
 
 
+class Source(StrEnum):
+    """Where a kind comes from."""
+
+    SET = "set"
+    """By the settings."""
+    FOUND = "found"
+    """By a look at the machine, or at the nodes of the cluster."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
     """One device kind: what a worker of it is, and how many there are."""
@@ -63,6 +73,7 @@ class Slice:
     """What its GPU is called; empty where it has one and nothing more was said of it."""
     nodes: NodesWith | None = None
     """Where its workers run; None: wherever there is room."""
+    source: Source = Source.SET
 
     def __str__(self) -> str:
         """As it is written, and read again."""
@@ -74,6 +85,7 @@ class Slice:
         ]
         told += [f"gpu={self.gpu}"] if self.gpu else []
         told += [f"nodes={self.nodes}"] if self.nodes else []
+        told += [f"source={self.source}"] if self.source is not Source.SET else []
         return ":".join([f"{count}x{self.name}", f"cores={self.cores}", *told])
 
 
@@ -90,6 +102,7 @@ class Kind:
     idle_w: float | None
     gpu: str | None = None
     nodes: NodesWith | None = None
+    source: Source = Source.SET
 
     def least_of(self, count: int) -> int:
         """Fewest workers that plans leave of so many that are wanted."""
@@ -99,6 +112,12 @@ class Kind:
 def cpu_kind(cores: int) -> str:
     """The device kind of a worker with so many cores: the one place that names it."""
     return f"cpu-{cores}"
+
+
+def cores_of(name: str) -> int | None:
+    """The cores that the name of a kind says; None where it says none."""
+    named = _CORES.fullmatch(name)
+    return int(named[1]) if named else None
 
 
 @lru_cache(maxsize=64)
@@ -179,6 +198,7 @@ def filled_in(
             idle_w=one.idle_w,
             gpu=one.gpu if one.gpu != "" else _called(one, gpus),
             nodes=one.nodes,
+            source=one.source,
         )
         for one in slices
     )
@@ -223,6 +243,7 @@ def written(kinds: Iterable[Kind]) -> str:
                 idle_w=one.idle_w,
                 gpu=one.gpu,
                 nodes=one.nodes,
+                source=one.source,
             )
         )
         for one in kinds
@@ -244,15 +265,15 @@ def _slice(text: str) -> Slice:
     if least is not None and least > most:
         raise ValueError(f"{least}-{most}x{name}: the first number is the larger one")
     values = _properties(name, properties)
-    named = _CORES.fullmatch(name)
+    named = cores_of(name)
     gpu = values.setdefault("gpu", "" if name.startswith(GPU_NAMES) else None)
-    cores = values.pop("cores", int(named[1]) if named else None if gpu is None else GPU_CORES)
+    cores = values.pop("cores", named if named else None if gpu is None else GPU_CORES)
     if named and gpu is not None:
         raise ValueError(f"{name} is a CPU by its name, and gpu={gpu} says that it has a GPU")
     if cores is None:
         raise ValueError(f"{name} does not say how many cores it has; add :cores=N")
-    if named and cores != int(named[1]):
-        raise ValueError(f"{name} has {named[1]} by its name and cores={cores}")
+    if named and cores != named:
+        raise ValueError(f"{name} has {named} by its name and cores={cores}")
     if not 1 <= cores <= MOST_CORES:
         raise ValueError(f"{name} has {cores} cores, and a worker may have 1 to {MOST_CORES}")
     return Slice(name=name, cores=cores, least=least, most=most, **values)
@@ -309,11 +330,12 @@ def _nodes(text: str) -> NodesWith:
     return found
 
 
-_READERS: dict[str, Callable[[str], int | float | str | NodesWith]] = {
+_READERS: dict[str, Callable[[str], object]] = {
     "cores": _whole,
     "memory_mib": _above_zero,
     "usd_per_hour": _number,
     "idle_w": _above_zero,
     "gpu": _gpu,
     "nodes": _nodes,
+    "source": Source,
 }

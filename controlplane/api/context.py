@@ -22,6 +22,9 @@ class ControlReads(Operations, Protocol):
     async def worker_status(self) -> Sequence[WorkerStatus | Mapping[str, Any]]:
         """The last status of each worker that is there, as a value or its fields."""
 
+    async def nodes(self) -> Mapping[str, Any] | None:
+        """``{"kinds": {kind: [node]}, "advice": [sentence]}``, where a control loop looked."""
+
     async def slo_report(self) -> Mapping[str, Any]:
         """``{"window_s": ..., "tasks": [{task, requests, met, late, refused, attainment}]}``."""
 

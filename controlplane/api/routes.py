@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controlplane.api.bodies import REGISTRATION_FORM
 from controlplane.api.context import ApiContext
+from controlplane.api.devices import device_routes
 from controlplane.api.errors import ERRORS, RequestIds, add_error_handlers
 from controlplane.api.inventory import fleet_status_now, inventory_routes
 from controlplane.api.peaks import peak_routes
@@ -28,7 +29,6 @@ from controlplane.views import catalog_views
 from controlplane.views.live_latencies import Live, live_latencies, tell_device, tell_profile
 from controlplane.views.plan_schemas import PlanSchema
 from controlplane.views.schemas import (
-    DeviceSchema,
     EventSchema,
     ModelSchema,
     OperationSchema,
@@ -61,10 +61,6 @@ class Variants(Schema):
 
 class Profiles(Schema):
     profiles: list[ProfileSchema]
-
-
-class Devices(Schema):
-    devices: list[DeviceSchema]
 
 
 class Workers(Schema):
@@ -138,6 +134,7 @@ def build_api(context: ApiContext) -> FastAPI:
     add_error_handlers(api)
     api.include_router(_catalog_routes(context))
     api.include_router(_running_routes(context))
+    api.include_router(device_routes(context))
     api.include_router(inventory_routes(context))
     api.include_router(peak_routes(context))
     api.include_router(quarantine_routes(context))
@@ -231,11 +228,6 @@ def _catalog_routes(context: ApiContext) -> APIRouter:
         for each in found:
             tell_profile(each, live)
         return Profiles(profiles=found)
-
-    @routes.get("/devices", summary="Device kinds and their prices")
-    async def devices() -> Devices:
-        snapshot = await context.snapshot()
-        return Devices(devices=[DeviceSchema.of(kind) for kind in snapshot.device_kinds])
 
     return routes
 

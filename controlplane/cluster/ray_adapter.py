@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.cluster.found_kinds import Node
+from controlplane.cluster.nodes import NodeLook
 from controlplane.cluster.serve_applications import (
     ANSWER_S,
     GATEWAY_APP,
@@ -59,6 +61,7 @@ class ServeCluster:
         self._failures: dict[str, int] = {}
         """How often each kind could not be listed, in a row."""
         self._described: dict[str, list[dict[str, str]]] = {}
+        self._nodes = NodeLook()
 
     async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]:
         """All workers of these kinds that run now; what the cluster reports is the truth.
@@ -128,6 +131,14 @@ class ServeCluster:
             if (deployment := _deployment(details, kind)) is not None:
                 found[kind] = deployment["target_num_replicas"]
         return found
+
+    async def nodes(self) -> tuple[Node, ...]:
+        """All nodes that may have workers. One that is new is asked what it is, for up to 20 s.
+
+        Raises:
+            ClusterUnavailable: Ray does not answer.
+        """
+        return await asyncio.to_thread(self._nodes.look)
 
     async def scale(self, kind: str, count: int) -> None:
         """Tell Ray Serve how many workers of a kind to run: its lever for an outside planner.

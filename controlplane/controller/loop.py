@@ -12,11 +12,11 @@ are begun, which take free memory only: a worker that replaces another one does 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from time import monotonic, time
-from typing import Protocol
 
+from controlplane.cluster.protocol import Cluster
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.arrivals import Arrivals
 from controlplane.controller.events.journal import Journal
@@ -25,6 +25,7 @@ from controlplane.controller.events.status_events import Target, damaged, in_qua
 from controlplane.controller.forecaster_training import ForecasterTraining
 from controlplane.controller.gateway_scaling import GatewayScaler
 from controlplane.controller.learned_state import LearnedState
+from controlplane.controller.node_watch import NodeWatch
 from controlplane.controller.other_installations import claimed_by_another, until_alone
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
@@ -58,19 +59,6 @@ TARGETS_EVERY_S = 10.0
 """How often the cluster is asked how many workers it was told to run: an operator or an older
 controller may have changed it."""
 SHORTEST_PAUSE_S = 0.05
-
-
-class Cluster(Protocol):
-    """What the loop needs of the cluster. ``controlplane.cluster.ray_adapter.ServeCluster`` is
-    Ray's."""
-
-    async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]: ...
-
-    async def targets(self, kinds: Iterable[str]) -> dict[str, int]: ...
-
-    async def scale(self, kind: str, count: int) -> None: ...
-
-    async def scale_gateways(self, count: int) -> None: ...
 
 
 class ControlLoop:
@@ -126,6 +114,7 @@ class ControlLoop:
         self._reprofiling = Reprofiling(timestamp)
         self._rebuilds = Rebuilds(settings, self._journal.tell)
         self._gateways = GatewayScaler(cluster, self._journal, settings)
+        self._nodes = NodeWatch(cluster, live, self._journal, settings)
         self._turned_at_s = float("-inf")
 
     async def run(self) -> None:
@@ -151,6 +140,7 @@ class ControlLoop:
                 self._training.close()
             await self._learned.close(self._epoch, self._arrivals.estimator, self._calendar)
             await self._rebuilds.close()
+            await self._nodes.close()
             await self._applier.close()
 
     def check(self) -> None:
@@ -231,6 +221,7 @@ class ControlLoop:
         await self._refresh_targets()
         await self._meet(await self._roster.workers(self._running))
         await self._recorder.on_demand(self._pool)
+        self._nodes.follow(self._inventory, self._clock_s())
         if self._arrivals.due(self._clock_s()):
             await self._count()
         estimator, planning = self._arrivals.estimator, self._settings.planning

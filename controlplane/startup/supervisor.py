@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable
 from http.client import HTTPException
 from itertools import count
-from typing import IO, Any
+from typing import IO
 
 import psutil
 
 from controlplane.cluster.control_store import ControlStoreWatch
+from controlplane.cluster.nodes import NodeLook
 from controlplane.cluster.ray_processes import (
     answers,
     control_store,
@@ -30,7 +31,6 @@ from controlplane.cluster.ray_processes import (
 from controlplane.cluster.serve_applications import (
     CONTROLLER_APP,
     GATEWAY_APP,
-    WORKER_APP,
     applications_now,
     deploy,
     gateway_nodes,
@@ -39,6 +39,8 @@ from controlplane.cluster.start_reports import complaints
 from controlplane.gateway.listening import bind
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings
+from controlplane.startup.applications import applications, worker_names
+from controlplane.startup.found_nodes import with_kinds_of
 from controlplane.startup.presence import base_url, read_state, state_path, write_state
 from controlplane.startup.processes import calm_serve, descendants, end_processes
 from controlplane.startup.readiness import index_reader
@@ -147,6 +149,27 @@ class Supervisor:
         write_state(settings, os.getpid(), self._pids)
         signal.signal(signal.SIGTERM, _interrupted)
 
+    def join(self) -> Settings:
+        """Join the cluster that the settings name and look at its nodes.
+
+        Returns the settings with the kinds that were found; all that is started goes by them.
+
+        Raises:
+            ClusterUnavailable: the cluster does not answer.
+            StateUnavailable: the live state that the settings name does not answer.
+        """
+        self._begin()
+        # Ray handles them in its way; until the applications run, the start just ends.
+        signal.signal(signal.SIGTERM, _interrupted)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with self._step("Nodes") as done:
+            found = with_kinds_of(NodeLook().look(), self._settings)
+            done(found.words)
+        for remark in found.remarks:
+            self._say(remark)
+        self._settings = found.settings
+        return found.settings
+
     def start(self, workers: str) -> None:
         """Start the live state, Ray and the applications; return when queries are answered.
 
@@ -157,6 +180,24 @@ class Supervisor:
             ClusterUnavailable: something did not start; the sentence says what.
             StateUnavailable: the live state that the settings name does not answer.
         """
+        settings = self._settings
+        if not self._ray:
+            self._begin()
+        signal.signal(signal.SIGTERM, self._interrupt)
+        signal.signal(signal.SIGINT, self._interrupt)
+        with self._step("Ray Serve") as done:
+            deploy(applications(settings), self._stop.is_set, self._say)
+            if settings.ray_address and settings.gateway_nodes != "head":
+                nodes = gateway_nodes()
+                self.url = base_url(settings, nodes[0]) if nodes else self.url
+            self._remember()
+            self._write_down()
+            calm_serve()
+            told = f"gateway, control loop, {workers}"
+            done("interrupted" if self._stop.is_set() else told)
+
+    def _begin(self) -> None:
+        """The live state and Ray."""
         settings = self._settings
         with self._step("Live state") as done:
             if settings.redis_url:
@@ -175,18 +216,6 @@ class Supervisor:
             start_ray(settings)
             self._remember()
             done(_ray_words(settings))
-        signal.signal(signal.SIGTERM, self._interrupt)
-        signal.signal(signal.SIGINT, self._interrupt)
-        with self._step("Ray Serve") as done:
-            deploy(applications(settings), self._stop.is_set, self._say)
-            if settings.ray_address and settings.gateway_nodes != "head":
-                nodes = gateway_nodes()
-                self.url = base_url(settings, nodes[0]) if nodes else self.url
-            self._remember()
-            self._write_down()
-            calm_serve()
-            told = f"gateway, control loop, {workers}"
-            done("interrupted" if self._stop.is_set() else told)
 
     def wait_for_variants(self, expected: int) -> None:
         """Wait until the plan is loaded: all ``expected`` variants, or what memory holds.
@@ -349,20 +378,6 @@ class Supervisor:
 
     def _kill_rest(self) -> None:
         end_processes(self._pids, wait_s=3.0)
-
-
-def applications(settings: Settings) -> dict[str, Any]:
-    """The Serve applications of this installation, by name."""
-    from controlplane import app
-
-    kinds = [kind.name for kind in settings.kinds]
-    workers = {WORKER_APP + name: app.worker({"device_kind": name}) for name in kinds}
-    return {**workers, GATEWAY_APP: app.gateway({}), CONTROLLER_APP: app.controller({})}
-
-
-def worker_names(settings: Settings) -> list[str]:
-    """The applications of the workers of this machine, one for each device kind."""
-    return [WORKER_APP + kind.name for kind in settings.kinds]
 
 
 def watch_control_store(settings: Settings) -> ControlStoreWatch:

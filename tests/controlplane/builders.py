@@ -145,6 +145,7 @@ class DictLive:
     def __init__(self, *workers: WorkerStatus) -> None:
         self.statuses: list[WorkerStatus | Mapping[str, Any]] = list(workers)
         self.operations: dict[str, dict[str, Any]] = {}
+        self.seen_nodes: dict[str, Any] | None = None
         self.gone = False
         """Whether what workers say cannot be read."""
 
@@ -158,6 +159,11 @@ class DictLive:
 
     async def put_operation(self, id: str, body: Mapping[str, Any], /) -> None:
         self.operations[id] = dict(body)
+
+    async def nodes(self) -> Mapping[str, Any] | None:
+        if self.gone:
+            raise StateUnavailable("the live state does not answer")
+        return self.seen_nodes
 
     async def slo_report(self) -> Mapping[str, Any]:
         row = {"task": "digits", "requests": 10, "met": 8, "late": 1, "refused": 1}

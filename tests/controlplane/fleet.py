@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from controlplane.cluster.found_kinds import Node
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.loop import ControlLoop
 from controlplane.controller.worker_pool import WorkerPool
@@ -176,6 +177,9 @@ class LocalCluster:
         assert kind == KIND
         self.scaled.append(count)
         self.count = count
+
+    async def nodes(self) -> tuple[Node, ...]:
+        return ()
 
     async def scale_gateways(self, count: int) -> None:
         self.gateways = count

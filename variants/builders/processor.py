@@ -23,17 +23,26 @@ def missing_arithmetic(
     convert to fp32 around each operator and are slower than fp32 itself.
     """
     wanted = _COMPUTES.get(precision, {}).get(machine, ())
-    if precision not in _COMPUTES or set(wanted) & _flags(cpuinfo):
+    if precision not in _COMPUTES or set(wanted) & processor_flags(cpuinfo):
         return None
     named = " or ".join(wanted) or precision.value
     return f"this CPU does not compute in {precision.value} (no {named})"
 
 
-def _flags(cpuinfo: Path) -> set[str]:
+def processor_flags(cpuinfo: Path = CPUINFO) -> set[str]:
     """Instruction sets of the first processor; on ARM they are called features."""
+    return set(_told(("flags", "Features"), cpuinfo).split())
+
+
+def processor_model(cpuinfo: Path = CPUINFO) -> str:
+    """What the first processor is called; empty where that is not said."""
+    return _told(("model name",), cpuinfo)
+
+
+def _told(names: tuple[str, ...], cpuinfo: Path) -> str:
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return set()
-    found = (line.partition(":")[2] for line in lines if line.startswith(("flags", "Features")))
-    return set(next(found, "").split())
+        return ""
+    found = (line.partition(":")[2] for line in lines if line.startswith(names))
+    return next(found, "").strip()

@@ -72,7 +72,10 @@ def catalog_rows(variants: Iterable[Row], profiles: Iterable[Row]) -> list[dict[
 
 
 def device_rows(kinds: Iterable[Row], inventory: Iterable[Row]) -> list[dict[str, object]]:
-    """The rows of a devices file; kinds of which no worker was asked for count none."""
+    """The rows of a devices file; kinds of which no worker was asked for count none.
+
+    Those on which nothing was measured are left out: the catalog file knows nothing of them.
+    """
     asked = {row["device_kind"]: row["asked"] for row in inventory}
     return [
         {
@@ -84,6 +87,7 @@ def device_rows(kinds: Iterable[Row], inventory: Iterable[Row]) -> list[dict[str
             "carbon_g_per_kwh": " ".join(map(str, kind["carbon_g_per_kwh"])),
         }
         for kind in kinds
+        if kind.get("measured", True)
     ]
 
 

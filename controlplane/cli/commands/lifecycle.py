@@ -116,6 +116,7 @@ def status(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
             ),
             "slo": client.get("/v1/slo")["tasks"],
             "plan": client.get("/v1/plan"),
+            "advice": client.get("/v1/devices")["advice"],
         }
     emit(found, output, lambda: _status_table(found))
 
@@ -138,6 +139,8 @@ def _status_table(found: Mapping[str, Any]) -> None:
     out.print(f"[{colour}]●[/] {escape(printable(standing['sentence']))}", soft_wrap=True)
     for row in standing["kinds"]:
         out.print(f"  [dim]{escape(wanted_words(row))}[/]", soft_wrap=True)
+    for sentence in found["advice"]:
+        out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
     rows = []
     for worker in found["workers"]:
         ready = sum(replica["state"] == "ready" for replica in worker["replicas"])
@@ -195,6 +198,8 @@ def _run(settings: Settings, example: str | None) -> None:
             known = catalog.snapshot()
             _refuse_company(settings, catalog)
             done(_catalog_words(settings, len(known.variants), len(known.tasks)))
+        if settings.ray_address:
+            settings = keeper.join()
         store = FileArtifactStore(settings.artifacts_dir)
         if example:
             _make_example(settings, catalog, store)

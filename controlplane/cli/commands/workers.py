@@ -28,9 +28,9 @@ devices = typer.Typer(
 
 @devices.command("list")
 def list_devices(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
-    """All device kinds, with how many workers of each are wanted and run."""
+    """All device kinds: where they come from, the nodes that have them, workers wanted and run."""
     with connect(url) as client:
-        kinds = client.get("/v1/devices")["devices"]
+        found = client.get("/v1/devices")
         counts = {row["device_kind"]: row for row in client.get("/v1/inventory")["inventory"]}
     rows = [
         {
@@ -38,9 +38,9 @@ def list_devices(url: UrlOption = "", output: OutputOption = Output.TABLE) -> No
             "wanted": counts.get(kind["name"], {}).get("wanted", 0),
             "running": counts.get(kind["name"], {}).get("running", 0),
         }
-        for kind in kinds
+        for kind in found["devices"]
     ]
-    emit(rows, output, lambda: _device_table(rows))
+    emit(rows, output, lambda: _device_table(rows, found.get("advice", ())))
 
 
 @workers.command("list")
@@ -100,23 +100,27 @@ def _list(rows: Sequence[Row], standing: Row) -> None:
         typer.echo("; ".join(map(wanted_words, differ)))
 
 
-def _device_table(rows: Sequence[Row]) -> None:
+def _device_table(rows: Sequence[Row], advice: Sequence[str]) -> None:
     table(
-        ["DEVICE", ">CORES", ">MIB", ">USD/H", ">IDLE W", ">WANTED", ">RUNNING"],
+        ["DEVICE", "FROM", ">CORES", ">MIB", ">USD/H", ">IDLE W", ">WANTED", ">RUNNING", "NODES"],
         (
             [
                 row["name"],
+                row.get("source") or "-",
                 str(row["cores"]),
                 mib(row["memory_mib"]),
                 usd(row["usd_per_hour"]),
                 "-" if row["idle_w"] is None else f"{row['idle_w']:.1f}",
                 str(row["wanted"]),
                 str(row["running"]),
+                ", ".join(row.get("nodes", ())) or "-",
             ]
             for row in rows
         ),
         empty="Nothing was measured yet, on no device kind.",
     )
+    for sentence in advice:
+        typer.echo("\n" + printable(sentence))
 
 
 def _worker_table(rows: Sequence[Row]) -> None:

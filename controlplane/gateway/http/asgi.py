@@ -42,6 +42,9 @@ class LiveReads:
     async def put_operation(self, id: str, body: Mapping[str, Any], /) -> None:
         await self._live.put_operation(id, body)
 
+    async def nodes(self) -> Mapping[str, Any] | None:
+        return await self._live.nodes()
+
     async def slo_report(self) -> Mapping[str, Any]:
         """Attainment per task over all gateways, since each of them started."""
         total: dict[str, dict[str, int]] = {}

@@ -262,20 +262,6 @@ async def test_profiles_can_be_narrowed(api: httpx.AsyncClient) -> None:
     assert (await get(api, "/v1/profiles?device_kind=cpu-99"))["profiles"] == []
 
 
-async def test_devices_show_their_price(api: httpx.AsyncClient) -> None:
-    assert (await get(api, "/v1/devices"))["devices"] == [
-        {
-            "name": "cpu-4",
-            "cores": 4,
-            "memory_mib": 4000.0,
-            "usd_per_hour": 3.6,
-            "gpu": None,
-            "idle_w": None,
-            "carbon_g_per_kwh": [],
-        }
-    ]
-
-
 async def test_a_registration_is_seen_at_once(
     api: httpx.AsyncClient, catalog: MemoryCatalog
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from controlplane.cluster.ray_processes import ray_dir
 from controlplane.settings import Settings, load_settings
+from controlplane.startup.applications import worker_names
 from controlplane.startup.presence import (
     as_running,
     base_url,
@@ -27,7 +28,7 @@ from controlplane.startup.presence import (
 )
 from controlplane.startup.processes import end_processes, is_alive
 from controlplane.startup.state_directory import clear_files, clear_leftovers, prepare
-from controlplane.startup.supervisor import Supervisor, worker_names
+from controlplane.startup.supervisor import Supervisor
 from tests.ports import free_port
 from variants.errors import Conflict, InvalidInput, StateUnavailable
 

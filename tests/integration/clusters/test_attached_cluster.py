@@ -1,7 +1,8 @@
-"""``modelless up`` on a Ray cluster that was started before: a head and a node, both on loopback.
+"""``modelless up`` on a Ray cluster that was started before: a head and two nodes, on loopback.
 
-The node's environment says nothing of modelless that is right. The tests build on each other: the
-last one kills the cluster's control store.
+The nodes are of two kinds, because one of them says so by its label. Their environment says nothing
+of modelless that is right. The tests build on each other: the last one kills the cluster's control
+store.
 """
 
 import json
@@ -10,30 +11,36 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from controlplane.settings import load_settings
 from tests.integration.deployment import CLI, short_directory
 from tests.integration.machines.namespace import Namespace, namespace
+from variants.catalog.sql import open_catalog
+from variants.types import DeviceKind, DeviceKindName
 
 pytestmark = pytest.mark.integration
 
 RAY = str(Path(sys.executable).with_name("ray"))
 PORT = 8000
+LABELLED = "cpu-2-fast"
+"""The kind that a node says it is."""
 SETTINGS = {
     "MODELLESS_RAY_ADDRESS": "auto",
     "MODELLESS_PORT": str(PORT),
-    "MODELLESS_WORKERS": "1",
-    "MODELLESS_CORES": "2",
     "MODELLESS_WORKER_MEMORY_MIB": "1024",
     "MODELLESS_LISTEN_CHANNEL": "tcp:0.0.0.0",
 }
 
 
 class Cluster:
-    """Head at 127.0.0.1, a node with two cores at 127.0.0.2, and a state directory for both."""
+    """Head at 127.0.0.1, nodes at 127.0.0.2 and 127.0.0.3, and a state directory for all."""
 
     def __init__(self, inside: Namespace, state: Path, scratch: Path) -> None:
         self.inside = inside
@@ -56,8 +63,12 @@ class Cluster:
         common = ["--num-cpus=0", "--disable-usage-stats"]
         head = ["--head", "--port=6379", "--node-ip-address=127.0.0.1", *common]
         self._ray(*head, "--dashboard-host=127.0.0.1", f"--temp-dir={self._temporary}")
-        node = ["--address=127.0.0.1:6379", "--node-ip-address=127.0.0.2", "--num-cpus=2"]
-        self._ray(*node, "--disable-usage-stats")
+        for number, *offers in (
+            (2, "--num-cpus=2"),
+            (3, "--num-cpus=2", f"--labels=modelless.io/kind={LABELLED}"),
+        ):
+            node = ["--address=127.0.0.1:6379", f"--node-ip-address=127.0.0.{number}"]
+            self._ray(*node, *offers, "--disable-usage-stats")
 
     def _ray(self, *arguments: str) -> None:
         ran = self.inside.run([RAY, "start", *arguments], self._ray_environment)
@@ -80,6 +91,13 @@ class Cluster:
         assert code == 0, told
         return dict(json.loads(told[told.index("{") :]))
 
+    def listed(self, *arguments: str) -> list[dict[str, Any]]:
+        """The rows that a command lists."""
+        code, told = self.modelless(*arguments, f"--url=http://127.0.0.1:{PORT}", "-o", "json")
+        assert code == 0, told
+        rows: list[dict[str, Any]] = json.loads(told[told.index("[") :])
+        return rows
+
     @property
     def log(self) -> str:
         return (self.state / "run" / "up.log").read_text()
@@ -96,9 +114,21 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(state: Path) -> Iterator[Cluster]:
     with short_directory() as scratch, namespace() as inside:
+        _add_profiles(state)
         found = Cluster(inside, state, scratch)
         found.start_ray()
         yield found
+
+
+def _add_profiles(state: Path) -> None:
+    """Profiles for the kind that a node says it is, taken to be those that were measured."""
+    with closing(open_catalog(load_settings(state_dir=state).catalog_url)) as catalog:
+        known = catalog.snapshot()
+        kind = DeviceKind(
+            name=DeviceKindName(LABELLED), cores=2, memory_mib=1_024, usd_per_hour=0.08
+        )
+        same = (replace(profile, device_kind=kind.name) for profile in known.profiles)
+        catalog.put_profiles(tuple(same), (kind,))
 
 
 @pytest.fixture(scope="module")
@@ -122,22 +152,27 @@ def test_up_says_which_secret_the_nodes_do_not_see(cluster: Cluster) -> None:
     assert secret not in told
 
 
-def test_replicas_run_with_the_settings_of_up_and_where_the_documents_say(
+def test_replicas_run_with_the_settings_of_up_and_on_nodes_of_their_kind(
     cluster: Cluster, rows: Path
 ) -> None:
     code, told = cluster.modelless("up", "--detach")
     assert code == 0, told
+    assert re.search(
+        r"Nodes 2 with 4 cores: 1x cpu-2-fast \(\S+ \(127\.0\.0\.3\)\),"
+        r" 1x cpu-2 \(\S+ \(127\.0\.0\.2\)\)",
+        " ".join(told.split()),
+    ), told
 
     answer = cluster.query(rows)
     assert answer["slo_met"] is True
-    assert str(answer["worker"]).startswith("cpu-2-")
     assert not (cluster.state.parent / "elsewhere").exists()
 
     titles = cluster.shell("ps -eo pid,ni,args | grep '[r]ay::ServeReplica'").splitlines()
     replicas = [line.split(None, 2) for line in titles]
     kinds = sorted(title.split(":")[3] for _, _, title in replicas)
     assert kinds == [
-        "modelless-controller", "modelless-gateway", "modelless-gateway", "modelless-worker-cpu-2",
+        "modelless-controller", "modelless-gateway", "modelless-gateway",
+        "modelless-worker-cpu-2", "modelless-worker-cpu-2-fast",
     ]  # fmt: skip
     if os.geteuid() == 0:  # the nodes were started without RAY_worker_niceness
         levels = {(title.split(":")[3].split("-")[1], nice) for _, nice, title in replicas}
@@ -150,8 +185,19 @@ def test_replicas_run_with_the_settings_of_up_and_where_the_documents_say(
     assert nodes == {
         "modelless-controller": "127.0.0.1",
         "modelless-gateway": "127.0.0.1",
+        "modelless-worker-cpu-2-fast": "127.0.0.3",
         "modelless-worker-cpu-2": "127.0.0.2",
     }
+
+
+def test_each_kind_is_told_with_where_it_comes_from_and_its_nodes(cluster: Cluster) -> None:
+    """The environment of this command names none of them."""
+    told = cluster.listed("devices", "list")
+    found = {row["name"]: (row["source"], row["running"]) for row in told if row["source"]}
+    nodes = {row["name"]: [name.split()[-1] for name in row["nodes"]] for row in told}
+
+    assert found == {LABELLED: ("found", 1), "cpu-2": ("found", 1)}
+    assert (nodes[LABELLED], nodes["cpu-2"]) == (["(127.0.0.3)"], ["(127.0.0.2)"])
 
 
 def test_serves_own_ports_listen_on_loopback(cluster: Cluster) -> None:

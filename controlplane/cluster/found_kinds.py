@@ -1,0 +1,318 @@
+"""Which device kinds the nodes of a cluster are. Pure: from facts of nodes to slices.
+
+Nodes that differ in what a worker of theirs can do are different kinds, for which models are
+measured and planned apart: those with other instructions, or with another number of cores where
+the workers have all of them. What cannot be seen, an operator says by a label of the node.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from controlplane.gpus import NAMES as GPU_NAMES
+from controlplane.gpus import GpuModel
+from controlplane.slices import (
+    GPU_CORES,
+    MOST_WORKERS,
+    Kind,
+    NodesWith,
+    Slice,
+    Source,
+    cores_of,
+    cpu_kind,
+)
+from variants.types import NAME, DeviceKindName
+
+KIND_LABEL = "modelless.io/kind"
+"""The label by which an operator names the kind of a node: ``ray start --labels``."""
+NODE_LABEL = "ray.io/node-id"
+LABELS = (KIND_LABEL, "ray.io/node-group", NODE_LABEL)
+"""Labels by which nodes of a kind are told from others, best first: the later ones tell a node that
+replaces another one from it."""
+LEVELS = (
+    ("amx", ("amx_int8", "amx_bf16")),
+    ("avx512vnni", ("avx512_vnni",)),
+    ("avx512", ("avx512f",)),
+    ("avxvnni", ("avx_vnni",)),
+    ("avx2", ("avx2",)),
+    ("avx", ("avx",)),
+    ("sve2", ("sve2",)),
+    ("i8mm", ("i8mm",)),
+    ("dotprod", ("asimddp",)),
+    ("neon", ("asimd",)),
+)
+"""What a processor is called by its instructions, and the names of these in Linux; best first."""
+BASIC = "basic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node of a cluster that is alive."""
+
+    id: str
+    name: str
+    """For people: its host name, or its address."""
+    cores: int
+    """That Ray may give to workers."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    instructions: str | None = None
+    """One of ``LEVELS`` by name; None where the node did not answer."""
+    processor: str = ""
+    memory_mib: float = 0.0
+    """Of all of it; 0 where that is not known."""
+    gpus: tuple[GpuModel, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a look at the nodes says."""
+
+    slices: tuple[Slice, ...] = ()
+    """The kinds; none where the settings say all there is to say."""
+    remarks: tuple[str, ...] = ()
+    """Sentences for the operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offer:
+    """Nodes that can have workers of a kind."""
+
+    name: str
+    cores: int
+    """Of one worker."""
+    gpu: str | None = None
+    room: dict[str, int] = field(default_factory=dict)
+    """How many workers fit, by the id of the node."""
+    memory_mib: list[float] = field(default_factory=list)
+    """What variants may take on one worker, on each node."""
+
+
+def level_of(flags: Iterable[str]) -> str:
+    """The name of a processor with these instructions."""
+    there = set(flags)
+    return next((name for name, any_of in LEVELS if there & set(any_of)), BASIC)
+
+
+def found_slices(
+    nodes: Sequence[Node], *, workers: int = 1, cores: int = 0, gpus: int = -1
+) -> Found:
+    """The slices of a cluster of which the settings name no kinds.
+
+    Nodes that are alike have workers as the settings say; where these say nothing, each node is one
+    worker of all of its cores. Nodes that differ are kinds of their own, bound to them.
+
+    Args:
+        workers: how many in all; 1 and no ``cores``: as many as fit.
+        cores: of all of these; 0: all of the nodes'.
+        gpus: how many of the nodes' to use; -1: all.
+    """
+    each = cores // workers if cores else 0
+    offers = _offers(nodes, each)
+    remarks = _remarks(nodes, offers)
+    if not offers or (each and [one.name for one in offers] == [cpu_kind(each)]):
+        return Found(remarks=remarks)
+    cpus = [one for one in offers if one.gpu is None]
+    most = workers if each or workers > 1 else MOST_WORKERS
+    counts = _dealt([sum(one.room.values()) for one in cpus], most)
+    if each and sum(counts) < workers:
+        remarks += (f"the nodes have room for {sum(counts)} of {workers} workers",)
+    left = MOST_WORKERS if gpus < 0 else gpus
+    for one in offers[len(cpus) :]:
+        counts.append(min(sum(one.room.values()), left))
+        left -= counts[-1]
+    slices = (_slice(one, n, nodes) for one, n in zip(offers, counts, strict=True) if n)
+    return Found(slices=tuple(slices), remarks=remarks)
+
+
+def bound_slices(given: Sequence[Slice], nodes: Sequence[Node]) -> Found:
+    """The slices that the settings name, bound to the nodes that have their kind."""
+    bound: list[Slice] = []
+    remarks: tuple[str, ...] = ()
+    for one in given:
+        offers = _offers(nodes, one.cores if one.gpu is None else 0)
+        offer = next((each for each in offers if each.name == one.name), None)
+        if one.nodes is not None or offer is None:
+            bound.append(one)
+        else:
+            bound.append(replace(one, nodes=_nodes_with(offer, nodes)))
+        others = [each.name for each in offers if each.name.startswith(f"{one.name}-")]
+        if bound[-1].nodes is None and len(others) > 1:
+            remarks += (
+                f"nodes where {one.name} may run differ: name {' and '.join(others)} instead",
+            )
+    return Found(slices=tuple(bound), remarks=_remarks(nodes, ()) + remarks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """Which nodes have which kinds, now."""
+
+    nodes: Mapping[str, tuple[str, ...]]
+    """Names of nodes, by device kind."""
+    advice: tuple[str, ...] = ()
+    """What an operator may do about the others."""
+
+
+def sighted(
+    kinds: Sequence[Kind], wanted: Mapping[DeviceKindName, int], nodes: Sequence[Node]
+) -> Sighting:
+    """Which nodes have the kinds of an installation, and what others could do.
+
+    Args:
+        wanted: how many workers of each kind there shall be.
+    """
+    hosts = [node for node in nodes if node.cores or node.gpus]
+    has = {kind.name: [node for node in hosts if has_kind(node, kind)] for kind in kinds}
+    used = {node.id for found in has.values() for node in found}
+    advice: list[str] = []
+    new: dict[str, list[str]] = defaultdict(list)
+    for offer in _offers(nodes, 0):
+        for node in hosts:
+            if node.id in offer.room and node.id not in used:
+                new[offer.name].append(node.name)
+    if new:
+        told = ", ".join(f"{kind} ({', '.join(names)})" for kind, names in new.items())
+        advice.append(
+            f"nodes offer kinds that no workers use: {told}; `modelless down` and `modelless up` "
+            "look anew, or name them in MODELLESS_SLICES"
+        )
+    for kind in kinds:
+        levels = {node.instructions for node in has[kind.name]} - {None}
+        if kind.nodes is None and kind.gpu is None and len(levels) > 1:
+            advice.append(
+                f"nodes of {kind.name} differ ({', '.join(sorted(map(str, levels)))}), and its "
+                "profiles are true of one of them; `modelless down` and `modelless up` tell them "
+                "apart"
+            )
+        room = sum(node.cores // kind.cores for node in has[kind.name])
+        if kind.source is Source.FOUND and kind.gpu is None and room > wanted.get(kind.name, 0) > 0:
+            advice.append(
+                f"there is room for {room} workers {kind.name}, and "
+                f"{wanted.get(kind.name, 0)} wanted; `modelless workers scale {kind.name} {room}`"
+            )
+    return Sighting(
+        nodes={name: tuple(node.name for node in found) for name, found in has.items()},
+        advice=tuple(advice),
+    )
+
+
+def has_kind(node: Node, kind: Kind) -> bool:
+    """Whether workers of a kind may run on a node."""
+    if kind.nodes is not None:
+        return node.labels.get(kind.nodes.label) in kind.nodes.values
+    return bool(node.gpus) if kind.gpu is not None else node.cores >= kind.cores
+
+
+def found_words(slices: Iterable[Slice], nodes: Sequence[Node]) -> str:
+    """What was found, in words: ``2x cpu-4-avx2 (a, b), 1x cpu-4-amx (c)``."""
+    told = []
+    for one in slices:
+        names = [node.name for node in nodes if one.nodes is None or _carries(node, one.nodes)]
+        hosts = f" ({', '.join(names)})" if one.nodes is not None else ""
+        told.append(f"{one.most}x {one.name}{hosts}")
+    return ", ".join(told)
+
+
+def _offers(nodes: Sequence[Node], each: int) -> list[_Offer]:
+    """What nodes can have, by kind; workers have ``each`` cores, or 0: all of their node's."""
+    found: dict[str, _Offer] = {}
+    alike: dict[int, list[Node]] = defaultdict(list)
+    for node in nodes:
+        named = node.labels.get(KIND_LABEL, "")
+        named = named if NAME.fullmatch(named) else ""
+        of_gpu = bool(node.gpus) and cores_of(named) is None and named.startswith(GPU_NAMES)
+        for model in node.gpus:
+            name = named if of_gpu else model.kind
+            offer = found.setdefault(name, _Offer(name=name, cores=GPU_CORES, gpu=model.name))
+            offer.room[node.id] = offer.room.get(node.id, 0) + model.count
+            offer.memory_mib.append(model.usable_mib)
+        size = (cores_of(named) if named else None) or each or _cores_left(node)
+        if named and not of_gpu:
+            offer = found.setdefault(named, _Offer(name=named, cores=size))
+            _add(offer, node, offer.cores)
+        else:
+            alike[size].append(node)
+    for size, members in sorted(alike.items()):
+        levels = {node.instructions for node in members} - {None}
+        for node in members:
+            if node.instructions is None and len(levels) > 1:
+                continue  # nobody knows which of them it is
+            name = cpu_kind(size) if len(levels) < 2 else f"{cpu_kind(size)}-{node.instructions}"
+            _add(found.setdefault(name, _Offer(name=name, cores=size)), node, size)
+    return sorted((one for one in found.values() if one.room), key=lambda one: bool(one.gpu))
+
+
+def _cores_left(node: Node) -> int:
+    return max(0, node.cores - GPU_CORES * sum(model.count for model in node.gpus))
+
+
+def _add(offer: _Offer, node: Node, cores: int) -> None:
+    """Workers of so many cores on a node, with their part of half of its memory."""
+    left = _cores_left(node)
+    if cores and left >= cores:
+        offer.room[node.id] = left // cores
+        offer.memory_mib.append(node.memory_mib / 2 * cores / left)
+
+
+def _slice(offer: _Offer, count: int, nodes: Sequence[Node]) -> Slice:
+    memory_mib = float(int(min(offer.memory_mib)))
+    return Slice(
+        name=offer.name,
+        cores=offer.cores,
+        most=min(count, MOST_WORKERS),
+        memory_mib=memory_mib or None,
+        gpu=offer.gpu,
+        nodes=_nodes_with(offer, nodes),
+        source=Source.FOUND,
+    )
+
+
+def _nodes_with(offer: _Offer, nodes: Sequence[Node]) -> NodesWith | None:
+    """The label that tells the nodes of an offer from others that could have its workers too; None
+    where there are no others."""
+    here = [node for node in nodes if node.id in offer.room]
+    others = [node for node in nodes if node.id not in offer.room]
+    rivals = [n for n in others if (n.gpus if offer.gpu is not None else n.cores >= offer.cores)]
+    if not rivals:
+        return None
+    for label in LABELS:
+        values = {node.labels.get(label, "") for node in here}
+        if "" not in values and values.isdisjoint(node.labels.get(label, "") for node in others):
+            return NodesWith(label, tuple(sorted(values)))
+    return NodesWith(NODE_LABEL, tuple(sorted(offer.room)))
+
+
+def _carries(node: Node, wanted: NodesWith) -> bool:
+    return node.labels.get(wanted.label) in wanted.values
+
+
+def _dealt(room: Sequence[int], most: int) -> list[int]:
+    """So many workers in all, to each kind in proportion to its room (D'Hondt)."""
+    counts = [0] * len(room)
+    for _ in range(min(most, sum(room))):
+        kind = max(range(len(room)), key=lambda one: room[one] / (counts[one] + 1))
+        counts[kind] += 1
+    return counts
+
+
+def _remarks(nodes: Sequence[Node], offers: Sequence[_Offer]) -> tuple[str, ...]:
+    """What an operator should know of the nodes."""
+    told = []
+    for node in nodes:
+        label = node.labels.get(KIND_LABEL, "")
+        if label and not NAME.fullmatch(label):
+            told.append(f"{KIND_LABEL}={label} of node {node.name} is no name of a kind")
+    silent = [n.name for n in nodes if n.instructions is None and KIND_LABEL not in n.labels]
+    if silent:
+        told.append(
+            f"{', '.join(silent)} did not say in time what processor "
+            f"{'it has' if len(silent) == 1 else 'they have'}; the label {KIND_LABEL} says it too"
+        )
+    for one in offers:
+        there = {n.processor for n in nodes if n.id in one.room and n.processor}
+        if one.gpu is None and len(there) > 1:
+            told.append(
+                f"nodes of {one.name} have different processors ({', '.join(sorted(there))}); "
+                f"where that matters, tell them apart by the label {KIND_LABEL}"
+            )
+    return tuple(told)

@@ -1,0 +1,131 @@
+"""What the nodes of a Ray cluster are: asked of Ray, and of each node once, in bounded time."""
+
+import logging
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from controlplane.cluster.found_kinds import NODE_LABEL, Node, level_of
+from controlplane.gpus import GpuModel, gpus
+from variants.builders.processor import processor_flags, processor_model
+from variants.errors import ClusterUnavailable
+
+ANSWER_S = 20.0
+"""How long a node may take to say what it is: Ray starts a process there for it."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a node says of itself."""
+
+    instructions: str
+    processor: str
+    memory_mib: float
+    gpus: tuple[GpuModel, ...]
+
+
+def own_facts() -> Facts:
+    """What this machine, or container, is."""
+    from ray._common.utils import get_system_memory
+
+    return Facts(
+        instructions=level_of(processor_flags()),
+        processor=processor_model() or platform.machine(),
+        memory_mib=get_system_memory() / 2**20,
+        gpus=gpus(),
+    )
+
+
+class NodeLook:
+    """Looks at the nodes of the cluster that this process has joined; asks each one once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Facts] = {}
+
+    def look(self, patience_s: float = ANSWER_S) -> tuple[Node, ...]:
+        """All nodes that are alive and may have workers, ordered by name.
+
+        Takes a second, or ``patience_s`` where nodes do not answer; those are asked again the next
+        time.
+
+        Raises:
+            ClusterUnavailable: Ray does not say which nodes there are.
+        """
+        import ray
+
+        try:
+            listed = [one for one in ray.nodes() if one["Alive"]]
+            hosts = {one["NodeID"]: one for one in listed if _offers_something(one)}
+            self._ask([id_ for id_ in hosts if id_ not in self._known], patience_s)
+        except Exception as error:
+            raise ClusterUnavailable(f"Ray does not say what its nodes are: {error}") from error
+        named = {id_: self._known[id_] for id_ in hosts if id_ in self._known}
+        names = _names(hosts)
+        found = [node_of(one, named.get(id_), names[id_]) for id_, one in hosts.items()]
+        return tuple(sorted(found, key=lambda node: (node.name, node.id)))
+
+    def _ask(self, ids: list[str], patience_s: float) -> None:
+        """Have new nodes say what they are; where that takes no room and any is left."""
+        import ray
+
+        if not ids:
+            return
+        ask = ray.remote(num_cpus=0, max_retries=0)(own_facts)
+        asked = {ask.options(label_selector={NODE_LABEL: id_}).remote(): id_ for id_ in ids}
+        answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=patience_s)
+        for one in silent:
+            ray.cancel(one, force=True)
+        for one in answered:
+            try:
+                self._known[asked[one]] = ray.get(one)
+            except Exception as error:  # a node that cannot say it is one that did not
+                log.warning("node %s does not say what it is: %s", asked[one], error)
+
+
+def node_of(listed: Mapping[str, Any], facts: Facts | None, name: str) -> Node:
+    """A node as Ray lists it and as it says itself."""
+    resources = listed["Resources"]
+    node = Node(
+        id=listed["NodeID"],
+        name=name,
+        cores=int(resources.get("CPU", 0)),
+        labels={NODE_LABEL: listed["NodeID"], **listed["Labels"]},
+    )
+    if facts is None:
+        return node
+    return replace(
+        node,
+        instructions=facts.instructions,
+        processor=facts.processor,
+        memory_mib=facts.memory_mib,
+        gpus=_given(facts.gpus, int(resources.get("GPU", 0))),
+    )
+
+
+def _offers_something(listed: Mapping[str, Any]) -> bool:
+    resources = listed["Resources"]
+    return bool(resources.get("CPU", 0) >= 1 or resources.get("GPU", 0) >= 1)
+
+
+def _names(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Host names, where they tell nodes apart, or else addresses too."""
+    names = [one["NodeManagerHostname"] for one in hosts.values()]
+    return {
+        id_: one["NodeManagerHostname"]
+        if names.count(one["NodeManagerHostname"]) == 1
+        else f"{one['NodeManagerHostname']} ({one['NodeManagerAddress']})"
+        for id_, one in hosts.items()
+    }
+
+
+def _given(models: tuple[GpuModel, ...], count: int) -> tuple[GpuModel, ...]:
+    """The GPUs that Ray hands out on a node that has these: it may have been told of fewer."""
+    given = []
+    for model in models:
+        if part := min(model.count, count):
+            given.append(replace(model, count=part))
+            count -= part
+    return tuple(given)

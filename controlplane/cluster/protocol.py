@@ -1,0 +1,21 @@
+"""What the control loop needs of the cluster."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from controlplane.cluster.found_kinds import Node
+from controlplane.cluster.ray_adapter import WorkerAddress
+
+
+class Cluster(Protocol):
+    """``controlplane.cluster.ray_adapter.ServeCluster`` is Ray's."""
+
+    async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]: ...
+
+    async def targets(self, kinds: Iterable[str]) -> dict[str, int]: ...
+
+    async def scale(self, kind: str, count: int) -> None: ...
+
+    async def scale_gateways(self, count: int) -> None: ...
+
+    async def nodes(self) -> tuple[Node, ...]: ...

@@ -1,0 +1,58 @@
+"""The settings of an installation on a cluster, with the device kinds that its nodes are."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from controlplane.cluster.found_kinds import Node, bound_slices, found_slices, found_words
+from controlplane.given_settings import PREFIX
+from controlplane.settings import Settings
+from controlplane.slices import Slice, slices_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundNodes:
+    """What became of a look at the nodes."""
+
+    settings: Settings
+    words: str
+    """What was found, for the line of the start-up."""
+    remarks: tuple[str, ...]
+
+
+def with_kinds_of(nodes: Sequence[Node], settings: Settings) -> FoundNodes:
+    """The settings with the kinds of these nodes, which also go into the environment: applications
+    are made by it."""
+    given = slices_of(settings.slices)
+    found = (
+        bound_slices(given, nodes)
+        if given
+        else found_slices(nodes, workers=settings.workers, cores=settings.cores, gpus=settings.gpus)
+    )
+    slices = tuple(_as_set(one, settings) for one in found.slices)
+    if slices and slices != given:
+        told = {"slices": ",".join(map(str, slices)), "workers": 1, "cores": 0, "gpus": -1}
+        for name, value in told.items():
+            # Over those of the settings file too, in which numbers may stand.
+            os.environ[f"{PREFIX}{name.upper()}"] = str(value)
+        settings = settings.model_copy(update=told)
+    return FoundNodes(
+        settings=settings,
+        words=_words(nodes, slices, settings),
+        remarks=found.remarks,
+    )
+
+
+def _as_set(one: Slice, settings: Settings) -> Slice:
+    """Settings say of all workers without a GPU what variants may take."""
+    said = settings.worker_memory_mib and one.gpu is None and not settings.slices
+    return replace(one, memory_mib=None) if said else one
+
+
+def _words(nodes: Sequence[Node], slices: Sequence[Slice], settings: Settings) -> str:
+    if not nodes:
+        return "none has joined yet: workers run where there is room, whatever joins"
+    there = f"{len(nodes)} with {sum(node.cores for node in nodes)} cores"
+    if slices:
+        return f"{there}: {found_words(slices, nodes)}"
+    return f"{there}, alike: {', '.join(str(kind.name) for kind in settings.kinds)}"

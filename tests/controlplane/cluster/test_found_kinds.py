@@ -1,0 +1,258 @@
+"""Which kinds the nodes of a cluster are, by what is known of them. Ray is not started."""
+
+from dataclasses import replace
+
+import pytest
+
+from controlplane.cluster.found_kinds import (
+    KIND_LABEL,
+    NODE_LABEL,
+    Found,
+    Node,
+    bound_slices,
+    found_slices,
+    found_words,
+    level_of,
+    sighted,
+)
+from controlplane.gpus import GpuModel
+from controlplane.slices import Kind, NodesWith, Slice, Source, slices_of
+from variants.types import DeviceKindName
+
+GROUP = "ray.io/node-group"
+H100 = GpuModel(name="NVIDIA H100", count=2, memory_mib=80_000)
+L4 = GpuModel(name="NVIDIA L4", count=1, memory_mib=20_000)
+
+
+def node(
+    name: str,
+    cores: int = 4,
+    instructions: str | None = "avx2",
+    *,
+    gpus: tuple[GpuModel, ...] = (),
+    **labels: str,
+) -> Node:
+    named = {{"kind": KIND_LABEL, "group": GROUP}.get(k, k): v for k, v in labels.items()}
+    return Node(
+        id=f"id-{name}",
+        name=name,
+        cores=cores,
+        labels={NODE_LABEL: f"id-{name}", **named},
+        instructions=instructions,
+        processor="" if instructions is None else f"CPU with {instructions}",
+        memory_mib=8_000,
+        gpus=gpus,
+    )
+
+
+def told(found: Found) -> list[tuple[int, str, str]]:
+    """Number, name and nodes of each kind."""
+    return [(one.most, one.name, str(one.nodes or "")) for one in found.slices]
+
+
+OLD, NEW = node("old"), node("new", instructions="avx512vnni")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "found"),
+    [
+        ([], []),
+        ([OLD], [(1, "cpu-4", "")]),
+        ([OLD, node("b")], [(2, "cpu-4", "")]),
+        (
+            [OLD, NEW, node("b")],
+            [
+                (2, "cpu-4-avx2", "ray.io/node-id=id-b|id-old"),
+                (1, "cpu-4-avx512vnni", "ray.io/node-id=id-new"),
+            ],
+        ),
+        # Workers of the larger one fit nowhere else.
+        (
+            [node("small", 2), node("large", 8, "amx")],
+            [(1, "cpu-2", "ray.io/node-id=id-small"), (1, "cpu-8", "")],
+        ),
+        (
+            [node("a", group="x"), node("b", group="x"), node("c", 4, "amx", group="y")],
+            [(1, "cpu-4-amx", f"{GROUP}=y"), (2, "cpu-4-avx2", f"{GROUP}=x")],
+        ),
+        (
+            [OLD, node("b", kind="cpu-4-fast")],
+            [
+                (1, "cpu-4", "ray.io/node-id=id-old"),
+                (1, "cpu-4-fast", f"{KIND_LABEL}=cpu-4-fast"),
+            ],
+        ),
+        # A label may say that a node is several workers, and any name.
+        (
+            [node("a", 4, kind="cpu-2-numa"), node("b", 4, kind="big")],
+            [(1, "big", f"{KIND_LABEL}=big"), (2, "cpu-2-numa", f"{KIND_LABEL}=cpu-2-numa")],
+        ),
+        # One that does not say what it is is like the others, where these are alike.
+        ([OLD, node("silent", instructions=None)], [(2, "cpu-4", "")]),
+        (
+            [OLD, NEW, node("silent", instructions=None)],
+            [
+                (1, "cpu-4-avx2", "ray.io/node-id=id-old"),
+                (1, "cpu-4-avx512vnni", "ray.io/node-id=id-new"),
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_each_node_is_a_worker_where_nothing_is_set(
+    nodes: list[Node], found: list[tuple[int, str, str]]
+) -> None:
+    assert sorted(told(found_slices(nodes)), key=lambda one: one[1]) == found
+
+
+def test_what_was_found_is_written_and_read_again() -> None:
+    slices = found_slices([OLD, NEW]).slices
+
+    assert slices_of(",".join(map(str, slices))) == slices
+    assert slices[0] == Slice(
+        name="cpu-4-avx2",
+        cores=4,
+        most=1,
+        memory_mib=4_000,
+        nodes=NodesWith(NODE_LABEL, ("id-old",)),
+        source=Source.FOUND,
+    )
+    assert found_words(slices, [OLD, NEW]) == "1x cpu-4-avx2 (old), 1x cpu-4-avx512vnni (new)"
+
+
+def test_nodes_that_are_alike_are_as_the_settings_say() -> None:
+    assert found_slices([OLD, node("b", 8)], workers=3, cores=6) == Found()
+
+
+def test_nodes_that_differ_share_the_workers_that_are_set() -> None:
+    nodes = [OLD, NEW, node("b", 8)]
+
+    assert told(found_slices(nodes, workers=4, cores=8)) == [
+        (3, "cpu-2-avx2", "ray.io/node-id=id-b|id-old"),
+        (1, "cpu-2-avx512vnni", "ray.io/node-id=id-new"),
+    ]
+    (remark,) = found_slices(nodes, workers=9, cores=18).remarks
+    assert remark == "the nodes have room for 8 of 9 workers"
+    assert sum(one.most for one in found_slices(nodes, workers=2).slices) == 2
+
+
+def test_gpus_of_nodes_have_a_worker_each_and_leave_it_a_core() -> None:
+    nodes = [OLD, node("g", 6, gpus=(H100,)), node("h", 1, gpus=(L4,))]
+
+    found = found_slices(nodes)
+    assert told(found) == [
+        (2, "cpu-4", ""),
+        (2, "nvidia-h100", "ray.io/node-id=id-g"),
+        (1, "nvidia-l4", "ray.io/node-id=id-h"),
+    ]
+    gpu = found.slices[1]
+    assert (gpu.cores, gpu.gpu, gpu.memory_mib) == (1, "NVIDIA H100", 72_000)
+    assert slices_of(",".join(map(str, found.slices))) == found.slices
+    assert [one.most for one in found_slices(nodes, gpus=1).slices if one.gpu] == [1]
+    assert not [one for one in found_slices(nodes, gpus=0).slices if one.gpu]
+
+
+def test_a_label_names_the_gpus_of_a_node() -> None:
+    nodes = [node("g", 1, gpus=(L4,), kind="nvidia-l4-slow"), node("h", 1, gpus=(L4,))]
+
+    assert told(found_slices(nodes)) == [
+        (1, "nvidia-l4-slow", f"{KIND_LABEL}=nvidia-l4-slow"),
+        (1, "nvidia-l4", "ray.io/node-id=id-h"),
+    ]
+
+
+def test_kinds_that_are_set_are_bound_to_the_nodes_that_have_them() -> None:
+    nodes = [OLD, NEW, node("b", kind="cpu-1-fast")]
+    given = slices_of(
+        "cpu-1-fast,3xcpu-4-avx512vnni:usd_per_hour=2,cpu-4-avx2:nodes=rack=7,cpu-1-other"
+    )
+
+    assert told(bound_slices(given, nodes)) == [
+        (1, "cpu-1-fast", f"{KIND_LABEL}=cpu-1-fast"),
+        (3, "cpu-4-avx512vnni", "ray.io/node-id=id-new"),
+        (1, "cpu-4-avx2", "rack=7"),
+        (1, "cpu-1-other", ""),
+    ]
+    assert bound_slices(given, nodes).slices[1].source is Source.SET
+
+
+def test_a_kind_that_is_two_is_told() -> None:
+    found = bound_slices(slices_of("cpu-4"), [OLD, NEW])
+
+    assert told(found) == [(1, "cpu-4", "")]
+    assert found.remarks == (
+        "nodes where cpu-4 may run differ: name cpu-4-avx2 and cpu-4-avx512vnni instead",
+    )
+
+
+def test_what_cannot_be_known_is_told() -> None:
+    other = replace(node("b"), processor="a newer CPU with avx2")
+    nodes = [OLD, other, node("silent", instructions=None), node("d", kind="No Name")]
+
+    assert found_slices(nodes).remarks == (
+        f"{KIND_LABEL}=No Name of node d is no name of a kind",
+        f"silent did not say in time what processor it has; the label {KIND_LABEL} says it too",
+        "nodes of cpu-4 have different processors (CPU with avx2, a newer CPU with avx2); where "
+        f"that matters, tell them apart by the label {KIND_LABEL}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "level"),
+    [
+        ("fpu sse2 avx avx2 avx512f avx512_vnni amx_int8 amx_bf16", "amx"),
+        ("fpu sse2 avx avx2 avx512f avx512_vnni", "avx512vnni"),
+        ("fpu sse2 avx avx2 avx512f", "avx512"),
+        ("fpu sse2 avx avx2 avx_vnni", "avxvnni"),
+        ("fpu sse2 avx avx2", "avx2"),
+        ("fpu sse2", "basic"),
+        ("fp asimd asimddp i8mm sve sve2", "sve2"),
+        ("fp asimd asimddp", "dotprod"),
+        ("fp asimd", "neon"),
+    ],
+)
+def test_processors_are_called_by_their_best_instructions(flags: str, level: str) -> None:
+    assert level_of(flags.split()) == level
+
+
+def kind(name: str, cores: int = 4, nodes: NodesWith | None = None, *, found: bool = True) -> Kind:
+    return Kind(
+        name=DeviceKindName(name),
+        cores=cores,
+        most=1,
+        least=None,
+        memory_mib=1_000,
+        usd_per_hour=1,
+        idle_w=None,
+        nodes=nodes,
+        source=Source.FOUND if found else Source.SET,
+    )
+
+
+def test_nodes_that_joined_later_are_seen() -> None:
+    kinds = [
+        kind("cpu-4-avx2", nodes=NodesWith(NODE_LABEL, ("id-old",))),
+        kind("cpu-4-avx512vnni", nodes=NodesWith(GROUP, ("y",))),
+    ]
+    one_each = dict.fromkeys([one.name for one in kinds], 1)
+    first = node("new", instructions="avx512vnni", group="y")
+
+    assert sighted(kinds, one_each, [OLD, first]).advice == ()
+
+    seen = sighted(
+        kinds, one_each, [OLD, first, replace(first, name="newer", id="x"), node("c", 2, "amx")]
+    )
+    assert seen.nodes == {"cpu-4-avx2": ("old",), "cpu-4-avx512vnni": ("new", "newer")}
+    assert seen.advice == (
+        "nodes offer kinds that no workers use: cpu-2 (c); `modelless down` and `modelless up` "
+        "look anew, or name them in MODELLESS_SLICES",
+        "there is room for 2 workers cpu-4-avx512vnni, and 1 wanted; "
+        "`modelless workers scale cpu-4-avx512vnni 2`",
+    )
+
+
+def test_a_kind_whose_nodes_came_to_differ_is_told() -> None:
+    seen = sighted([kind("cpu-4", found=False)], {DeviceKindName("cpu-4"): 1}, [OLD, NEW])
+
+    assert seen.nodes == {"cpu-4": ("old", "new")}
+    (advice,) = seen.advice
+    assert advice.startswith("nodes of cpu-4 differ (avx2, avx512vnni), and its profiles are true")
