@@ -184,11 +184,12 @@ def sighted(
                 "profiles are true of one of them; `modelless down` and `modelless up` tell them "
                 "apart"
             )
-        room = sum(node.cores // kind.cores for node in has[kind.name])
-        if kind.source is Source.FOUND and kind.gpu is None and room > wanted.get(kind.name, 0) > 0:
+        have, want = len(has[kind.name]), wanted.get(kind.name, 0)
+        if kind.source is Source.FOUND and have > want > 0:
             advice.append(
-                f"there is room for {room} workers {kind.name}, and "
-                f"{wanted.get(kind.name, 0)} wanted; `modelless workers scale {kind.name} {room}`"
+                f"{have} nodes have {kind.name}, and {want} "
+                f"{'worker is' if want == 1 else 'workers are'} wanted; "
+                f"`modelless workers scale {kind.name} {have}` uses them all"
             )
     return Sighting(
         nodes={name: tuple(node.name for node in found) for name, found in has.items()},

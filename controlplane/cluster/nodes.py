@@ -2,7 +2,7 @@
 
 import logging
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,10 +39,41 @@ def own_facts() -> Facts:
     )
 
 
+def listed_nodes() -> list[Mapping[str, Any]]:
+    """The nodes that Ray knows, in its own words."""
+    import ray
+
+    return list(ray.nodes())
+
+
+def asked_nodes(ids: Sequence[str], patience_s: float) -> dict[str, Facts]:
+    """What these nodes say of themselves; those that do not say it in time are missing."""
+    import ray
+
+    ask = ray.remote(num_cpus=0, max_retries=0)(own_facts)
+    asked = {ask.options(label_selector={NODE_LABEL: id_}).remote(): id_ for id_ in ids}
+    answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=patience_s)
+    for one in silent:
+        ray.cancel(one, force=True)
+    facts = {}
+    for one in answered:
+        try:
+            facts[asked[one]] = ray.get(one)
+        except Exception as error:  # a node that cannot say it is one that did not
+            log.warning("node %s does not say what it is: %s", asked[one], error)
+    return facts
+
+
 class NodeLook:
     """Looks at the nodes of the cluster that this process has joined; asks each one once."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        listed: Callable[[], Iterable[Mapping[str, Any]]] = listed_nodes,
+        asked: Callable[[Sequence[str], float], Mapping[str, Facts]] = asked_nodes,
+    ) -> None:
+        self._listed = listed
+        self._asked = asked
         self._known: dict[str, Facts] = {}
 
     def look(self, patience_s: float = ANSWER_S) -> tuple[Node, ...]:
@@ -54,35 +85,19 @@ class NodeLook:
         Raises:
             ClusterUnavailable: Ray does not say which nodes there are.
         """
-        import ray
-
         try:
-            listed = [one for one in ray.nodes() if one["Alive"]]
-            hosts = {one["NodeID"]: one for one in listed if _offers_something(one)}
-            self._ask([id_ for id_ in hosts if id_ not in self._known], patience_s)
+            hosts = {
+                one["NodeID"]: one
+                for one in self._listed()
+                if one["Alive"] and _offers_something(one)
+            }
+            if new := [id_ for id_ in hosts if id_ not in self._known]:
+                self._known |= self._asked(new, patience_s)
         except Exception as error:
             raise ClusterUnavailable(f"Ray does not say what its nodes are: {error}") from error
-        named = {id_: self._known[id_] for id_ in hosts if id_ in self._known}
         names = _names(hosts)
-        found = [node_of(one, named.get(id_), names[id_]) for id_, one in hosts.items()]
+        found = [node_of(one, self._known.get(id_), names[id_]) for id_, one in hosts.items()]
         return tuple(sorted(found, key=lambda node: (node.name, node.id)))
-
-    def _ask(self, ids: list[str], patience_s: float) -> None:
-        """Have new nodes say what they are; where that takes no room and any is left."""
-        import ray
-
-        if not ids:
-            return
-        ask = ray.remote(num_cpus=0, max_retries=0)(own_facts)
-        asked = {ask.options(label_selector={NODE_LABEL: id_}).remote(): id_ for id_ in ids}
-        answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=patience_s)
-        for one in silent:
-            ray.cancel(one, force=True)
-        for one in answered:
-            try:
-                self._known[asked[one]] = ray.get(one)
-            except Exception as error:  # a node that cannot say it is one that did not
-                log.warning("node %s does not say what it is: %s", asked[one], error)
 
 
 def node_of(listed: Mapping[str, Any], facts: Facts | None, name: str) -> Node:

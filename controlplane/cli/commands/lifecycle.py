@@ -116,7 +116,7 @@ def status(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
             ),
             "slo": client.get("/v1/slo")["tasks"],
             "plan": client.get("/v1/plan"),
-            "advice": client.get("/v1/devices")["advice"],
+            "advice": client.get("/v1/devices").get("advice", []),
         }
     emit(found, output, lambda: _status_table(found))
 

@@ -245,8 +245,8 @@ def test_nodes_that_joined_later_are_seen() -> None:
     assert seen.advice == (
         "nodes offer kinds that no workers use: cpu-2 (c); `modelless down` and `modelless up` "
         "look anew, or name them in MODELLESS_SLICES",
-        "there is room for 2 workers cpu-4-avx512vnni, and 1 wanted; "
-        "`modelless workers scale cpu-4-avx512vnni 2`",
+        "2 nodes have cpu-4-avx512vnni, and 1 worker is wanted; "
+        "`modelless workers scale cpu-4-avx512vnni 2` uses them all",
     )
 
 

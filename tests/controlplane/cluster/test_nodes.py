@@ -1,10 +1,17 @@
 """What Ray lists of a node and what the node says of itself, put together."""
 
-from controlplane.cluster.found_kinds import NODE_LABEL, Node
-from controlplane.cluster.nodes import Facts, node_of, own_facts
-from controlplane.gpus import GpuModel
+from collections.abc import Sequence
+from typing import Any
 
-LISTED = {
+import pytest
+
+from controlplane.cluster.found_kinds import NODE_LABEL, Node
+from controlplane.cluster.nodes import Facts, NodeLook, node_of, own_facts
+from controlplane.gpus import GpuModel
+from variants.errors import ClusterUnavailable
+
+LISTED: dict[str, Any] = {
+    "Alive": True,
     "NodeID": "5f",
     "NodeManagerHostname": "a",
     "NodeManagerAddress": "10.0.0.1",
@@ -36,6 +43,32 @@ def test_of_a_node_that_says_nothing_less_is_known() -> None:
     silent = node_of(LISTED, None, "a")
 
     assert (silent.cores, silent.instructions, silent.gpus) == (4, None, ())
+
+
+def test_each_node_is_asked_once_and_one_that_is_silent_again() -> None:
+    head = LISTED | {"NodeID": "0", "Resources": {"node:10.0.0.9": 1.0}}
+    dead = LISTED | {"NodeID": "1", "Alive": False}
+    other = LISTED | {"NodeID": "60", "NodeManagerAddress": "10.0.0.2"}
+    asked: list[list[str]] = []
+
+    def ask(ids: Sequence[str], _patience_s: float) -> dict[str, Facts]:
+        asked.append(list(ids))
+        return {id_: SAID for id_ in ids if id_ == "5f" or len(asked) > 1}
+
+    look = NodeLook(lambda: (head, dead, LISTED, other), ask)
+    found = [[(node.name, node.instructions) for node in look.look()] for _ in range(3)]
+
+    assert asked == [["5f", "60"], ["60"]]
+    assert found[0] == [("a (10.0.0.1)", "avx2"), ("a (10.0.0.2)", None)]
+    assert found[1] == found[2] == [("a (10.0.0.1)", "avx2"), ("a (10.0.0.2)", "avx2")]
+
+
+def test_a_cluster_that_does_not_answer_is_one_error() -> None:
+    def gone() -> list[dict[str, Any]]:
+        raise ConnectionError("nobody listens")
+
+    with pytest.raises(ClusterUnavailable, match="what its nodes are: nobody listens"):
+        NodeLook(gone).look()
 
 
 def test_this_machine_says_what_it_is() -> None:
