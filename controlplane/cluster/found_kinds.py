@@ -126,8 +126,7 @@ def found_slices(
 
 def bound_slices(given: Sequence[Slice], nodes: Sequence[Node]) -> Found:
     """The slices that the settings name, bound to the nodes that have their kind."""
-    bound: list[Slice] = []
-    remarks: tuple[str, ...] = ()
+    bound = []
     for one in given:
         offers = _offers(nodes, one.cores if one.gpu is None else 0)
         offer = next((each for each in offers if each.name == one.name), None)
@@ -135,12 +134,7 @@ def bound_slices(given: Sequence[Slice], nodes: Sequence[Node]) -> Found:
             bound.append(one)
         else:
             bound.append(replace(one, nodes=_nodes_with(offer, nodes)))
-        others = [each.name for each in offers if each.name.startswith(f"{one.name}-")]
-        if bound[-1].nodes is None and len(others) > 1:
-            remarks += (
-                f"nodes where {one.name} may run differ: name {' and '.join(others)} instead",
-            )
-    return Found(slices=tuple(bound), remarks=_remarks(nodes, ()) + remarks)
+    return Found(slices=tuple(bound), remarks=_remarks(nodes, ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,12 +171,13 @@ def sighted(
             "look anew, or name them in MODELLESS_SLICES"
         )
     for kind in kinds:
-        levels = {node.instructions for node in has[kind.name]} - {None}
+        levels = sorted({node.instructions or "" for node in has[kind.name]} - {""})
         if kind.nodes is None and kind.gpu is None and len(levels) > 1:
+            names = " and ".join(f"{cpu_kind(kind.cores)}-{level}" for level in levels)
             advice.append(
-                f"nodes of {kind.name} differ ({', '.join(sorted(map(str, levels)))}), and its "
-                "profiles are true of one of them; `modelless down` and `modelless up` tell them "
-                "apart"
+                f"nodes of {kind.name} differ, and its profiles are true of one sort of them: name "
+                f"{names} in MODELLESS_SLICES, or leave it empty and start anew with `modelless "
+                "down` and `modelless up`"
             )
         have, want = len(has[kind.name]), wanted.get(kind.name, 0)
         if kind.source is Source.FOUND and have > want > 0:

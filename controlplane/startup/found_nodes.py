@@ -4,7 +4,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from controlplane.cluster.found_kinds import Node, bound_slices, found_slices, found_words
+from controlplane.cluster.found_kinds import (
+    Node,
+    bound_slices,
+    found_slices,
+    found_words,
+    sighted,
+)
 from controlplane.given_settings import PREFIX
 from controlplane.settings import Settings
 from controlplane.slices import Slice, slices_of
@@ -36,10 +42,11 @@ def with_kinds_of(nodes: Sequence[Node], settings: Settings) -> FoundNodes:
             # Over those of the settings file too, in which numbers may stand.
             os.environ[f"{PREFIX}{name.upper()}"] = str(value)
         settings = settings.model_copy(update=told)
+    advice = sighted(settings.kinds, settings.wanted({}), nodes).advice
     return FoundNodes(
         settings=settings,
         words=_words(nodes, slices, settings),
-        remarks=found.remarks,
+        remarks=(*found.remarks, *advice),
     )
 
 

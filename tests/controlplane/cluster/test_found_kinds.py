@@ -175,15 +175,6 @@ def test_kinds_that_are_set_are_bound_to_the_nodes_that_have_them() -> None:
     assert bound_slices(given, nodes).slices[1].source is Source.SET
 
 
-def test_a_kind_that_is_two_is_told() -> None:
-    found = bound_slices(slices_of("cpu-4"), [OLD, NEW])
-
-    assert told(found) == [(1, "cpu-4", "")]
-    assert found.remarks == (
-        "nodes where cpu-4 may run differ: name cpu-4-avx2 and cpu-4-avx512vnni instead",
-    )
-
-
 def test_what_cannot_be_known_is_told() -> None:
     other = replace(node("b"), processor="a newer CPU with avx2")
     nodes = [OLD, other, node("silent", instructions=None), node("d", kind="No Name")]
@@ -254,5 +245,8 @@ def test_a_kind_whose_nodes_came_to_differ_is_told() -> None:
     seen = sighted([kind("cpu-4", found=False)], {DeviceKindName("cpu-4"): 1}, [OLD, NEW])
 
     assert seen.nodes == {"cpu-4": ("old", "new")}
-    (advice,) = seen.advice
-    assert advice.startswith("nodes of cpu-4 differ (avx2, avx512vnni), and its profiles are true")
+    assert seen.advice == (
+        "nodes of cpu-4 differ, and its profiles are true of one sort of them: name cpu-4-avx2 and "
+        "cpu-4-avx512vnni in MODELLESS_SLICES, or leave it empty and start anew with "
+        "`modelless down` and `modelless up`",
+    )

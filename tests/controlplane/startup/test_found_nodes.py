@@ -1,0 +1,104 @@
+"""Settings with the kinds of a cluster: what `modelless up` goes by, and what it tells others."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.cluster.found_kinds import KIND_LABEL, NODE_LABEL, Node
+from controlplane.cluster.kind_placement import options_for
+from controlplane.gpus import GpuModel
+from controlplane.settings import Settings, load_settings
+from controlplane.startup.found_nodes import with_kinds_of
+
+GPU = GpuModel(name="NVIDIA H200", count=1, memory_mib=143_771)
+
+
+@pytest.fixture(autouse=True)
+def _ours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLICES", "WORKERS", "CORES", "GPUS"):
+        # Set first, so that what is tested is taken back.
+        monkeypatch.setenv(f"MODELLESS_{name}", "")
+        monkeypatch.delenv(f"MODELLESS_{name}")
+
+
+def settings(tmp_path: Path, **given: Any) -> Settings:
+    return load_settings(state_dir=tmp_path, ray_address="auto", **given)
+
+
+def node(
+    name: str,
+    instructions: str = "avx2",
+    gpus: tuple[GpuModel, ...] = (),
+    labels: dict[str, str] | None = None,
+) -> Node:
+    return Node(
+        id=name,
+        name=name,
+        cores=4 + len(gpus),
+        labels={NODE_LABEL: name, **(labels or {})},
+        instructions=instructions,
+        memory_mib=8_000,
+        gpus=gpus,
+    )
+
+
+def kinds(found: Settings) -> list[tuple[str, int, float, str | None]]:
+    return [(one.name, one.most, one.memory_mib, one.gpu) for one in found.kinds]
+
+
+def test_the_kinds_that_were_found_are_those_of_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "settings.env").write_text("MODELLESS_WORKERS=2\n")
+    nodes = [node("a"), node("b", "amx")]
+
+    found = with_kinds_of(nodes, settings(tmp_path))
+
+    assert kinds(found.settings) == [
+        ("cpu-4-avx2", 1, 4_000.0, None),
+        ("cpu-4-amx", 1, 4_000.0, None),
+    ]
+    assert [options_for(kind) for kind in found.settings.kinds] == [
+        {"label_selector": {NODE_LABEL: "in(a)"}},
+        {"label_selector": {NODE_LABEL: "in(b)"}},
+    ]
+    assert found.words == "2 with 8 cores: 1x cpu-4-avx2 (a), 1x cpu-4-amx (b)"
+    assert found.remarks == ()
+    # What makes the applications reads the environment, and the file of before.
+    assert settings(tmp_path).kinds == found.settings.kinds
+    # Replicas are told it once more.
+    assert found.settings.resolved().kinds == found.settings.kinds
+
+
+def test_nodes_that_are_alike_leave_what_is_set(tmp_path: Path) -> None:
+    given = settings(tmp_path, workers=2, cores=4)
+
+    found = with_kinds_of([node("a"), node("b")], given)
+
+    assert found.settings == given
+    assert found.words == "2 with 8 cores, alike: cpu-2"
+    assert "MODELLESS_SLICES" not in os.environ
+    assert with_kinds_of([], given).words.startswith("none has joined yet")
+
+
+def test_memory_that_is_set_is_that_of_all_workers(tmp_path: Path) -> None:
+    given = settings(tmp_path, worker_memory_mib=512)
+
+    found = with_kinds_of([node("a", gpus=(GPU,))], given)
+
+    assert kinds(found.settings) == [
+        ("cpu-4", 1, 512, None),
+        ("nvidia-h200", 1, GPU.usable_mib, "NVIDIA H200"),
+    ]
+    assert found.settings.all_gpus == 1
+
+
+def test_what_is_set_is_bound_and_the_rest_is_told(tmp_path: Path) -> None:
+    given = settings(tmp_path, slices="2xcpu-1-fast")
+    nodes = [node("a", labels={KIND_LABEL: "cpu-1-fast"}), node("b")]
+
+    found = with_kinds_of(nodes, given)
+
+    assert found.words == "2 with 8 cores: 2x cpu-1-fast (a)"
+    (advice,) = found.remarks
+    assert advice.startswith("nodes offer kinds that no workers use: cpu-4 (b);")
