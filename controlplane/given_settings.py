@@ -78,8 +78,8 @@ class GivenSettings(BaseSettings):
         -1,
         ge=-1,
         le=256,
-        description="GPUs to give to workers, one to each; -1: all that this machine has, and none "
-        "of a cluster.",
+        description="GPUs to give to workers, one to each; -1: all that this machine has, or "
+        "that `modelless up` finds on the nodes of a cluster.",
     )
     worker_memory_mib: float = Field(
         0,

@@ -6,9 +6,10 @@ are reached, how many Serve was told to run, and sentences about what does not s
 Read ``ray_processes`` (starting, joining and leaving Ray) with ``single_machine`` (what one machine
 runs without), ``idle_agent`` and ``bare_serve``, then ``serve_applications`` (deploying
 applications and reading their state), ``ray_adapter`` (what the control loop asks of the cluster),
-``start_reports`` (what Serve says of a start, as sentences, without Ray), ``kind_placement`` (on
-which nodes workers of a kind run), ``sent_settings`` (the settings that travel to replicas) and
-``control_store`` (whether Ray's control store lives).
+``protocol`` (the same as the loop sees it), ``start_reports`` (what Serve says of a start, as
+sentences, without Ray), ``nodes`` (what nodes are) with ``found_kinds`` (which kinds that makes,
+without Ray) and ``kind_placement`` (on which nodes workers of a kind run), ``sent_settings`` (the
+settings that travel to replicas) and ``control_store`` (whether Ray's control store lives).
 
 It imports settings and errors. Every call to Ray that the control plane makes stands here; only
 ``controlplane.app`` and ``workers.deployment`` know Ray besides.

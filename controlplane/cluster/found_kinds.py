@@ -112,8 +112,8 @@ def found_slices(
     if not offers or (each and [one.name for one in offers] == [cpu_kind(each)]):
         return Found(remarks=remarks)
     cpus = [one for one in offers if one.gpu is None]
-    most = workers if each or workers > 1 else MOST_WORKERS
-    counts = _dealt([sum(one.room.values()) for one in cpus], most)
+    room = [sum(one.room.values()) for one in cpus]
+    counts = _dealt(room, workers) if each or workers > 1 else room
     if each and sum(counts) < workers:
         remarks += (f"the nodes have room for {sum(counts)} of {workers} workers",)
     left = MOST_WORKERS if gpus < 0 else gpus

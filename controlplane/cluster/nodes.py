@@ -50,7 +50,8 @@ def asked_nodes(ids: Sequence[str], patience_s: float) -> dict[str, Facts]:
     """What these nodes say of themselves; those that do not say it in time are missing."""
     import ray
 
-    ask = ray.remote(num_cpus=0, max_retries=0)(own_facts)
+    # Its process ends with the call: else it would stay there, idle, for later ones.
+    ask = ray.remote(num_cpus=0, max_retries=0, max_calls=1)(own_facts)
     asked = {ask.options(label_selector={NODE_LABEL: id_}).remote(): id_ for id_ in ids}
     answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=patience_s)
     for one in silent:

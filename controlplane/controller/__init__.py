@@ -5,7 +5,8 @@ events in the catalog, the number of workers at Ray Serve, and loads, unloads an
 workers.
 
 Read ``loop`` (observe, decide, apply, record); for observing ``roster``, ``worker_pool``,
-``arrivals`` with ``forecaster_training`` and ``learned_state``, and ``peak_calendar``; for applying
+``arrivals`` with ``forecaster_training`` and ``learned_state``, ``peak_calendar``, and
+``node_watch`` (nodes that no worker uses); for applying
 ``plan_applier``, ``told_targets`` and ``gateway_scaling``; for recording ``events`` and
 ``reprofiling``.
 
