@@ -5,7 +5,7 @@ asked than can be served most decisions are refusals, so these look at no more v
 have to, and leave the reasons to whoever reads them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import nsmallest
 from math import inf
 
@@ -19,13 +19,13 @@ from planner.selection.eligibility import (
     standing,
     without_slo,
 )
-from planner.selection.load_balancing import host_for, least_busy
+from planner.selection.load_balancing import COMPARED, host_for, least_busy
 from planner.selection.missing_workers import no_workers
 from planner.selection.refusal_reasons import Reasons, in_words
 from planner.types import Candidate, Query, Refusal, RefusalCode, Snapshot, TaskView, WorkerView
 from variants.errors import Alternative
 from variants.figures import apart, ms, seconds
-from variants.types import VariantName
+from variants.types import VariantName, WorkerId
 
 ALTERNATIVES = 3
 MISSES = frozenset({Obstacle.LATENCY, Obstacle.ACCURACY, Obstacle.COST})
@@ -163,6 +163,33 @@ def _overloaded(snapshot: Snapshot, query: Query, now_ms: float, message: str) -
     met = circumstances(snapshot, query, now_ms)
     reasons = Reasons(view.by_cost, met, view.excluded)
     return Refusal(code=RefusalCode.OVERLOADED, message=message, reasons=reasons)
+
+
+def room_at_ms(snapshot: Snapshot, query: Query, refused: Collection[WorkerId]) -> float:
+    """When the first worker could take a query like this one, as far as is known.
+
+    It is what any draw among workers may find; so it is in the past where one has room and another
+    was drawn, and where more workers than ``COMPARED`` would have to be looked at.
+
+    Args:
+        query: when it came plays no part.
+        refused: workers that would not take it, as they said.
+    """
+    view = snapshot.tasks[query.task]
+    pin = query.variant
+    candidates = view.by_cost if pin is None else view.by_variant.get(pin, ())
+    obstacle = profile_rule(query, snapshot.transport_ms)
+    soonest_ms, busy_ms, seen = inf, inf, None
+    for candidate in candidates:
+        if not candidate.ready or obstacle(candidate) is not None:
+            continue
+        if candidate.ready is not seen:
+            seen = candidate.ready
+            if len(seen) > COMPARED:
+                return -inf
+            busy_ms = min((w.busy_until_ms for w in seen if w.id not in refused), default=inf)
+        soonest_ms = min(soonest_ms, busy_ms + candidate.table.ms[query.rows])
+    return soonest_ms + snapshot.transport_ms - query.latency_ms
 
 
 def load_wait_ms(snapshot: Snapshot, candidate: Candidate, host: WorkerView) -> float:

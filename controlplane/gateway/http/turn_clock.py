@@ -29,7 +29,7 @@ def _found() -> "Callable[..., int] | None":
     """The system call; a ``socket.socket`` would close what is the event loop's."""
     if not _TCP_INFO or not sys.platform.startswith("linux"):
         return None
-    call = ctypes.CDLL(None).getsockopt
+    call = ctypes.PyDLL(None).getsockopt  # it does not wait, so that the lock is kept
     call.argtypes = [ctypes.c_int] * 3 + [ctypes.POINTER(_Told), ctypes.POINTER(ctypes.c_uint32)]
     call.restype = ctypes.c_int
     return cast("Callable[..., int]", call)
@@ -78,5 +78,7 @@ class Arrival:
         _length.value = _END
         if _getsockopt(self._number, socket.IPPROTO_TCP, _TCP_INFO, _told, _length):
             self._number = -1  # none of TCP
+            return 0.0
+        if _length.value < _END:  # an older kernel
             return 0.0
         return max(0.0, float(_told.last_received_ms) - TICK_MS)

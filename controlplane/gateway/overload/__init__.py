@@ -5,5 +5,5 @@ the same. Best read in this order: ``recent_refusals`` (what a worker would say,
 said), ``repeated_refusals`` (what was refused a moment ago is refused unread), ``retry_advice``
 (when to come back), ``held_answers`` (refusals for those who came back sooner).
 
-It imports ``planner`` and ``controlplane.http_errors``, and nothing of the gateway.
+It imports ``planner``, ``variants`` and ``controlplane.http_errors``, and nothing of the gateway.
 """

@@ -21,6 +21,14 @@ class Refused(NamedTuple):
     """What the worker said."""
 
 
+class Said(NamedTuple):
+    """What a worker would say to a query."""
+
+    why: str
+    until_ms: float
+    """For so long to queries that come later and have as much time."""
+
+
 class RecentRefusals:
     """The last refusal of each worker and variant."""
 
@@ -41,7 +49,7 @@ class RecentRefusals:
 
     def expected(
         self, worker: WorkerId, candidate: Candidate, query: Query, now_ms: float
-    ) -> str | None:
+    ) -> Said | None:
         """Why the worker would refuse a query, as it said of the last; ``None`` if it may not.
 
         In the time that one more query takes in a full batch, the schedule gets room for one more.
@@ -55,4 +63,4 @@ class RecentRefusals:
         due_ms = query.received_ms + query.latency_ms
         if now_ms >= last.at_ms + one_more_ms or due_ms >= last.due_ms + one_more_ms:
             return None
-        return last.why
+        return Said(last.why, min(last.at_ms, last.due_ms - query.latency_ms) + one_more_ms)

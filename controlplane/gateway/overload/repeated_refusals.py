@@ -16,11 +16,11 @@ from planner.types import Query
 from variants.errors import ModellessError, Overloaded
 
 LONGEST_MS = 2.0
-"""For so long a refusal is given again, and ..."""
+"""For so long at most a refusal is given again, and ..."""
 PART = 0.05
-"""... for no more than this part of the query's latency: queues change little in that time."""
-SHORT_MS = 2 * LONGEST_MS
-"""A worker with less than this to do could be idle before a refusal is forgotten by itself."""
+"""... for no more than this part of the query's latency, nor for longer than its reason is known to
+hold: who asks for the same as many others would else come later than all who ask for other things
+to whatever room there is."""
 LEAST_BYTES = 1_024
 """Shorter bodies are read as quickly as looked at."""
 MOST_BYTES = 4_096
@@ -72,7 +72,7 @@ class Repeated(NamedTuple):
 
     query: Query
     full: Wording | None
-    """``None`` where the deadline had passed already."""
+    """``None`` where the next one may not be refused."""
     late: Wording
     """What those are told whose deadline has passed."""
     until_ms: float
@@ -97,7 +97,7 @@ class RepeatedRefusals:
         return len(self._kept)
 
     def find(self, outline: Outline) -> Repeated | None:
-        """The last refusal of a query with this outline."""
+        """The last refusal of a query with this outline; it says itself whom it is for."""
         return self._kept.get(outline)
 
     def add(
@@ -108,19 +108,21 @@ class RepeatedRefusals:
         late: ModellessError,
         workers: int,
         now_ms: float,
+        until_ms: float,
     ) -> None:
         """Keep a refusal, but not of those who take an answer that is late.
 
         Args:
             late: the refusal of those whose deadline has passed.
             workers: how many have refused the query, or would.
+            until_ms: when its reason may hold no more.
         """
         if query.best_effort:
             return
         if len(self._kept) >= MOST:
             self._kept.clear()
-        until_ms = now_ms + min(LONGEST_MS, PART * query.latency_ms)
-        full = wording(error) if type(error) is Overloaded else None
+        until_ms = min(until_ms, now_ms + LONGEST_MS, now_ms + PART * query.latency_ms)
+        full = wording(error) if type(error) is Overloaded and until_ms > now_ms else None
         self._kept[outline] = Repeated(query, full, wording(late), until_ms, workers)
 
     def forget(self) -> None:

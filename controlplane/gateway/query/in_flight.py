@@ -8,7 +8,6 @@ left of the deadline; a variant that is not loaded is waited for where the deadl
 import asyncio
 from collections.abc import Sequence
 
-from controlplane.gateway.overload.repeated_refusals import SHORT_MS
 from controlplane.gateway.query.deadline_guard import GRACE_MS, GUARD_MS
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import QueryContext, Respond
@@ -180,9 +179,10 @@ class InFlight:
         assert worker is not None
         now_ms = self.path.clock_ms()
         if code is not ReplyCode.LOST:
-            worker.busy_until_ms = now_ms + reply.backlog_us / 1000
-            if reply.backlog_us < 1_000 * SHORT_MS:
-                self.path.repeated.forget()
+            busy_until_ms = now_ms + reply.backlog_us / 1000
+            if busy_until_ms < worker.busy_until_ms:
+                self.path.repeated.forget()  # there is room sooner than was thought
+            worker.busy_until_ms = busy_until_ms
         if code is ReplyCode.OVERLOADED:
             self.path.congestion.refused(now_ms, twice=self.tries >= TRIES)
             if self.candidate is not None:

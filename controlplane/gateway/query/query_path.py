@@ -27,9 +27,10 @@ from controlplane.gateway.query.query_errors import expired_error, refusal_error
 from controlplane.gateway.query.skimming import asked_by_headers, skim_v1, skim_v2
 from controlplane.gateway.query.v2_parsing import json_bytes, parse_v2
 from planner.selection.plan_following import choose
+from planner.selection.refusal import room_at_ms
 from planner.types import Choice, Query, Refusal, RefusalCode
 from variants.errors import ModellessError, Overloaded
-from variants.types import TaskName, VariantName
+from variants.types import TaskName, VariantName, WorkerId
 from workers.types import ReplyCode
 
 MAX_IN_FLIGHT = 50_000
@@ -71,10 +72,10 @@ class _Expected(NamedTuple):
     """What a query would be told."""
 
     error: ModellessError
-    workers: int
-    """How many would refuse it."""
-    everywhere: bool
-    """Whether no other worker could take it either."""
+    workers: tuple[WorkerId, ...]
+    """Those that would refuse it."""
+    until_ms: float
+    """For so long they would."""
 
 
 class QueryPath(QueryContext):
@@ -311,9 +312,11 @@ class QueryPath(QueryContext):
         expected = self._expected_error(query, now_ms)
         if expected is None:
             return False
-        if outline is not None and expected.everywhere:
+        if outline is not None:
             error, late = expected.error, expired_error(query)
-            self.repeated.add(outline, query, error, late, expected.workers, now_ms)
+            until_ms = min(expected.until_ms, room_at_ms(self.snapshot, query, expected.workers))
+            workers = len(expected.workers)
+            self.repeated.add(outline, query, error, late, workers, now_ms, until_ms)
         self.count_demand(query)
         answer = partial(self.fail, expected.error, respond, query.task, given_id)
         until_ms = min(told_ms, query.received_ms + query.latency_ms)
@@ -361,28 +364,28 @@ class QueryPath(QueryContext):
     def _expected_error(self, query: Query, now_ms: float) -> "_Expected | None":
         """What a query would be told, were workers to say what they have just said to others."""
         found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
-        refused = 0
-        why = ""
+        refused: tuple[WorkerId, ...] = ()
+        why, until_ms = "", inf
         while isinstance(found, Choice):
             said = None
             if not found.cold and not query.best_effort:
                 said = self.refusals.expected(found.worker.id, found.candidate, query, now_ms)
             if said is None:
                 return None
-            refused, why = refused + 1, said
-            if refused == TRIES:
+            refused = (*refused, found.worker.id)
+            why, until_ms = said.why, min(until_ms, said.until_ms)
+            if len(refused) == TRIES:
                 break
             query = query._replace(avoid=found.worker.id)
             found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
         if isinstance(found, Refusal) and found.code not in FOR_WANT_OF_TIME:
             return None
-        self._narrow(refused, now_ms)
-        everywhere = isinstance(found, Refusal)
+        self._narrow(len(refused), now_ms)
         if refused and (isinstance(found, Choice) or found.code is RefusalCode.OVERLOADED):
             error: ModellessError = worker_error(ReplyCode.OVERLOADED, why, query, None)
-            return _Expected(error, refused, everywhere)
+            return _Expected(error, refused, until_ms)
         assert isinstance(found, Refusal)
-        return _Expected(refusal_error(found), refused, everywhere)
+        return _Expected(refusal_error(found), refused, until_ms)
 
     def _narrow(self, workers: int, now_ms: float) -> None:
         """Narrow the window as if so many workers had refused a query."""

@@ -9,8 +9,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from controlplane.gateway.http import http_protocol
 from controlplane.gateway.http.exchange import told_wait_ms
 from controlplane.gateway.http.http_protocol import Front
+from controlplane.gateway.http.known_head import TRIES
+from controlplane.gateway.http.turn_clock import Arrival
 from controlplane.gateway.query import query_context
 from controlplane.gateway.query.query_path import monotonic_ms
 from tests.controlplane.serving import (
@@ -111,7 +114,11 @@ async def test_a_head_that_was_seen_is_not_parsed_again_and_all_else_is(
     assert (await client.answer()).status == 413
 
 
-async def test_a_client_whose_heads_all_differ_is_answered(served: Served) -> None:
+async def test_a_client_whose_heads_all_differ_is_answered(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    monkeypatch.setattr(http_protocol, "known_head", lambda *seen: looks.append(seen))
     client = await served.client()
     for number in range(12):
         headers = [("X-Request-Id", f"id-{number}")]
@@ -119,6 +126,18 @@ async def test_a_client_whose_heads_all_differ_is_answered(served: Served) -> No
         assert answer.json["outputs"][0][0] == number
         answer = await client.ask(b"{", headers=headers)
         assert answer.headers["x-request-id"] == f"id-{number}"
+    assert len(looks) == TRIES
+
+
+async def test_while_queries_are_refused_their_time_counts_from_when_the_kernel_had_them(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Arrival, "waited_ms", lambda _self: 3_600_000.0)
+    client = await served.client()
+    assert (await client.ask(query(1))).status == 200
+    assert (await client.ask(query(2, variant=LATE, slo={"latency_ms": 20}))).status == 504
+    assert served.gateway.path.under_pressure()
+    assert (await client.ask(query(3))).error[:2] == (504, "DEADLINE_EXCEEDED")
 
 
 async def test_pipelined_queries_are_answered_in_their_order(served: Served) -> None:

@@ -212,7 +212,9 @@ def test_who_is_due_later_or_has_fewer_rows_may_be_taken() -> None:
     def expected(asked: Asked) -> str | None:
         now_ms = NOW_MS + asked.after_ms
         query = Query(DIGITS, asked.rows, now_ms, asked.latency_ms)
-        return refusals.expected(ONE, candidate, query, now_ms)
+        found = refusals.expected(ONE, candidate, query, now_ms)
+        assert found is None or now_ms < found.until_ms <= NOW_MS + asked.rows * more_ms
+        return found and found.why
 
     assert expected(Asked(2, 50.0, 0.0)) is None
     refusals.add(ONE, candidate, Query(DIGITS, 2, NOW_MS, 50.0), "full", NOW_MS)

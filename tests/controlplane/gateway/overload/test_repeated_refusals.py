@@ -1,8 +1,13 @@
 """Repeated refusals: whom a refusal of a moment ago is given again, and that it reads the same."""
 
-from math import ceil
-from typing import Any
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from math import ceil, inf
+from random import Random
+from typing import Any, cast
 
+import numpy as np
 import orjson
 import pytest
 from hypothesis import given
@@ -17,12 +22,28 @@ from controlplane.gateway.overload.repeated_refusals import (
     outline_of_inference,
     wording,
 )
+from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.query.skimming import skim_v1, skim_v2
 from controlplane.http_errors import error_body, error_headers, status_of
+from planner.selection.plan_following import choose
+from planner.selection.refusal import crowded, shed
+from planner.selection.routes import EMPTY
 from planner.types import Query
 from tests.controlplane.gateway.overload.test_recent_refusals import LATENCY_MS, ONE, Path
-from tests.planner.builders import DIGITS, NOW_MS, task
+from tests.planner.builders import (
+    DIGITS,
+    NOW_MS,
+    catalog,
+    key,
+    profile,
+    snapshot,
+    task,
+    variant,
+    worker,
+)
 from variants.errors import DeadlineExceeded, Overloaded
+from variants.types import WorkerId
+from workers.channel.reply import Reply
 from workers.types import ReplyCode
 
 QUERY = Query(DIGITS, 1, NOW_MS, 40.0)
@@ -212,7 +233,7 @@ def test_it_reads_as_if_it_had_been_made_anew(error: Any, wait_s: float) -> None
 
 def test_it_is_given_again_for_a_moment_and_to_the_late_for_longer() -> None:
     kept = RepeatedRefusals()
-    kept.add(OUTLINE, QUERY, FULL, LATE, 1, NOW_MS)
+    kept.add(OUTLINE, QUERY, FULL, LATE, 1, NOW_MS, inf)
     found = kept.find(OUTLINE)
     assert found is not None
     soon_ms, later_ms = NOW_MS + 1.9, NOW_MS + 2.1
@@ -227,7 +248,7 @@ def test_it_is_given_again_for_a_moment_and_to_the_late_for_longer() -> None:
 
 def test_a_short_deadline_is_looked_at_anew_sooner() -> None:
     kept = RepeatedRefusals()
-    kept.add(OUTLINE, QUERY._replace(latency_ms=4.0), FULL, LATE, 1, NOW_MS)
+    kept.add(OUTLINE, QUERY._replace(latency_ms=4.0), FULL, LATE, 1, NOW_MS, inf)
     found = kept.find(OUTLINE)
     assert found is not None
     assert found.wording(NOW_MS, NOW_MS + 0.19) is not None
@@ -236,14 +257,14 @@ def test_a_short_deadline_is_looked_at_anew_sooner() -> None:
 
 def test_who_takes_a_late_answer_is_not_refused_for_others() -> None:
     kept = RepeatedRefusals()
-    kept.add(OUTLINE, QUERY._replace(best_effort=True), FULL, LATE, 1, NOW_MS)
+    kept.add(OUTLINE, QUERY._replace(best_effort=True), FULL, LATE, 1, NOW_MS, inf)
     assert kept.find(OUTLINE) is None
 
 
 def test_it_is_bounded() -> None:
     kept = RepeatedRefusals()
     for at in range(MOST + 10):
-        kept.add((b"%d" % at, b"", 0), QUERY, FULL, LATE, 1, NOW_MS)
+        kept.add((b"%d" % at, b"", 0), QUERY, FULL, LATE, 1, NOW_MS, inf)
         assert len(kept) <= MOST
 
 
@@ -278,10 +299,24 @@ async def test_where_others_might_take_it_every_query_has_its_own_choice() -> No
     for _ in range(20):
         path.ask()
     assert path.asked >= 3
-    assert len(path.path.repeated) == 0
+    assert [one.full for one in path.path.repeated._kept.values()] == [None]
 
 
-async def test_it_is_forgotten_where_a_worker_may_soon_be_idle() -> None:
+def test_it_is_given_for_no_longer_than_its_reason_holds() -> None:
+    kept = RepeatedRefusals()
+    kept.add(OUTLINE, QUERY, FULL, LATE, 1, NOW_MS, NOW_MS + 0.5)
+    found = kept.find(OUTLINE)
+    assert found is not None
+    assert found.wording(NOW_MS, NOW_MS + 0.4) is not None
+    assert found.wording(NOW_MS, NOW_MS + 0.6) is None
+    kept.add(OUTLINE, QUERY, FULL, LATE, 1, NOW_MS, NOW_MS - 1.0)
+    found = kept.find(OUTLINE)
+    assert found is not None
+    assert found.wording(NOW_MS, NOW_MS) is None
+    assert found.wording(NOW_MS - 40.0, NOW_MS) == wording(LATE)
+
+
+async def test_it_is_forgotten_when_a_worker_says_that_there_is_room_sooner() -> None:
     path = Path(ReplyCode.OVERLOADED)
     path.ask()
     path.ask()
@@ -291,3 +326,134 @@ async def test_it_is_forgotten_where_a_worker_may_soon_be_idle() -> None:
     path.ask([[1.0] * 64], latency_ms=LATENCY_MS + 1.0)
     assert path.asked == 2
     assert len(path.path.repeated) == 0
+
+
+@pytest.mark.parametrize("refusal", [shed, crowded], ids=["shed", "crowded"])
+async def test_what_is_refused_for_others_while_workers_have_room_concerns_one_query(
+    refusal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(ReplyCode.OVERLOADED)
+    path.ask()
+    path.path.refusals.keep(frozenset())
+    path.workers[ONE].code = ReplyCode.OK
+    due = [1]
+
+    def choice(*arguments: Any) -> Any:
+        if not due:
+            return choose(*arguments)
+        due.pop()
+        seen, _, _, query, now_ms = arguments
+        return refusal(seen, query, now_ms)
+
+    for module in ("query_path", "in_flight"):
+        monkeypatch.setattr(f"controlplane.gateway.query.{module}.choose", choice)
+    for _ in range(10):
+        path.ask()
+    assert [status for status, _ in path.answers] == [503, 503, *[200] * 9]
+
+
+# -- it changes no decision -----------------------------------------------------------------------
+
+
+class Queue:
+    """A worker in virtual time: one query after the other, and no query late."""
+
+    def __init__(self, run: "Run") -> None:
+        self.run = run
+        self.free_ms = 0.0
+
+    def infer(self, *arguments: Any) -> None:
+        left_ms, replied = arguments[2] / 1_000, arguments[4]
+        due_ms = self.run.now_ms + left_ms
+        self.run.later(0.15, lambda: self.arrive(due_ms, replied))
+
+    def arrive(self, due_ms: float, replied: Any) -> None:
+        now_ms, service_ms = self.run.now_ms, self.run.service_ms
+        done_ms = max(self.free_ms, now_ms) + service_ms
+        if done_ms > due_ms - 0.15:
+            self.reply(replied, ReplyCode.OVERLOADED)
+            return
+        self.free_ms = done_ms
+        self.run.later(done_ms - now_ms, lambda: self.reply(replied, ReplyCode.OK))
+
+    def reply(self, replied: Any, code: ReplyCode) -> None:
+        backlog_us = int(1_000 * max(0.0, self.free_ms - self.run.now_ms))
+        outputs = [np.zeros((1, 10), np.float32)] if code is ReplyCode.OK else []
+        run_us = int(1_000 * self.run.service_ms)
+        answer = Reply(code, 1, 0, run_us, backlog_us, "", outputs)
+        self.run.later(0.15, lambda: replied(answer))
+
+
+class Run:
+    """Two kinds of clients ask the same as fast as each other; those of one cannot be told apart,
+    each query of the others has an id of its own."""
+
+    def __init__(self, service_ms: float, latency_ms: float, qps: float, workers: int) -> None:
+        self.now_ms, self.service_ms = NOW_MS, service_ms
+        self.due: list[tuple[float, int, Any]] = []
+        self.number = count()
+        self.answered = {"alike": 0, "apart": 0}
+        self.latency_ms, self.gap_ms = latency_ms, 2_000 / qps
+        names = [WorkerId(f"w{at + 1}") for at in range(workers)]
+        one = catalog([variant("a")], [profile("a", service_ms, max_batch=8)])
+        self.path = QueryPath(loader=cast(Any, None), clock_ms=lambda: self.now_ms)
+        self.path.update(
+            snapshot=snapshot(one, *((worker(name), {key("a")}) for name in names)),
+            routes=EMPTY,
+            tasks={DIGITS: task()},
+            connections=cast(Any, {name: Queue(self) for name in names}),
+        )
+        self.looks = 0
+        look = self.path._expected_error
+
+        def counted(*arguments: Any) -> Any:
+            self.looks += 1
+            return look(*arguments)
+
+        self.path._expected_error = counted  # type: ignore[assignment]
+
+    def later(self, wait_ms: float, what: Any) -> None:
+        heappush(self.due, (self.now_ms + wait_ms, next(self.number), what))
+
+    def ask(self, kind: str) -> None:
+        tail = "" if kind == "alike" else f', "id": "{next(self.number)}"'
+        tail += f', "parameters": {{"latency_slo_ms": {self.latency_ms}}}'
+        row = "[" + " " * 1_000 + "0.25, " * 63 + "0.25]"
+
+        def respond(status: int, _body: bytes, _headers: bytes) -> None:
+            assert status in (200, 503)
+            self.answered[kind] += status == 200
+
+        body = inference(row, tail=tail).replace(b'"x"', b'"pixels"')
+        self.path.handle_v2(DIGITS, None, body, None, self.now_ms, respond)
+
+    def outcome(self, seconds: float) -> dict[str, int]:
+        random = Random(1)
+        end_ms = self.now_ms + 1_000 * seconds
+        for kind in self.answered:
+            at_ms = 0.0
+            while at_ms < 1_000 * seconds:
+                at_ms += random.expovariate(1 / self.gap_ms)
+                self.later(at_ms, partial(self.ask, kind))
+        while self.due and self.due[0][0] < end_ms:
+            self.now_ms, _, what = heappop(self.due)
+            what()
+        return self.answered
+
+
+@pytest.mark.parametrize(
+    ("service_ms", "latency_ms", "qps", "workers"),
+    [(1.0, 40.0, 6_000.0, 1), (0.5, 40.0, 10_000.0, 1), (3.0, 100.0, 4_000.0, 2)],
+)
+async def test_who_asks_as_others_do_is_answered_as_often_as_who_does_not(
+    service_ms: float, latency_ms: float, qps: float, workers: int
+) -> None:
+    """With a longer memory, those that cannot be told apart got a tenth of the room."""
+    seconds = 0.4
+    run = Run(service_ms, latency_ms, qps, workers)
+    every = Run(service_ms, latency_ms, qps, workers)
+    every.path.repeated.add = lambda *_: None  # type: ignore[method-assign]
+    found = run.outcome(seconds)
+    assert found == every.outcome(seconds)
+    assert run.looks < 0.9 * every.looks
+    assert sum(found.values()) > 0.8 * workers * seconds * 1_000 / service_ms
