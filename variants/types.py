@@ -226,6 +226,10 @@ class Profile:
     """Fingerprint of the machine and library versions it was measured with."""
     measured_at: str = ""
     """ISO 8601, UTC."""
+    measured_on: str = ""
+    """The machine that it was measured on, as its host name, and its address on a cluster."""
+    beside_load: bool = False
+    """Whether other work took the processor while it was measured, and no calm moment was found."""
     cold_load_s: float | None = None
     """The first load in a new process, the import of its back end included."""
     host_memory_mib: float | None = None

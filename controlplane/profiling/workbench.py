@@ -1,6 +1,7 @@
 """Where variants are loaded to be judged and timed, each in a process of its own."""
 
 import os
+import socket
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
@@ -13,6 +14,7 @@ from controlplane.profiling.staleness import host_of
 from profiler.evaluation.accuracy import Judgement
 from profiler.evaluation.labelled_rows import LABELS
 from profiler.sandbox.probe import Figures, Probe, settle
+from profiler.timing.contention import Contention
 from profiler.timing.statistics import Sample
 from variants.types import (
     DeviceKind,
@@ -35,11 +37,21 @@ class Workbench:
     """
 
     def __init__(
-        self, task: Task, kind: DeviceKind, data: Path, limits: RegistrationLimits
+        self,
+        task: Task,
+        kind: DeviceKind,
+        data: Path,
+        limits: RegistrationLimits,
+        machine: str = "",
     ) -> None:
-        """``data`` is an ``.npz`` with rows for each input, and labels if accuracy is wanted."""
+        """
+        Args:
+            data: an ``.npz`` with rows for each input, and labels if accuracy is wanted.
+            machine: what profiles say that they were measured on; else the host name.
+        """
         self.task = task
         self.kind = kind
+        self._machine = machine or socket.gethostname()
         self._data = data
         self._limits = limits
         self._open: OrderedDict[VariantName, Probe] = OrderedDict()
@@ -162,6 +174,10 @@ class Workbench:
             energy_j=joules[best] / best if (best := best_size(points)) in joules else None,
             host=host_of(variant),
             measured_at=now(),
+            measured_on=self._machine,
+            beside_load=any(
+                sample.contention is Contention.INSTEAD for sample in self.samples(like).values()
+            ),
         )
 
     def _close(self, name: VariantName) -> None:

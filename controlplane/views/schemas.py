@@ -209,6 +209,12 @@ class ProfileSchema(Schema):
     source: ProfileSource = Field(description="Predicted when any of its points is.")
     host: str = Field(description="What it was measured on: processor, libraries.")
     measured_at: str
+    measured_on: str = Field(
+        "", description="The machine; empty where it was measured before that was kept."
+    )
+    beside_load: bool = Field(
+        False, description="Other work took the processor meanwhile, so it is no calm measurement."
+    )
 
     @classmethod
     def of(cls, profile: Profile) -> Self:

@@ -17,7 +17,7 @@ from variants.errors import Conflict, InvalidInput, StateUnavailable
 if TYPE_CHECKING:
     import psycopg
 
-NEWEST = "0006"
+NEWEST = "0007"
 """The migration that makes the tables as ``variants.catalog.tables`` has them."""
 
 BUSY_TIMEOUT_S = 30.0

@@ -3,6 +3,7 @@
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     Column,
     Double,
     ForeignKey,
@@ -13,6 +14,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    false,
     text,
 )
 
@@ -109,6 +111,8 @@ profiles = Table(
     Column("cold_load_s", Double),
     Column("host_memory_mib", Double),
     Column("energy_j", Double),
+    Column("measured_on", Text, nullable=False, server_default=text("''")),
+    Column("beside_load", Boolean, nullable=False, server_default=false()),
     ForeignKeyConstraint(["task", "variant"], [variants.c.task, variants.c.name]),
 )
 

@@ -214,6 +214,7 @@ def check_profile(profile: Profile) -> None:
             _check_number(optional, f"{what} in {where}")
     _check_text(profile.host, f"the host of {where}")
     _check_text(profile.measured_at, f"the time of {where}")
+    _check_text(profile.measured_on, f"the machine of {where}")
 
 
 def check_profiling_request(request: ProfilingRequest) -> None:

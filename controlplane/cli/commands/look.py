@@ -245,6 +245,11 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
             ("options", ", ".join(f"{k}={v}" for k, v in row["options"].items()) or "-"),
             ("note", row["note"] or "-"),
             *(
+                ("measured", _measured(profile))
+                for profile in profiles
+                if profile.get("measured_at")
+            ),
+            *(
                 ("stale", f"{device['stale']}, on {device['device_kind']}")
                 for device in row["devices"]
                 if device.get("stale")
@@ -282,6 +287,13 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
         ),
         empty="It has no profile.",
     )
+
+
+def _measured(profile: Row) -> str:
+    """``cpu-2: 2026-01-01 12:00:00 on node-3 (10.0.0.3)``."""
+    words = f"{profile['device_kind']}: {clock(profile['measured_at'])}"
+    words += f" on {profile['measured_on']}" if profile.get("measured_on") else ""
+    return words + (", beside other work" if profile.get("beside_load") else "")
 
 
 def _plan_details(row: Row) -> None:

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,24 @@ def test_a_look_is_readable_and_the_same_in_json_and_yaml(
     assert as_json.json() == yaml.safe_load(as_yaml.out)
     assert isinstance(as_json.json(), list if command[1] == "list" else dict)
     assert (table.err, as_json.err, as_yaml.err) == ("", "", "")
+
+
+def test_a_variant_says_where_it_was_measured(gateway: Gateway, shell: Shell) -> None:
+    for profile in gateway.catalog.snapshot().profiles:
+        beside = replace(
+            profile,
+            measured_at="2026-01-01T00:00:00+00:00",
+            measured_on="node-3 (10.0.0.3)",
+            beside_load=True,
+        )
+        gateway.catalog.put_profiles((beside,))
+
+    shown = " ".join(
+        shell("variants", "get", "digits", "mlp-v1-onnx-int8", url=gateway.url).out.split()
+    )
+
+    assert "measured cpu-4: 20" in shown
+    assert " on node-3 (10.0.0.3), beside other work" in shown
 
 
 def test_an_unknown_name_is_one_sentence_and_exit_code_1(gateway: Gateway, shell: Shell) -> None:

@@ -1,5 +1,6 @@
 """What is to be measured, why, and measuring it."""
 
+import socket
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +109,7 @@ def test_a_new_device_kind_gets_profiles_of_all_that_answers(house: House) -> No
     new = [p for p in after.profiles if p.device_kind == HALF.name]
     assert {p.variant for p in new} == {v.name for v in before.variants}
     assert all(p.points[0].p50_ms > 0 and p.memory_mib > 0 for p in new)
+    assert {p.measured_on for p in new} == {socket.gethostname()}
     assert [p for p in after.profiles if p.device_kind == CPU.name] == list(before.profiles)
     assert told == [*(f"measuring {v.name} on cpu-9" for v in after.variants), "measured"]
 
