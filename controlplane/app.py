@@ -9,9 +9,10 @@ secret stands in a Serve configuration (``controlplane.cluster.sent_settings``).
 import asyncio
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from ray import serve
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
@@ -25,6 +26,10 @@ from controlplane.slices import cpu_kind
 from workers.deployment import bind_replica_to_loopback, take_priority, worker_app
 from workers.process.niceness import HURRIES_NOT, YIELDING, behind
 from workers.types import WorkerConfig
+
+if TYPE_CHECKING:
+    from controlplane.controller.events.journal import Journal
+    from controlplane.controller.measuring import Measuring
 
 log = logging.getLogger(__name__)
 
@@ -163,6 +168,7 @@ class ControllerReplica:
 
         settings, secret = _replica_settings(sent, YIELDING)
         self._live = LiveState(settings.live_url)
+        self._sent = sent
         self._catalog = open_catalog(settings.catalog_url, SERVING_TIMEOUT_S)
         self._loop = ControlLoop(
             settings=settings,
@@ -172,8 +178,17 @@ class ControllerReplica:
             cluster=ServeCluster(),
             secret=secret,
             owner=owner_of(secret, serve.get_replica_context().replica_id.unique_id),
+            measuring_of=self._measuring_on(settings) if settings.ray_address else None,
         )
         self._running: asyncio.Task[None] | None = None
+
+    def _measuring_on(self, settings: Settings) -> Callable[["Journal"], "Measuring"]:
+        """On a cluster profiles are measured on its nodes; one machine measures as it starts."""
+        from controlplane.cluster.measuring_nodes import MeasuringNodes
+        from controlplane.controller.measuring import Measuring
+
+        nodes = MeasuringNodes(self._sent, settings)
+        return lambda journal: Measuring(settings, self._catalog, nodes, journal, monotonic)
 
     async def reconfigure(self, _user_config: dict[str, Any]) -> None:
         if self._running is None:

@@ -41,6 +41,20 @@ def machine_kinds(
     )
 
 
+def kinds_to_register(settings: Settings) -> tuple[DeviceKind, ...]:
+    """What a new model is measured on where it is registered.
+
+    On a cluster that is the first kind without a GPU, for accuracy and to have a profile to begin
+    with, and those with one. The control loop has the others measured where their workers run, and
+    these again where the machines differ.
+    """
+    kinds = machine_kinds(settings)
+    if not settings.ray_address:
+        return kinds
+    cpus = [kind for kind in kinds if kind.gpu is None]
+    return (*cpus[:1], *(kind for kind in kinds if kind.gpu is not None))
+
+
 def changed_kinds(
     known: Iterable[DeviceKind], here: Iterable[DeviceKind]
 ) -> tuple[DeviceKind, ...]:

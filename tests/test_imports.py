@@ -48,6 +48,7 @@ RAY_FILES = {
     Path("workers/deployment.py"),
     Path("controlplane/cluster/bare_serve.py"),
     Path("controlplane/cluster/nodes.py"),
+    Path("controlplane/cluster/measuring_nodes.py"),
     Path("controlplane/cluster/ray_adapter.py"),
     Path("controlplane/cluster/ray_processes.py"),
     Path("controlplane/cluster/serve_applications.py"),

@@ -173,7 +173,10 @@ def _add_page(api: FastAPI, path: str, name: str) -> None:
 
 def _catalog_routes(context: ApiContext) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["catalog"])
-    changed = changed_on(frozenset(kind.name for kind in context.settings.kinds))
+    settings = context.settings
+    # Of a cluster's nodes nothing is known here: the control loop compares profiles with them.
+    here = () if settings.ray_address else settings.kinds
+    changed = changed_on(frozenset(kind.name for kind in here))
 
     @routes.get("/tasks", summary="All tasks")
     async def tasks() -> Tasks:

@@ -50,7 +50,8 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
     }
 
 
-def result_table(result: "RegistrationResult", seconds: float) -> None:
+def result_table(result: "RegistrationResult", seconds: float, *, on_cluster: bool) -> None:
+    """Print it; on a cluster with a sentence on what is measured elsewhere."""
     from controlplane.views.catalog_views import dominated
 
     rows = []
@@ -100,3 +101,8 @@ def result_table(result: "RegistrationResult", seconds: float) -> None:
         rows_judged = result.variants[0].accuracy_rows
         counted = f"; accuracy on {rows_judged:,} rows that nothing was calibrated on"
     typer.echo(f"task {result.task.name}: {stages} in {seconds:.1f} s{counted}")
+    if on_cluster and result.variants:
+        typer.echo(
+            "measured on this machine; where workers run on others, the control loop has it"
+            " measured there: `modelless events list`"
+        )

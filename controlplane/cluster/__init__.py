@@ -8,9 +8,10 @@ runs without), ``idle_agent`` and ``bare_serve``, then ``serve_applications`` (d
 applications and reading their state), ``ray_adapter`` (what the control loop asks of the cluster),
 ``protocol`` (the same as the loop sees it), ``start_reports`` (what Serve says of a start, as
 sentences, without Ray), ``nodes`` (what nodes are) with ``found_kinds`` (which kinds that makes,
-without Ray) and ``kind_placement`` (on which nodes workers of a kind run), ``sent_settings`` (the
-settings that travel to replicas) and ``control_store`` (whether Ray's control store lives).
+without Ray) and ``kind_placement`` (on which nodes workers of a kind run), ``measuring_nodes``
+(measuring variants there), ``sent_settings`` (the settings that travel to replicas) and
+``control_store`` (whether Ray's control store lives).
 
-It imports settings and errors. Every call to Ray that the control plane makes stands here; only
-``controlplane.app`` and ``workers.deployment`` know Ray besides.
+It imports settings, errors and ``profiling``. Every call to Ray that the control plane makes stands
+here; only ``controlplane.app`` and ``workers.deployment`` know Ray besides.
 """

@@ -8,8 +8,8 @@ Read ``loop`` (observe, decide, apply, record); for observing ``roster``, ``work
 ``arrivals`` with ``forecaster_training`` and ``learned_state``, ``peak_calendar``, and
 ``node_watch`` (nodes that no worker uses); for applying
 ``plan_applier``, ``told_targets`` and ``gateway_scaling``; for recording ``events`` and
-``reprofiling``.
+``reprofiling``; on a cluster ``measuring`` has profiles measured on its nodes.
 
 May import ``planner`` for every decision, ``workers`` for the channel, ``variants``, and of the
-control plane settings, live state, cluster and registry; never the gateway or the API.
+control plane settings, live state, cluster, profiling and registry; never the gateway or the API.
 """

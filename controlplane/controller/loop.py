@@ -29,7 +29,7 @@ from controlplane.controller.node_watch import NodeWatch
 from controlplane.controller.other_installations import claimed_by_another, until_alone
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
-from controlplane.controller.reprofiling import Reprofiling
+from controlplane.controller.reprofiling import MeasuringOf, Reprofiling
 from controlplane.controller.roster import Roster
 from controlplane.controller.worker_pool import Reports, WorkerPool
 from controlplane.live_latency import LiveLatency
@@ -46,7 +46,6 @@ from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.errors import (
     ClusterUnavailable,
-    NotFound,
     StaleEpoch,
     StateUnavailable,
 )
@@ -77,6 +76,7 @@ class ControlLoop:
         clock_s: Callable[[], float] = monotonic,
         wall_s: Callable[[], float] = time,
         pool_of: Callable[[bytes, Callable[[], None]], WorkerPool] = WorkerPool,
+        measuring_of: MeasuringOf | None = None,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
@@ -111,7 +111,7 @@ class ControlLoop:
         self._roster = Roster(cluster, live, self._journal)
         self._applier = PlanApplier(cluster, self._pool, self._journal, clock_s)
         self._recorder = StatusRecorder(catalog, self._journal, clock_s)
-        self._reprofiling = Reprofiling(timestamp)
+        self._reprofiling = Reprofiling(timestamp, catalog, self._journal, measuring_of)
         self._rebuilds = Rebuilds(settings, self._journal.tell)
         self._gateways = GatewayScaler(cluster, self._journal, settings)
         self._nodes = NodeWatch(cluster, live, self._journal, settings)
@@ -141,6 +141,7 @@ class ControlLoop:
             await self._learned.close(self._epoch, self._arrivals.estimator, self._calendar)
             await self._rebuilds.close()
             await self._nodes.close()
+            await self._reprofiling.close()
             await self._applier.close()
 
     def check(self) -> None:
@@ -376,7 +377,7 @@ class ControlLoop:
             return
         version = self._plan.version if self._plan else 0
         try:
-            await self._ask_for_profiles()
+            await self._reprofiling.follow(self._clock_s(), self._known, observation, self._workers)
             await self._journal.store(
                 observation, decision, begun, epoch=self._epoch, version=version
             )
@@ -385,12 +386,3 @@ class ControlLoop:
         else:
             self._journal.over("writing")
             await self._recorder.stored(self._pool)
-
-    async def _ask_for_profiles(self) -> None:
-        """Ask for profiles that are not true any more, or were never measured."""
-        requests = self._reprofiling.look(self._clock_s(), self._known, self._workers.values())
-        if requests:
-            with contextlib.suppress(NotFound):  # the catalog lost a variant since it was read
-                await asyncio.to_thread(self._catalog.request_profiling, requests)
-        for one in requests:
-            self._journal.tell("profile_doubted", f"{one.task}/{one.variant}", one.reason)

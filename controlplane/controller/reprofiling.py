@@ -1,12 +1,20 @@
 """Re-profiling: profiles that live latency contradicts, and predictions that queries rely on.
 
-Each of them becomes a request for profiling in the catalog, and an event. ``modelless profile`` and
-the next ``modelless up`` measure what is requested.
+Each of them becomes a request for profiling in the catalog, and an event. On one machine
+``modelless profile`` and the next ``modelless up`` measure what is requested; on a cluster the
+control loop has it measured (``controlplane.controller.measuring``).
 """
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Protocol
 
+from controlplane.controller.events.journal import Journal
 from planner.reconcile.drift import DriftWatch, Live, drift_words
+from planner.types import Observation
+from variants.catalog.protocol import Catalog
+from variants.errors import NotFound
 from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
@@ -26,11 +34,36 @@ ProfileKey = tuple[TaskName, VariantName, DeviceKindName]
 """Which profile: a variant of a task on a device kind."""
 
 
+class Measures(Protocol):
+    """What has profiles measured where workers run: ``controlplane.controller.measuring``."""
+
+    def look(
+        self,
+        catalog: CatalogSnapshot,
+        observation: Observation,
+        workers: Mapping[str, WorkerStatus],
+    ) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+MeasuringOf = Callable[[Journal], Measures]
+
+
 class Reprofiling:
     """Finds what should be measured again; each measurement of a profile is asked for once."""
 
-    def __init__(self, timestamp: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        timestamp: Callable[[], str],
+        catalog: Catalog,
+        journal: Journal,
+        measuring_of: MeasuringOf | None = None,
+    ) -> None:
         self._timestamp = timestamp
+        self._catalog = catalog
+        self._journal = journal
+        self._measuring = None if measuring_of is None else measuring_of(journal)
         self._watch: DriftWatch[ProfileKey] = DriftWatch()
         self._asked: set[tuple[ProfileKey, str]] = set()
         self._profiles: dict[ProfileKey, Profile] = {}
@@ -59,6 +92,32 @@ class Reprofiling:
             for one in self._watch.look(now_s, seen)
         ]
         return (*drifted, *self._relied_on(seen))
+
+    async def follow(
+        self,
+        now_s: float,
+        known: CatalogSnapshot,
+        observation: Observation,
+        workers: Mapping[str, WorkerStatus],
+    ) -> None:
+        """Ask the catalog for what ``look`` finds, and on a cluster have due profiles measured.
+
+        Raises:
+            StateUnavailable: the catalog is away.
+        """
+        requests = self.look(now_s, known, workers.values())
+        if requests:
+            with suppress(NotFound):  # the catalog lost a variant since it was read
+                await asyncio.to_thread(self._catalog.request_profiling, requests)
+        for one in requests:
+            self._journal.tell("profile_doubted", f"{one.task}/{one.variant}", one.reason)
+        if self._measuring is not None:
+            self._measuring.look(known, observation, workers)
+
+    async def close(self) -> None:
+        """Give up what is being measured."""
+        if self._measuring is not None:
+            await self._measuring.close()
 
     def _relied_on(
         self, seen: Iterable[tuple[ProfileKey, str, Live]]

@@ -4,8 +4,9 @@ In: built or registered variants and a device kind. Out: profiles (latency by ba
 load time) and accuracy.
 
 Read ``workbench`` (variants loaded to be measured), then ``measuring`` (all variants of one new
-version, in full or sampled), ``profiles`` (which registered variants are due, and measuring them)
-and ``staleness`` (what has changed on this machine since).
+version, in full or sampled), ``profiles`` (which registered variants are due, and measuring them),
+``orders`` (what a cluster's nodes are to measure, and in which order) and ``staleness`` (what has
+changed on this machine since).
 
 Imports ``controlplane.building``, ``controlplane.views``, ``profiler``, ``workers`` and
 ``variants``.

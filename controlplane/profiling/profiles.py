@@ -5,7 +5,7 @@ live latency may contradict them; and a prediction that queries rely on wants to
 """
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -34,6 +34,8 @@ from variants.types import (
     Variant,
 )
 
+NEVER = "was never measured here"
+
 
 class Cause(StrEnum):
     """Why a profile is to be measured, the most pressing first."""
@@ -42,6 +44,8 @@ class Cause(StrEnum):
     REQUESTED = "requested"
     STALE = "stale"
     PREDICTED = "predicted"
+    DISTURBED = "disturbed"
+    """Other work took the processor meanwhile. Only nodes of a cluster are measured for it."""
     ASKED = "asked"
 
 
@@ -56,17 +60,29 @@ class DueProfile:
     """One clause."""
 
 
+Hosts = Callable[[Variant, DeviceKind], Collection[str]]
+"""Fingerprints of the machines on which workers of a kind run a variant; none where they are not
+known."""
+
+
+def hosts_here(variant: Variant, _kind: DeviceKind) -> Collection[str]:
+    """All kinds are slices of this machine."""
+    return (host_of(variant),)
+
+
+def hosts_unknown(_variant: Variant, _kind: DeviceKind) -> Collection[str]:
+    """Kinds are slices of machines that cannot be seen from here."""
+    return ()
+
+
 def due_profiles(
     catalog: CatalogSnapshot,
     kinds: Iterable[DeviceKind],
     requests: Iterable[ProfilingRequest] = (),
     *,
-    host: Callable[[Variant], str] = host_of,
+    hosts: Hosts = hosts_here,
 ) -> list[DueProfile]:
-    """What to measure on these device kinds, for variants that answer, the most pressing first.
-
-    ``host`` gives this machine's fingerprint for what a variant runs on.
-    """
+    """What to measure on these device kinds, for variants that answer, the most pressing first."""
     profiles = {(p.task, p.variant, p.device_kind): p for p in catalog.profiles}
     asked = {(r.task, r.variant, r.device_kind): r.reason for r in requests}
     serving = {
@@ -74,19 +90,15 @@ def due_profiles(
         for v in catalog.versions
         if v.stage in (Stage.LIVE, Stage.CANARY)
     }
-    hosts: dict[tuple[str, bool], str] = {}
     found: list[DueProfile] = []
     for variant in catalog.variants:
         if (variant.task, variant.model, variant.version) not in serving:
             continue
-        back_end = (variant.runtime, variant.gpu)
-        if back_end not in hosts:
-            hosts[back_end] = host(variant)
         for kind in kinds:
             key = (*variant.key, kind.name)
             if not runs_on(variant, kind):
                 continue
-            cause = _cause(profiles.get(key), asked.get(key), hosts[back_end])
+            cause = _cause(profiles.get(key), asked.get(key), hosts(variant, kind))
             if cause is not None:
                 found.append(
                     DueProfile(variant=variant, kind=kind, cause=cause[0], reason=cause[1])
@@ -103,6 +115,7 @@ def to_measure(
     task: str | None = None,
     variant: str | None = None,
     everything: bool = False,
+    hosts: Hosts = hosts_here,
 ) -> list[DueProfile]:
     """What to measure of a task, or one variant of it, or all tasks.
 
@@ -121,7 +134,11 @@ def to_measure(
     if variant is not None and not chosen:
         raise NotFound(f"task {task!r} has no variant {variant!r}")
     names = {one.key for one in chosen}
-    found = [one for one in due_profiles(catalog, kinds, requests) if one.variant.key in names]
+    found = [
+        one
+        for one in due_profiles(catalog, kinds, requests, hosts=hosts)
+        if one.variant.key in names
+    ]
     if variant is None and not everything:
         return found
     known = {(one.variant.key, one.kind.name) for one in found}
@@ -137,6 +154,21 @@ def to_measure(
     return found
 
 
+def requests_for(due: Iterable[DueProfile], at: str) -> tuple[ProfilingRequest, ...]:
+    """What to ask the control loop for, so that these are measured."""
+    return tuple(
+        ProfilingRequest(
+            task=one.variant.task,
+            variant=one.variant.name,
+            device_kind=one.kind.name,
+            # Another time is another reason: what has failed meanwhile is tried again.
+            reason=f"was asked for at {at}" if one.cause is Cause.ASKED else one.reason,
+            at=at,
+        )
+        for one in due
+    )
+
+
 def runs_on(variant: Variant, kind: DeviceKind) -> bool:
     """Whether a variant has business on a device kind.
 
@@ -147,16 +179,18 @@ def runs_on(variant: Variant, kind: DeviceKind) -> bool:
     return variant.gpu or int(variant.options.get("threads", 0)) < kind.cores
 
 
-def _cause(profile: Profile | None, request: str | None, host: str) -> tuple[Cause, str] | None:
+def _cause(
+    profile: Profile | None, request: str | None, hosts: Collection[str]
+) -> tuple[Cause, str] | None:
     if profile is None:
-        return Cause.MISSING, "was never measured here"
+        return Cause.MISSING, request or NEVER
     if profile.source is ProfileSource.EXACT:
         return None
     if request is not None:
         return Cause.REQUESTED, request
-    changed = is_stale(profile.host, host)
-    if changed is not None:
-        return Cause.STALE, changed
+    changed = [words for host in hosts if (words := is_stale(profile.host, host)) is not None]
+    if changed and len(changed) == len(hosts):  # of several machines of a kind, one is enough
+        return Cause.STALE, changed[0]
     if profile.source is ProfileSource.PREDICTED:
         return Cause.PREDICTED, "its latency was predicted"
     return None
@@ -172,8 +206,6 @@ def measure_due(
 ) -> tuple[int, tuple[str, ...]]:
     """Measure profiles and keep each as soon as it is there: an interrupt loses one.
 
-    Rows are made up, uniform in [0, 1): latency and memory hardly depend on values.
-
     Returns how many were measured, and one sentence for each variant that could not be.
 
     Raises:
@@ -186,15 +218,9 @@ def measure_due(
     with tempfile.TemporaryDirectory(prefix="modelless-") as work:
         for one in work_list:
             variant, kind = one.variant, one.kind
-            task = tasks[variant.task]
-            data = Path(work) / f"{task.name}.npz"
-            if not data.exists():
-                np.savez(data, **made_up_rows(task))
             meter.begin("measure", f"measuring {variant.name} on {kind.name}")
             try:
-                path = store.sound(variant.artifact)
-                with Workbench(task, kind, data, limits or RegistrationLimits()) as bench:
-                    profile = bench.measure(variant, path)
+                profile = measured(tasks[variant.task], variant, kind, store, Path(work), limits)
             except VariantNotLoadable as error:
                 failures.append(f"{variant.name}: {error.message}")
                 continue
@@ -205,6 +231,35 @@ def measure_due(
         if work_list:
             meter.finish("measure", "measured")
     return len(work_list) - len(failures), tuple(failures)
+
+
+def measured(
+    task: Task,
+    variant: Variant,
+    kind: DeviceKind,
+    store: ArtifactStore,
+    work: Path,
+    limits: RegistrationLimits | None = None,
+    machine: str = "",
+) -> Profile:
+    """The profile of a variant on this machine.
+
+    Rows are made up, uniform in [0, 1): latency and memory hardly depend on values.
+
+    Args:
+        work: a folder for the rows, which are kept for other variants of the task.
+        machine: what it is called in the profile; else its host name.
+
+    Raises:
+        VariantNotLoadable: its artifact is missing, is damaged or cannot be read.
+        InvalidArtifact: it failed, crashed, or took too long or too much memory.
+    """
+    data = work / f"{task.name}.npz"
+    if not data.exists():
+        np.savez(data, **made_up_rows(task))
+    path = store.sound(variant.artifact)
+    with Workbench(task, kind, data, limits or RegistrationLimits(), machine) as bench:
+        return bench.measure(variant, path)
 
 
 def made_up_rows(task: Task) -> dict[str, Any]:

@@ -8,15 +8,21 @@ from profiler.fingerprint import fingerprint, gpu_and_driver, is_stale
 from variants.types import DeviceKindName, Profile, ProfileSource, Variant
 from workers.runtimes.registry import libraries_of
 
+BackEnd = tuple[str, bool]
+"""What a variant runs by: its runtime, and whether that is on a GPU."""
+
 
 def host_of(variant: Variant) -> str:
     """The fingerprint of what a variant runs on here."""
-    return _host(variant.runtime, variant.gpu)
+    return host_with(variant.runtime, variant.gpu)
 
 
 @cache
-def _host(runtime: str, gpu: bool) -> str:
-    """Cached, because a process keeps the libraries that it has imported."""
+def host_with(runtime: str, gpu: bool) -> str:
+    """The fingerprint of a back end here.
+
+    Cached, because a process keeps the libraries that it has imported.
+    """
     name, driver = gpu_and_driver() if gpu else ("", "")
     return fingerprint(*libraries_of(runtime), gpu=name, driver=driver)
 

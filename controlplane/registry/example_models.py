@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from controlplane.machine import machine_kinds
+from controlplane.machine import kinds_to_register
 from controlplane.registry.damage import artifacts_of, damages
 from controlplane.registry.registration import (
     Progress,
@@ -82,7 +82,7 @@ def ensure_digits(
                 request,
                 catalog,
                 store,
-                machine_kinds(settings),
+                kinds_to_register(settings),
                 _part_of(progress, index, len(missing)),
                 limits=limits,
             )

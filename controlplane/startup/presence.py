@@ -31,6 +31,7 @@ def write_state(
         "workers": settings.workers,
         "slices": settings.slices,
         "tls_cert": settings.tls_cert,
+        "ray_address": settings.ray_address,
         "processes": sorted(processes),
     }
     path = state_path(settings)
@@ -64,15 +65,15 @@ def running(settings: Settings) -> dict[str, object] | None:
 def as_running(settings: Settings) -> Settings:
     """The settings with what a live ``modelless up`` was told on its own command line.
 
-    Its address and how it slices this machine; without one, or where MODELLESS_URL names another
-    gateway, they stay as they are.
+    Its address, how it slices this machine, and the cluster that it has joined; without one, or
+    where MODELLESS_URL names another gateway, they stay as they are.
     """
     state = None if settings.url else running(settings)
     if state is None:
         return settings
     told: dict[str, object] = {
         name: state[name]
-        for name in ("url", "cores", "workers", "slices", "tls_cert")
+        for name in ("url", "cores", "workers", "slices", "tls_cert", "ray_address")
         if name in state
     }
     return settings.model_copy(update=told)

@@ -45,14 +45,14 @@ def build(
     \b
     modelless variants build digits cnn --eval test.npz --variants openvino-int8
     """
-    from controlplane.machine import machine_kinds
+    from controlplane.machine import kinds_to_register
     from controlplane.registry.extension import extend
     from controlplane.settings import load_settings
     from controlplane.startup.presence import as_running
     from variants.artifacts.store import FileArtifactStore
     from variants.catalog.sql import open_catalog
 
-    settings = load_settings()
+    settings = as_running(load_settings())
     request = RegistrationRequest(
         path=Path(),
         task=task,
@@ -74,7 +74,7 @@ def build(
             version,
             catalog,
             FileArtifactStore(settings.artifacts_dir),
-            machine_kinds(as_running(settings)),
+            kinds_to_register(settings),
             show,
             limits=RegistrationLimits(model_mib=settings.max_model_mib),
         )
@@ -82,4 +82,9 @@ def build(
         (one,) = result.versions
         raise Conflict(f"{one.label} has every variant that can be built here")
     seconds = time.monotonic() - began
-    emit(result_body(result, seconds), output, lambda: result_table(result, seconds))
+    on_cluster = bool(settings.ray_address)
+    emit(
+        result_body(result, seconds),
+        output,
+        lambda: result_table(result, seconds, on_cluster=on_cluster),
+    )

@@ -205,6 +205,8 @@ def _run(settings: Settings, example: str | None) -> None:
             _make_example(settings, catalog, store)
         _profile_wanted(settings, catalog, store)
         known = catalog.snapshot()
+        kinds = {kind.name for kind in settings.kinds}
+        profiled = {(p.task, p.variant) for p in known.profiles if p.device_kind in kinds}
         wanted, others = _wanted_workers(settings, catalog.inventory())
         catalog.close()
         keeper.start(", ".join(asked_words(row, settings.sliced_by) for row in wanted))
@@ -213,10 +215,11 @@ def _run(settings: Settings, example: str | None) -> None:
         answering = {
             (v.task, v.model, v.version) for v in known.versions if v.stage in ("live", "canary")
         }
-        expected = sum((v.task, v.model, v.version) in answering for v in known.variants)
+        answers = [v for v in known.variants if (v.task, v.model, v.version) in answering]
+        expected = sum(variant.key in profiled for variant in answers)
         asked = sum(row.asked for row in wanted)
         keeper.wait_for_variants(expected if asked else 0)
-        _hello(settings, keeper.url, time.monotonic() - began, bool(expected))
+        _hello(settings, keeper.url, time.monotonic() - began, bool(answers))
         if not asked:
             _warn(_none_wanted(wanted[0]))
         with contextlib.suppress(OSError):  # that it is there says enough
@@ -290,13 +293,18 @@ def _make_example(settings: Settings, catalog: "Catalog", store: "ArtifactStore"
 
 
 def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStore") -> None:
-    """Measure what has no true profile on the device kinds that this machine is sliced into now."""
+    """Measure what has no true profile on the device kinds that this machine is sliced into now.
+
+    On a cluster the control loop has it measured where workers run.
+    """
     from controlplane.machine import changed_kinds, machine_kinds
     from controlplane.profiling.profiles import Cause, due_profiles, measure_due
 
     requests, known = catalog.profiling_requests(), catalog.snapshot()
     kinds = machine_kinds(settings)
     catalog.put_profiles((), changed_kinds(known.device_kinds, kinds))
+    if settings.ray_address:
+        return
     found = due_profiles(known, kinds, requests)
     pressing = [one for one in found if one.cause is not Cause.PREDICTED]
     if not pressing:

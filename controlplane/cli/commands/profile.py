@@ -43,6 +43,7 @@ def profile(
 ) -> None:
     """Measure variants on this machine: those never measured, doubted, stale or only predicted.
 
+    On a cluster they are measured where workers run: this command asks the control loop for it.
     Each profile is kept as soon as it is measured, so Ctrl-C loses one. A running system takes the
     new profiles over by itself; what it does meanwhile makes measurements slower.
 
@@ -53,15 +54,23 @@ def profile(
     from controlplane.machine import machine_kinds
     from controlplane.plots.family import family_drawing
     from controlplane.plots.plot_file import check_target, write_plot
-    from controlplane.profiling.profiles import measure_due, to_measure
+    from controlplane.profiling.profiles import (
+        hosts_here,
+        hosts_unknown,
+        measure_due,
+        requests_for,
+        to_measure,
+    )
     from controlplane.settings import load_settings
     from controlplane.startup.presence import as_running
+    from controlplane.timestamps import timestamp
     from variants.artifacts.store import FileArtifactStore
     from variants.catalog.sql import open_catalog
 
     if plot is not None:
         check_target(plot)
-    settings = load_settings()
+    settings = as_running(load_settings())
+    on_cluster = bool(settings.ray_address)
     began = time.monotonic()
     measured = 0
     failures: tuple[str, ...] = ()
@@ -71,19 +80,23 @@ def profile(
     ):
         found = to_measure(
             catalog.snapshot(),
-            machine_kinds(as_running(settings)),
+            machine_kinds(settings),
             catalog.profiling_requests(),
             task=task,
             variant=variant,
             everything=everything,
+            hosts=hosts_unknown if on_cluster else hosts_here,
         )
-        if not dry_run:
+        if on_cluster and not dry_run:
+            catalog.request_profiling(requests_for(found, timestamp()))
+        elif not dry_run:
             store = FileArtifactStore(settings.artifacts_dir)
             with shown(progress) as show:
                 measured, failures = measure_due(found, catalog, store, show)
         if plot is not None:
             write_plot(plot, family_drawing(catalog.snapshot(), task))
     body = _body(found, measured, failures, time.monotonic() - began)
+    body["ordered"] = len(found) if on_cluster and not dry_run else 0
     emit(body, output, lambda: _table(body, dry_run=dry_run, plot=plot))
     if failures and not measured:
         raise RuntimeFailed("nothing could be measured")
@@ -121,7 +134,12 @@ def _table(body: dict[str, Any], *, dry_run: bool, plot: Path | None) -> None:
     )
     for failure in body["failures"]:
         typer.echo(f"failed: {failure}")
-    if body["profiles"] and not dry_run:
+    if body["ordered"]:
+        typer.echo(
+            f"asked for {body['ordered']}: the control loop has them measured where workers run,"
+            " and `modelless events list` tells what came of it"
+        )
+    elif body["profiles"] and not dry_run:
         typer.echo(f"measured {body['measured']} in {body['seconds']:.1f} s")
     if plot is not None:
         typer.echo(f"drawn: {plot}")

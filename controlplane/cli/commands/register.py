@@ -106,6 +106,7 @@ def _register(
     """Register, or watch the folder until interrupted where there is an interval."""
     from controlplane.cli.watching import watch_versions
     from controlplane.settings import load_settings
+    from controlplane.startup.presence import as_running
     from variants.catalog.sql import open_catalog
 
     settings = load_settings()
@@ -121,7 +122,12 @@ def _register(
         with shown(progress) as show:
             result = run(request, show)
     seconds = time.monotonic() - began
-    emit(result_body(result, seconds), output, lambda: result_table(result, seconds))
+    on_cluster = bool(as_running(settings).ray_address)
+    emit(
+        result_body(result, seconds),
+        output,
+        lambda: result_table(result, seconds, on_cluster=on_cluster),
+    )
 
 
 def _make_state_directory(settings: "Settings") -> None:
@@ -142,7 +148,7 @@ def _registering(
     settings: "Settings", catalog: "Catalog"
 ) -> "Callable[[RegistrationRequest, Callable[[Progress], None]], RegistrationResult]":
     """Registers a request here, with what the settings say; the second argument gets progress."""
-    from controlplane.machine import machine_kinds
+    from controlplane.machine import kinds_to_register
     from controlplane.registry.registration import register as register_model
     from controlplane.startup.presence import as_running
     from variants.artifacts.store import FileArtifactStore
@@ -154,7 +160,7 @@ def _registering(
             request,
             catalog,
             FileArtifactStore(settings.artifacts_dir),
-            machine_kinds(as_running(settings)),
+            kinds_to_register(as_running(settings)),
             show,
             limits=RegistrationLimits(model_mib=settings.max_model_mib),
         )

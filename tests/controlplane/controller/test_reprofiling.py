@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from controlplane.controller.events.journal import Journal
 from controlplane.controller.reprofiling import CHOSEN, Reprofiling
 from planner.reconcile.drift import BATCHES, PATIENCE_S
 from tests.variants.catalog_builders import kind, profile, registration
@@ -54,7 +55,8 @@ def asked(reason: str) -> ProfilingRequest:
 
 
 def reprofiling() -> Reprofiling:
-    return Reprofiling(lambda: "now")
+    catalog = MemoryCatalog()
+    return Reprofiling(lambda: "now", catalog, Journal(catalog))
 
 
 def test_what_live_latency_contradicts_is_asked_for_once() -> None:

@@ -39,7 +39,7 @@ def catalog(one: Profile | None, *, of: Variant | None = None) -> CatalogSnapsho
 def causes(
     snapshot: CatalogSnapshot, requests: Iterable[ProfilingRequest] = ()
 ) -> list[tuple[Cause, str]]:
-    found = due_profiles(snapshot, (kind(),), requests, host=lambda *_: HOST)
+    found = due_profiles(snapshot, (kind(),), requests, hosts=lambda *_: (HOST,))
     return [(one.cause, one.reason) for one in found]
 
 
@@ -76,7 +76,7 @@ def test_a_variant_is_measured_only_where_it_has_business(
 ) -> None:
     snapshot = catalog(None, of=variant(options=options))
     device = kind(cores=2, gpu=gpu)
-    assert bool(due_profiles(snapshot, (device,), host=lambda *_: HOST)) is runs
+    assert bool(due_profiles(snapshot, (device,), hosts=lambda *_: (HOST,))) is runs
 
 
 @pytest.fixture(scope="module")

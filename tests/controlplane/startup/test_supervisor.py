@@ -87,6 +87,7 @@ def test_whoever_claims_the_directory_is_found_there(settings: Settings) -> None
         "workers": 1,
         "slices": "",
         "tls_cert": "",
+        "ray_address": "",
         "processes": [],
     }
     keeper.stop()

@@ -1,0 +1,209 @@
+"""Measuring on the nodes of a cluster: a process of its own there, for one profile at a time.
+
+The process takes no core of Ray's where workers of the kind run: it measures beside them, at a
+niceness at which it gets next to nothing while they compute, and waits for calm as measuring does
+everywhere. Where none runs it has a slice of its own, as a worker would. It ends with what it
+measured, with the process that ordered it, and when it is given up.
+"""
+
+import asyncio
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controlplane.cluster.kind_placement import options_for
+from controlplane.cluster.ray_adapter import ANSWERING
+from controlplane.cluster.sent_settings import SentSettings, receive
+from controlplane.cluster.serve_applications import WORKER_APP, last_line, serve_details
+from controlplane.profiling.orders import MeasuringOrder
+from controlplane.profiling.profiles import measured
+from controlplane.profiling.staleness import BackEnd, host_with
+from controlplane.settings import Settings
+from variants.artifacts.store import FileArtifactStore
+from variants.errors import (
+    ClusterUnavailable,
+    DeadlineExceeded,
+    ModellessError,
+    NotFound,
+    ReplicaLost,
+    RuntimeFailed,
+    readable,
+)
+from variants.types import DeviceKindName, Profile
+from workers.process.niceness import HURRIES_NOT, take_niceness
+
+START_S = 120.0
+"""How long a process may take to start on a node that is there."""
+PLACE_S = 300.0
+"""How long a slice of its own is waited for: by then a cluster may have started a node."""
+MEASURE_S = 1_800.0
+"""How long measuring one profile may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What a bench says of its node."""
+
+    node: str
+    """Ray's id of it."""
+    hosts: Mapping[BackEnd, str]
+    """The fingerprint of each back end that was asked for."""
+
+
+class NodeBench:
+    """Runs on a node. What goes wrong is an answer as well, so that it arrives as what it is."""
+
+    def __init__(self, sent: SentSettings) -> None:
+        self._sent = sent
+        self._settings: Settings | None = None
+
+    def begin(self, back_ends: Iterable[BackEnd]) -> Begun | ModellessError:
+        """Look at this node."""
+        import ray
+
+        take_niceness(HURRIES_NOT)
+        try:
+            self._settings, _ = receive(self._sent, machine_name())
+        except ModellessError as error:
+            return error
+        hosts = {back_end: host_with(*back_end) for back_end in back_ends}
+        return Begun(node=ray.get_runtime_context().get_node_id(), hosts=hosts)
+
+    def measure(self, order: MeasuringOrder) -> Profile | ModellessError:
+        """Measure a variant here, in a sandbox, from the artifact that the store has."""
+        assert self._settings is not None
+        variant, kind = order.due.variant, order.due.kind
+        try:
+            store = FileArtifactStore(self._settings.artifacts_dir)
+            with tempfile.TemporaryDirectory(prefix="modelless-") as work:
+                return measured(
+                    order.task, variant, kind, store, Path(work), machine=machine_name()
+                )
+        except ModellessError as error:
+            return error
+
+
+def machine_name() -> str:
+    """Host name and address of this node: several nodes of a cluster may be on one machine."""
+    from ray.util import get_node_ip_address
+
+    return f"{socket.gethostname()} ({get_node_ip_address()})"
+
+
+class MeasuringNodes:
+    """Has profiles measured on the cluster's nodes. Used inside the control loop's replica."""
+
+    def __init__(
+        self,
+        sent: SentSettings,
+        settings: Settings,
+        details: Callable[[], Awaitable[Mapping[str, Any]]] = serve_details,
+    ) -> None:
+        self._sent = sent
+        self._kinds = {kind.name: kind for kind in settings.kinds}
+        self._details = details
+
+    async def nodes(self, kinds: Iterable[DeviceKindName]) -> dict[str, str]:
+        """The end of a worker's name to the node it runs on, for the workers of these kinds.
+
+        Raises:
+            ClusterUnavailable: Serve does not answer.
+        """
+        applications = (await self._details())["applications"]
+        found: dict[str, str] = {}
+        for kind in kinds:
+            application = applications.get(WORKER_APP + kind)
+            deployment = application and application["deployments"].get("worker")
+            for replica in deployment["replicas"] if deployment else ():
+                if replica["state"] in ANSWERING and replica["node_id"]:
+                    found[f"{kind}-{replica['replica_id']}"] = replica["node_id"]
+        return found
+
+    async def look(self, node: str, back_ends: Iterable[BackEnd]) -> Mapping[BackEnd, str]:
+        """The fingerprint of each back end on a node.
+
+        Raises:
+            Conflict, InvalidInput, Forbidden: the node sees other settings or another modelless.
+            ClusterUnavailable, DeadlineExceeded, ReplicaLost, RuntimeFailed: it could not be asked.
+        """
+        async with _bench(self._sent, _on(node)) as bench:
+            begun: Begun = await _answer(
+                bench.begin.remote(tuple(back_ends)), START_S, "a look at a node"
+            )
+            return begun.hosts
+
+    async def measure(
+        self, order: MeasuringOrder, node: str, placed: Callable[[str], None]
+    ) -> Profile:
+        """Measure on a node; without one, on a slice of the kind's own, wherever there is room.
+
+        ``placed`` is called with the node before it is measured, and may refuse it.
+
+        Raises:
+            VariantNotLoadable: the artifact is missing there, is damaged or cannot be read.
+            InvalidArtifact: the variant failed, crashed, or took too long or too much memory.
+            Conflict, InvalidInput, Forbidden: the node sees other settings or another modelless.
+            NotFound: the settings have no such kind.
+            ReplicaLost: the node, or the process there, ended meanwhile.
+            DeadlineExceeded: no node had room, or it took too long.
+            ClusterUnavailable, RuntimeFailed: it could not be measured otherwise.
+        """
+        options = _on(node) if node else self._own_slice(order.due.kind.name)
+        what = f"measuring {order.due.variant.name} on {order.due.kind.name}"
+        async with _bench(self._sent, options) as bench:
+            patience_s = START_S if node else PLACE_S
+            begun = await _answer(bench.begin.remote(()), patience_s, f"finding room for {what}")
+            placed(begun.node)
+            profile: Profile = await _answer(bench.measure.remote(order), MEASURE_S, what)
+            return profile
+
+    def _own_slice(self, name: DeviceKindName) -> dict[str, Any]:
+        kind = self._kinds.get(name)
+        if kind is None:
+            raise NotFound(f"there is no device kind {name!r} in the settings")
+        needs = {"num_cpus": kind.cores, "num_gpus": 0 if kind.gpu is None else 1}
+        return needs | options_for(kind)
+
+
+def _on(node: str) -> dict[str, Any]:
+    """Beside what runs on a node already."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    return {"num_cpus": 0, "scheduling_strategy": strategy}
+
+
+@asynccontextmanager
+async def _bench(sent: SentSettings, options: Mapping[str, Any]) -> AsyncIterator[Any]:
+    """A bench on a node; its process ends with this context, whatever it is doing."""
+    import ray
+
+    bench = ray.remote(NodeBench).options(max_restarts=0, **options).remote(sent)
+    try:
+        yield bench
+    finally:
+        ray.kill(bench)
+
+
+async def _answer(reference: Any, patience_s: float, what: str) -> Any:
+    """What a bench answers; its errors, and those of the way there, are raised."""
+    from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
+
+    try:
+        async with asyncio.timeout(patience_s):
+            answer = await reference
+    except TimeoutError as error:
+        raise DeadlineExceeded(f"{what} took longer than {patience_s:.0f} s") from error
+    except RayActorError as error:
+        raise ReplicaLost(f"{what}: the node or the process there was lost") from error
+    except ActorUnschedulableError as error:
+        raise ClusterUnavailable(f"{what}: no such node is there any more") from error
+    except RayError as error:
+        raise RuntimeFailed(readable(f"{what}: {last_line(error)}")) from error
+    if isinstance(answer, ModellessError):
+        raise answer
+    return answer

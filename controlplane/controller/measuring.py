@@ -1,0 +1,345 @@
+"""Measuring on a cluster: each variant where its workers run, one at a time on a node.
+
+What is due is looked for beside the loop's turns: profiles that are missing on a kind, that were
+asked for, that no machine of the kind would give again, or that were measured beside other work.
+What is missing is measured at once, beside whatever the node does; the rest waits for a node whose
+workers are calm, and not longer than ``PATIENCE_S``.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Protocol
+
+from controlplane.backoff import Backoff
+from controlplane.controller.events.journal import Journal
+from controlplane.machine import machine_kinds
+from controlplane.profiling.orders import MeasuringOrder, ProfileKey, orders
+from controlplane.profiling.profiles import Cause, Hosts
+from controlplane.profiling.staleness import BackEnd
+from controlplane.settings import Settings
+from planner.types import Observation
+from variants.catalog.protocol import Catalog
+from variants.errors import (
+    InvalidInput,
+    ModellessError,
+    NotFound,
+    Overloaded,
+    VariantNotLoadable,
+)
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKind,
+    DeviceKindName,
+    Profile,
+    TaskName,
+    Variant,
+)
+from workers.types import WorkerStatus
+
+LOOK_EVERY_S = 5.0
+"""Between two looks for what is due. What a look begins goes on beside them."""
+CALM = 0.5
+"""A node whose workers compute for less than this part of the time is calm."""
+PATIENCE_S = 300.0
+"""How long a profile that is there, but not true, waits for a calm node."""
+REST_S = 600.0
+"""How long a profile that was measured is left alone, whatever is said of it meanwhile."""
+REFUSED_S = 3_600.0
+"""How long a variant that failed where it was measured is left alone, unless somebody asks."""
+
+OWN_SLICE = ""
+"""In the place of a node: cores that no worker has, wherever the kind may run."""
+
+Attempt = tuple[ProfileKey, str]
+"""What is left alone after it was tried: for another reason it is another matter."""
+
+
+class Nodes(Protocol):
+    """Where profiles are measured. ``controlplane.cluster.measuring_nodes`` has Ray's."""
+
+    async def nodes(self, kinds: Iterable[DeviceKindName]) -> dict[str, str]: ...
+
+    async def look(self, node: str, back_ends: Iterable[BackEnd]) -> Mapping[BackEnd, str]: ...
+
+    async def measure(
+        self, order: MeasuringOrder, node: str, placed: Callable[[str], None]
+    ) -> Profile: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class _Job:
+    node: str
+    """Where it is measured; ``OWN_SLICE`` while no node has room."""
+    own_slice: bool
+    task: asyncio.Task[None]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Node:
+    busy_ratio: float = 0.0
+    """Of the busiest of its workers."""
+    kinds: set[DeviceKindName] = field(default_factory=set)
+
+
+class Measuring:
+    """Orders measurements, and keeps the profiles that come of them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        catalog: Catalog,
+        nodes: Nodes,
+        journal: Journal,
+        clock_s: Callable[[], float],
+    ) -> None:
+        self._kinds = {kind.name: kind for kind in machine_kinds(settings, lambda: None)}
+        self._catalog = catalog
+        self._cluster = nodes
+        self._journal = journal
+        self._clock_s = clock_s
+        self._hosts: dict[str, Mapping[BackEnd, str]] = {}
+        """What each node is, by its id."""
+        self._jobs: dict[ProfileKey, _Job] = {}
+        self._failures: Backoff[Attempt | str] = Backoff()
+        self._left_alone: dict[Attempt, float] = {}
+        """What was tried, and until when it is not tried again."""
+        self._due_since: dict[Attempt, float] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._looked_at_s = -inf
+
+    def look(
+        self,
+        catalog: CatalogSnapshot,
+        observation: Observation,
+        workers: Mapping[str, WorkerStatus],
+    ) -> None:
+        """Begin to look for what is due, if it is time.
+
+        Args:
+            catalog: with the latencies that were measured, not those that workers see now.
+            workers: what they say of themselves, by their names.
+        """
+        now_s = self._clock_s()
+        if self._looking is not None and not self._looking.done():
+            return
+        if now_s - self._looked_at_s >= LOOK_EVERY_S:
+            self._looked_at_s = now_s
+            self._looking = asyncio.create_task(
+                self._look_safely(catalog, observation, dict(workers))
+            )
+
+    async def close(self) -> None:
+        """Give up what is being measured; its processes end."""
+        going = [job.task for job in self._jobs.values()]
+        going += [self._looking] if self._looking is not None else []
+        for task in going:
+            task.cancel()
+        await asyncio.gather(*going, return_exceptions=True)
+
+    # -- what is due ------------------------------------------------------------------------------
+
+    async def _look_safely(
+        self,
+        catalog: CatalogSnapshot,
+        observation: Observation,
+        workers: Mapping[str, WorkerStatus],
+    ) -> None:
+        try:
+            await self._look(catalog, observation, workers)
+        except ModellessError as error:
+            self._journal.trouble("measuring", error)
+        except Exception as error:
+            self._journal.unexpected("look for what is to be measured", error)
+        else:
+            self._journal.over("measuring")
+            self._journal.over("look for what is to be measured")
+
+    async def _look(
+        self,
+        catalog: CatalogSnapshot,
+        observation: Observation,
+        workers: Mapping[str, WorkerStatus],
+    ) -> None:
+        self._give_up_slices(observation.running)
+        kinds = self._kinds_of(catalog, observation)
+        nodes = await self._nodes_of(kinds, workers)
+        await self._meet(nodes, {(one.runtime, one.gpu) for one in catalog.variants})
+        requests = await asyncio.to_thread(self._catalog.profiling_requests)
+        rates: dict[TaskName, float] = {}
+        for one in observation.demand:
+            rates[one.task] = rates.get(one.task, 0.0) + one.qps
+        found = await asyncio.to_thread(
+            orders, catalog, kinds, requests, self._hosts_among(nodes), rates
+        )
+        now_s = self._clock_s()
+        attempts = {_attempt(one) for one in found}
+        self._due_since = {each: self._due_since.get(each, now_s) for each in attempts}
+        self._failures.forget(lambda key: isinstance(key, tuple) and key not in attempts)
+        due = [one for one in found if not self._waits(one, now_s)]
+        for place, order in enumerate(due):
+            node = self._place(order, nodes, observation.running, now_s)
+            if node is not None:
+                self._begin(order, node, len(due) - place - 1)
+
+    def _kinds_of(self, catalog: CatalogSnapshot, observation: Observation) -> list[DeviceKind]:
+        """The kinds that have workers or may get some, as the catalog or the settings know them."""
+        known = self._kinds | {kind.name: kind for kind in catalog.device_kinds}
+        return [
+            known[name]
+            for name, count in observation.running.items()
+            if name in known and (count or observation.inventory.get(name))
+        ]
+
+    async def _nodes_of(
+        self, kinds: Iterable[DeviceKind], workers: Mapping[str, WorkerStatus]
+    ) -> dict[str, _Node]:
+        found: dict[str, _Node] = {}
+        names = [kind.name for kind in kinds]
+        for worker, node in (await self._cluster.nodes(names)).items():
+            status = workers.get(worker)
+            if status is not None:  # else it has not said yet what it is
+                there = found.setdefault(node, _Node())
+                there.kinds.add(DeviceKindName(status.device_kind))
+                there.busy_ratio = max(there.busy_ratio, status.busy_ratio)
+        return found
+
+    async def _meet(self, nodes: Collection[str], back_ends: set[BackEnd]) -> None:
+        """Look at nodes that are new, or that back ends have come to."""
+        self._hosts = {node: known for node, known in self._hosts.items() if node in nodes}
+        self._failures.forget(lambda key: isinstance(key, str) and key not in nodes)
+        unknown = [
+            node
+            for node in nodes
+            if not back_ends <= self._hosts.get(node, {}).keys()
+            and node not in self._occupied
+            and self._failures.waits(node, self._clock_s()) is None
+        ]
+        await asyncio.gather(*(self._look_at(node, back_ends) for node in unknown))
+
+    async def _look_at(self, node: str, back_ends: set[BackEnd]) -> None:
+        """A node that cannot be looked at is asked again later."""
+        try:
+            self._hosts[node] = await self._cluster.look(node, sorted(back_ends))
+        except ModellessError as error:
+            if self._failures.failed(node, error.message, self._clock_s()):
+                self._journal.tell("measuring_failed", node, f"{error.code}: {error.message}")
+        else:
+            self._failures.succeeded(node)
+
+    def _hosts_among(self, nodes: Mapping[str, _Node]) -> Hosts:
+        def hosts(variant: Variant, kind: DeviceKind) -> list[str]:
+            """None while one of them is not known: that may be where it was measured."""
+            back_end = (variant.runtime, variant.gpu)
+            there = [id_ for id_, one in nodes.items() if kind.name in one.kinds]
+            found = [self._hosts.get(id_, {}).get(back_end, "") for id_ in there]
+            return found if all(found) else []
+
+        return hosts
+
+    def _waits(self, order: MeasuringOrder, now_s: float) -> bool:
+        attempt = _attempt(order)
+        if order.key in self._jobs or self._failures.waits(attempt, now_s) is not None:
+            return True
+        return now_s < self._left_alone.get(attempt, -inf)
+
+    @property
+    def _occupied(self) -> set[str]:
+        """The nodes on which something is being measured."""
+        return {job.node for job in self._jobs.values()} - {OWN_SLICE}
+
+    # -- where ------------------------------------------------------------------------------------
+
+    def _place(
+        self,
+        order: MeasuringOrder,
+        nodes: Mapping[str, _Node],
+        running: Mapping[DeviceKindName, int],
+        now_s: float,
+    ) -> str | None:
+        """The node for an order, or a slice of its own; None where it has to wait."""
+        kind, cause = order.due.kind.name, order.due.cause
+        if not running.get(kind):
+            one_waits = any(job.own_slice for job in self._jobs.values())
+            return None if one_waits else OWN_SLICE
+        occupied = self._occupied
+        free = [
+            (one.busy_ratio, id_)
+            for id_, one in nodes.items()
+            if kind in one.kinds and id_ not in occupied
+        ]
+        if not free:
+            return None
+        busy_ratio, node = min(free)
+        waited_s = now_s - self._due_since[_attempt(order)]
+        impatient = cause is not Cause.DISTURBED and waited_s > PATIENCE_S
+        return node if cause is Cause.MISSING or busy_ratio < CALM or impatient else None
+
+    def _give_up_slices(self, running: Mapping[DeviceKindName, int]) -> None:
+        """Workers are wanted where something is measured on a slice of its own: they come first."""
+        for (_, _, kind), job in self._jobs.items():
+            if job.own_slice and running.get(kind):
+                job.task.cancel()
+
+    # -- measuring --------------------------------------------------------------------------------
+
+    def _begin(self, order: MeasuringOrder, node: str, left: int) -> None:
+        task = asyncio.create_task(self._measure(order, node, left))
+        self._jobs[order.key] = _Job(node=node, own_slice=node == OWN_SLICE, task=task)
+        task.add_done_callback(lambda _: self._jobs.pop(order.key, None))
+
+    def _placed(self, key: ProfileKey, node: str) -> None:
+        """
+        Raises:
+            Overloaded: something else is being measured on that node.
+        """
+        job = self._jobs[key]
+        if node != job.node and node in self._occupied:
+            raise Overloaded("something else is being measured on that node")
+        job.node = node
+
+    async def _measure(self, order: MeasuringOrder, node: str, left: int) -> None:
+        task, variant, kind = order.key
+        attempt = _attempt(order)
+        try:
+            profile = await self._cluster.measure(
+                order, node, lambda where: self._placed(order.key, where)
+            )
+            await asyncio.to_thread(self._keep, profile, order.due.kind)
+        except ModellessError as error:
+            self._failed(attempt, error)
+            return
+        except Exception as error:
+            self._failures.failed(attempt, repr(error), self._clock_s())
+            self._journal.unexpected("measurement", error)
+            return
+        self._failures.succeeded(attempt)
+        self._left_alone[attempt] = self._clock_s() + REST_S
+        first = profile.points[0]
+        words = f"{first.p50_ms:.3g} ms for {first.batch_size} row on {profile.measured_on}"
+        words += ", beside other work" if profile.beside_load else ""
+        self._journal.tell(
+            "profile_measured", f"{task}/{variant}",
+            f"on {kind}: {words}; it {order.due.reason}; {left} more to measure",
+        )  # fmt: skip
+
+    def _keep(self, profile: Profile, kind: DeviceKind) -> None:
+        known = {one.name for one in self._catalog.snapshot().device_kinds}
+        self._catalog.put_profiles((profile,), () if kind.name in known else (kind,))
+
+    def _failed(self, attempt: Attempt, error: ModellessError) -> None:
+        """Refused is refused for a while; what may pass is tried again soon."""
+        (task, variant, kind), _ = attempt
+        now_s = self._clock_s()
+        news = self._failures.failed(attempt, error.message, now_s)
+        if isinstance(error, InvalidInput | VariantNotLoadable | NotFound):
+            self._left_alone[attempt] = now_s + REFUSED_S
+        if news and not isinstance(error, Overloaded):
+            self._journal.tell(
+                "measuring_failed", f"{task}/{variant}", f"on {kind}: {error.code}: {error.message}"
+            )
+
+
+def _attempt(order: MeasuringOrder) -> Attempt:
+    return (order.key, order.due.reason)

@@ -1,0 +1,115 @@
+"""What is to be measured on a cluster's nodes, and in which order: what may be worth it first.
+
+Decided from values alone. Kinds are slices of machines that may differ from this one, so that each
+is measured where its workers run.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from controlplane.profiling.profiles import Cause, DueProfile, Hosts, due_profiles
+from controlplane.views.catalog_views import SERVING, dominated
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKind,
+    DeviceKindName,
+    ProfilingRequest,
+    Stage,
+    Task,
+    TaskName,
+    VariantKey,
+    VariantName,
+)
+
+ProfileKey = tuple[TaskName, VariantName, DeviceKindName]
+"""Which profile: a variant of a task on a device kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuringOrder:
+    """One profile to be measured on a node; what it takes to do so travels with it."""
+
+    task: Task
+    due: DueProfile
+
+    @property
+    def key(self) -> ProfileKey:
+        return (*self.due.variant.key, self.due.kind.name)
+
+
+def orders(
+    catalog: CatalogSnapshot,
+    kinds: Iterable[DeviceKind],
+    requests: Iterable[ProfilingRequest],
+    hosts: Hosts,
+    demand_qps: Mapping[TaskName, float],
+) -> list[MeasuringOrder]:
+    """What to measure, the most pressing first.
+
+    Of variants that were never measured on a kind those come first that live versions have, that no
+    other variant beats wherever both were measured, and whose task is asked for most. A prediction
+    waits until queries rely on it, which is a request.
+    """
+    known = {kind.name: kind for kind in kinds}
+    due = [
+        one
+        for one in due_profiles(catalog, known.values(), requests, hosts=hosts)
+        if one.cause is not Cause.PREDICTED
+    ]
+    due += _disturbed(catalog, known, {(*one.variant.key, one.kind.name) for one in due})
+    if not due:
+        return []
+    tasks = {task.name: task for task in catalog.tasks}
+    live = {(v.task, v.model, v.version) for v in catalog.versions if v.stage is Stage.LIVE}
+    beaten = _beaten(catalog)
+    causes = list(Cause)
+
+    def worth(one: DueProfile) -> tuple[int, bool, bool, float, VariantKey, DeviceKindName]:
+        variant = one.variant
+        return (
+            causes.index(one.cause),
+            (variant.task, variant.model, variant.version) not in live,
+            variant.key in beaten,
+            -demand_qps.get(variant.task, 0.0),
+            variant.key,
+            one.kind.name,
+        )
+
+    return [MeasuringOrder(task=tasks[one.variant.task], due=one) for one in sorted(due, key=worth)]
+
+
+def _disturbed(
+    catalog: CatalogSnapshot, kinds: Mapping[DeviceKindName, DeviceKind], known: set[ProfileKey]
+) -> list[DueProfile]:
+    """Profiles of variants that answer which were measured beside other work."""
+    variants = {variant.key: variant for variant in catalog.variants}
+    serving = {(v.task, v.model, v.version) for v in catalog.versions if v.stage in SERVING}
+    return [
+        DueProfile(
+            variant=variant,
+            kind=kinds[profile.device_kind],
+            cause=Cause.DISTURBED,
+            reason="was measured beside other work",
+        )
+        for profile in catalog.profiles
+        if profile.beside_load and profile.device_kind in kinds
+        for variant in (variants[profile.task, profile.variant],)
+        if (variant.task, variant.model, variant.version) in serving
+        and (*variant.key, profile.device_kind) not in known
+    ]
+
+
+def _beaten(catalog: CatalogSnapshot) -> set[VariantKey]:
+    """Variants that another one of their task beats on every kind that they were measured on."""
+    measured: dict[VariantKey, set[DeviceKindName]] = defaultdict(set)
+    for profile in catalog.profiles:
+        measured[profile.task, profile.variant].add(profile.device_kind)
+    lost: dict[VariantKey, set[DeviceKindName]] = defaultdict(set)
+    for task in catalog.tasks:
+        for kind, variant in dominated(
+            [one for one in catalog.variants if one.task == task.name],
+            [one for one in catalog.profiles if one.task == task.name],
+        ):
+            lost[task.name, variant].add(kind)
+    return {key for key, kinds in lost.items() if kinds == measured[key]}

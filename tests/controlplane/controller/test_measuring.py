@@ -1,0 +1,243 @@
+"""Measuring where workers run: on which node, when, and what is made of failures."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from controlplane.controller.events.journal import Journal
+from controlplane.controller.measuring import LOOK_EVERY_S, PATIENCE_S, REFUSED_S, Measuring
+from controlplane.profiling.orders import MeasuringOrder
+from controlplane.profiling.staleness import BackEnd
+from controlplane.settings import load_settings
+from planner.types import Observation
+from tests.controlplane.fleet import eventually
+from tests.variants.catalog_builders import CPU, kind, profile, registration, version
+from variants.catalog.memory import MemoryCatalog
+from variants.errors import InvalidArtifact, ModellessError, ReplicaLost
+from variants.types import (
+    DeviceKindName,
+    Event,
+    Profile,
+    ProfilingRequest,
+    TaskName,
+    VariantName,
+)
+from workers.types import WorkerStatus
+
+HEAD, NODE = "Old; 1 cores; Linux 6.1", "New; 1 cores; Linux 6.1"
+Answer = Callable[[MeasuringOrder], Awaitable[Profile]]
+
+
+def status(busy_ratio: float, of: str = CPU) -> WorkerStatus:
+    return WorkerStatus(
+        worker="", device_kind=of, memory_mib=9.0, reserved_mib=1.0, draining=False,
+        backlog_us=0, busy_ratio=busy_ratio, replicas=(),
+    )  # fmt: skip
+
+
+async def measured_there(order: MeasuringOrder) -> Profile:
+    return profile(
+        order.due.variant.name, kind=order.due.kind.name, host=NODE, measured_on="a node (10.0.0.3)"
+    )
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Nodes by the names of the workers on them, and what came of orders."""
+
+    placed: dict[str, str]
+    answer: Answer = measured_there
+    own_node: str = "n-9"
+    """Where a slice of its own is found."""
+    orders: list[tuple[str, str]] = field(default_factory=list)
+    """Variant and node."""
+    looks: int = 0
+    hanging: int = 0
+    """Measurements that go on."""
+
+    async def nodes(self, kinds: Iterable[DeviceKindName]) -> dict[str, str]:
+        return {
+            worker: node
+            for worker, node in self.placed.items()
+            if DeviceKindName(worker[:-2]) in kinds
+        }
+
+    async def look(self, node: str, back_ends: Iterable[BackEnd]) -> Mapping[BackEnd, str]:
+        self.looks += 1
+        return dict.fromkeys(back_ends, NODE)
+
+    async def measure(
+        self, order: MeasuringOrder, node: str, placed: Callable[[str], None]
+    ) -> Profile:
+        self.orders.append((order.due.variant.name, node))
+        placed(node or self.own_node)
+        return await self.answer(order)
+
+
+class House:
+    """The measuring of a control loop, with a clock of its own."""
+
+    def __init__(self, cluster: Cluster, folder: Path, *models: str, host: str = "") -> None:
+        self.catalog = MemoryCatalog()
+        for model in models:
+            known = profile(f"{model}-v1-onnx-fp32", host=host)
+            self.catalog.register(
+                registration(
+                    model,
+                    version=version(model),
+                    profiles=(known,) if host else (),
+                    device_kinds=(kind(),) if host else (),
+                )
+            )
+        self.cluster = cluster
+        self.journal = Journal(self.catalog)
+        self.now_s = 0.0
+        self.workers = {worker: status(0.0) for worker in cluster.placed}
+        self.running = {CPU: len(cluster.placed)}
+        settings = load_settings(state_dir=folder, cores=1, worker_memory_mib=100)
+        self.measuring = Measuring(
+            settings, self.catalog, cluster, self.journal, lambda: self.now_s
+        )
+
+    async def look(self, after_s: float = LOOK_EVERY_S) -> list[tuple[str, str]]:
+        """What is ordered by a look after so long."""
+        self.now_s += after_s
+        before = len(self.cluster.orders)
+        known = self.catalog.snapshot()
+        observation = Observation(
+            catalog=known, workers=(), demand=(), inventory={CPU: 2}, running=self.running,
+            plan=None, now_s=self.now_s,
+        )  # fmt: skip
+        self.measuring.look(known, observation, self.workers)
+        await eventually(lambda: len(asyncio.all_tasks()) - 1 == self.cluster.hanging)
+        return self.cluster.orders[before:]
+
+    async def events(self) -> Sequence[Event]:
+        await self.journal.store_events()
+        return self.catalog.events(limit=100)
+
+
+def refusing(error: ModellessError) -> Answer:
+    async def answer(_: MeasuringOrder) -> Profile:
+        raise error
+
+    return answer
+
+
+def hanging(placed: Mapping[str, str]) -> Cluster:
+    """A cluster on which measuring does not end."""
+    cluster = Cluster(dict(placed))
+
+    async def answer(_: MeasuringOrder) -> Profile:
+        cluster.hanging += 1
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            cluster.hanging -= 1
+        raise AssertionError
+
+    cluster.answer = answer
+    return cluster
+
+
+async def test_what_is_missing_is_measured_where_workers_run_one_at_a_time(tmp_path: Path) -> None:
+    house = House(Cluster({"cpu-1-a": "n-1", "cpu-1-b": "n-1"}), tmp_path, "one", "two")
+
+    assert await house.look() == [("one-v1-onnx-fp32", "n-1")]
+    assert await house.look() == [("two-v1-onnx-fp32", "n-1")]
+    assert await house.look() == []
+    kept = house.catalog.snapshot()
+    assert {p.measured_on for p in kept.profiles} == {"a node (10.0.0.3)"}
+    assert [one.memory_mib for one in kept.device_kinds] == [100.0]
+    assert house.cluster.looks == 1
+    assert [(event.kind, event.subject) for event in await house.events()] == [
+        ("profile_measured", "digits/two-v1-onnx-fp32"),
+        ("profile_measured", "digits/one-v1-onnx-fp32"),
+    ]
+
+
+async def test_nodes_measure_beside_each_other(tmp_path: Path) -> None:
+    cluster = hanging({"cpu-1-a": "n-1", "cpu-1-b": "n-2"})
+    house = House(cluster, tmp_path, "one", "two", "three")
+
+    assert sorted(node for _, node in await house.look()) == ["n-1", "n-2"]
+    assert await house.look() == []
+    await house.measuring.close()
+
+
+async def test_a_profile_of_another_machine_waits_for_a_calm_node(tmp_path: Path) -> None:
+    house = House(Cluster({"cpu-1-a": "n-1", "cpu-1-b": "n-2"}), tmp_path, "one", host=HEAD)
+    house.workers = {"cpu-1-a": status(0.9), "cpu-1-b": status(0.7)}
+
+    assert await house.look() == []
+    assert await house.look(PATIENCE_S + 1) == [("one-v1-onnx-fp32", "n-2")]
+    assert await house.look() == []
+
+
+async def test_a_profile_that_a_machine_of_the_kind_gave_is_true(tmp_path: Path) -> None:
+    house = House(Cluster({"cpu-1-a": "n-1"}), tmp_path, "one", host=NODE)
+
+    assert await house.look() == []
+
+
+async def test_what_is_lost_is_told_once_and_tried_again(tmp_path: Path) -> None:
+    lost = refusing(ReplicaLost("measuring one: the node was lost"))
+    house = House(Cluster({"cpu-1-a": "n-1"}, lost), tmp_path, "one")
+
+    assert len(await house.look()) == 1
+    assert len(await house.look()) == 1
+    [event] = await house.events()
+    assert event.kind == "measuring_failed"
+    assert event.message == "on cpu-1: REPLICA_LOST: measuring one: the node was lost"
+    house.cluster.answer = measured_there
+    house.cluster.placed = {"cpu-1-c": "n-2"}
+    house.workers = {"cpu-1-c": status(0.0)}
+
+    assert await house.look() == [("one-v1-onnx-fp32", "n-2")]
+    assert len(house.catalog.snapshot().profiles) == 1
+
+
+async def test_what_is_refused_is_left_alone_until_it_is_asked_for(tmp_path: Path) -> None:
+    refused = refusing(InvalidArtifact("one: it crashed its trial process (SIGSEGV)"))
+    house = House(Cluster({"cpu-1-a": "n-1"}, refused), tmp_path, "one")
+
+    assert len(await house.look()) == 1
+    assert await house.look(REFUSED_S / 2) == []
+    asked = ProfilingRequest(
+        task=TaskName("digits"),
+        variant=VariantName("one-v1-onnx-fp32"),
+        device_kind=CPU,
+        reason="was asked for at noon",
+    )
+    house.catalog.request_profiling((asked,))
+    assert len(await house.look()) == 1
+
+
+async def test_a_disturbed_measurement_is_repeated_when_it_is_calm(tmp_path: Path) -> None:
+    house = House(Cluster({"cpu-1-a": "n-1"}), tmp_path, "one", host=NODE)
+    disturbed = replace(house.catalog.snapshot().profiles[0], beside_load=True)
+    house.catalog.put_profiles((disturbed,))
+    house.workers = {"cpu-1-a": status(0.9)}
+
+    assert await house.look() == []
+    assert await house.look(2 * PATIENCE_S) == []
+    house.workers = {"cpu-1-a": status(0.1)}
+    assert len(await house.look()) == 1
+    assert not house.catalog.snapshot().profiles[0].beside_load
+
+
+async def test_a_kind_without_workers_is_measured_on_a_slice_until_they_are_wanted(
+    tmp_path: Path,
+) -> None:
+    house = House(hanging({}), tmp_path, "one", "two")
+    house.running = {CPU: 0}
+
+    assert await house.look() == [("one-v1-onnx-fp32", "")]
+    assert await house.look() == []
+    house.running = {CPU: 1}
+    assert await house.look() == []
+    house.cluster.placed = {"cpu-1-a": "n-1"}
+    house.workers = {"cpu-1-a": status(0.0)}
+    assert await house.look() == [("one-v1-onnx-fp32", "n-1")]
+    await house.measuring.close()

@@ -1,0 +1,87 @@
+"""What is measured first on a cluster."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from controlplane.profiling.orders import MeasuringOrder, orders
+from controlplane.profiling.profiles import Cause, requests_for
+from tests.variants.catalog_builders import kind, points, profile, registration, version
+from variants.catalog.memory import MemoryCatalog
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKind,
+    ProfileSource,
+    ProfilingRequest,
+    Stage,
+    TaskName,
+)
+
+HEAD = "Old; 2 cores; Linux 6.1; onnxruntime 1.31"
+NODE = "New; 2 cores; Linux 6.1; onnxruntime 1.31"
+NEW_KIND = kind("cpu-1-new")
+
+
+def catalog() -> CatalogSnapshot:
+    """Two tasks; of digits a quick model that beats a slow one, and a canary."""
+    made = MemoryCatalog()
+    for of, model, stage, ms in (
+        ("digits", "slow", Stage.LIVE, 9.0),
+        ("digits", "quick", Stage.LIVE, 1.0),
+        ("digits", "fresh", Stage.CANARY, 1.0),
+        ("words", "only", Stage.LIVE, 9.0),
+    ):
+        known = profile(f"{model}-v1-onnx-fp32", of, points=points((1, ms)), host=HEAD)
+        staged = version(model, of=of, stage=stage)
+        made.register(registration(model, of=of, version=staged, profiles=(known,)))
+    return made.snapshot()
+
+
+def found(
+    snapshot: CatalogSnapshot,
+    *kinds: DeviceKind,
+    hosts: Sequence[str] = (),
+    requests: Sequence[ProfilingRequest] = (),
+) -> list[MeasuringOrder]:
+    rates = {TaskName("words"): 9.0, TaskName("digits"): 1.0}
+    return orders(snapshot, kinds, requests, lambda *_: hosts, rates)
+
+
+def models(ordered: Sequence[MeasuringOrder]) -> list[str]:
+    return [order.due.variant.model for order in ordered]
+
+
+def test_a_new_kind_is_measured_with_what_may_be_worth_it_first() -> None:
+    ordered = found(catalog(), kind(), NEW_KIND)
+
+    assert models(ordered) == ["only", "quick", "slow", "fresh"]
+    assert {(order.due.kind.name, order.due.cause) for order in ordered} == {
+        (NEW_KIND.name, Cause.MISSING)
+    }
+
+
+def test_a_profile_of_another_machine_is_not_true_where_workers_run() -> None:
+    assert found(catalog(), kind(), hosts=[NODE, HEAD]) == []
+    [first, *_] = ordered = found(catalog(), kind(), hosts=[NODE])
+
+    assert len(ordered) == 4
+    assert (first.due.cause, first.due.reason) == (Cause.STALE, "processor Old -> New")
+
+
+def test_predictions_wait_for_a_request_and_what_was_disturbed_comes_last() -> None:
+    snapshot = catalog()
+    changed = [
+        replace(snapshot.profiles[0], source=ProfileSource.PREDICTED),
+        replace(snapshot.profiles[1], beside_load=True),
+        *snapshot.profiles[2:],
+    ]
+    snapshot = replace(snapshot, profiles=tuple(changed))
+    [disturbed] = found(snapshot, kind())
+    assert disturbed.due.cause is Cause.DISTURBED
+    asked = replace(disturbed.due, cause=Cause.ASKED, variant=snapshot.variants[-1])
+
+    ordered = found(snapshot, kind(), requests=requests_for([asked], "noon"))
+
+    assert [(order.due.cause, order.due.reason) for order in ordered] == [
+        (Cause.REQUESTED, "was asked for at noon"),
+        (Cause.DISTURBED, "was measured beside other work"),
+    ]
