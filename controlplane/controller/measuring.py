@@ -321,7 +321,7 @@ class Measuring:
         words += ", beside other work" if profile.beside_load else ""
         self._journal.tell(
             "profile_measured", f"{task}/{variant}",
-            f"on {kind}: {words}; it {order.due.reason}; {left} more to measure",
+            f"on {kind}: {words}; why: {order.due.reason}; {left} more to measure",
         )  # fmt: skip
 
     def _keep(self, profile: Profile, kind: DeviceKind) -> None:

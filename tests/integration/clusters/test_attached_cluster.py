@@ -22,8 +22,9 @@ import pytest
 from controlplane.settings import load_settings
 from tests.integration.deployment import CLI, short_directory
 from tests.integration.machines.namespace import Namespace, namespace
+from variants.catalog.protocol import Catalog
 from variants.catalog.sql import open_catalog
-from variants.types import DeviceKind, DeviceKindName
+from variants.types import DeviceKind, DeviceKindName, Event, VariantName
 
 pytestmark = pytest.mark.integration
 
@@ -112,23 +113,33 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(state: Path) -> Iterator[Cluster]:
+def catalog(state: Path) -> Iterator[Catalog]:
+    with closing(open_catalog(load_settings(state_dir=state).catalog_url)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def elsewhere(catalog: Catalog) -> VariantName:
+    """A variant whose profile another processor gave, and which has none on the labelled kind."""
+    profile = min(catalog.snapshot().profiles, key=lambda one: one.points[-1].p50_ms)
+    catalog.put_profiles((replace(profile, host="Z80; 1 cores", measured_on="elsewhere"),))
+    return profile.variant
+
+
+@pytest.fixture(scope="module")
+def cluster(state: Path, catalog: Catalog, elsewhere: VariantName) -> Iterator[Cluster]:
     with short_directory() as scratch, namespace() as inside:
-        _add_profiles(state)
+        _add_profiles(catalog, elsewhere)
         found = Cluster(inside, state, scratch)
         found.start_ray()
         yield found
 
 
-def _add_profiles(state: Path) -> None:
+def _add_profiles(catalog: Catalog, but: VariantName) -> None:
     """Profiles for the kind that a node says it is, taken to be those that were measured."""
-    with closing(open_catalog(load_settings(state_dir=state).catalog_url)) as catalog:
-        known = catalog.snapshot()
-        kind = DeviceKind(
-            name=DeviceKindName(LABELLED), cores=2, memory_mib=1_024, usd_per_hour=0.08
-        )
-        same = (replace(profile, device_kind=kind.name) for profile in known.profiles)
-        catalog.put_profiles(tuple(same), (kind,))
+    kind = DeviceKind(name=DeviceKindName(LABELLED), cores=2, memory_mib=1_024, usd_per_hour=0.08)
+    known = [one for one in catalog.snapshot().profiles if one.variant != but]
+    catalog.put_profiles(tuple(replace(one, device_kind=kind.name) for one in known), (kind,))
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +209,31 @@ def test_each_kind_is_told_with_where_it_comes_from_and_its_nodes(cluster: Clust
 
     assert found == {LABELLED: ("found", 1), "cpu-2": ("found", 1)}
     assert (nodes[LABELLED], nodes["cpu-2"]) == (["(127.0.0.3)"], ["(127.0.0.2)"])
+
+
+def test_what_has_no_true_profile_is_measured_on_a_node_of_its_kind(
+    cluster: Cluster, catalog: Catalog, elsewhere: VariantName
+) -> None:
+    deadline = time.monotonic() + 600
+    while len(told := _measured(catalog)) < 2:
+        assert time.monotonic() < deadline, cluster.log
+        time.sleep(0.5)
+
+    assert {event.subject for event in told} == {f"digits/{elsewhere}"}
+    nodes = {
+        one.device_kind: one.measured_on.partition(" ")[2]
+        for one in catalog.snapshot().profiles
+        if one.variant == elsewhere
+    }
+    assert nodes == {"cpu-2": "(127.0.0.2)", LABELLED: "(127.0.0.3)"}
+    assert cluster.shell("pgrep -f '[r]ay::NodeBench'") == ""
+    reasons = sorted(event.message.partition("; why: ")[2].partition(";")[0] for event in told)
+    assert reasons[0].startswith("processor Z80 -> ")
+    assert reasons[1:] == ["was never measured here"]
+
+
+def _measured(catalog: Catalog) -> list[Event]:
+    return [one for one in catalog.events(limit=100) if one.kind == "profile_measured"]
 
 
 def test_serves_own_ports_listen_on_loopback(cluster: Cluster) -> None:

@@ -1,0 +1,97 @@
+"""Profiles measured on two raylets of one machine; writes what came of it into ``HOME/found.json``.
+
+``python -m tests.integration.clusters.nodes_that_measure HOME``. A process of its own, because Ray
+reads its environment once. The head and the node both have a core, and only the node the label of
+the kind.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+LABEL = {"rack": "7"}
+
+
+def main(home: Path) -> None:
+    os.environ |= {
+        "MODELLESS_STATE_DIR": str(home),
+        "MODELLESS_RAY_ADDRESS": "auto",
+        "MODELLESS_SLICES": "0-1xcpu-1:nodes=rack=7",
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
+    }
+    import ray
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 1, "include_dashboard": False}
+    cluster = Cluster(
+        initialize_head=True, connect=True, head_node_args=head, shutdown_at_exit=False
+    )
+    try:
+        node = cluster.add_node(num_cpus=1, labels=LABEL, node_ip_address="127.0.0.2")
+        found = asyncio.run(_measure(home, cluster, node))
+        (home / "found.json").write_text(json.dumps(found))
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+async def _measure(home: Path, cluster: Any, node: Any) -> dict[str, Any]:
+    from controlplane.cluster.measuring_nodes import MeasuringNodes
+    from controlplane.cluster.sent_settings import send
+    from controlplane.profiling.orders import MeasuringOrder
+    from controlplane.profiling.profiles import Cause, DueProfile
+    from controlplane.settings import load_settings
+    from tests.controlplane.builders import DIGITS
+    from tests.variants.catalog_builders import kind, variant
+    from variants.artifacts.store import FileArtifactStore
+    from variants.errors import ModellessError
+
+    settings = load_settings()
+    nodes = MeasuringNodes(send(settings), settings)
+    store = FileArtifactStore(settings.artifacts_dir)
+    source = home / "model.txt"
+    source.write_text("a model")
+    sound = variant(runtime="echo", artifact=store.put(source), options={"latency_ms": "1"})
+    source.write_text("another one")
+    broken = replace(sound, artifact=store.put(source))
+    store.path(broken.artifact).chmod(0o600)
+    store.path(broken.artifact).write_text("other bytes")
+    endless = replace(sound, options={"latency_ms": "60000"})
+    placed: list[str] = []
+    head = cluster.head_node.node_id
+
+    def order(one: Any) -> MeasuringOrder:
+        due = DueProfile(variant=one, kind=kind(), cause=Cause.MISSING, reason="")
+        return MeasuringOrder(task=DIGITS, due=due)
+
+    async def error_of(one: Any, at: str, begun: Callable[[str], None]) -> str:
+        try:
+            await nodes.measure(order(one), at, begun)
+        except ModellessError as error:
+            return f"{error.code}: {error.message}"
+        return ""
+
+    profile, damaged = await asyncio.gather(
+        nodes.measure(order(sound), "", placed.append), error_of(broken, head, placed.append)
+    )
+    found = {
+        "measured_on": profile.measured_on,
+        "placed": sorted(placed) == sorted([head, node.node_id]),
+        "damaged": damaged,
+    }
+    begun = asyncio.Event()
+    losing = asyncio.create_task(error_of(endless, node.node_id, lambda _: begun.set()))
+    await begun.wait()
+    cluster.remove_node(node, allow_graceful=False)
+    return found | {"lost": await losing}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,42 @@
+"""Where a cluster's profiles are measured, on two raylets: see ``nodes_that_measure``."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.deployment import short_directory
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    with short_directory() as home:
+        command = [sys.executable, "-m", "tests.integration.clusters.nodes_that_measure", str(home)]
+        ran = subprocess.run(
+            command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=600
+        )
+        assert ran.returncode == 0, ran.stderr
+        return dict(json.loads((home / "found.json").read_text()))
+
+
+def test_a_kind_is_measured_on_the_nodes_that_it_is_bound_to(found: dict[str, Any]) -> None:
+    assert found["measured_on"].endswith(" (127.0.0.2)")
+    assert found["placed"]
+
+
+def test_an_artifact_that_is_not_what_was_registered_is_refused_there(
+    found: dict[str, Any],
+) -> None:
+    assert found["damaged"].startswith("ARTIFACT_INVALID: ")
+    assert "is damaged" in found["damaged"]
+
+
+def test_a_node_that_is_lost_is_told_as_that(found: dict[str, Any]) -> None:
+    assert found["lost"].startswith("REPLICA_LOST: measuring mlp-v1-onnx-fp32 on cpu-1: ")
