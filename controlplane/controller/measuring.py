@@ -33,6 +33,7 @@ from variants.types import (
     DeviceKind,
     DeviceKindName,
     Profile,
+    ProfilingRequest,
     TaskName,
     Variant,
 )
@@ -40,6 +41,8 @@ from workers.types import WorkerStatus
 
 LOOK_EVERY_S = 5.0
 """Between two looks for what is due. What a look begins goes on beside them."""
+FIND_EVERY_S = 30.0
+"""How long what was found to be due counts, while some of it is left and only profiles come."""
 CALM = 0.5
 """A node whose workers compute for less than this part of the time is calm."""
 PATIENCE_S = 300.0
@@ -106,6 +109,13 @@ class Measuring:
         self._left_alone: dict[Attempt, float] = {}
         """What was tried, and until when it is not tried again."""
         self._due_since: dict[Attempt, float] = {}
+        self._found: list[MeasuringOrder] = []
+        """What was due when that was found out last, and what that went by."""
+        self._basis: object = None
+        self._revision = -1
+        self._found_at_s = -inf
+        self._known: frozenset[DeviceKindName] = frozenset()
+        """Device kinds that the catalog has."""
         self._looking: asyncio.Task[None] | None = None
         self._looked_at_s = -inf
 
@@ -163,17 +173,20 @@ class Measuring:
         workers: Mapping[str, WorkerStatus],
     ) -> None:
         self._give_up_slices(observation.running)
+        self._known = frozenset(kind.name for kind in catalog.device_kinds)
         kinds = self._kinds_of(catalog, observation)
         nodes = await self._nodes_of(kinds, workers)
         await self._meet(nodes, {(one.runtime, one.gpu) for one in catalog.variants})
         requests = await asyncio.to_thread(self._catalog.profiling_requests)
-        rates: dict[TaskName, float] = {}
-        for one in observation.demand:
-            rates[one.task] = rates.get(one.task, 0.0) + one.qps
-        found = await asyncio.to_thread(
-            orders, catalog, kinds, requests, self._hosts_among(nodes), rates
-        )
         now_s = self._clock_s()
+        if self._may_have_changed(catalog, kinds, requests, nodes, now_s):
+            rates: dict[TaskName, float] = {}
+            for one in observation.demand:
+                rates[one.task] = rates.get(one.task, 0.0) + one.qps
+            self._found = await asyncio.to_thread(
+                orders, catalog, kinds, requests, self._hosts_among(nodes), rates
+            )
+        found = self._found
         attempts = {_attempt(one) for one in found}
         self._due_since = {each: self._due_since.get(each, now_s) for each in attempts}
         self._failures.forget(lambda key: isinstance(key, tuple) and key not in attempts)
@@ -182,6 +195,27 @@ class Measuring:
             node = self._place(order, nodes, observation.running, now_s)
             if node is not None:
                 self._begin(order, node, len(due) - place - 1)
+
+    def _may_have_changed(
+        self,
+        catalog: CatalogSnapshot,
+        kinds: Iterable[DeviceKind],
+        requests: Iterable[ProfilingRequest],
+        nodes: Mapping[str, _Node],
+        now_s: float,
+    ) -> bool:
+        """Whether to find out anew what is due: not after each profile that was measured, for it
+        takes a quarter of a second where a thousand are."""
+        kinds_there = {
+            id_: frozenset(one.kinds) for id_, one in nodes.items() if id_ in self._hosts
+        }
+        basis = (tuple(kinds), tuple(requests), kinds_there)
+        same = basis == self._basis and catalog.revision == self._revision
+        backlog = any(not self._waits(order, now_s) for order in self._found)
+        if same or (basis == self._basis and backlog and now_s - self._found_at_s < FIND_EVERY_S):
+            return False
+        self._basis, self._revision, self._found_at_s = basis, catalog.revision, now_s
+        return True
 
     def _kinds_of(self, catalog: CatalogSnapshot, observation: Observation) -> list[DeviceKind]:
         """The kinds that have workers or may get some, as the catalog or the settings know them."""
@@ -306,7 +340,8 @@ class Measuring:
             profile = await self._cluster.measure(
                 order, node, lambda where: self._placed(order.key, where)
             )
-            await asyncio.to_thread(self._keep, profile, order.due.kind)
+            kinds = () if kind in self._known else (order.due.kind,)
+            await asyncio.to_thread(self._catalog.put_profiles, (profile,), kinds)
         except ModellessError as error:
             self._failed(attempt, error)
             return
@@ -323,10 +358,6 @@ class Measuring:
             "profile_measured", f"{task}/{variant}",
             f"on {kind}: {words}; why: {order.due.reason}; {left} more to measure",
         )  # fmt: skip
-
-    def _keep(self, profile: Profile, kind: DeviceKind) -> None:
-        known = {one.name for one in self._catalog.snapshot().device_kinds}
-        self._catalog.put_profiles((profile,), () if kind.name in known else (kind,))
 
     def _failed(self, attempt: Attempt, error: ModellessError) -> None:
         """Refused is refused for a while; what may pass is tried again soon."""

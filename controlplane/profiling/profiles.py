@@ -49,6 +49,10 @@ class Cause(StrEnum):
     ASKED = "asked"
 
 
+BY_ITSELF = (Cause.MISSING, Cause.ASKED)
+"""What says nothing of a profile that there is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueProfile:
     """A profile that is to be measured."""
@@ -161,8 +165,8 @@ def requests_for(due: Iterable[DueProfile], at: str) -> tuple[ProfilingRequest, 
             task=one.variant.task,
             variant=one.variant.name,
             device_kind=one.kind.name,
-            # Another time is another reason: what has failed meanwhile is tried again.
-            reason=f"was asked for at {at}" if one.cause is Cause.ASKED else one.reason,
+            # Another reason than the loop's own: what it has failed to measure is tried again.
+            reason=f"was asked for at {at}" if one.cause in BY_ITSELF else one.reason,
             at=at,
         )
         for one in due

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controlplane import machine
-from controlplane.machine import changed_kinds, machine_kinds
+from controlplane.machine import changed_kinds, kinds_to_register, machine_kinds
 from controlplane.settings import Settings, load_settings
 from profiler.hardware_counters import Reading
 from variants.errors import InvalidInput
@@ -31,6 +31,19 @@ def test_what_counters_do_not_say_is_not_known(tmp_path: Path) -> None:
     [kind] = machine_kinds(settings(tmp_path), lambda: None)
 
     assert (kind.idle_w, kind.carbon_g_per_kwh) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("ray_address", "measured"),
+    [("", ["cpu-2", "cpu-1", "nvidia-h200"]), ("auto", ["cpu-2", "nvidia-h200"])],
+)
+def test_on_a_cluster_a_model_is_registered_with_the_first_kind_of_cores(
+    tmp_path: Path, ray_address: str, measured: list[str]
+) -> None:
+    slices = "cpu-2,cpu-1,nvidia-h200:memory_mib=1000"
+    given = load_settings(state_dir=tmp_path, slices=slices, ray_address=ray_address)
+
+    assert [kind.name for kind in kinds_to_register(given)] == measured
 
 
 def test_a_worker_draws_the_part_of_its_cores(

@@ -75,6 +75,25 @@ def test_what_was_missing_is_measured_once(shell: Shell, house: House) -> None:
     assert "there is nothing to measure" in again.out
 
 
+def test_on_a_cluster_the_control_loop_is_asked(
+    shell: Shell, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODELLESS_RAY_ADDRESS", "auto")
+    before = known(house)
+    assert shell("profile", "--dry-run", "-o", "json").json()["ordered"] == 0
+    assert house.catalog.profiling_requests() == ()
+
+    told = shell("profile")
+    again = shell("profile", "shapes", "tiny-v1-onnx-fp32", "-o", "json").json()
+
+    assert "asked for 1: the control loop has them measured where workers run" in told.out
+    assert (again["measured"], again["ordered"]) == (0, 1)
+    assert known(house) == before
+    [asked] = house.catalog.profiling_requests()
+    assert (asked.variant, asked.device_kind) == ("tiny-v1-onnx-fp32", "cpu-2")
+    assert asked.reason.startswith("was asked for at 20")
+
+
 def test_one_variant_is_measured_whatever_its_profile_says(shell: Shell, house: House) -> None:
     shell("profile", "--progress", "none")
     before = {(p.variant, p.device_kind): p for p in known(house).profiles}
