@@ -1,4 +1,4 @@
-"""Profiles measured on two raylets of one machine; writes what came of it into ``HOME/found.json``.
+"""Measuring ordered on two raylets of one machine; writes what came of it into ``HOME/found.json``.
 
 ``python -m tests.integration.clusters.nodes_that_measure HOME``. A process of its own, because Ray
 reads its environment once. The head and the node both have a core, and only the node the label of
@@ -58,39 +58,36 @@ async def _measure(home: Path, cluster: Any, node: Any) -> dict[str, Any]:
     store = FileArtifactStore(settings.artifacts_dir)
     source = home / "model.txt"
     source.write_text("a model")
-    sound = variant(runtime="echo", artifact=store.put(source), options={"latency_ms": "1"})
+    endless = variant(runtime="echo", artifact=store.put(source), options={"latency_ms": "60000"})
     source.write_text("another one")
-    broken = replace(sound, artifact=store.put(source))
+    broken = replace(endless, artifact=store.put(source))
     store.path(broken.artifact).chmod(0o600)
     store.path(broken.artifact).write_text("other bytes")
-    endless = replace(sound, options={"latency_ms": "60000"})
+    begun = asyncio.Event()
     placed: list[str] = []
-    head = cluster.head_node.node_id
 
-    def order(one: Any) -> MeasuringOrder:
+    def begins(node: str) -> None:
+        placed.append(node)
+        begun.set()
+
+    async def error_of(one: Any, node: str, begins: Callable[[str], None]) -> str:
         due = DueProfile(variant=one, kind=kind(), cause=Cause.MISSING, reason="")
-        return MeasuringOrder(task=DIGITS, due=due)
-
-    async def error_of(one: Any, at: str, begun: Callable[[str], None]) -> str:
         try:
-            await nodes.measure(order(one), at, begun)
+            await nodes.measure(MeasuringOrder(task=DIGITS, due=due), node, begins)
         except ModellessError as error:
             return f"{error.code}: {error.message}"
         return ""
 
-    profile, damaged = await asyncio.gather(
-        nodes.measure(order(sound), "", placed.append), error_of(broken, head, placed.append)
-    )
-    found = {
-        "measured_on": profile.measured_on,
-        "placed": sorted(placed) == sorted([head, node.node_id]),
-        "damaged": damaged,
-    }
-    begun = asyncio.Event()
-    losing = asyncio.create_task(error_of(endless, node.node_id, lambda _: begun.set()))
+    head = cluster.head_node.node_id
+    refusing = asyncio.create_task(error_of(broken, head, lambda _: None))
+    losing = asyncio.create_task(error_of(endless, "", begins))
     await begun.wait()
     cluster.remove_node(node, allow_graceful=False)
-    return found | {"lost": await losing}
+    return {
+        "bound": placed == [node.node_id],
+        "damaged": await refusing,
+        "lost": await losing,
+    }
 
 
 if __name__ == "__main__":
