@@ -49,6 +49,8 @@ PATIENCE_S = 300.0
 """How long a profile that is there, but not true, waits for a calm node."""
 REST_S = 600.0
 """How long a profile that was measured is left alone, whatever is said of it meanwhile."""
+DISTURBED_REST_S = 6 * 3_600.0
+"""The same where other work took the processor again: it may do so all day."""
 REFUSED_S = 3_600.0
 """How long a variant that failed where it was measured is left alone, unless somebody asks."""
 
@@ -350,7 +352,8 @@ class Measuring:
             self._journal.unexpected("measurement", error)
             return
         self._failures.succeeded(attempt)
-        self._left_alone[attempt] = self._clock_s() + REST_S
+        rest_s = DISTURBED_REST_S if profile.beside_load else REST_S
+        self._left_alone[attempt] = self._clock_s() + rest_s
         first = profile.points[0]
         words = f"{first.p50_ms:.3g} ms for {first.batch_size} row on {profile.measured_on}"
         words += ", beside other work" if profile.beside_load else ""

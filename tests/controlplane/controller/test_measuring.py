@@ -6,7 +6,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from controlplane.controller.events.journal import Journal
-from controlplane.controller.measuring import LOOK_EVERY_S, PATIENCE_S, REFUSED_S, Measuring
+from controlplane.controller.measuring import (
+    DISTURBED_REST_S,
+    LOOK_EVERY_S,
+    PATIENCE_S,
+    REFUSED_S,
+    Measuring,
+)
 from controlplane.profiling.orders import MeasuringOrder
 from controlplane.profiling.staleness import BackEnd
 from controlplane.settings import load_settings
@@ -223,7 +229,15 @@ async def test_a_disturbed_measurement_is_repeated_when_it_is_calm(tmp_path: Pat
     assert await house.look() == []
     assert await house.look(2 * PATIENCE_S) == []
     house.workers = {"cpu-1-a": status(0.1)}
+
+    async def disturbed_again(order: MeasuringOrder) -> Profile:
+        return replace(await measured_there(order), beside_load=True)
+
+    house.cluster.answer = disturbed_again
     assert len(await house.look()) == 1
+    assert await house.look(DISTURBED_REST_S / 2) == []
+    house.cluster.answer = measured_there
+    assert len(await house.look(DISTURBED_REST_S)) == 1
     assert not house.catalog.snapshot().profiles[0].beside_load
 
 
