@@ -204,6 +204,10 @@ def test_replicas_run_with_the_settings_of_up_and_on_nodes_of_their_kind(
 def test_each_kind_is_told_with_where_it_comes_from_and_its_nodes(cluster: Cluster) -> None:
     """The environment of this command names none of them."""
     told = cluster.listed("devices", "list")
+    deadline = time.monotonic() + 600
+    while not all(row["nodes"] for row in told if row["source"]):  # the control loop tells them
+        assert time.monotonic() < deadline, cluster.log
+        told = cluster.listed("devices", "list")
     found = {row["name"]: (row["source"], row["running"]) for row in told if row["source"]}
     nodes = {row["name"]: [name.split()[-1] for name in row["nodes"]] for row in told}
 
