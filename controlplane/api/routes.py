@@ -346,6 +346,6 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
 def _size(store: ArtifactStore, version: VersionSchema) -> int | None:
     """Bytes of a version's source; None when it is not in this store."""
     try:
-        return store.path(version.source).stat().st_size  # type: ignore[arg-type]
-    except (ModellessError, OSError):
+        return store.size_bytes(version.source)  # type: ignore[arg-type]
+    except ModellessError:
         return None

@@ -1,28 +1,21 @@
-"""The contract of the artifact store, and how it fails."""
+"""The contract of the artifact store, over both: files that are seen, and copies of them."""
 
-import hashlib
 import os
-import signal
 import stat
-import subprocess
-import sys
-import textwrap
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
+from variants.artifacts.cache import CachedArtifactStore
 from variants.artifacts.protocol import ArtifactStore
+from variants.artifacts.served import PIECE_BYTES, ArtifactService, ServedArtifacts
 from variants.artifacts.store import CHUNK_BYTES, FileArtifactStore
 from variants.errors import (
     ArtifactDamaged,
     InvalidArtifact,
     InvalidInput,
     NotFound,
-    StateUnavailable,
 )
 from variants.types import Digest
 
@@ -30,14 +23,33 @@ HELLO = Digest("2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824
 ABSENT = Digest("0" * 64)
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "artifacts"
+@dataclass
+class House:
+    """A store, and the folders in which its bytes are: where they are kept first."""
+
+    store: ArtifactStore
+    folders: tuple[FileArtifactStore, ...]
+
+    def damage(self, digest: Digest, data: bytes) -> None:
+        """Write into the very files, which are read-only, as a failing disk would."""
+        for folder in self.folders:
+            folder.place(digest).chmod(0o644)
+            folder.place(digest).write_bytes(data)
+
+
+@pytest.fixture(params=["files", "copies"])
+def house(tmp_path: Path, request: pytest.FixtureRequest) -> House:
+    files = FileArtifactStore(tmp_path / "state" / "artifacts")
+    if request.param == "files":
+        return House(files, (files,))
+    served = ServedArtifacts(ArtifactService(files).answer)
+    store = CachedArtifactStore(tmp_path / "node", served, limit_bytes=64 << 20)
+    return House(store, (files, FileArtifactStore(tmp_path / "node" / "files")))
 
 
 @pytest.fixture
-def store(root: Path) -> FileArtifactStore:
-    return FileArtifactStore(root)
+def store(house: House) -> ArtifactStore:
+    return house.store
 
 
 @pytest.fixture
@@ -45,10 +57,6 @@ def hello(tmp_path: Path) -> Path:
     path = tmp_path / "hello.onnx"
     path.write_bytes(b"hello")
     return path
-
-
-def files(root: Path) -> list[str]:
-    return sorted(str(p.relative_to(root)) for p in root.rglob("*") if not p.is_dir())
 
 
 # -- the contract -------------------------------------------------------------------------------
@@ -60,12 +68,13 @@ def test_a_file_is_found_by_its_digest(store: ArtifactStore, hello: Path) -> Non
     assert list(store.digests()) == [HELLO]
 
 
-def test_the_same_bytes_are_stored_once(store: ArtifactStore, hello: Path, root: Path) -> None:
-    store.put(hello)
-    inode = store.path(HELLO).stat().st_ino
-    assert store.put(hello) == HELLO
-    assert store.path(HELLO).stat().st_ino == inode
-    assert files(root) == [f"2c/f2/{HELLO}"]
+def test_the_same_bytes_are_stored_once(house: House, hello: Path) -> None:
+    house.store.put(hello)
+    before = [folder.path(HELLO).stat().st_ino for folder in house.folders]
+    assert house.store.put(hello) == HELLO
+    assert [folder.path(HELLO).stat().st_ino for folder in house.folders] == before
+    for folder in house.folders:
+        assert [p for p in folder.root.rglob("*") if p.is_file()] == [folder.place(HELLO)]
 
 
 def test_a_stored_artifact_does_not_follow_its_source(store: ArtifactStore, hello: Path) -> None:
@@ -77,6 +86,8 @@ def test_a_stored_artifact_does_not_follow_its_source(store: ArtifactStore, hell
 def test_what_is_not_stored_is_not_found(store: ArtifactStore) -> None:
     with pytest.raises(NotFound):
         store.path(ABSENT)
+    with pytest.raises(NotFound):
+        store.size_bytes(ABSENT)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +102,8 @@ def test_a_digest_is_64_hexadecimal_digits(store: ArtifactStore, wrong: str) -> 
         store.place(Digest(wrong))
     with pytest.raises(InvalidInput):
         store.sound(Digest(wrong))
+    with pytest.raises(InvalidInput):
+        store.size_bytes(Digest(wrong))
 
 
 def test_deleting_twice_is_allowed(store: ArtifactStore, hello: Path) -> None:
@@ -110,42 +123,19 @@ def test_a_reader_keeps_a_deleted_artifact(store: ArtifactStore, hello: Path) ->
         assert file.read() == b"hello"
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.binary())
-def test_bytes_come_back_as_they_were(store: FileArtifactStore, data: bytes) -> None:
-    digest = store.put_pieces([data])
-    assert digest == hashlib.sha256(data).hexdigest()
-    assert store.path(digest).read_bytes() == data
-
-
-@pytest.mark.parametrize("size", [0, CHUNK_BYTES - 1, CHUNK_BYTES, 3 * CHUNK_BYTES + 1])
-def test_files_of_any_number_of_pieces(store: FileArtifactStore, tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize("size", [0, CHUNK_BYTES - 1, CHUNK_BYTES, PIECE_BYTES + 1])
+def test_files_of_any_number_of_pieces(store: ArtifactStore, tmp_path: Path, size: int) -> None:
     source = tmp_path / "source"
     source.write_bytes(os.urandom(size))
-    assert store.path(store.put(source)).read_bytes() == source.read_bytes()
-
-
-def test_many_writers_of_the_same_and_of_other_bytes(root: Path) -> None:
-    stores = [FileArtifactStore(root) for _ in range(4)]
-    data = [bytes([i % 5]) * 100_000 for i in range(40)]
-    with ThreadPoolExecutor(8) as threads:
-        digests = list(threads.map(lambda i: stores[i % 4].put_pieces([data[i]]), range(40)))
-    assert set(stores[0].digests()) == set(digests)
-    assert len(files(root)) == 5
+    digest = store.put(source)
+    assert store.path(digest).read_bytes() == source.read_bytes()
+    assert store.size_bytes(digest) == size
 
 
 # -- what may come in ---------------------------------------------------------------------------
 
 
-def test_an_artifact_is_read_only_and_the_store_private(
-    store: FileArtifactStore, hello: Path, root: Path
-) -> None:
-    store.put(hello)
-    assert stat.S_IMODE(store.path(HELLO).stat().st_mode) == 0o444
-    assert stat.S_IMODE(root.stat().st_mode) == 0o700
-
-
-def test_only_plain_files_come_in(store: FileArtifactStore, tmp_path: Path, hello: Path) -> None:
+def test_only_plain_files_come_in(store: ArtifactStore, tmp_path: Path, hello: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(hello)
     pipe = tmp_path / "pipe"
@@ -160,64 +150,28 @@ def test_only_plain_files_come_in(store: FileArtifactStore, tmp_path: Path, hell
     }.items():
         with pytest.raises(InvalidArtifact, match=reason):
             store.put(wrong)
-    assert files(store.root) == []
-
-
-# -- links in the store -------------------------------------------------------------------------
-
-
-def test_a_link_in_the_place_of_an_artifact_is_not_followed(
-    store: FileArtifactStore, hello: Path
-) -> None:
-    store.put(hello)
-    place = store.path(HELLO)
-    place.unlink()
-    place.symlink_to(hello)
-    with pytest.raises(NotFound):
-        store.path(HELLO)
     assert list(store.digests()) == []
-    store.put(hello)
-    assert not store.path(HELLO).is_symlink()
-    assert hello.read_bytes() == b"hello"
 
 
-def test_a_link_in_the_place_of_a_folder_is_not_followed(
-    store: FileArtifactStore, hello: Path, tmp_path: Path, root: Path
-) -> None:
-    outside = tmp_path / "outside"
-    (outside / "f2").mkdir(parents=True)
-    (outside / "f2" / HELLO).write_bytes(b"hello")
-    (root / "2c").symlink_to(outside)
-    with pytest.raises(StateUnavailable):
-        store.path(HELLO)
-    with pytest.raises(StateUnavailable):
-        store.put(hello)
-    with pytest.raises(StateUnavailable):
-        store.delete(HELLO)
-    assert list(store.digests()) == []
-    assert files(outside) == [f"f2/{HELLO}"]
+def test_an_artifact_is_read_only_and_its_folder_private(house: House, hello: Path) -> None:
+    house.store.put(hello)
+    assert stat.S_IMODE(house.store.path(HELLO).stat().st_mode) == 0o444
+    assert {stat.S_IMODE(one.root.stat().st_mode) for one in house.folders} == {0o700}
 
 
 # -- failures -----------------------------------------------------------------------------------
 
 
-def test_a_damaged_artifact_is_replaced(store: FileArtifactStore, hello: Path) -> None:
-    store.put(hello)
-    os.truncate(store.path(HELLO), 2)
-    store.put(hello)
-    assert store.path(HELLO).read_bytes() == b"hello"
+@pytest.mark.parametrize("damaged", [b"hallo", b"he"])
+def test_a_damaged_artifact_is_replaced(house: House, hello: Path, damaged: bytes) -> None:
+    house.store.put(hello)
+    house.damage(HELLO, damaged)
+    assert house.store.put(hello) == HELLO
+    assert {one.path(HELLO).read_bytes() for one in house.folders} == {b"hello"}
 
 
-def test_an_artifact_that_is_damaged_in_place_is_replaced(
-    store: FileArtifactStore, hello: Path
-) -> None:
-    store.put(hello)
-    overwrite(store.path(HELLO), b"hallo")
-    assert store.put(hello) == HELLO
-    assert store.path(HELLO).read_bytes() == b"hello"
-
-
-def test_a_sound_artifact_is_told_from_a_damaged_one(store: ArtifactStore, hello: Path) -> None:
+def test_a_sound_artifact_is_told_from_a_damaged_one(house: House, hello: Path) -> None:
+    store = house.store
     store.put(hello)
     assert store.sound(HELLO) == store.place(HELLO) == store.path(HELLO)
     for damaged, reason in {
@@ -225,120 +179,10 @@ def test_a_sound_artifact_is_told_from_a_damaged_one(store: ArtifactStore, hello
         b"hel": "the 3 bytes",
         b"": "the 0 bytes",
     }.items():
-        overwrite(store.place(HELLO), damaged)
+        house.damage(HELLO, damaged)
         with pytest.raises(ArtifactDamaged, match=reason) as raised:
             store.sound(HELLO)
         assert (raised.value.code, raised.value.retryable) == ("ARTIFACT_INVALID", False)
     store.delete(HELLO)
     with pytest.raises(ArtifactDamaged, match="is missing"):
         store.sound(HELLO)
-
-
-def test_a_link_to_the_right_bytes_is_not_sound(store: ArtifactStore, hello: Path) -> None:
-    store.put(hello)
-    store.place(HELLO).unlink()
-    store.place(HELLO).symlink_to(hello)
-    with pytest.raises(ArtifactDamaged, match="no plain file"):
-        store.sound(HELLO)
-
-
-def test_a_source_that_fails_half_way_leaves_nothing(store: FileArtifactStore) -> None:
-    def pieces() -> Iterator[bytes]:
-        yield b"hel"
-        raise InvalidArtifact("the upload broke off")
-
-    with pytest.raises(InvalidArtifact):
-        store.put_pieces(pieces())
-    assert files(store.root) == []
-
-
-def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StateUnavailable, match="Not a directory"):
-        FileArtifactStore(tmp_path / "file" / "artifacts")
-
-
-def test_a_full_disk_is_said_and_leaves_nothing(root: Path) -> None:
-    """A limit on the size of files stands in for the disk."""
-    child = run(
-        """
-        import resource, signal
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        store = FileArtifactStore(root)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
-        try:
-            store.put_pieces([bytes(2_000)])
-        except StateUnavailable as error:
-            print(error.message)
-        """,
-        root,
-    )
-    assert child.returncode == 0
-    assert "File too large" in child.stdout
-    assert files(root) == []
-
-
-@pytest.mark.parametrize("moment", ["written", "half written"])
-def test_a_writer_that_dies_leaves_nothing_to_readers_and_is_swept_up(
-    root: Path, moment: str
-) -> None:
-    child = run(
-        f"""
-        import os, signal
-
-        def die(*_):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        def pieces():
-            yield b"hel"
-            {"die()" if moment == "half written" else ""}
-            yield b"lo"
-
-        class Dying(FileArtifactStore):
-            _publish = die  # all is written and synced, nothing is renamed yet
-
-        Dying(root).put_pieces(pieces())
-        """,
-        root,
-    )
-    assert child.returncode == -signal.SIGKILL
-    (leftover,) = files(root)
-    assert leftover.startswith("incoming/")
-    store = FileArtifactStore(root)
-    assert files(root) == []
-    assert store.put_pieces([b"hello"]) == HELLO
-
-
-def test_opening_the_store_spares_a_writer_at_work(root: Path) -> None:
-    store = FileArtifactStore(root)
-
-    def pieces() -> Iterator[bytes]:
-        yield b"hel"
-        FileArtifactStore(root)
-        yield b"lo"
-
-    assert store.put_pieces(pieces()) == HELLO
-    assert store.path(HELLO).read_bytes() == b"hello"
-
-
-def overwrite(path: Path, data: bytes) -> None:
-    """Write into the very file, which is read-only, as a failing disk would."""
-    path.chmod(0o644)
-    path.write_bytes(data)
-
-
-def run(code: str, root: Path) -> "subprocess.CompletedProcess[str]":
-    """Run code in a child that knows ``FileArtifactStore`` and ``root``."""
-    head = f"""
-        from pathlib import Path
-        from variants.errors import StateUnavailable
-        from variants.artifacts.store import FileArtifactStore
-        root = Path({str(root)!r})
-        """
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )

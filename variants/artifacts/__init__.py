@@ -4,7 +4,8 @@ In: files of models and variants. Out: read-only files at a path that follows fr
 an error that says that one is missing or damaged.
 
 Read ``protocol`` first (what callers may rely on), then ``store`` (the file system), then
-``integrity`` (when a file has to be read again to be trusted).
+``integrity`` (when a file has to be read again to be trusted). A machine that does not see the
+store has copies (``cache``), which it gets from a store elsewhere that answers (``served``).
 
 Imports ``variants.types`` and ``variants.errors``.
 """

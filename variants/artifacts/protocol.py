@@ -1,9 +1,14 @@
-"""The artifact store: bytes addressed by their SHA-256, written atomically."""
+"""The artifact store: bytes addressed by their SHA-256, written atomically.
+
+A process sees the store's folder (``store``), or keeps copies of what it needs in a folder of its
+machine (``cache``) and has them from an ``ArtifactOrigin`` elsewhere (``served``).
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from variants.artifacts.integrity import Seen
 from variants.types import Digest
 
 
@@ -31,6 +36,14 @@ class ArtifactStore(Protocol):
             InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
         """
 
+    def size_bytes(self, digest: Digest) -> int:
+        """How many bytes the artifact has. Reads none of them.
+
+        Raises:
+            NotFound: it is not in the store.
+            InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
+        """
+
     def sound(self, digest: Digest) -> Path:
         """A readable local path of the artifact, which was read and is what its name says.
 
@@ -44,4 +57,51 @@ class ArtifactStore(Protocol):
         """Remove an artifact; removing one that is not there is no error."""
 
     def digests(self) -> Iterator[Digest]:
+        """All that is stored, in no particular order."""
+
+
+class ArtifactOrigin(Protocol):
+    """Where all artifacts are kept, seen from a machine that does not see their files.
+
+    Everything here asks another machine.
+
+    Raises, whatever is asked:
+        StateUnavailable: it does not answer, or cannot read or write.
+        InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
+    """
+
+    def look(self, digest: Digest) -> Seen | None:
+        """How the artifact's file looks, equal for as long as nothing was written to it; None when
+        there is none. Reads nothing."""
+
+    def size_bytes(self, digest: Digest) -> int:
+        """How many bytes the artifact has.
+
+        Raises:
+            NotFound: it is not there.
+        """
+
+    def pieces(self, digest: Digest) -> Iterator[bytes]:
+        """Yields the artifact's bytes, a few MiB at a time, once they were compared with its name.
+
+        What comes has to be compared again: a piece may be lost or changed on its way.
+
+        Raises:
+            ArtifactDamaged: it is missing there, or holds other bytes.
+            VariantNotLoadable: it cannot be read.
+        """
+
+    def put(self, digest: Digest, source: Path) -> None:
+        """Copy the artifact there, which is ``source``; storing the same bytes again is no error.
+
+        Either the whole artifact is there afterwards or nothing is. A damaged one is replaced.
+
+        Raises:
+            ArtifactDamaged: what came there is not what ``digest`` says.
+        """
+
+    def delete(self, digest: Digest) -> None:
+        """Remove an artifact; removing one that is not there is no error."""
+
+    def digests(self) -> list[Digest]:
         """All that is stored, in no particular order."""

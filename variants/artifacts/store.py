@@ -15,9 +15,11 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 from variants.artifacts import integrity
 from variants.errors import (
+    ArtifactDamaged,
     InvalidArtifact,
     InvalidInput,
     NotFound,
@@ -63,33 +65,38 @@ class FileArtifactStore:
         with _open_source(source) as file:
             return self.put_pieces(_chunks(file, source))
 
-    def put_pieces(self, pieces: Iterable[bytes | bytearray | memoryview]) -> Digest:
+    def put_pieces(
+        self,
+        pieces: Iterable[bytes | bytearray | memoryview],
+        expected: Digest | None = None,
+    ) -> Digest:
         """Store bytes that come one piece after another and return their digest; storing the same
         bytes again is no error.
 
         An error that ``pieces`` raises passes through, and nothing is stored then.
 
         Raises:
+            ArtifactDamaged: the bytes are not those ``expected``. Nothing was stored.
             StateUnavailable: the store cannot be written, or ``pieces`` raised an ``OSError``.
                 Nothing was stored.
         """
-        sha256 = hashlib.sha256()
-        with self._failures_explained(), self._folder(_INCOMING, create=True) as incoming:
-            name, file = _create(incoming)
-            try:
-                for piece in pieces:
-                    sha256.update(piece)
-                    _write(file, piece)
-                os.fchmod(file, 0o444)
-                os.fsync(file)
-                digest = Digest(sha256.hexdigest())
-                self._publish(incoming, name, os.fstat(file).st_size, digest)
-            finally:
-                # Gone already when it was published; otherwise nothing of it may stay.
-                with suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=incoming)
-                os.close(file)
-        return digest
+        with self._failures_explained(), self._draft() as draft:
+            for piece in pieces:
+                draft.write(piece)
+            return draft.publish(expected)
+
+    def draft(self) -> "Draft":
+        """A new artifact that is written piece by piece. It has to be closed.
+
+        Raises:
+            StateUnavailable: the store cannot be written.
+        """
+        with self._failures_explained():
+            return self._draft()
+
+    def _draft(self) -> "Draft":
+        with self._folder(_INCOMING, create=True) as incoming:
+            return Draft(self, *_create(incoming))
 
     def path(self, digest: Digest) -> Path:
         """A readable local path of the artifact, whose bytes are not meant to change.
@@ -116,6 +123,17 @@ class FileArtifactStore:
             InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
         """
         return place_of(self.root, digest)
+
+    def size_bytes(self, digest: Digest) -> int:
+        """How many bytes the artifact has.
+
+        Raises:
+            NotFound: it is not in the store.
+            InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
+        """
+        path = self.path(digest)
+        with self._failures_explained():
+            return path.stat().st_size
 
     def sound(self, digest: Digest) -> Path:
         """A readable local path of the artifact, which was read and is what its name says.
@@ -154,9 +172,12 @@ class FileArtifactStore:
                     if stat.S_ISREG(path.lstat().st_mode):
                         yield Digest(path.name)
 
-    def _publish(self, incoming: int, name: str, size_bytes: int, digest: Digest) -> None:
+    def _publish(self, name: str, size_bytes: int, digest: Digest) -> None:
         """Give a complete file its place, unless the same artifact has it already and is sound."""
-        with self._folder(digest[:2], digest[2:4], create=True) as folder:
+        with (
+            self._folder(_INCOMING) as incoming,
+            self._folder(digest[:2], digest[2:4], create=True) as folder,
+        ):
             with suppress(FileNotFoundError):
                 there = os.stat(digest, dir_fd=folder, follow_symlinks=False)
                 same_size = stat.S_ISREG(there.st_mode) and there.st_size == size_bytes
@@ -197,6 +218,54 @@ class FileArtifactStore:
             raise StateUnavailable(
                 f"the artifact store at {self.root} is not available: {error.strerror}"
             ) from error
+
+
+class Draft:
+    """An artifact that is being written: all of it is stored in the end, or nothing."""
+
+    def __init__(self, store: FileArtifactStore, name: str, file: int) -> None:
+        """Made by the store; ``file`` is open and locked under ``name`` among the incoming."""
+        self._store = store
+        self._name = name
+        self._file = file
+        self._sha256 = hashlib.sha256()
+        self.size_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, piece: bytes | bytearray | memoryview) -> None:
+        """Raises ``OSError`` where it cannot be written."""
+        self._sha256.update(piece)
+        self.size_bytes += _write(self._file, piece)
+
+    def publish(self, expected: Digest | None = None) -> Digest:
+        """Give the artifact its place and return its digest.
+
+        Raises:
+            ArtifactDamaged: its bytes are not those ``expected``.
+            OSError: it cannot be written.
+        """
+        digest = Digest(self._sha256.hexdigest())
+        if expected not in (None, digest):
+            raise ArtifactDamaged(
+                f"its artifact {expected[:12]} is damaged: the {self.size_bytes:,} bytes that came "
+                "are not those that were registered"
+            )
+        os.fchmod(self._file, 0o444)
+        os.fsync(self._file)
+        self._store._publish(self._name, self.size_bytes, digest)
+        return digest
+
+    def close(self) -> None:
+        """Remove what was not published."""
+        # Gone already when it was published; otherwise nothing of it may stay.
+        with suppress(OSError), self._store._folder(_INCOMING) as incoming:
+            os.unlink(self._name, dir_fd=incoming)
+        os.close(self._file)
 
 
 def place_of(root: Path, digest: Digest) -> Path:
@@ -250,10 +319,12 @@ def _chunks(file: int, source: Path) -> Iterator[memoryview]:
         yield buffer[:count]
 
 
-def _write(file: int, data: bytes | bytearray | memoryview) -> None:
-    rest = memoryview(data).cast("B")
+def _write(file: int, data: bytes | bytearray | memoryview) -> int:
+    """Write all of it; returns how many bytes that were."""
+    rest = whole = memoryview(data).cast("B")
     while rest:
         rest = rest[os.write(file, rest) :]
+    return whole.nbytes
 
 
 def _create(incoming: int) -> tuple[str, int]:
