@@ -18,8 +18,9 @@ from ray import serve
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray.util import get_node_ip_address
 
+from controlplane.cluster.head import HeadSecrets, WorkerSupplies
 from controlplane.cluster.kind_placement import options_for
-from controlplane.cluster.sent_settings import SentSettings, receive, send
+from controlplane.cluster.sent_settings import SentSettings, receive, secrets_of, send
 from controlplane.gateway.listening import somebody_listens
 from controlplane.settings import Settings, load_settings
 from controlplane.slices import cpu_kind
@@ -63,6 +64,7 @@ def controller(_args: Mapping[str, Any]) -> serve.Application:
         num_replicas=1,
         ray_actor_options={"num_cpus": 0, "resources": HEAD if settings.ray_address else {}},
         user_config={},
+        max_ongoing_requests=100,
         health_check_period_s=2,
         health_check_timeout_s=10,
         graceful_shutdown_timeout_s=5,
@@ -96,11 +98,19 @@ def worker(args: Mapping[str, Any]) -> serve.Application:
         late_share=settings.late_share,
         eviction=settings.eviction,
     )
+    supplies = WorkerSupplies(
+        secret_path=config.secret_path,
+        secret_digest=config.secret_digest,
+        artifacts_dir=str(settings.artifacts_dir),
+        copies_dir=str(settings.copies_dir),
+        limit_mib=settings.artifact_cache_mib,
+    )
     return worker_app(
         config,
         replicas=int(args.get("replicas", own.most)),
         num_gpus=float(args.get("num_gpus", 0 if own.gpu is None else 1)),
         options=options_for(own) if own.name == kind else None,
+        supplies=supplies if settings.ray_address else None,
     )
 
 
@@ -128,15 +138,15 @@ class GatewayReplica:
 
     @staticmethod
     def _made(settings: Settings, secret: bytes) -> Any:
+        from controlplane.cluster.head import store_of
         from controlplane.gateway.gateway import Gateway
-        from variants.artifacts.store import FileArtifactStore
         from variants.catalog.database import SERVING_TIMEOUT_S
         from variants.catalog.sql import open_catalog
 
         return Gateway(
             settings,
             open_catalog(settings.catalog_url, SERVING_TIMEOUT_S),
-            FileArtifactStore(settings.artifacts_dir),
+            store_of(settings),
             secret,
         )
 
@@ -162,18 +172,22 @@ class ControllerReplica:
         from controlplane.controller.loop import ControlLoop
         from controlplane.controller.other_installations import owner_of
         from controlplane.live_state import LiveState
+        from variants.artifacts.served import ArtifactService
         from variants.artifacts.store import FileArtifactStore
         from variants.catalog.database import SERVING_TIMEOUT_S
         from variants.catalog.sql import open_catalog
 
-        settings, secret = _replica_settings(sent, YIELDING)
+        settings, secret = _replica_settings(sent, YIELDING, on_head=True)
+        store = FileArtifactStore(settings.artifacts_dir)
+        self._artifacts = ArtifactService(store)
+        self._secrets = secrets_of(settings, secret)
         self._live = LiveState(settings.live_url)
         self._sent = sent
         self._catalog = open_catalog(settings.catalog_url, SERVING_TIMEOUT_S)
         self._loop = ControlLoop(
             settings=settings,
             catalog=self._catalog,
-            store=FileArtifactStore(settings.artifacts_dir),
+            store=store,
             live=self._live,
             cluster=ServeCluster(),
             secret=secret,
@@ -194,6 +208,14 @@ class ControllerReplica:
         if self._running is None:
             self._running = asyncio.create_task(self._loop.run())
 
+    async def artifacts(self, question: str, *arguments: Any) -> Any:
+        """Answer machines that do not see the files (``controlplane.cluster.head``)."""
+        return await asyncio.to_thread(self._artifacts.answer, question, *arguments)
+
+    async def secrets(self) -> HeadSecrets:
+        """Tell them what they may not read in a Serve configuration."""
+        return self._secrets
+
     async def check_health(self) -> None:
         """Raise when the loop has ended or hangs; Serve then starts a successor."""
         if self._running is not None and self._running.done():
@@ -209,11 +231,14 @@ class ControllerReplica:
         self._catalog.close()
 
 
-def _replica_settings(sent: SentSettings, niceness: int = 0) -> tuple[Settings, bytes]:
+def _replica_settings(
+    sent: SentSettings, niceness: int = 0, *, on_head: bool = False
+) -> tuple[Settings, bytes]:
     """Settings and secret inside a replica; logging is as they say, Serve's port on loopback."""
     bind_replica_to_loopback()
     take_priority(niceness)
-    settings, secret = receive(sent, f"{socket.gethostname()} ({get_node_ip_address()})")
+    node = f"{socket.gethostname()} ({get_node_ip_address()})"
+    settings, secret = receive(sent, node, on_head=on_head)
     logging.basicConfig(
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

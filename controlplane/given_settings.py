@@ -145,6 +145,12 @@ class GivenSettings(BaseSettings):
         "loopback or behind a proxy that ends TLS.",
     )
     max_model_mib: float = Field(2048, gt=0, description="Largest model file in a registration.")
+    artifact_cache_mib: float = Field(
+        20_480,
+        gt=0,
+        description="Most that copies of artifacts may take on a machine of a cluster that does "
+        "not share the head's state directory.",
+    )
     api_token: str = Field(
         "",
         description="Bearer token that requests must carry; empty: none, which only loopback may "

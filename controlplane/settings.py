@@ -38,6 +38,8 @@ FILE = "settings.env"
 """In the state directory."""
 ALIASES = frozenset({"REDIS_URL"})
 """Names without the prefix that are read, too."""
+SECRET_FILE = "channel.secret"  # noqa: S105 - a file name
+"""In the state directory."""
 SECRETS = ("database_url", "redis_url", "api_token")
 """Settings that are secret, or are URLs that may hold a password: they never stand in a Serve
 configuration. A new setting that may hold a secret belongs in here."""
@@ -102,8 +104,13 @@ class Settings(GivenSettings):
         return self.state_dir / "artifacts"
 
     @property
+    def copies_dir(self) -> Path:
+        """Copies of artifacts, on a machine of a cluster that does not see where they are kept."""
+        return self.state_dir / "copies"
+
+    @property
     def secret_path(self) -> Path:
-        return self.state_dir / "channel.secret"
+        return self.state_dir / SECRET_FILE
 
     @property
     def catalog_url(self) -> str:

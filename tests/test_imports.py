@@ -47,6 +47,7 @@ IMPURE = {
 RAY_FILES = {
     Path("workers/deployment.py"),
     Path("controlplane/cluster/bare_serve.py"),
+    Path("controlplane/cluster/head.py"),
     Path("controlplane/cluster/nodes.py"),
     Path("controlplane/cluster/measuring_nodes.py"),
     Path("controlplane/cluster/ray_adapter.py"),

@@ -7,7 +7,7 @@ pass through it: they arrive on the worker's own socket (``workers.channel.clien
 import asyncio
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from ray import serve
 from ray.util import get_node_ip_address
 
 from workers.channel.secret import read_shared_secret
+from workers.execution.artifacts import Artifacts
 from workers.host import WorkerHost
 from workers.process.niceness import take_niceness
 from workers.types import WorkerConfig
@@ -25,6 +26,9 @@ EVERYWHERE = ("tcp:0.0.0.0", "tcp:[::]")
 """Stands for the address that Ray knows the replica's machine by."""
 DRAIN_S = 20.0
 """How long a worker that must leave may take to finish what it has admitted."""
+
+Supplies = Callable[[str], tuple[bytes, Artifacts]]
+"""Gives a replica on a machine of a cluster, which it names, the channel's secret and artifacts."""
 
 
 def bind_replica_to_loopback() -> None:
@@ -66,19 +70,22 @@ def take_priority(wanted: int = 0) -> None:
 class WorkerReplica:
     """One worker: a slice of hardware, a socket, and any number of loaded variants."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], supplies: Supplies | None = None) -> None:
         bind_replica_to_loopback()
         take_priority()
         settings = WorkerConfig(**config)
-        if settings.secret_digest:
-            node = f"{socket.gethostname()} ({get_node_ip_address()})"
-            read_shared_secret(settings.secret_path, settings.secret_digest, node)
+        node = f"{socket.gethostname()} ({get_node_ip_address()})"
+        secret, artifacts = None, None
+        if supplies is not None:
+            secret, artifacts = supplies(node)
+        elif settings.secret_digest:
+            secret = read_shared_secret(settings.secret_path, settings.secret_digest, node)
         if settings.listen in EVERYWHERE:
             # Gateways on other machines need an address that leads to this one.
             settings = replace(settings, listen=f"tcp:{get_node_ip_address()}")
         unique = serve.get_replica_context().replica_id.unique_id
         self._id = f"{settings.device_kind}-{unique}"
-        self._host = WorkerHost(settings, self._id)
+        self._host = WorkerHost(settings, self._id, secret=secret, artifacts=artifacts)
         self._device_kind = settings.device_kind
         self._address = ""
         self._starting = asyncio.Lock()
@@ -112,6 +119,7 @@ def worker_app(
     replicas: int,
     num_gpus: float = 0,
     options: Mapping[str, Any] | None = None,
+    supplies: Supplies | None = None,
 ) -> serve.Application:
     """A Serve application of workers of one device kind.
 
@@ -134,4 +142,4 @@ def worker_app(
         graceful_shutdown_timeout_s=DRAIN_S + 5,
         graceful_shutdown_wait_loop_s=0.05,
     )
-    return deployment.bind(asdict(config))
+    return deployment.bind(asdict(config), supplies)

@@ -21,6 +21,7 @@ from variants.errors import Internal, ModellessError
 from workers.channel.frames import FrameKind
 from workers.channel.messages import decode_load, decode_told, encode, named
 from workers.channel.secret import read_secret
+from workers.execution.artifacts import Artifacts
 from workers.execution.executor import Executor
 from workers.execution.loader import Loading
 from workers.execution.room import Demanded, Room
@@ -44,8 +45,19 @@ finished batch may wait that long for its answer to be sent."""
 class WorkerHost:
     """One slice of hardware and all that runs on it. Lives on the current event loop."""
 
-    def __init__(self, config: WorkerConfig, worker_id: str) -> None:
+    def __init__(
+        self,
+        config: WorkerConfig,
+        worker_id: str,
+        *,
+        secret: bytes | None = None,
+        artifacts: Artifacts | None = None,
+    ) -> None:
+        """``secret`` is that of the channel where it is not in the file that ``config`` names, and
+        ``artifacts`` where they are had from if not at the paths that loads name."""
         self._config = config
+        self._secret = secret
+        self._artifacts = artifacts
         self._id = worker_id
         self._ledger = CrashLedger(config.quarantine_dir)
         self._executor: Executor | None = None
@@ -62,7 +74,7 @@ class WorkerHost:
             Internal: the socket cannot be opened.
         """
         config = self._config
-        secret = read_secret(config.secret_path)
+        secret = self._secret or read_secret(config.secret_path)
         self._ledger.open()
         executor = Executor(
             self._ledger,
@@ -71,7 +83,10 @@ class WorkerHost:
             late_share=config.late_share,
         )
         room = Room(executor.usage, config.memory_mib, config.eviction)
-        self._loading = Loading(executor, self._ledger, config.memory_mib, config.cores, room)
+        self._loading = Loading(
+            executor, self._ledger, config.memory_mib, config.cores, room,
+            artifacts=self._artifacts,
+        )  # fmt: skip
         self._loading.list_quarantined()
         self._server = ChannelServer(
             executor, self._id, secret, config.max_frame_mib,
@@ -86,6 +101,7 @@ class WorkerHost:
         executor.start()
         self._tasks = [
             asyncio.create_task(self._report()),
+            asyncio.create_task(self._retry_failed()),
             asyncio.create_task(self._loading.close_quarantined()),
         ]
         settle_memory()
@@ -116,7 +132,7 @@ class WorkerHost:
             churn_per_s=float(f"{self._loading.room.churn_per_s(now_s):.1g}"),
             eviction=self._config.eviction,
             loads=self._loading.thread.loads,
-            loading_s=round(self._loading.thread.took_s, 4),
+            loading_s=round(self._loading.thread.took_s + self._loading.thread.fetched_s, 4),
             profiled_loading_s=round(self._loading.thread.profiled_s, 4),
             page=self._ledger.page,
             warnings=(self._ledger.problem,) if self._ledger.problem else (),
@@ -179,10 +195,19 @@ class WorkerHost:
             if self._ledger.problem:
                 await asyncio.to_thread(self._ledger.retry)
             try:
-                await self._loading.retry_failed()
                 self._server.announce()
             except ModellessError:
                 log.exception("reporting the status")
+
+    async def _retry_failed(self) -> None:
+        """Look once a second whether what failed to load may load now. Where another machine keeps
+        it, the answer may take long."""
+        while True:
+            await asyncio.sleep(REPORT_S)
+            try:
+                await self._loading.retry_failed()
+            except ModellessError:
+                log.exception("looking at what failed to load")
 
     async def _control(self, kind: FrameKind, message: dict[str, Any]) -> bytes:
         executor = self._running()

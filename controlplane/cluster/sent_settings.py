@@ -1,21 +1,31 @@
 """Settings as they are sent to the replicas of an application, wherever they run.
 
 A replica sees the environment of the machine that it runs on, and not that of the process which
-started the application. So all settings travel with the application, except secrets: these reach a
-replica by ``settings.env`` in the shared state directory, or by the environment that Ray was
-started with on its node. What travels instead is a digest of each, keyed with the channel secret: a
-replica that sees another value refuses to start, and names the setting.
+started the application. So all settings travel with the application, except secrets: a replica on a
+machine that sees the state directory has them from ``settings.env`` there, or from the environment
+that Ray was started with; on another machine the head tells them (``controlplane.cluster.head``).
+What travels instead is a digest of each, keyed with the channel secret: a replica that sees another
+value refuses to start, and names the setting.
 """
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from controlplane.settings import LOCAL, SECRETS, Settings, load_settings
+from controlplane.cluster.head import HeadSecrets, ask_secrets
+from controlplane.settings import LOCAL, SECRET_FILE, SECRETS, Settings, load_settings
 from variants.errors import Conflict, InvalidInput
-from workers.channel.secret import digest, ensure_secret, own_digest, read_shared_secret
+from workers.channel.secret import (
+    checked_secret,
+    digest,
+    ensure_secret,
+    own_digest,
+    read_shared_secret,
+    secret_here,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,47 +37,77 @@ class SentSettings:
     values: Mapping[str, Any]
     """Every setting that is no secret, as JSON would hold it."""
     secret: str
-    """Digest of the channel secret."""
+    """Digest of the channel secret; empty: whoever built the application did not see it."""
     digests: Mapping[str, str]
-    """A keyed digest of each secret setting."""
+    """A keyed digest of each secret setting; none without that secret."""
 
 
 def send(settings: Settings) -> SentSettings:
     """What to tell the replicas of an application; makes the channel secret if there is none.
 
+    On a cluster it makes none: Ray may build applications on any machine, and the secret belongs
+    to the head.
+
     Raises:
         Forbidden: the channel secret cannot be read, or others can read it.
     """
+    if settings.ray_address:
+        return describe(settings, secret_here(settings.secret_path, "", "this one"))
     return describe(settings, ensure_secret(settings.secret_path))
 
 
-def describe(settings: Settings, secret: bytes) -> SentSettings:
+def describe(settings: Settings, secret: bytes | None) -> SentSettings:
     """These settings, with digests in place of what is secret."""
     values = settings.resolved().model_dump(mode="json", exclude={*SECRETS, *LOCAL})
+    digests = (
+        {}
+        if secret is None
+        else {name: digest(secret, name, getattr(settings, name)) for name in SECRETS}
+    )
     return SentSettings(
         release=version("modelless"),
         values=values,
-        secret=own_digest(secret),
-        digests={name: digest(secret, name, getattr(settings, name)) for name in SECRETS},
+        secret="" if secret is None else own_digest(secret),
+        digests=digests,
     )
 
 
-def receive(sent: SentSettings, node: str) -> tuple[Settings, bytes]:
+def receive(
+    sent: SentSettings,
+    node: str,
+    *,
+    on_head: bool = False,
+    ask: Callable[[], HeadSecrets] = ask_secrets,
+) -> tuple[Settings, bytes]:
     """The settings of a replica on this node, and the channel secret.
+
+    Args:
+        on_head: the head has all secrets itself, and makes that of the channel if nobody has.
+        ask: what tells the secrets where the state directory is not seen.
 
     Raises:
         Conflict: this node sees other settings, another secret or another modelless than the
             process that started the application; the sentence says which.
         InvalidInput: a setting is wrong here.
+        ClusterUnavailable: the head does not tell the secrets.
     """
+    state_dir = sent.values.get("state_dir", "the state directory")
+    path = Path(str(state_dir)) / SECRET_FILE
+    told = None
+    if sent.values.get("ray_address") and not on_head and not path.exists():
+        told = ask()
     try:
-        settings = load_settings(**sent.values)
+        settings = load_settings(**{**sent.values, **(told.settings if told else {})})
     except InvalidInput as error:
         # What was sent is right where it comes from: it is a secret that is wrong or missing here.
-        state_dir = sent.values.get("state_dir", "the state directory")
         raise InvalidInput(f"node {node}: {error.message}; {_remedy(state_dir)}") from error
-    secret = read_shared_secret(settings.secret_path, sent.secret, node)
-    if fault := disagreement(sent, describe(settings, secret)):
+    if told is not None:
+        secret = checked_secret(told.channel, sent.secret, "that the head told", node)
+    elif sent.secret:
+        secret = read_shared_secret(path, sent.secret, node)
+    else:
+        secret = ensure_secret(path)
+    if fault := disagreement(sent, describe(settings, secret if sent.secret else None)):
         remedy = (
             _remedy(settings.state_dir)
             if fault.secret
@@ -78,6 +118,11 @@ def receive(sent: SentSettings, node: str) -> tuple[Settings, bytes]:
             f" {fault.words}; {remedy}"
         )
     return settings, secret
+
+
+def secrets_of(settings: Settings, secret: bytes) -> HeadSecrets:
+    """What the head tells the replicas of machines that do not see its state directory."""
+    return HeadSecrets(channel=secret, settings={name: getattr(settings, name) for name in SECRETS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +149,8 @@ def disagreement(sent: SentSettings, own: SentSettings) -> Disagreement | None:
 
 def _remedy(state_dir: object) -> str:
     return (
-        f"secrets are not sent along, so write them into {state_dir}/settings.env, or"
-        " into the environment of `ray start` on every node"
+        f"secrets are not sent along, so write them into {state_dir}/settings.env on the head, or"
+        " into the environment of `ray start` there"
     )
 
 

@@ -142,7 +142,7 @@ def test_the_import_paths_lead_to_something() -> None:
 
 
 @pytest.mark.parametrize("group", ["head", "gateway", "cpu-4"])
-def test_every_ray_pod_has_the_token_and_the_shared_state(group: str) -> None:
+def test_every_ray_pod_has_the_token_and_a_place_for_its_state(group: str) -> None:
     values = environment(group)
 
     assert values["RAY_AUTH_MODE"] == "token"
@@ -150,6 +150,28 @@ def test_every_ray_pod_has_the_token_and_the_shared_state(group: str) -> None:
     assert values["RAY_AUTH_TOKEN"] == "modelless-ray/auth_token"
     mounts = {mount["mountPath"]: mount["name"] for mount in pods()[group]["volumeMounts"]}
     assert mounts[values["MODELLESS_STATE_DIR"]] == "state"
+
+
+def test_the_head_alone_mounts_the_claim() -> None:
+    cluster = ray_service()["rayClusterConfig"]
+    groups = {"head": cluster["headGroupSpec"]}
+    groups |= {group["groupName"]: group for group in cluster["workerGroupSpecs"]}
+    volumes = {
+        name: next(v for v in group["template"]["spec"]["volumes"] if v["name"] == "state")
+        for name, group in groups.items()
+    }
+    assert [name for name, one in volumes.items() if "persistentVolumeClaim" in one] == ["head"]
+    settings = Settings.model_validate({})
+    room = int(volumes["cpu-4"]["emptyDir"]["sizeLimit"].removesuffix("Gi")) * 1024
+    assert room > settings.artifact_cache_mib
+
+
+def test_a_machine_needs_the_token_and_no_other_file_of_the_head() -> None:
+    mounts = {place for place, source in ray_cluster()["file_mounts"].items() if source != "."}
+    starts = [command for command in commands() if "ray start" in command]
+
+    assert mounts == {"~/.modelless/ray.token"}
+    assert all("RAY_AUTH_TOKEN_PATH=~/.modelless/ray.token" in start for start in starts)
 
 
 def test_the_operator_uses_the_same_token() -> None:

@@ -1,8 +1,8 @@
 """The cluster secret: 32 random bytes in a file that only its owner can read.
 
-Whichever process of an installation comes first makes it: ``modelless up``, or what builds an
-application for Ray Serve, on this machine or on another one that shares the directory. All others
-read the same.
+``modelless up`` makes it, or the control loop on the head of a cluster. Others read the same where
+they see the file; on other machines of a cluster they are told it (``controlplane.cluster.head``)
+and keep it in memory.
 """
 
 import errno
@@ -136,6 +136,33 @@ def own_digest(secret: bytes) -> str:
     return digest(secret, "channel secret", "")
 
 
+def secret_here(path: str | Path, expected: str, node: str) -> bytes | None:
+    """The secret in ``path``, as ``checked_secret``; None where there is no such file.
+
+    Raises:
+        Conflict: it is not the one with the digest ``expected``.
+        Forbidden: as ``read_secret``.
+    """
+    if not Path(path).exists():
+        return None
+    return checked_secret(await_secret(path), expected, f"at {path}", node)
+
+
+def checked_secret(secret: bytes, expected: str, where: str, node: str) -> bytes:
+    """A secret that has to have the digest ``expected``, unless that is empty.
+
+    Raises:
+        Conflict: it has another one; ``where`` it is from and ``node`` name it.
+    """
+    if expected and not hmac.compare_digest(own_digest(secret), expected):
+        raise Conflict(
+            f"the channel secret {where} on node {node} is not the one that the application was"
+            " started with; a node needs the MODELLESS_STATE_DIR of the others, shared, or one"
+            " without a secret of its own"
+        )
+    return secret
+
+
 def read_shared_secret(
     path: str | Path, expected: str, node: str, visible_s: float = VISIBLE_S
 ) -> bytes:
@@ -145,14 +172,11 @@ def read_shared_secret(
         Conflict: there is none on this node, or another one; ``node`` names it.
         Forbidden: as ``read_secret``.
     """
-    remedy = "every node needs the same MODELLESS_STATE_DIR, a directory that all nodes share"
     try:
         secret = await_secret(path, visible_s)
     except NotFound as error:
-        raise Conflict(f"{error.message} on node {node}; {remedy}") from error
-    if not hmac.compare_digest(own_digest(secret), expected):
         raise Conflict(
-            f"the channel secret at {path} on node {node} is not the one that the application was"
-            f" started with; {remedy}"
-        )
-    return secret
+            f"{error.message} on node {node}; run `modelless up` on the head of the cluster, or"
+            " share MODELLESS_STATE_DIR with it"
+        ) from error
+    return checked_secret(secret, expected, f"at {path}", node)

@@ -2,15 +2,16 @@
 
 A damaged artifact is worth another try once its file looks different, because only rebuilding or
 restoring it helps. What a back end refused is tried again after a while, because memory may have
-run out or a device been busy, and also when its file changes.
+run out or a device been busy, and also when its file changes. A file that another machine keeps is
+looked at by ``due`` alone, which may wait for the answer.
 """
 
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 
-from variants.artifacts.integrity import Seen, seen
+from variants.artifacts.integrity import Seen
 from variants.errors import ArtifactDamaged, ModellessError, VariantNotLoadable, readable
+from workers.execution.artifacts import Artifacts, SeenArtifacts
 from workers.types import LoadSpec, variant_id
 
 FIRST_S = 5.0
@@ -32,7 +33,8 @@ class _Failure:
 class Failures:
     """The last failed load of each variant, until one succeeds."""
 
-    def __init__(self) -> None:
+    def __init__(self, artifacts: Artifacts | None = None) -> None:
+        self._artifacts = artifacts or SeenArtifacts()
         self._failures: dict[int, _Failure] = {}
 
     def note(
@@ -49,17 +51,29 @@ class Failures:
     def standing(self, spec: LoadSpec, now_s: float) -> VariantNotLoadable | None:
         """Why loading this would fail again; None when that is not known."""
         failure = self._failures.get(variant_id(spec.task, spec.variant))
-        if failure is None or _made_of(failure.spec) != _made_of(spec) or _is_due(failure, now_s):
+        if failure is None or _made_of(failure.spec) != _made_of(spec):
             return None
-        return failure.error
+        is_due = self._is_overdue if self._artifacts.fetches else self._is_due
+        return None if is_due(failure, now_s) else failure.error
 
     def due(self, now_s: float) -> list[int]:
         """Variants that are worth another try. Looks at their files."""
-        return [variant for variant, one in list(self._failures.items()) if _is_due(one, now_s)]
+        return [
+            variant for variant, one in list(self._failures.items()) if self._is_due(one, now_s)
+        ]
 
     def succeeded(self, variant: int) -> None:
         """Forget the failures of a variant, which was loaded."""
         self._failures.pop(variant, None)
+
+    def _is_overdue(self, failure: _Failure, now_s: float) -> bool:
+        return now_s >= failure.retry_s
+
+    def _is_due(self, failure: _Failure, now_s: float) -> bool:
+        if self._is_overdue(failure, now_s):
+            return True
+        spec = failure.spec
+        return bool(spec.path) and self._artifacts.look(spec) != failure.file
 
 
 def not_loadable(spec: LoadSpec, error: ModellessError) -> VariantNotLoadable:
@@ -84,9 +98,3 @@ def why_of(spec: LoadSpec, error: VariantNotLoadable) -> str:
 
 def _made_of(spec: LoadSpec) -> tuple[object, ...]:
     return (spec.artifact, spec.path, spec.runtime, spec.options)
-
-
-def _is_due(failure: _Failure, now_s: float) -> bool:
-    if now_s >= failure.retry_s:
-        return True
-    return bool(failure.spec.path) and seen(Path(failure.spec.path)) != failure.file

@@ -1,19 +1,19 @@
 """The thread in which a worker reads artifacts, and loads and closes runtimes, one at a time.
 
 The event loop goes on taking and answering queries meanwhile. What is being loaded is a suspect in
-the crash ledger until the load is over.
+the crash ledger until the load is over. What another machine has is fetched first, in a second
+thread: nothing that is here waits for it.
 """
 
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 
-from variants.artifacts.integrity import Seen, Verified
-from variants.artifacts.integrity import seen as look
-from variants.errors import Internal, RuntimeFailed, VariantNotLoadable
+from variants.artifacts.integrity import Seen
+from variants.errors import Internal, RuntimeFailed
+from workers.execution.artifacts import Artifacts, SeenArtifacts
 from workers.execution.replicas import Replica
 from workers.process.quarantine import CrashLedger
 from workers.runtimes.protocol import Runtime
@@ -27,16 +27,28 @@ STUCK_FACTOR = 50.0
 class LoadThread:
     """One thread beside the event loop. Its coroutines are awaited on the loop."""
 
-    def __init__(self, ledger: CrashLedger, stuck_s: float = STUCK_S) -> None:
+    def __init__(
+        self,
+        ledger: CrashLedger,
+        stuck_s: float = STUCK_S,
+        artifacts: Artifacts | None = None,
+    ) -> None:
         self._ledger = ledger
+        self.artifacts = artifacts or SeenArtifacts()
         self._stuck_s = stuck_s
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="load")
-        self._verified = Verified()
+        self._fetching = self._pool
+        if self.artifacts.fetches:
+            self._fetching = ThreadPoolExecutor(1, thread_name_prefix="fetch")
+        self._fetch_s: dict[int, float] = {}
+        """What fetching took, of variants that are not loaded yet."""
         self._at_work: tuple[LoadSpec, float] | None = None
         """What is read or loaded now, and since when."""
         self.loads = 0
         """So many are over."""
         self.took_s = 0.0
+        """Loading in this thread; ``fetched_s`` comes on top."""
+        self.fetched_s = 0.0
         self.profiled_s = 0.0
         """What they should take, by the profiles."""
 
@@ -52,17 +64,33 @@ class LoadThread:
             self._ledger.hung(key, spec.task, spec.variant, why)
             raise Internal(why)
 
-    def known(self, spec: LoadSpec) -> Seen | None:
-        """How the artifact looks, if this process has read it and it is unchanged since."""
-        return self._verified.known(Path(spec.path), spec.artifact)
+    def fetch_s(self, variant: int) -> float:
+        """What fetching a variant took that is being loaded now."""
+        return self._fetch_s.pop(variant, 0.0)
 
-    async def read(self, spec: LoadSpec) -> Seen:
-        """Read an artifact and compare it with its digest; return how it looks.
+    async def look(self, spec: LoadSpec) -> Seen | None:
+        """How an artifact looks where it is kept."""
+        if not self.artifacts.fetches:
+            return self.artifacts.look(spec)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._fetching, self.artifacts.look, spec)
+
+    async def read(self, spec: LoadSpec) -> Seen | None:
+        """Have an artifact here and compare it with its digest; return how it looks.
 
         Raises:
             ArtifactDamaged, VariantNotLoadable: it is not sound, or cannot be read.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, spec)
+        loop = asyncio.get_running_loop()
+        if not self.artifacts.fetches:
+            return await loop.run_in_executor(self._pool, self._read, spec)
+        began_s = time.monotonic()
+        try:
+            return await loop.run_in_executor(self._fetching, self.artifacts.read, spec)
+        finally:
+            took_s = time.monotonic() - began_s
+            self.fetched_s += took_s
+            self._fetch_s[variant_id(spec.task, spec.variant)] = took_s
 
     async def load(self, replica: Replica, runtime: Runtime, file: Seen | None) -> None:
         """Load a runtime and run one row; ``file`` is how its artifact looked when it was read.
@@ -80,14 +108,15 @@ class LoadThread:
 
     def shutdown(self) -> None:
         """Wait for what is under way and drop what waits behind it."""
+        self._fetching.shutdown(wait=False, cancel_futures=True)
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     # -- in the thread ----------------------------------------------------------------------------
 
-    def _read(self, spec: LoadSpec) -> Seen:
+    def _read(self, spec: LoadSpec) -> Seen | None:
         self._at_work = (spec, time.monotonic())
         try:
-            return self._verified.check(Path(spec.path), spec.artifact)
+            return self.artifacts.read(spec)
         finally:
             self._at_work = None
 
@@ -97,15 +126,15 @@ class LoadThread:
         began_s = time.monotonic()
         self._at_work = (spec, began_s)
         try:
-            runtime.load()
+            opened = False
             try:
-                run_once(runtime, spec)
-                if file is not None and look(Path(spec.path)) != file:
-                    raise VariantNotLoadable("its artifact was changed while it was loaded")
-            except (
-                Exception
-            ):  # whatever it is: an open runtime would keep memory that is not counted
-                runtime.close()
+                with self.artifacts.held(spec, file):
+                    runtime.load()
+                    opened = True
+                    run_once(runtime, spec)
+            except Exception:  # an open runtime would keep memory that is not counted
+                if opened:
+                    runtime.close()
                 raise
         finally:
             self.loads += 1

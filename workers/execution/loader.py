@@ -8,11 +8,9 @@ artifact is read and compared with its name before anything leaves for it.
 import asyncio
 import logging
 import time
-from pathlib import Path
 
 from planner.latency_table import LatencyTable
 from variants.artifacts.integrity import Seen
-from variants.artifacts.integrity import seen as look
 from variants.errors import (
     Conflict,
     Internal,
@@ -23,6 +21,7 @@ from variants.errors import (
 )
 from variants.types import ReplicaState
 from workers.execution.absent import Absent, is_failed
+from workers.execution.artifacts import Artifacts
 from workers.execution.executor import Executor
 from workers.execution.failures import Failures, not_loadable
 from workers.execution.history import History
@@ -54,6 +53,7 @@ class Loading:
         threads: int,
         room: Room | None = None,
         stuck_s: float = STUCK_S,
+        artifacts: Artifacts | None = None,
     ) -> None:
         self.memory_mib = memory_mib
         self.room = room or Room(executor.usage, memory_mib)
@@ -68,8 +68,9 @@ class Loading:
         self._replicas = executor.replicas
         self._ledger = ledger
         self._threads = threads
-        self.thread = LoadThread(ledger, stuck_s)
-        self._failures = Failures()
+        self.thread = LoadThread(ledger, stuck_s, artifacts)
+        self._artifacts = self.thread.artifacts
+        self._failures = Failures(self._artifacts)
         self._absent = Absent(self._replicas, self._failures, self.changed)
         self._making_room = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,6 +114,7 @@ class Loading:
         if spec.longest_batch_ms is not None:
             self.executor.queue.set_longest_batch(spec.longest_batch_ms or None)
         variant = variant_id(spec.task, spec.variant)
+        spec = self._artifacts.placed(spec)
         replica = await self._staying(variant)
         if replica is None or replica.state.kept_out:
             self._admit(spec, variant, replica)
@@ -232,9 +234,9 @@ class Loading:
         """
         if not spec.path:
             return None
-        if (known := self.thread.known(spec)) is not None:
+        if (known := self._artifacts.known(spec)) is not None:
             return known
-        before = look(Path(spec.path))
+        before = await self.thread.look(spec)
         try:
             return await self.thread.read(spec)
         except VariantNotLoadable as error:
@@ -344,6 +346,7 @@ class Loading:
         self, replica: Replica, runtime: Runtime, demanded: Demanded | None, file: Seen | None
     ) -> None:
         """Load in the other thread, then take queries; after a failure only the reason is kept."""
+        fetch_s = self.thread.fetch_s(replica.variant)
         try:
             await self.thread.load(replica, runtime, file)
         except (RuntimeFailed, VariantNotLoadable) as error:
@@ -361,7 +364,7 @@ class Loading:
         replica.loaded.set_result(None)
         self.executor.loaded(replica)
         if demanded is not None:
-            took_s = replica.loaded_s - replica.started_s
+            took_s = replica.loaded_s - replica.started_s + fetch_s
             self.history.loaded(replica.spec.task, replica.spec.variant, demanded.need, took_s)
         self.changed.set()
 

@@ -45,11 +45,11 @@ def build(
     \b
     modelless variants build digits cnn --eval test.npz --variants openvino-int8
     """
+    from controlplane.cluster.head import store_of
     from controlplane.machine import kinds_to_register
     from controlplane.registry.extension import extend
     from controlplane.settings import load_settings
     from controlplane.startup.presence import as_running
-    from variants.artifacts.store import FileArtifactStore
     from variants.catalog.sql import open_catalog
 
     settings = as_running(load_settings())
@@ -73,7 +73,7 @@ def build(
             model,
             version,
             catalog,
-            FileArtifactStore(settings.artifacts_dir),
+            store_of(settings),
             kinds_to_register(settings),
             show,
             limits=RegistrationLimits(model_mib=settings.max_model_mib),

@@ -51,6 +51,7 @@ def profile(
     modelless profile                       what needs it
     modelless profile digits --plot p.html  and draw the task's variants
     """
+    from controlplane.cluster.head import store_of
     from controlplane.machine import machine_kinds
     from controlplane.plots.family import family_drawing
     from controlplane.plots.plot_file import check_target, write_plot
@@ -64,7 +65,6 @@ def profile(
     from controlplane.settings import load_settings
     from controlplane.startup.presence import as_running
     from controlplane.timestamps import timestamp
-    from variants.artifacts.store import FileArtifactStore
     from variants.catalog.sql import open_catalog
 
     if plot is not None:
@@ -90,7 +90,7 @@ def profile(
         if on_cluster and not dry_run:
             catalog.request_profiling(requests_for(found, timestamp()))
         elif not dry_run:
-            store = FileArtifactStore(settings.artifacts_dir)
+            store = store_of(settings)
             with shown(progress) as show:
                 measured, failures = measure_due(found, catalog, store, show)
         if plot is not None:

@@ -148,10 +148,10 @@ def _registering(
     settings: "Settings", catalog: "Catalog"
 ) -> "Callable[[RegistrationRequest, Callable[[Progress], None]], RegistrationResult]":
     """Registers a request here, with what the settings say; the second argument gets progress."""
+    from controlplane.cluster.head import store_of
     from controlplane.machine import kinds_to_register
     from controlplane.registry.registration import register as register_model
     from controlplane.startup.presence import as_running
-    from variants.artifacts.store import FileArtifactStore
 
     def run(
         request: RegistrationRequest, show: "Callable[[Progress], None]"
@@ -159,7 +159,7 @@ def _registering(
         return register_model(
             request,
             catalog,
-            FileArtifactStore(settings.artifacts_dir),
+            store_of(settings),
             kinds_to_register(as_running(settings)),
             show,
             limits=RegistrationLimits(model_mib=settings.max_model_mib),

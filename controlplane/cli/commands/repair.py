@@ -37,14 +37,17 @@ def repair(
     modelless repair digits                 what belongs to a task
     """
     from controlplane.building.types import RegistrationLimits
+    from controlplane.cluster.head import ELSEWHERE, is_home
     from controlplane.registry.damage import artifacts_of, damages
     from controlplane.registry.repairing import repair_all
     from controlplane.views.catalog_views import find_task
     from variants.artifacts.store import FileArtifactStore
     from variants.catalog.sql import open_catalog
-    from variants.errors import NotFound
+    from variants.errors import InvalidInput, NotFound
 
     settings = read_settings(state_dir=state_dir)
+    if not is_home(settings):
+        raise InvalidInput(ELSEWHERE)
     began = time.monotonic()
     with (
         interruptible("what was repaired is kept"),

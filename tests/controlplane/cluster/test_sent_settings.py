@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.cluster.sent_settings import SentSettings, describe, disagreement, receive, send
+from controlplane.cluster.head import HeadSecrets, is_home
+from controlplane.cluster.sent_settings import (
+    SentSettings,
+    describe,
+    disagreement,
+    receive,
+    secrets_of,
+    send,
+)
 from controlplane.settings import SECRETS, Settings, load_settings
 from variants.errors import Conflict, InvalidInput
-from workers.channel.secret import ensure_secret
+from workers.channel.secret import ensure_secret, read_secret
 
 pytestmark = pytest.mark.slow
 
@@ -136,8 +144,8 @@ def test_a_node_without_the_secrets_refuses_and_names_them(tmp_path: Path) -> No
     assert refused.value.message == (
         "node worker-1 (192.0.2.11) sees other settings than the application was started with:"
         " MODELLESS_API_TOKEN, MODELLESS_DATABASE_URL, MODELLESS_REDIS_URL; secrets are not sent"
-        f" along, so write them into {tmp_path}/settings.env, or into the environment of"
-        " `ray start` on every node"
+        f" along, so write them into {tmp_path}/settings.env on the head, or into the environment"
+        " of `ray start` there"
     )
 
 
@@ -155,16 +163,75 @@ def test_a_node_with_another_secret_refuses_and_says_no_value(
     assert "other-9" not in refused.value.message
 
 
-def test_a_node_that_does_not_share_the_state_directory_refuses(tmp_path: Path) -> None:
-    sent = send(settings(tmp_path))
+def test_the_head_refuses_where_another_machine_has_the_state(tmp_path: Path) -> None:
+    ensure_secret(tmp_path / "channel.secret")
+    sent = send(settings(tmp_path, ray_address="auto"))
     (tmp_path / "channel.secret").unlink()
 
-    with pytest.raises(Conflict, match=r"no channel secret at .* on node n1; every node needs"):
-        receive(sent, "n1")
+    with pytest.raises(Conflict, match=r"no channel secret at .* on node n1; run `modelless up`"):
+        receive(sent, "n1", on_head=True)
 
     ensure_secret(tmp_path / "channel.secret")
     with pytest.raises(Conflict, match=r"on node n1 is not the one that the application was"):
         receive(sent, "n1")
+
+
+# -- where the state directory is not seen ------------------------------------------------------
+
+
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SentSettings:
+    """What a head has sent whose state directory this node does not see."""
+    ensure_secret(tmp_path / "channel.secret")
+    sent = send(settings(tmp_path, ray_address="auto", port=8017, **URLS))
+    (tmp_path / "channel.secret").rename(tmp_path / "secret of the head")
+    monkeypatch.setenv("MODELLESS_DATABASE_URL", "sqlite:///of-this-node")
+    return sent
+
+
+def test_the_head_tells_the_secrets_and_none_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = apart(tmp_path, monkeypatch)
+    secret = read_secret(tmp_path / "secret of the head")
+
+    found, own = receive(sent, "n1", ask=lambda: HeadSecrets(channel=secret, settings=URLS))
+
+    assert own == secret
+    assert {name: getattr(found, name) for name in SECRETS} == URLS
+    assert found.port == 8017
+    assert not found.secret_path.exists()
+    assert not is_home(found)
+
+
+def test_what_the_head_tells_has_to_be_what_the_application_was_started_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = apart(tmp_path, monkeypatch)
+    secret = read_secret(tmp_path / "secret of the head")
+
+    with pytest.raises(Conflict, match="that the head told on node n1 is not the one"):
+        receive(sent, "n1", ask=lambda: HeadSecrets(channel=SECRET, settings=URLS))
+    with pytest.raises(Conflict, match="started with: MODELLESS_API_TOKEN"):
+        receive(
+            sent,
+            "n1",
+            ask=lambda: HeadSecrets(channel=secret, settings=URLS | {"api_token": "x" * 16}),
+        )
+
+
+def test_an_application_that_was_built_anywhere_leaves_the_secret_to_the_head(
+    tmp_path: Path,
+) -> None:
+    sent = send(settings(tmp_path, ray_address="auto", **URLS))
+    assert (sent.secret, sent.digests) == ("", {})
+    assert not (tmp_path / "channel.secret").exists()
+    write_urls(tmp_path)
+
+    found, secret = receive(sent, "n1", on_head=True)
+
+    assert secret == read_secret(found.secret_path)
+    assert secrets_of(found, secret) == HeadSecrets(channel=secret, settings=URLS)
+    assert is_home(found)
 
 
 def sent_with(state_dir: Path, **changes: object) -> SentSettings:
@@ -197,6 +264,6 @@ def test_a_replica_that_lacks_the_token_of_an_open_gateway_says_where_and_what_t
     assert refused.value.message == (
         "node n2 (192.0.2.7): MODELLESS_HOST=0.0.0.0 is reached from other machines: set"
         " MODELLESS_API_TOKEN to at least 16 characters, or MODELLESS_HOST to 127.0.0.1; secrets"
-        f" are not sent along, so write them into {tmp_path}/settings.env, or into the environment"
-        " of `ray start` on every node"
+        f" are not sent along, so write them into {tmp_path}/settings.env on the head, or into the"
+        " environment of `ray start` there"
     )

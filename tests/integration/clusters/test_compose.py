@@ -31,8 +31,9 @@ class Composed:
     def __init__(self, lab: Lab) -> None:
         service: dict[str, Any] = documents("compose.yaml")[0]["services"]["modelless"]
         self._healthcheck = service["healthcheck"]["test"]
-        self.machine = lab.machine(2, "modelless", PLACE)
-        self.state = lab.shared
+        self.state = lab.network.folder / "state"
+        self.state.mkdir(mode=0o700)
+        self.machine = lab.machine(2, "modelless", {self.state: PLACE})
         self._environment = {
             "PATH": f"{HOME}/modelless-env/bin:{PATH}",  # the image's
             "HOME": HOME,

@@ -1,4 +1,7 @@
-"""``deploy/ray-cluster.yaml`` on two machines, by its own commands, and a third one later."""
+"""``deploy/ray-cluster.yaml`` on two machines, by its own commands, and a third one later.
+
+They share no directory.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +10,7 @@ import pytest
 
 from tests.integration.deployment import Load
 from tests.integration.digits import GOOD
-from tests.integration.machines.lab import lab, register
+from tests.integration.machines.lab import PASSWORD, lab, register
 from tests.integration.machines.ray_up import RayUp, kill_raylet
 
 pytestmark = pytest.mark.integration
@@ -33,6 +36,20 @@ def test_the_first_model_is_registered_and_answers(cluster: RayUp, family: Path)
     assert operation["state"] == "succeeded", operation
     gateway.until(lambda: gateway.get("/v2/models/digits/ready"), "the task is ready")
     assert gateway.query([[0.0] * 64]).status == 200
+
+
+def test_a_worker_has_a_copy_of_what_it_loads_and_no_secret_on_its_disk(cluster: RayUp) -> None:
+    head, worker = (
+        one.folder / "tmp/home/.modelless" for one in (cluster.head, cluster.workers[0])
+    )
+    kept = {path.name: path.read_bytes() for path in (head / "artifacts").glob("??/??/*")}
+    copies = {path.name: path.read_bytes() for path in (worker / "copies/files").glob("??/??/*")}
+    assert copies
+    assert copies.items() <= kept.items()
+    secrets = [(head / "channel.secret").read_bytes(), PASSWORD.encode()]
+    files = [path for path in worker.rglob("*") if path.is_file() and path.name != "ray.token"]
+    assert [p for p in files if any(secret in p.read_bytes() for secret in secrets)] == []
+    assert not (worker / "artifacts").exists()
 
 
 def test_the_gateway_listens_where_the_documents_say(cluster: RayUp) -> None:

@@ -1,4 +1,7 @@
-"""``deploy/rayservice.yaml`` as KubeRay runs it: head, two gateways, a worker and one more."""
+"""``deploy/rayservice.yaml`` as KubeRay runs it: head, two gateways, a worker and one more.
+
+The pods share no directory: what a gateway registers is kept by the head and loaded by a worker.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

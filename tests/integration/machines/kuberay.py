@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -152,7 +153,7 @@ class KubeRay:
 
     def _pod(self, group: Mapping[str, Any], name: str, number: int, head: str, role: str) -> Pod:
         [container] = group["template"]["spec"]["containers"]
-        machine = self._lab.machine(number, f"{name}-{number}", PLACES["/state"])
+        machine = self._lab.machine(number, f"{name}-{number}", self._volumes(group, number))
         environment = user_environment() | dict(self._variables(container))
         environment |= {
             "PATH": f"{HOME}/modelless-env/bin:{PATH}",  # the image's
@@ -175,6 +176,15 @@ class KubeRay:
             command=command,
             ray=machine.shell(command, environment),
         )
+
+    def _volumes(self, group: Mapping[str, Any], number: int) -> dict[Path, str]:
+        """What the pod mounts for its state: the claim, or an empty folder of its own."""
+        spec = group["template"]["spec"]
+        [volume] = [one for one in spec["volumes"] if one["name"] == "state"]
+        claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+        folder = self._lab.network.folder / (claim or f"state-{number}")
+        folder.mkdir(mode=0o700, exist_ok=claim is not None)
+        return {folder: PLACES["/state"]}
 
     def _variables(self, container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for variable in container["env"]:

@@ -34,18 +34,19 @@ PORTS = (
 
 
 class Lab:
-    """A network with a database and a live state on it, and a directory that all machines share."""
+    """A network with a database and a live state on it, for machines that share no directory."""
 
     def __init__(self, net: Network) -> None:
         self.network = net
-        self.shared = net.folder / "shared"
-        self.shared.mkdir(mode=0o700)
         self._start_postgres()
         self._start_redis()
 
-    def machine(self, number: int, name: str, shared_at: str) -> Machine:
-        """Switch on a machine where modelless is installed as the documents say."""
-        made = self.network.add(number, name, {self.shared: shared_at})
+    def machine(self, number: int, name: str, disks: Mapping[Path, str] | None = None) -> Machine:
+        """Switch on a machine where modelless is installed as the documents say.
+
+        ``disks`` are folders that it sees, and where.
+        """
+        made = self.network.add(number, name, disks or {})
         home = made.folder / "tmp" / "home"
         home.mkdir()
         (home / "modelless-env").symlink_to(sys.prefix)

@@ -1,5 +1,6 @@
 """What ``ray up deploy/ray-cluster.yaml`` does, on machines of a test."""
 
+import shutil
 import signal
 from contextlib import suppress
 
@@ -10,7 +11,6 @@ from tests.deploy.files import ray_cluster, readme_commands
 from tests.integration.machines.lab import Lab, Reached, placed, user_environment
 from tests.integration.machines.network import Machine, Program
 
-PLACE = "/srv/modelless"
 START_S = 600.0
 TOO_SLOW = "The current node timed out during startup"
 """What Ray says of a machine that took more than 30 s, which are not to be had otherwise."""
@@ -23,7 +23,7 @@ class RayUp:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._file = ray_cluster()
-        self.head = lab.machine(2, "head", PLACE)
+        self.head = lab.machine(2, "head")
         self.workers: list[Machine] = []
         self.gateway = Reached(self.head, "127.0.0.1", 8000)
 
@@ -53,8 +53,11 @@ class RayUp:
     def add_worker(self) -> Machine:
         """One more machine, with the commands of every worker."""
         number = 3 + len(self.workers)
-        worker = self._lab.machine(number, f"worker-{number}", PLACE)
+        worker = self._lab.machine(number, f"worker-{number}")
         self.workers.append(worker)
+        for there, here in self._file["file_mounts"].items():
+            if here != ".":  # the working copy is installed
+                copy(self.head, here, worker, there)
         for command in self._file["worker_start_ray_commands"]:
             self._run(command, worker)
         return worker
@@ -74,6 +77,16 @@ class RayUp:
         environment = user_environment() | {"RAY_HEAD_IP": self.head.address}
         wrapped = f"export OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore && ({placed(command, machine)})"
         return machine.shell(wrapped, environment)
+
+
+def copy(source: Machine, path: str, target: Machine, place: str) -> None:
+    """What ``ray up`` does with a file of the machine that it runs on."""
+    found, made = (
+        one.folder / "tmp/home" / at.removeprefix("~/")
+        for one, at in ((source, path), (target, place))
+    )
+    made.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shutil.copy2(found, made)
 
 
 def kill_raylet(machine: Machine) -> None:

@@ -1,0 +1,131 @@
+"""The head of a cluster, as its other machines see it: it has the secrets and keeps the artifacts.
+
+A machine that sees the installation's state directory, as the head does, and all do where they
+share it, reads both there. Another one asks the replica of the control loop, which runs on the
+head, over Ray's own channel: whoever reaches that has Ray's token, and could run code on the head.
+"""
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controlplane.cluster.serve_applications import CONTROLLER_APP, last_line
+from controlplane.settings import Settings
+from variants.artifacts.cache import CachedArtifactStore
+from variants.artifacts.protocol import ArtifactStore
+from variants.artifacts.served import ServedArtifacts
+from variants.artifacts.store import FileArtifactStore
+from variants.errors import ClusterUnavailable, StateUnavailable
+from workers.channel.secret import checked_secret, secret_here
+from workers.execution.artifacts import Artifacts, CopiedArtifacts, SeenArtifacts
+
+ANSWER_S = 60.0
+"""How long the head may take for one answer: it reads all of an artifact before it gives any."""
+START_S = 300.0
+"""How long a replica waits for the control loop, which starts at the same time."""
+AGAIN_S = 0.5
+ELSEWHERE = "the artifacts are kept on the cluster's head: run this there"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadSecrets:
+    """What the head tells the replicas of other machines."""
+
+    channel: bytes = field(repr=False)
+    """The secret of the tensor channel."""
+    settings: Mapping[str, str] = field(repr=False)
+    """Every setting that is a secret, by name."""
+
+
+def is_home(settings: Settings) -> bool:
+    """Whether this machine sees the state directory in which artifacts and secrets are."""
+    return not settings.ray_address or settings.secret_path.exists()
+
+
+def store_of(settings: Settings) -> ArtifactStore:
+    """The artifacts of the installation, from wherever this process runs.
+
+    Raises:
+        StateUnavailable: the folder for them, or for copies of them, cannot be used.
+    """
+    if is_home(settings):
+        return FileArtifactStore(settings.artifacts_dir)
+    return copies(settings.copies_dir, settings.artifact_cache_mib, settings.ray_address)
+
+
+def copies(root: Path, limit_mib: float, ray_address: str) -> CachedArtifactStore:
+    """Copies on this machine of the artifacts that the head keeps."""
+
+    def ask(question: str, *arguments: Any) -> Any:
+        return asked("artifacts", question, *arguments, ray_address=ray_address)
+
+    return CachedArtifactStore(root, ServedArtifacts(ask), round(limit_mib * 2**20))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSupplies:
+    """The secret and the artifacts of a worker's replica on a cluster."""
+
+    secret_path: str
+    secret_digest: str
+    """What it has to be; empty: as the head says."""
+    artifacts_dir: str
+    """Where artifacts are if their files are seen."""
+    copies_dir: str
+    limit_mib: float
+
+    def __call__(self, node: str) -> tuple[bytes, Artifacts]:
+        """The secret of the channel, and artifacts by their digests, on a machine that is named."""
+        if (found := secret_here(self.secret_path, self.secret_digest, node)) is not None:
+            return found, SeenArtifacts(Path(self.artifacts_dir))
+        told = ask_secrets()
+        secret = checked_secret(told.channel, self.secret_digest, "that the head told", node)
+        return secret, CopiedArtifacts(copies(Path(self.copies_dir), self.limit_mib, "auto"))
+
+
+def ask_secrets(patience_s: float = START_S) -> HeadSecrets:
+    """The secrets, as soon as the control loop's replica is there to tell them.
+
+    Raises:
+        ClusterUnavailable: it is not there in time.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            with ThreadPoolExecutor(1) as pool:  # this thread may be that of an event loop
+                told: HeadSecrets = pool.submit(asked, "secrets").result()
+        except StateUnavailable as error:
+            if time.monotonic() > deadline:
+                raise ClusterUnavailable(f"the secrets are not known here: {error}") from error
+            time.sleep(AGAIN_S)
+        else:
+            return told
+
+
+def asked(method: str, *arguments: Any, ray_address: str = "auto") -> Any:
+    """What the replica of the control loop answers. Not for the thread of an event loop.
+
+    Raises:
+        StateUnavailable: it does not answer.
+    """
+    import ray
+    from ray import serve
+    from ray.exceptions import RayError
+    from ray.serve.exceptions import RayServeException
+
+    try:
+        if not ray.is_initialized():  # a command, and no replica
+            ray.init(
+                address=ray_address, namespace="modelless", log_to_driver=False, logging_level=40
+            )
+        handle = serve.get_deployment_handle("controller", CONTROLLER_APP)
+        # Actor calls: the replicas' own gRPC servers are on loopback.
+        response = getattr(handle.options(_by_reference=True), method).remote(*arguments)
+        return response.result(timeout_s=ANSWER_S)
+    except (
+        RayError, RayServeException, TimeoutError, ConnectionError, RuntimeError, ValueError,
+    ) as error:  # fmt: skip
+        raise StateUnavailable(f"the cluster's head does not answer: {last_line(error)}") from error
