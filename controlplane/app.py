@@ -101,6 +101,7 @@ def worker(args: Mapping[str, Any]) -> serve.Application:
     supplies = WorkerSupplies(
         secret_path=config.secret_path,
         secret_digest=config.secret_digest,
+        artifacts_url=settings.artifacts_url,
         artifacts_dir=str(settings.artifacts_dir),
         copies_dir=str(settings.copies_dir),
         limit_mib=settings.artifact_cache_mib,
@@ -110,7 +111,7 @@ def worker(args: Mapping[str, Any]) -> serve.Application:
         replicas=int(args.get("replicas", own.most)),
         num_gpus=float(args.get("num_gpus", 0 if own.gpu is None else 1)),
         options=options_for(own) if own.name == kind else None,
-        supplies=supplies if settings.ray_address else None,
+        supplies=supplies if settings.ray_address or settings.artifacts_url else None,
     )
 
 
@@ -168,6 +169,7 @@ class ControllerReplica:
     """The control loop inside a Serve replica."""
 
     def __init__(self, sent: SentSettings) -> None:
+        from controlplane.cluster.head import store_of
         from controlplane.cluster.ray_adapter import ServeCluster
         from controlplane.controller.loop import ControlLoop
         from controlplane.controller.other_installations import owner_of
@@ -178,8 +180,7 @@ class ControllerReplica:
         from variants.catalog.sql import open_catalog
 
         settings, secret = _replica_settings(sent, YIELDING, on_head=True)
-        store = FileArtifactStore(settings.artifacts_dir)
-        self._artifacts = ArtifactService(store)
+        self._artifacts = ArtifactService(FileArtifactStore(settings.artifacts_dir))
         self._secrets = secrets_of(settings, secret)
         self._live = LiveState(settings.live_url)
         self._sent = sent
@@ -187,7 +188,7 @@ class ControllerReplica:
         self._loop = ControlLoop(
             settings=settings,
             catalog=self._catalog,
-            store=store,
+            store=store_of(settings),
             live=self._live,
             cluster=ServeCluster(),
             secret=secret,

@@ -22,6 +22,8 @@ from planner.batching.registry import BATCHING
 from planner.eviction.registry import RULES
 from planner.planning_settings import DEFAULTS
 from planner.types import Objective
+from variants.artifacts.s3 import parts_of
+from variants.errors import InvalidInput
 
 PREFIX = "MODELLESS_"
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -145,11 +147,17 @@ class GivenSettings(BaseSettings):
         "loopback or behind a proxy that ends TLS.",
     )
     max_model_mib: float = Field(2048, gt=0, description="Largest model file in a registration.")
+    artifacts_url: str = Field(
+        "",
+        description="Bucket that keeps the artifacts: "
+        "'s3://bucket/prefix?endpoint=URL&region=NAME'; empty: the state directory does, on a "
+        "cluster that of the head.",
+    )
     artifact_cache_mib: float = Field(
         20_480,
         gt=0,
-        description="Most that copies of artifacts may take on a machine of a cluster that does "
-        "not share the head's state directory.",
+        description="Most that copies of artifacts may take on a machine that does not see where "
+        "they are kept.",
     )
     api_token: str = Field(
         "",
@@ -249,6 +257,16 @@ class GivenSettings(BaseSettings):
             _ = parts.port  # raises when it is no number
             if parts.scheme not in ("redis", "rediss", "unix"):
                 raise ValueError("it must start with redis://, rediss:// or unix://")
+        return url
+
+    @field_validator("artifacts_url")
+    @classmethod
+    def _bucket(cls, url: str) -> str:
+        if url:
+            try:
+                parts_of(url)
+            except InvalidInput as error:
+                raise ValueError(error.message) from error
         return url
 
     @field_validator("listen_channel")

@@ -15,7 +15,8 @@ from typing import Any
 from controlplane.cluster.serve_applications import CONTROLLER_APP, last_line
 from controlplane.settings import Settings
 from variants.artifacts.cache import CachedArtifactStore
-from variants.artifacts.protocol import ArtifactStore
+from variants.artifacts.protocol import ArtifactOrigin, ArtifactStore
+from variants.artifacts.s3 import S3Artifacts
 from variants.artifacts.served import ServedArtifacts
 from variants.artifacts.store import FileArtifactStore
 from variants.errors import ClusterUnavailable, StateUnavailable
@@ -27,7 +28,6 @@ ANSWER_S = 60.0
 START_S = 300.0
 """How long a replica waits for the control loop, which starts at the same time."""
 AGAIN_S = 0.5
-ELSEWHERE = "the artifacts are kept on the cluster's head: run this there"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,27 +51,45 @@ def store_of(settings: Settings) -> ArtifactStore:
     Raises:
         StateUnavailable: the folder for them, or for copies of them, cannot be used.
     """
-    if is_home(settings):
+    if sees_artifacts(settings):
         return FileArtifactStore(settings.artifacts_dir)
-    return copies(settings.copies_dir, settings.artifact_cache_mib, settings.ray_address)
+    origin = origin_of(settings.artifacts_url, settings.ray_address)
+    return copies(settings.copies_dir, settings.artifact_cache_mib, origin)
 
 
-def copies(root: Path, limit_mib: float, ray_address: str) -> CachedArtifactStore:
-    """Copies on this machine of the artifacts that the head keeps."""
+def sees_artifacts(settings: Settings) -> bool:
+    """Whether the artifacts are files that this machine sees."""
+    return not settings.artifacts_url and is_home(settings)
+
+
+def origin_of(url: str, ray_address: str = "auto") -> ArtifactOrigin:
+    """The bucket at the URL; without one the head.
+
+    Raises:
+        InvalidInput: the client for buckets is not installed.
+    """
+    if url:
+        return S3Artifacts(url)
 
     def ask(question: str, *arguments: Any) -> Any:
         return asked("artifacts", question, *arguments, ray_address=ray_address)
 
-    return CachedArtifactStore(root, ServedArtifacts(ask), round(limit_mib * 2**20))
+    return ServedArtifacts(ask)
+
+
+def copies(root: Path, limit_mib: float, origin: ArtifactOrigin) -> CachedArtifactStore:
+    """Copies on this machine, in this folder."""
+    return CachedArtifactStore(root, origin, round(limit_mib * 2**20))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSupplies:
-    """The secret and the artifacts of a worker's replica on a cluster."""
+    """The secret and the artifacts of a worker's replica, wherever they are kept."""
 
     secret_path: str
     secret_digest: str
     """What it has to be; empty: as the head says."""
+    artifacts_url: str
     artifacts_dir: str
     """Where artifacts are if their files are seen."""
     copies_dir: str
@@ -79,11 +97,14 @@ class WorkerSupplies:
 
     def __call__(self, node: str) -> tuple[bytes, Artifacts]:
         """The secret of the channel, and artifacts by their digests, on a machine that is named."""
-        if (found := secret_here(self.secret_path, self.secret_digest, node)) is not None:
-            return found, SeenArtifacts(Path(self.artifacts_dir))
-        told = ask_secrets()
-        secret = checked_secret(told.channel, self.secret_digest, "that the head told", node)
-        return secret, CopiedArtifacts(copies(Path(self.copies_dir), self.limit_mib, "auto"))
+        secret = secret_here(self.secret_path, self.secret_digest, node)
+        if secret is not None and not self.artifacts_url:
+            return secret, SeenArtifacts(Path(self.artifacts_dir))
+        if secret is None:
+            told = ask_secrets().channel
+            secret = checked_secret(told, self.secret_digest, "that the head told", node)
+        store = copies(Path(self.copies_dir), self.limit_mib, origin_of(self.artifacts_url))
+        return secret, CopiedArtifacts(store)
 
 
 def ask_secrets(patience_s: float = START_S) -> HeadSecrets:

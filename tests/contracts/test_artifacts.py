@@ -1,14 +1,19 @@
-"""The contract of the artifact store, over both: files that are seen, and copies of them."""
+"""The contract of the artifact store, over files that are seen and copies of others."""
 
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tests.services import missing
+from tests.variants.artifacts.s3_emulator import Bucket, s3_emulator
 from variants.artifacts.cache import CachedArtifactStore
-from variants.artifacts.protocol import ArtifactStore
+from variants.artifacts.protocol import ArtifactOrigin, ArtifactStore
+from variants.artifacts.s3 import S3Artifacts
 from variants.artifacts.served import PIECE_BYTES, ArtifactService, ServedArtifacts
 from variants.artifacts.store import CHUNK_BYTES, FileArtifactStore
 from variants.errors import (
@@ -29,22 +34,41 @@ class House:
 
     store: ArtifactStore
     folders: tuple[FileArtifactStore, ...]
+    bucket: Bucket | None = None
 
     def damage(self, digest: Digest, data: bytes) -> None:
         """Write into the very files, which are read-only, as a failing disk would."""
         for folder in self.folders:
             folder.place(digest).chmod(0o644)
             folder.place(digest).write_bytes(data)
+        if self.bucket is not None:
+            self.bucket.objects[f"/models/kept/{digest}"] = data
+            self.bucket.changes += 1
 
 
-@pytest.fixture(params=["files", "copies"])
-def house(tmp_path: Path, request: pytest.FixtureRequest) -> House:
+@pytest.fixture(params=["files", "copies from the head", "copies from S3"])
+def house(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[House]:
     files = FileArtifactStore(tmp_path / "state" / "artifacts")
+    copies = FileArtifactStore(tmp_path / "node" / "files")
+
+    def cached(origin: ArtifactOrigin) -> CachedArtifactStore:
+        return CachedArtifactStore(tmp_path / "node", origin, limit_bytes=64 << 20)
+
     if request.param == "files":
-        return House(files, (files,))
-    served = ServedArtifacts(ArtifactService(files).answer)
-    store = CachedArtifactStore(tmp_path / "node", served, limit_bytes=64 << 20)
-    return House(store, (files, FileArtifactStore(tmp_path / "node" / "files")))
+        yield House(files, (files,))
+    elif request.param == "copies from the head":
+        yield House(cached(ServedArtifacts(ArtifactService(files).answer)), (files, copies))
+    else:
+        if find_spec("obstore") is None:
+            missing("obstore")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "one")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "two")
+        with s3_emulator() as bucket:
+            origin = S3Artifacts(f"s3://models/kept?endpoint={bucket.endpoint}&region=here")
+            yield House(cached(origin), (copies,), bucket)
+            assert bucket.unsigned == 0
 
 
 @pytest.fixture
@@ -175,14 +199,18 @@ def test_a_sound_artifact_is_told_from_a_damaged_one(house: House, hello: Path) 
     store.put(hello)
     assert store.sound(HELLO) == store.place(HELLO) == store.path(HELLO)
     for damaged, reason in {
-        b"hallo": r"2cf24dba5fb0 is damaged: the 5 bytes in the store are not those",
+        b"hallo": r"2cf24dba5fb0 is damaged: the 5 bytes in the (store|bucket) are not those",
         b"hel": "the 3 bytes",
         b"": "the 0 bytes",
     }.items():
         house.damage(HELLO, damaged)
         with pytest.raises(ArtifactDamaged, match=reason) as raised:
             store.sound(HELLO)
+        with pytest.raises(ArtifactDamaged, match=reason):
+            store.check(HELLO)
         assert (raised.value.code, raised.value.retryable) == ("ARTIFACT_INVALID", False)
     store.delete(HELLO)
     with pytest.raises(ArtifactDamaged, match="is missing"):
         store.sound(HELLO)
+    with pytest.raises(ArtifactDamaged, match="is missing"):
+        store.check(HELLO)

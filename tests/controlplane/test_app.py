@@ -72,9 +72,10 @@ def test_replicas_are_told_the_settings_and_no_secret(tmp_path: Path) -> None:
         assert sent.values["state_dir"] == str(tmp_path)
         assert sent.values["cores"] == 4
         assert TOKEN not in repr(sent)
-    [config] = deployment(app.worker({})).init_args
+    config, supplies = deployment(app.worker({})).init_args
     assert (config["device_kind"], config["secret_digest"]) == ("cpu-4", sent.secret)
-    assert TOKEN not in repr(config)
+    assert supplies.copies_dir == str(tmp_path / "copies")
+    assert TOKEN not in repr((config, supplies))
 
 
 def test_workers_are_what_the_settings_say_of_their_kind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +85,8 @@ def test_workers_are_what_the_settings_say_of_their_kind(monkeypatch: pytest.Mon
     told = []
     for args in ({"device_kind": "cpu-1"}, {"device_kind": "cpu-2"}, {}):
         worker = deployment(app.worker(args))
-        [config] = worker.init_args
+        config, supplies = worker.init_args
+        assert supplies is None
         told.append(
             (
                 config["device_kind"],

@@ -88,6 +88,9 @@ class CachedArtifactStore:
         with self.held(digest) as (path, _):
             return path
 
+    def check(self, digest: Digest) -> None:
+        self.origin.check(digest)
+
     def delete(self, digest: Digest) -> None:
         self.origin.delete(digest)
         self._discard(digest)
@@ -151,6 +154,7 @@ class CachedArtifactStore:
         try:
             self._files.put_pieces(chain((first,), pieces), expected=digest)
         except ArtifactDamaged as error:
+            self.origin.check(digest)  # raises where it is damaged there
             raise StateUnavailable(
                 "what came is not what was registered, and was discarded"
             ) from error

@@ -1,7 +1,7 @@
 """The artifact store: bytes addressed by their SHA-256, written atomically.
 
 A process sees the store's folder (``store``), or keeps copies of what it needs in a folder of its
-machine (``cache``) and has them from an ``ArtifactOrigin`` elsewhere (``served``).
+machine (``cache``) and has them from an ``ArtifactOrigin`` elsewhere (``served``, ``s3``).
 """
 
 from collections.abc import Iterator
@@ -53,6 +53,15 @@ class ArtifactStore(Protocol):
             InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
         """
 
+    def check(self, digest: Digest) -> None:
+        """Read the artifact where it is kept, whatever copies there are.
+
+        Raises:
+            ArtifactDamaged: it is missing or holds other bytes.
+            VariantNotLoadable: it cannot be read.
+            StateUnavailable: where it is kept does not answer.
+        """
+
     def delete(self, digest: Digest) -> None:
         """Remove an artifact; removing one that is not there is no error."""
 
@@ -81,13 +90,21 @@ class ArtifactOrigin(Protocol):
             NotFound: it is not there.
         """
 
-    def pieces(self, digest: Digest) -> Iterator[bytes]:
-        """Yields the artifact's bytes, a few MiB at a time, once they were compared with its name.
-
-        What comes has to be compared again: a piece may be lost or changed on its way.
+    def check(self, digest: Digest) -> int:
+        """Read the artifact there and compare it with its name; returns how many bytes it has.
 
         Raises:
             ArtifactDamaged: it is missing there, or holds other bytes.
+            VariantNotLoadable: it cannot be read.
+        """
+
+    def pieces(self, digest: Digest) -> Iterator[bytes]:
+        """Yields the artifact's bytes, a few MiB at a time.
+
+        What comes has to be compared with its name: a piece may be lost or changed on its way.
+
+        Raises:
+            ArtifactDamaged: it is missing there, or was found there to hold other bytes.
             VariantNotLoadable: it cannot be read.
         """
 

@@ -105,7 +105,7 @@ class FileArtifactStore:
             NotFound: it is not in the store.
             InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
         """
-        _check(digest)
+        check_name(digest)
         with self._failures_explained():
             try:
                 with self._folder(digest[:2], digest[2:4]) as folder:
@@ -147,6 +147,10 @@ class FileArtifactStore:
         integrity.check(path, digest)
         return path
 
+    def check(self, digest: Digest) -> None:
+        """Read the artifact; the same as ``sound`` here."""
+        self.sound(digest)
+
     def delete(self, digest: Digest) -> None:
         """Remove an artifact; removing one that is not there is no error.
 
@@ -155,7 +159,7 @@ class FileArtifactStore:
         Raises:
             InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
         """
-        _check(digest)
+        check_name(digest)
         with (
             self._failures_explained(),
             suppress(FileNotFoundError),
@@ -274,11 +278,12 @@ def place_of(root: Path, digest: Digest) -> Path:
     Raises:
         InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
     """
-    _check(digest)
+    check_name(digest)
     return root / digest[:2] / digest[2:4] / digest
 
 
-def _check(digest: str) -> None:
+def check_name(digest: str) -> None:
+    """Raise ``InvalidInput`` where it is not 64 lower-case hexadecimal digits."""
     if not _DIGEST.fullmatch(digest):
         raise InvalidInput(f"{digest!r} is not a digest: 64 lower-case hexadecimal digits")
 

@@ -177,10 +177,10 @@ def _status_table(found: Mapping[str, Any]) -> None:
 
 def _run(settings: Settings, example: str | None) -> None:
     """Start, serve and stop in this process."""
+    from controlplane.cluster.head import store_of
     from controlplane.startup.settings_warnings import oversights
     from controlplane.startup.supervisor import Supervisor
     from controlplane.views.fleet_status import asked_words
-    from variants.artifacts.store import FileArtifactStore
     from variants.catalog.sql import open_catalog
     from workers.process.streams import forgive
 
@@ -200,7 +200,7 @@ def _run(settings: Settings, example: str | None) -> None:
             done(_catalog_words(settings, len(known.variants), len(known.tasks)))
         if settings.ray_address:
             settings = keeper.join()
-        store = FileArtifactStore(settings.artifacts_dir)
+        store = store_of(settings)
         if example:
             _make_example(settings, catalog, store)
         _profile_wanted(settings, catalog, store)

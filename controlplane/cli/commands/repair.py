@@ -37,17 +37,14 @@ def repair(
     modelless repair digits                 what belongs to a task
     """
     from controlplane.building.types import RegistrationLimits
-    from controlplane.cluster.head import ELSEWHERE, is_home
+    from controlplane.cluster.head import store_of
     from controlplane.registry.damage import artifacts_of, damages
     from controlplane.registry.repairing import repair_all
     from controlplane.views.catalog_views import find_task
-    from variants.artifacts.store import FileArtifactStore
     from variants.catalog.sql import open_catalog
-    from variants.errors import InvalidInput, NotFound
+    from variants.errors import NotFound
 
     settings = read_settings(state_dir=state_dir)
-    if not is_home(settings):
-        raise InvalidInput(ELSEWHERE)
     began = time.monotonic()
     with (
         interruptible("what was repaired is kept"),
@@ -57,11 +54,11 @@ def repair(
         known = catalog.snapshot()
         if task is not None:
             find_task(known, task)
-        store = FileArtifactStore(settings.artifacts_dir)
+        store = store_of(settings)
         listed = artifacts_of(known, task, variant=variant)
         if variant is not None and not listed:
             raise NotFound(f"task {task!r} has no variant {variant!r}")
-        found = tuple(damages(listed, store.sound, show))
+        found = tuple(damages(listed, store.check, show))
         limits = RegistrationLimits(model_mib=settings.max_model_mib)
         repairs = repair_all(found, known, store, show, limits=limits)
     body = _body(len(listed), repairs, time.monotonic() - began)

@@ -111,15 +111,18 @@ def database(settings: Settings) -> Iterator[Finding]:
 
 def artifacts(settings: Settings, say: Say = lambda _: None) -> Iterator[Finding]:
     """Whether every artifact that the catalog names is what was registered: reads them all."""
-    from controlplane.cluster.head import ELSEWHERE, is_home
+    from controlplane.cluster.head import sees_artifacts
     from controlplane.registry.damage import artifacts_of, damages
     from variants.artifacts.integrity import check
     from variants.artifacts.store import place_of
     from variants.catalog.migrations import schema_versions
     from variants.catalog.sql import open_catalog
 
-    if not is_home(settings):
-        yield fine("artifacts", ELSEWHERE)
+    if not sees_artifacts(settings):
+        where = (
+            f"at {settings.artifacts_url}" if settings.artifacts_url else "on the cluster's head"
+        )
+        yield fine("artifacts", f"they are kept {where}; `modelless repair` reads them")
         return
     try:
         present, newest = schema_versions(settings.catalog_url)

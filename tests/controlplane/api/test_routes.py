@@ -58,6 +58,9 @@ class OneFileStore:
     def sound(self, digest: Digest) -> Path:
         raise NotImplementedError
 
+    def check(self, digest: Digest) -> None:
+        raise NotImplementedError
+
     def delete(self, digest: Digest) -> None:
         raise NotImplementedError
 

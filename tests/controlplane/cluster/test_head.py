@@ -1,13 +1,16 @@
 """From where a process has artifacts: the state directory if it sees it, or else the head."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from controlplane.cluster.head import ELSEWHERE, WorkerSupplies, is_home, store_of
+from controlplane.cluster.head import WorkerSupplies, is_home, store_of
 from controlplane.settings import Settings, load_settings
 from controlplane.startup.checks.services import artifacts
-from tests.workers.builders import onnx_spec
+from tests.services import missing
+from tests.variants.artifacts.s3_emulator import s3_emulator
+from tests.workers.builders import double_model, onnx_spec
 from variants.artifacts.cache import CachedArtifactStore
 from variants.artifacts.store import FileArtifactStore
 from variants.errors import Conflict, InvalidInput
@@ -34,17 +37,49 @@ def test_others_have_copies_and_no_store_that_looks_like_one(tmp_path: Path) -> 
     assert not (tmp_path / "artifacts").exists()
 
 
-def test_what_reads_files_says_where_they_are(
+def test_doctor_says_who_reads_what_is_kept_elsewhere(tmp_path: Path) -> None:
+    [head] = artifacts(settings(tmp_path))
+    assert (head.ok, head.message) == (
+        True,
+        "they are kept on the cluster's head; `modelless repair` reads them",
+    )
+    [bucket] = artifacts(load_settings(state_dir=tmp_path, artifacts_url="s3://models"))
+    assert bucket.message == "they are kept at s3://models; `modelless repair` reads them"
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("https://models", "it must be s3://bucket/prefix"),
+        ("s3://", "it must be s3://bucket/prefix"),
+        ("s3://user:password@models", "without a user"),
+        ("s3://models?secret=1", "followed by endpoint and region, not 'secret'"),
+        ("s3://models?endpoint=models.example", "must start with https://"),
+    ],
+)
+def test_a_bucket_that_cannot_be_is_refused(tmp_path: Path, url: str, reason: str) -> None:
+    with pytest.raises(InvalidInput, match=f"setting MODELLESS_ARTIFACTS_URL: .*{reason}") as said:
+        load_settings(state_dir=tmp_path, artifacts_url=url)
+    assert "password" not in said.value.message
+
+
+def test_with_a_bucket_everybody_has_copies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from controlplane.cli.commands.repair import repair
-
-    [finding] = artifacts(settings(tmp_path))
-    assert (finding.ok, finding.message) == (True, ELSEWHERE)
-
-    monkeypatch.setenv("MODELLESS_RAY_ADDRESS", "auto")
-    with pytest.raises(InvalidInput, match="run this there"):
-        repair(state_dir=tmp_path)
+    if find_spec("obstore") is None:
+        missing("obstore")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "one")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "two")
+    model = double_model(tmp_path / "double.onnx")
+    with s3_emulator() as bucket:
+        url = f"s3://models/kept?endpoint={bucket.endpoint}&region=here"
+        one, other = (
+            store_of(load_settings(state_dir=tmp_path / name, artifacts_url=url)) for name in "ab"
+        )
+        digest = one.put(model)
+        assert list(bucket.objects) == [f"/models/kept/{digest}"]
+        assert other.sound(digest).read_bytes() == model.read_bytes()
+        assert other.sound(digest).is_relative_to(tmp_path / "b" / "copies")
 
 
 def test_a_worker_that_sees_the_files_takes_them_wherever_a_gateway_says_they_are(
@@ -54,6 +89,7 @@ def test_a_worker_that_sees_the_files_takes_them_wherever_a_gateway_says_they_ar
     supplies = WorkerSupplies(
         secret_path=str(tmp_path / "channel.secret"),
         secret_digest=own_digest(secret),
+        artifacts_url="",
         artifacts_dir=str(tmp_path / "artifacts"),
         copies_dir=str(tmp_path / "copies"),
         limit_mib=1.0,
