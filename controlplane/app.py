@@ -10,7 +10,9 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,8 @@ log = logging.getLogger(__name__)
 
 HEAD: dict[str, float] = {HEAD_NODE_RESOURCE_NAME: 0.001}
 """A part of what Ray's head node alone offers."""
+READERS = 4
+"""Threads in which the control loop's replica answers questions about artifacts."""
 
 
 def gateway(args: Mapping[str, Any]) -> serve.Application:
@@ -181,6 +185,8 @@ class ControllerReplica:
 
         settings, secret = _replica_settings(sent, YIELDING, on_head=True)
         self._artifacts = ArtifactService(FileArtifactStore(settings.artifacts_dir))
+        # Of their own: the loop's writes shall not wait behind machines that fetch.
+        self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="artifacts")
         self._secrets = secrets_of(settings, secret)
         self._live = LiveState(settings.live_url)
         self._sent = sent
@@ -211,7 +217,10 @@ class ControllerReplica:
 
     async def artifacts(self, question: str, *arguments: Any) -> Any:
         """Answer machines that do not see the files (``controlplane.cluster.head``)."""
-        return await asyncio.to_thread(self._artifacts.answer, question, *arguments)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._reading, partial(self._artifacts.answer, question, *arguments)
+        )
 
     async def secrets(self) -> HeadSecrets:
         """Tell them what they may not read in a Serve configuration."""
