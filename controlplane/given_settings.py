@@ -69,6 +69,12 @@ class GivenSettings(BaseSettings):
         description="URL of a Redis or Valkey; empty: the embedded Valkey.",
     )
     ray_address: str = Field("", description="A running Ray cluster; empty: one on this machine.")
+    nodes: int = Field(
+        0,
+        ge=0,
+        description="Nodes of a cluster that may have workers, for which `modelless up` waits, up "
+        "to 10 minutes, before it looks which kinds they are; 0: it takes those that are there.",
+    )
     workers: int = Field(1, ge=1, le=256, description="Workers to split this machine's cores into.")
     cores: int = Field(0, ge=0, description="Cores to give to workers in all; 0: all of them.")
     slices: str = Field(

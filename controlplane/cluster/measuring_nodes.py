@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from controlplane.cluster.head import store_of
 from controlplane.cluster.kind_placement import options_for
 from controlplane.cluster.ray_adapter import ANSWERING
 from controlplane.cluster.sent_settings import SentSettings, receive
@@ -23,7 +24,6 @@ from controlplane.profiling.orders import MeasuringOrder
 from controlplane.profiling.profiles import measured
 from controlplane.profiling.staleness import BackEnd, host_with
 from controlplane.settings import Settings
-from variants.artifacts.store import FileArtifactStore
 from variants.errors import (
     ClusterUnavailable,
     DeadlineExceeded,
@@ -78,7 +78,7 @@ class NodeBench:
         assert self._settings is not None
         variant, kind = order.due.variant, order.due.kind
         try:
-            store = FileArtifactStore(self._settings.artifacts_dir)
+            store = store_of(self._settings)
             with tempfile.TemporaryDirectory(prefix="modelless-") as work:
                 return measured(
                     order.task, variant, kind, store, Path(work), machine=machine_name()

@@ -86,19 +86,34 @@ class NodeLook:
         Raises:
             ClusterUnavailable: Ray does not say which nodes there are.
         """
+        hosts = self._hosts()
         try:
-            hosts = {
+            if new := [id_ for id_ in hosts if id_ not in self._known]:
+                self._known |= self._asked(new, patience_s)
+        except Exception as error:
+            raise _silent(error) from error
+        names = _names(hosts)
+        found = [node_of(one, self._known.get(id_), names[id_]) for id_, one in hosts.items()]
+        return tuple(sorted(found, key=lambda node: (node.name, node.id)))
+
+    def count(self) -> int:
+        """How many nodes are alive and may have workers; asks none of them.
+
+        Raises:
+            ClusterUnavailable: Ray does not say which nodes there are.
+        """
+        return len(self._hosts())
+
+    def _hosts(self) -> dict[str, Mapping[str, Any]]:
+        """These, as Ray lists them, by id."""
+        try:
+            return {
                 one["NodeID"]: one
                 for one in self._listed()
                 if one["Alive"] and _offers_something(one)
             }
-            if new := [id_ for id_ in hosts if id_ not in self._known]:
-                self._known |= self._asked(new, patience_s)
         except Exception as error:
-            raise ClusterUnavailable(f"Ray does not say what its nodes are: {error}") from error
-        names = _names(hosts)
-        found = [node_of(one, self._known.get(id_), names[id_]) for id_, one in hosts.items()]
-        return tuple(sorted(found, key=lambda node: (node.name, node.id)))
+            raise _silent(error) from error
 
 
 def node_of(listed: Mapping[str, Any], facts: Facts | None, name: str) -> Node:
@@ -119,6 +134,10 @@ def node_of(listed: Mapping[str, Any], facts: Facts | None, name: str) -> Node:
         memory_mib=facts.memory_mib,
         gpus=_given(facts.gpus, int(resources.get("GPU", 0))),
     )
+
+
+def _silent(error: Exception) -> ClusterUnavailable:
+    return ClusterUnavailable(f"Ray does not say what its nodes are: {error}")
 
 
 def _offers_something(listed: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from controlplane.cluster.control_store import ControlStoreWatch
 from controlplane.cluster.single_machine import bare_ray
 from controlplane.settings import Settings
 from variants.errors import ClusterUnavailable
@@ -93,6 +94,16 @@ def control_store() -> tuple[str, int]:
 
     host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def watch_control_store(settings: Settings) -> ControlStoreWatch:
+    """Eyes on the control store of the Ray that this process is connected to."""
+    where = control_store()
+    return ControlStoreWatch(
+        f"{where[0]}:{where[1]}",
+        on_cluster=bool(settings.ray_address),
+        answers=lambda: answers(where),
+    )
 
 
 def raylet_socket() -> str:

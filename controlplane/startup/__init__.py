@@ -3,11 +3,12 @@
 Comes in: settings. Goes out: a running installation on this machine or on a Ray cluster, a state
 file that says where it is reached, and after the end no process and no lock.
 
-Read ``supervisor`` (start, watch, stop) with ``found_nodes`` (the kinds of a cluster's nodes) and
-``applications`` (what is deployed), then ``state_directory`` (the folder that one run owns),
-``processes`` (ending what was started here), ``readiness`` (what is loaded), ``presence`` (the
-state file of a run), ``valkey`` (the embedded live state), ``settings_warnings`` (what is allowed
-and probably not meant), and for ``modelless doctor`` the module ``doctor`` with its ``checks``.
+Read ``supervisor`` (start, watch, stop) with ``awaited_nodes`` (the nodes of a cluster that are to
+come), ``found_nodes`` (the kinds that they are) and ``applications`` (what is deployed), then
+``state_directory`` (the folder that one run owns), ``processes`` (ending what was started here),
+``readiness`` (what is loaded), ``presence`` (the state file of a run), ``valkey`` (the embedded
+live state), ``settings_warnings`` (what is allowed and probably not meant), and for ``modelless
+doctor`` the module ``doctor`` with its ``checks``.
 
 It may import everything of the control plane but the command line.
 """

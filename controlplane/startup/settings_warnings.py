@@ -17,7 +17,7 @@ class SettingsWarning(NamedTuple):
 
 
 def oversights(settings: Settings) -> list[SettingsWarning]:
-    return [*unknown_names(settings), *too_many_cores(settings)]
+    return [*unknown_names(settings), *too_many_cores(settings), *nodes_of_no_cluster(settings)]
 
 
 def unknown_names(settings: Settings) -> list[SettingsWarning]:
@@ -46,6 +46,19 @@ def too_many_cores(settings: Settings, cores: int | None = None) -> list[Setting
             f"{have} {'core' if have == 1 else 'cores'}: workers share them, and are slower than "
             "their profiles say",
             "set it lower",
+        )
+    ]
+
+
+def nodes_of_no_cluster(settings: Settings) -> list[SettingsWarning]:
+    """Whether nodes are to be waited for, and there is no cluster that they could join."""
+    if settings.ray_address or not settings.nodes:
+        return []
+    return [
+        SettingsWarning(
+            f"MODELLESS_NODES={settings.nodes} waits for nodes of a cluster, and "
+            "MODELLESS_RAY_ADDRESS names none",
+            "set both or neither",
         )
     ]
 

@@ -18,15 +18,14 @@ from typing import IO
 
 import psutil
 
-from controlplane.cluster.control_store import ControlStoreWatch
 from controlplane.cluster.nodes import NodeLook
 from controlplane.cluster.ray_processes import (
     answers,
-    control_store,
     logs_place,
     raylet_socket,
     start_ray,
     stop_ray,
+    watch_control_store,
 )
 from controlplane.cluster.serve_applications import (
     CONTROLLER_APP,
@@ -40,6 +39,7 @@ from controlplane.gateway.listening import bind
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings
 from controlplane.startup.applications import applications, worker_names
+from controlplane.startup.awaited_nodes import await_nodes
 from controlplane.startup.found_nodes import with_kinds_of
 from controlplane.startup.presence import base_url, read_state, state_path, write_state
 from controlplane.startup.processes import calm_serve, descendants, end_processes
@@ -58,22 +58,13 @@ from variants.disk import ensure_room
 from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
 
 READY_S = 60.0
-
-
 STOP_S = 40.0
-
-
 WATCH_S = 1.0
-
-
 REMEMBER_S = 5.0
 """How often processes below this one are written down: finding them reads all of the machine's,
 which takes 5 ms, and those that Ray starts anew end with it anyway."""
 
-
 Say = Callable[[str], None]
-
-
 Step = Callable[[str], "contextlib.AbstractContextManager[Callable[[str], None]]"]
 """Opens a step of the start-up; what it yields takes the sentence that ends it."""
 
@@ -149,23 +140,30 @@ class Supervisor:
         write_state(settings, os.getpid(), self._pids)
         signal.signal(signal.SIGTERM, _interrupted)
 
-    def join(self) -> Settings:
-        """Join the cluster that the settings name and look at its nodes.
+    def join(self, tell: Say) -> Settings:
+        """Join the cluster that the settings name, wait for the nodes that are to come, and look
+        what they are.
 
         Returns the settings with the kinds that were found; all that is started goes by them.
+
+        Args:
+            tell: told how many nodes have joined, while others are waited for.
 
         Raises:
             ClusterUnavailable: the cluster does not answer.
             StateUnavailable: the live state that the settings name does not answer.
+            KeyboardInterrupt: Ctrl-C, SIGTERM or `modelless down` ended the start.
         """
         self._begin()
         # Ray handles them in its way; until the applications run, the start just ends.
         signal.signal(signal.SIGTERM, _interrupted)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        nodes = NodeLook()
         with self._step("Nodes") as done:
-            found = with_kinds_of(NodeLook().look(), self._settings)
+            missing = await_nodes(self._settings.nodes, nodes.count, tell)
+            found = with_kinds_of(nodes.look(), self._settings)
             done(found.words)
-        for remark in found.remarks:
+        for remark in filter(None, (missing, *found.remarks)):
             self._say(remark)
         self._settings = found.settings
         return found.settings
@@ -378,16 +376,6 @@ class Supervisor:
 
     def _kill_rest(self) -> None:
         end_processes(self._pids, wait_s=3.0)
-
-
-def watch_control_store(settings: Settings) -> ControlStoreWatch:
-    """Eyes on the control store of the Ray that this process is connected to."""
-    where = control_store()
-    return ControlStoreWatch(
-        f"{where[0]}:{where[1]}",
-        on_cluster=bool(settings.ray_address),
-        answers=lambda: answers(where),
-    )
 
 
 def _interrupted(_signal: int, _frame: object) -> None:

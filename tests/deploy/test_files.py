@@ -104,6 +104,13 @@ def test_the_local_provider_has_as_many_workers_as_it_may_start() -> None:
     assert cluster["max_workers"] == len(cluster["provider"]["worker_ips"])
 
 
+def test_the_start_waits_for_the_workers_that_come_by_themselves() -> None:
+    [up] = [command for command in commands() if "modelless up" in command]
+    workers = ray_cluster()["provider"]["worker_ips"]
+
+    assert re.findall(r"MODELLESS_NODES=(\d+)", up) == [str(len(workers))]
+
+
 # -- KubeRay ------------------------------------------------------------------------------------
 
 

@@ -8,31 +8,25 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from controlplane.cli.gateway_client import UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import percent, printable, table, wanted_words
+from controlplane.cli.start_lines import err, hello, out, progress, step, tell, warn
 from controlplane.cli.state_settings import StateDir, read_settings
 from controlplane.settings import Settings
 from variants.errors import Conflict, InvalidInput
 
 if TYPE_CHECKING:
-    from controlplane.building.types import Progress
     from controlplane.views.fleet_status import KindStatus
     from variants.artifacts.protocol import ArtifactStore
     from variants.catalog.protocol import Catalog
     from variants.types import DeviceKindName
-
-err = Console(stderr=True, highlight=False)
-out = Console(file=sys.stdout, highlight=False)
 
 Port = Annotated[
     int | None,
@@ -47,6 +41,10 @@ Slices = Annotated[
     typer.Option(
         metavar="KINDS", help="Device kinds to split the machine into, such as 2xcpu-1,1xcpu-2."
     ),
+]
+Nodes = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Nodes of a cluster to wait for before workers start; else 0."),
 ]
 Workers = Annotated[
     int | None, typer.Option(metavar="N", help="Workers to split the cores into; else 1.")
@@ -64,11 +62,12 @@ def up(
     host: Host = None,
     workers: Workers = None,
     slices: Slices = None,
+    nodes: Nodes = None,
     state_dir: StateDir = None,
 ) -> None:
     """Start gateway, control loop and workers on this machine."""
     settings = read_settings(
-        port=port, host=host, workers=workers, slices=slices, state_dir=state_dir
+        port=port, host=host, workers=workers, slices=slices, nodes=nodes, state_dir=state_dir
     )
     if example not in (None, "digits"):
         raise InvalidInput(f"there is no example {example!r}; there is: digits")
@@ -186,20 +185,20 @@ def _run(settings: Settings, example: str | None) -> None:
 
     forgive()  # `--detach` writes what is said here into a file
     began = time.monotonic()
-    keeper = Supervisor(settings, _step, _warn)
+    keeper = Supervisor(settings, step, warn)
     err.print(f"[bold]modelless[/] {_version()}   [dim]state in {settings.state_dir}[/]\n")
     for oversight in oversights(settings):
-        _warn(str(oversight))
+        warn(str(oversight))
     keeper.claim()
     serving = False
     try:
-        with _step("Catalog") as done:
+        with step("Catalog") as done:
             catalog = open_catalog(settings.catalog_url)
             known = catalog.snapshot()
             _refuse_company(settings, catalog)
             done(_catalog_words(settings, len(known.variants), len(known.tasks)))
         if settings.ray_address:
-            settings = keeper.join()
+            settings = keeper.join(tell)
         store = store_of(settings)
         if example:
             _make_example(settings, catalog, store)
@@ -219,9 +218,9 @@ def _run(settings: Settings, example: str | None) -> None:
         expected = sum(variant.key in profiled for variant in answers)
         asked = sum(row.asked for row in wanted)
         keeper.wait_for_variants(expected if asked else 0)
-        _hello(settings, keeper.url, time.monotonic() - began, bool(answers))
+        hello(settings, keeper.url, time.monotonic() - began, bool(answers))
         if not asked:
-            _warn(_none_wanted(wanted[0]))
+            warn(_none_wanted(wanted[0]))
         with contextlib.suppress(OSError):  # that it is there says enough
             (settings.run_dir / "ready").write_text(str(os.getpid()))
         serving = True
@@ -240,10 +239,6 @@ def _run(settings: Settings, example: str | None) -> None:
         keeper.stop()
         if begun:
             err.print(f"Stopped in {time.monotonic() - began:.1f} s; nothing is left running")
-
-
-def _warn(sentence: str) -> None:
-    err.print(f"  [yellow]![/] {escape(sentence)}", soft_wrap=True)
 
 
 def _wanted_workers(
@@ -281,9 +276,9 @@ def _make_example(settings: Settings, catalog: "Catalog", store: "ArtifactStore"
     from controlplane.registry.example_models import ensure_digits
 
     began = time.monotonic()
-    with _progress("Example models") as show:
+    with progress("Example models") as show:
         made = ensure_digits(settings, catalog, store, show)
-    with _step("Example", time.monotonic() - began) as done:
+    with step("Example", time.monotonic() - began) as done:
         count = sum(variant.task == "digits" for variant in catalog.snapshot().variants)
         repaired = sum(len(one.repaired) for one in made)
         how = "trained and measured on this machine" if made else "as registered before"
@@ -310,9 +305,9 @@ def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStor
     if not pressing:
         return
     began = time.monotonic()
-    with _progress("Profiles") as show:
+    with progress("Profiles") as show:
         measured, failures = measure_due(pressing, catalog, store, show)
-    with _step("Profiles", time.monotonic() - began) as done:
+    with step("Profiles", time.monotonic() - began) as done:
         causes = ", ".join(
             f"{n} {cause}" for cause, n in Counter(o.cause for o in pressing).items()
         )
@@ -322,33 +317,29 @@ def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStor
         err.print(f"    [yellow]{failure}[/]", soft_wrap=True)
 
 
-@contextmanager
-def _progress(title: str) -> "Iterator[Callable[[Progress], None]]":
-    """A bar on a terminal; elsewhere a line per model that is trained or measured."""
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
+def _refuse_company(settings: Settings, catalog: "Catalog") -> None:
+    from controlplane.controller.other_installations import other_installation, owner_of, using
+    from workers.channel.secret import read_secret
 
-    said = [""]
-    with Bar(
-        TextColumn(" "),
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TimeElapsedColumn(),
-        console=err,
-        transient=True,
-        disable=not err.is_terminal,
-    ) as bar:
-        row = bar.add_task(title, total=None)
+    here = owner_of(read_secret(settings.secret_path), "up")
+    other = other_installation(here, catalog, time.time())
+    if other is None and settings.redis_url:
+        other = asyncio.run(using(settings.redis_url, here))
+    if other is not None:
+        raise Conflict(other)
 
-        def show(step: "Progress") -> None:
-            bar.update(row, description=step.message, completed=step.done, total=step.total or None)
-            what = step.message.partition(":")[0]
-            if not err.is_terminal and what != said[0] and step.step in ("train", "measure"):
-                said[0] = what
-                err.print(f"    {what}")
 
-        yield show
+def _catalog_words(settings: Settings, variants: int, tasks: int) -> str:
+    kind = "SQLite" if settings.catalog_url.startswith("sqlite") else "PostgreSQL"
+    if not variants:
+        return f"{kind}, empty"
+    return f"{kind}: {variants} variants for {tasks} task{'s' if tasks != 1 else ''}"
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("modelless")
 
 
 def _detach(settings: Settings, example: str | None) -> None:
@@ -380,74 +371,12 @@ def _detach(settings: Settings, example: str | None) -> None:
                     ensure_room(settings.run_dir, ROOM_BYTES)
                 err.print(told, markup=False, soft_wrap=True)
                 raise typer.Exit(child.returncode or 1)
-            time.sleep(0.1)
+            try:
+                time.sleep(0.1)
+            except KeyboardInterrupt:  # the start was meant, not this command alone
+                child.terminate()
+                child.wait()
+                err.print(log.read_text(errors="replace").strip(), markup=False, soft_wrap=True)
+                raise typer.Exit(INTERRUPTED) from None
     told = log.read_text(errors="replace").strip().replace("Ctrl-C", "`modelless down`")
     err.print(told, markup=False, soft_wrap=True)
-
-
-def _hello(settings: Settings, url: str, seconds: float, any_variant: bool) -> None:
-    err.print(f"\nReady in {seconds:.1f} s")
-    err.print(f"  Gateway     [bold]{url}[/]")
-    if settings.grpc_port:
-        where = urlsplit(url).netloc.rpartition(":")[0]
-        err.print(f"  gRPC        {where}:{settings.grpc_port}")
-    err.print(f"  Dashboard   {url}/")
-    err.print(f"  API         {url}/docs")
-    err.print(f"  Metrics     {url}/metrics")
-    if any_variant:
-        err.print("\nAsk a task:")
-        out.print(example_command(url, bool(settings.api_token)), soft_wrap=True)
-    else:
-        err.print("\nNothing is registered yet: `modelless register MODEL.onnx --task NAME ...`")
-    err.print("\nCtrl-C stops everything.")
-
-
-def example_command(url: str, asks_for_token: bool = False) -> str:
-    """A query to the digits task that can be pasted: a handwritten 3."""
-    pixels = (
-        "0,0,7,15,13,1,0,0,0,8,13,6,15,4,0,0,0,2,1,13,13,0,0,0,0,0,2,15,11,1,0,0,"
-        "0,0,0,1,12,12,1,0,0,0,0,0,1,10,8,0,0,0,8,4,5,14,9,0,0,0,7,13,13,9,0,0"
-    )
-    slo = '"slo": {"latency_ms": 50, "accuracy": 0.97}'
-    token = ' -H "Authorization: Bearer $MODELLESS_API_TOKEN"' if asks_for_token else ""
-    body = f'{{"task": "digits", {slo},\n    "inputs": [[{pixels}]]}}'
-    return f"  curl -s{token} {url}/v1/query -d '{body}'"
-
-
-@contextmanager
-def _step(title: str, spent_s: float = 0.0) -> Iterator[Callable[[str], None]]:
-    """One line per step of the start-up: a spinner while it runs, then what came of it."""
-    began = time.monotonic() - spent_s
-    said: list[str] = []
-    if err.is_terminal:
-        with err.status(f"{title} ..."):
-            yield said.append
-    else:
-        yield said.append
-    spent = time.monotonic() - began
-    err.print(f"  [green]✓[/] {title:<11} {' '.join(said)}  [dim]{spent:.1f} s[/]", soft_wrap=True)
-
-
-def _refuse_company(settings: Settings, catalog: "Catalog") -> None:
-    from controlplane.controller.other_installations import other_installation, owner_of, using
-    from workers.channel.secret import read_secret
-
-    here = owner_of(read_secret(settings.secret_path), "up")
-    other = other_installation(here, catalog, time.time())
-    if other is None and settings.redis_url:
-        other = asyncio.run(using(settings.redis_url, here))
-    if other is not None:
-        raise Conflict(other)
-
-
-def _catalog_words(settings: Settings, variants: int, tasks: int) -> str:
-    kind = "SQLite" if settings.catalog_url.startswith("sqlite") else "PostgreSQL"
-    if not variants:
-        return f"{kind}, empty"
-    return f"{kind}: {variants} variants for {tasks} task{'s' if tasks != 1 else ''}"
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("modelless")

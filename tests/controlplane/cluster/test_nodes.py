@@ -63,12 +63,25 @@ def test_each_node_is_asked_once_and_one_that_is_silent_again() -> None:
     assert found[1] == found[2] == [("a (10.0.0.1)", "avx2"), ("a (10.0.0.2)", "avx2")]
 
 
+def test_nodes_are_counted_that_may_have_workers_and_none_is_asked() -> None:
+    head = LISTED | {"NodeID": "0", "Resources": {"node:10.0.0.9": 1.0}}
+    dead = LISTED | {"NodeID": "1", "Alive": False}
+    of_gpus = LISTED | {"NodeID": "2", "Resources": {"GPU": 1.0}}
+
+    def ask(ids: Sequence[str], _patience_s: float) -> dict[str, Facts]:
+        raise AssertionError(ids)
+
+    assert NodeLook(lambda: (head, dead), ask).count() == 0
+    assert NodeLook(lambda: (head, LISTED, dead, of_gpus), ask).count() == 2
+
+
 def test_a_cluster_that_does_not_answer_is_one_error() -> None:
     def gone() -> list[dict[str, Any]]:
         raise ConnectionError("nobody listens")
 
-    with pytest.raises(ClusterUnavailable, match="what its nodes are: nobody listens"):
-        NodeLook(gone).look()
+    for asked in (NodeLook(gone).look, NodeLook(gone).count):
+        with pytest.raises(ClusterUnavailable, match="what its nodes are: nobody listens"):
+            asked()
 
 
 def test_this_machine_says_what_it_is() -> None:

@@ -84,3 +84,15 @@ def test_each_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (
         found[0] == "MODELLESS_PROT in the environment is no setting; did you mean MODELLESS_PORT?"
     )
+
+
+@pytest.mark.parametrize(("given", "warned"), [({}, 1), ({"ray_address": "auto"}, 0)])
+def test_nodes_are_waited_for_on_a_cluster_only(
+    tmp_path: Path, given: dict[str, Any], warned: int
+) -> None:
+    warnings = oversights(load_settings(state_dir=tmp_path, nodes=2, **given))
+
+    assert [str(one) for one in warnings] == warned * [
+        "MODELLESS_NODES=2 waits for nodes of a cluster, and MODELLESS_RAY_ADDRESS names none; "
+        "set both or neither"
+    ]

@@ -1,4 +1,4 @@
-"""``deploy/ray-cluster.yaml`` on two machines, by its own commands, and a third one later.
+"""``deploy/ray-cluster.yaml`` on three machines, by its own commands, and a fourth one later.
 
 They share no directory.
 """
@@ -20,12 +20,23 @@ TYPED = {"200", "COLD", "NO_WORKERS", "OVERLOADED", "REPLICA_LOST", "DEADLINE_EX
 
 @pytest.fixture(scope="module")
 def cluster(family: Path) -> Iterator[RayUp]:
-    """A head and the first of its workers."""
+    """A head and its workers."""
     with lab() as made:
         cluster = RayUp(made)
         cluster.prepare()
         cluster.start()
         yield cluster
+
+
+def test_the_start_waits_for_the_machines_that_join_during_it(cluster: RayUp) -> None:
+    gateway, told = cluster.gateway, " ".join(cluster.told.split())
+    names = [worker.name for worker in cluster.workers]
+
+    assert "of 2 nodes have joined; waiting for the others" in told
+    assert "Nodes 2 with 8 cores: 2x cpu-4" in told
+    gateway.until(lambda: gateway.get("/v1/devices")["devices"][0]["nodes"], "a look at the nodes")
+    [kind] = gateway.get("/v1/devices")["devices"]
+    assert (kind["name"], kind["source"], kind["nodes"]) == ("cpu-4", "found", names)
 
 
 def test_the_first_model_is_registered_and_answers(cluster: RayUp, family: Path) -> None:
@@ -58,16 +69,17 @@ def test_the_gateway_listens_where_the_documents_say(cluster: RayUp) -> None:
     assert [port for found in others for _, port in found if port == 8000] == []
 
 
-def test_a_machine_joins_under_load_and_takes_over_when_another_one_dies(cluster: RayUp) -> None:
+def test_a_machine_dies_under_load_and_one_that_joins_takes_its_place(cluster: RayUp) -> None:
     gateway = cluster.gateway
+    gateway.until(lambda: len(gateway.workers()) == 2, "two workers")
     with Load(gateway, GOOD, clients=4, pause_s=0.02) as load:
         gateway.until(lambda: load.snapshot()["200"] > 100, "load")
-        cluster.add_worker()
-        gateway.until(lambda: len(gateway.workers()) == 2, "two workers")
-        gateway.until(lambda: all(gateway.ready(w) for w in gateway.workers()), "both loaded")
         kill_raylet(cluster.workers[0])
         gateway.until(lambda: len(gateway.workers()) == 1, "one worker is left")
         before = load.snapshot()["200"]
         gateway.until(lambda: load.snapshot()["200"] > before + 100, "service goes on")
+        cluster.add_workers(1)
+        gateway.until(lambda: len(gateway.workers()) == 2, "two workers again")
+        gateway.until(lambda: all(gateway.ready(w) for w in gateway.workers()), "both loaded")
     assert load.untyped == []
     assert load.outcomes.keys() <= TYPED

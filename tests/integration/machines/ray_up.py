@@ -26,6 +26,8 @@ class RayUp:
         self.head = lab.machine(2, "head")
         self.workers: list[Machine] = []
         self.gateway = Reached(self.head, "127.0.0.1", 8000)
+        self.told = ""
+        """What `modelless up` said."""
 
     def prepare(self) -> None:
         """What the README has a user do first."""
@@ -38,38 +40,42 @@ class RayUp:
         (self.head.folder / "tmp/home/ray_bootstrap_config.yaml").write_text(yaml.safe_dump(file))
 
     def start(self) -> None:
-        """Run the head's commands, and a worker's as soon as there is a head for it.
-
-        The others would do the same.
-        """
+        """Run the head's commands, and those of the workers as soon as there is a head for them."""
         *before, up = self._file["head_start_ray_commands"]
         for command in before:
             self._run(command, self.head)
         started = self._shell(up, self.head)
-        self.add_worker()  # beside it, as `ray up` does
+        self.add_workers(len(self._file["provider"]["worker_ips"]))  # beside it, as `ray up` does
         ended = started.wait(START_S)
         assert ended.code == 0, f"{ended.output}\n{self.head.logs()}"
+        self.told = ended.output
 
-    def add_worker(self) -> Machine:
-        """One more machine, with the commands of every worker."""
-        number = 3 + len(self.workers)
-        worker = self._lab.machine(number, f"worker-{number}")
-        self.workers.append(worker)
-        for there, here in self._file["file_mounts"].items():
-            if here != ".":  # the working copy is installed
-                copy(self.head, here, worker, there)
+    def add_workers(self, count: int) -> None:
+        """So many more machines, with the commands of every worker; all at once."""
+        first = 3 + len(self.workers)
+        added = [self._lab.machine(n, f"worker-{n}") for n in range(first, first + count)]
+        self.workers += added
+        for worker in added:
+            for there, here in self._file["file_mounts"].items():
+                if here != ".":  # the working copy is installed
+                    copy(self.head, here, worker, there)
         for command in self._file["worker_start_ray_commands"]:
-            self._run(command, worker)
-        return worker
+            self._run(command, *added)
 
-    def _run(self, command: str, machine: Machine) -> None:
+    def _run(self, command: str, *machines: Machine) -> None:
+        running = [(machine, self._shell(command, machine)) for machine in machines]
+        for machine, started in running:
+            self._succeed(command, machine, started)
+
+    def _succeed(self, command: str, machine: Machine, started: Program) -> None:
         for _ in range(ATTEMPTS):
-            ended = self._shell(command, machine).wait(START_S)
+            ended = started.wait(START_S)
             if ended.code == 0:
                 return
             if TOO_SLOW not in ended.output:
                 break
             self._shell("ray stop --force", machine).wait(START_S)
+            started = self._shell(command, machine)
         raise AssertionError(f"{command}: {ended.output}")
 
     def _shell(self, command: str, machine: Machine) -> Program:

@@ -1,0 +1,102 @@
+"""What ``modelless up`` shows of its start: a line for each step, and in the end where to go."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from rich.console import Console
+from rich.markup import escape
+
+from controlplane.settings import Settings
+
+if TYPE_CHECKING:
+    from controlplane.building.types import Progress
+
+err = Console(stderr=True, highlight=False)
+out = Console(file=sys.stdout, highlight=False)
+
+
+@contextmanager
+def step(title: str, spent_s: float = 0.0) -> Iterator[Callable[[str], None]]:
+    """One line per step of the start-up: a spinner while it runs, then what came of it."""
+    began = time.monotonic() - spent_s
+    said: list[str] = []
+    if err.is_terminal:
+        with err.status(f"{title} ..."):
+            yield said.append
+    else:
+        yield said.append
+    spent = time.monotonic() - began
+    err.print(f"  [green]✓[/] {title:<11} {' '.join(said)}  [dim]{spent:.1f} s[/]", soft_wrap=True)
+
+
+@contextmanager
+def progress(title: str) -> "Iterator[Callable[[Progress], None]]":
+    """A bar on a terminal; elsewhere a line per model that is trained or measured."""
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    said = [""]
+    with Bar(
+        TextColumn(" "),
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    ) as bar:
+        row = bar.add_task(title, total=None)
+
+        def show(at: "Progress") -> None:
+            bar.update(row, description=at.message, completed=at.done, total=at.total or None)
+            what = at.message.partition(":")[0]
+            if not err.is_terminal and what != said[0] and at.step in ("train", "measure"):
+                said[0] = what
+                tell(what)
+
+        yield show
+
+
+def warn(sentence: str) -> None:
+    """What is not as it should be; the start goes on."""
+    err.print(f"  [yellow]![/] {escape(sentence)}", soft_wrap=True)
+
+
+def tell(sentence: str) -> None:
+    """What a step is at."""
+    err.print(f"    {escape(sentence)}", soft_wrap=True)
+
+
+def hello(settings: Settings, url: str, seconds: float, any_variant: bool) -> None:
+    """Where the gateway is reached, and what to do first."""
+    err.print(f"\nReady in {seconds:.1f} s")
+    err.print(f"  Gateway     [bold]{url}[/]")
+    if settings.grpc_port:
+        where = urlsplit(url).netloc.rpartition(":")[0]
+        err.print(f"  gRPC        {where}:{settings.grpc_port}")
+    err.print(f"  Dashboard   {url}/")
+    err.print(f"  API         {url}/docs")
+    err.print(f"  Metrics     {url}/metrics")
+    if any_variant:
+        err.print("\nAsk a task:")
+        out.print(example_command(url, bool(settings.api_token)), soft_wrap=True)
+    else:
+        err.print("\nNothing is registered yet: `modelless register MODEL.onnx --task NAME ...`")
+    err.print("\nCtrl-C stops everything.")
+
+
+def example_command(url: str, asks_for_token: bool = False) -> str:
+    """A query to the digits task that can be pasted: a handwritten 3."""
+    pixels = (
+        "0,0,7,15,13,1,0,0,0,8,13,6,15,4,0,0,0,2,1,13,13,0,0,0,0,0,2,15,11,1,0,0,"
+        "0,0,0,1,12,12,1,0,0,0,0,0,1,10,8,0,0,0,8,4,5,14,9,0,0,0,7,13,13,9,0,0"
+    )
+    slo = '"slo": {"latency_ms": 50, "accuracy": 0.97}'
+    token = ' -H "Authorization: Bearer $MODELLESS_API_TOKEN"' if asks_for_token else ""
+    body = f'{{"task": "digits", {slo},\n    "inputs": [[{pixels}]]}}'
+    return f"  curl -s{token} {url}/v1/query -d '{body}'"
