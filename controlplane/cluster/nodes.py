@@ -3,7 +3,9 @@
 import logging
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from threading import Thread
 from typing import Any
 
 from controlplane.cluster.found_kinds import NODE_LABEL, Node, level_of
@@ -12,7 +14,8 @@ from variants.builders.processor import processor_flags, processor_model
 from variants.errors import ClusterUnavailable
 
 ANSWER_S = 20.0
-"""How long a node may take to say what it is: Ray starts a process there for it."""
+"""How long a node may take to say what it is: Ray starts a process there for it. Ray itself has as
+long to say which nodes there are, where that is bounded."""
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +47,28 @@ def listed_nodes() -> list[Mapping[str, Any]]:
     import ray
 
     return list(ray.nodes())
+
+
+def listed_in_time() -> list[Mapping[str, Any]]:
+    """The same for who may be interrupted and must not wait for a control store that has died.
+
+    Raises:
+        TimeoutError: it does not answer.
+    """
+    listed: Future[list[Mapping[str, Any]]] = Future()
+
+    def ask() -> None:
+        try:
+            listed.set_result(listed_nodes())
+        except Exception as error:
+            listed.set_exception(error)
+
+    # In a thread of its own: the call cannot be interrupted, and waits for hours for another one.
+    Thread(target=ask, daemon=True).start()
+    try:
+        return listed.result(ANSWER_S)
+    except TimeoutError as error:
+        raise TimeoutError(f"its control store does not answer within {ANSWER_S:.0f} s") from error
 
 
 def asked_nodes(ids: Sequence[str], patience_s: float) -> dict[str, Facts]:

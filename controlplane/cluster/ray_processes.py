@@ -163,5 +163,7 @@ def stop_ray() -> None:
     if ray is not None and hasattr(ray, "is_initialized") and ray.is_initialized():
         from ray import serve
 
-        serve.shutdown()
+        # Without it there is nothing to end them by, and the call would wait for hours.
+        if answers(control_store()):
+            serve.shutdown()
         ray.shutdown()

@@ -18,7 +18,7 @@ from typing import IO
 
 import psutil
 
-from controlplane.cluster.nodes import NodeLook
+from controlplane.cluster.nodes import NodeLook, listed_in_time
 from controlplane.cluster.ray_processes import (
     answers,
     logs_place,
@@ -158,7 +158,7 @@ class Supervisor:
         # Ray handles them in its way; until the applications run, the start just ends.
         signal.signal(signal.SIGTERM, _interrupted)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        nodes = NodeLook()
+        nodes = NodeLook(listed_in_time)
         with self._step("Nodes") as done:
             missing = await_nodes(self._settings.nodes, nodes.count, tell)
             found = with_kinds_of(nodes.look(), self._settings)
