@@ -52,8 +52,10 @@ async def _measure(home: Path, cluster: Any, node: Any) -> dict[str, Any]:
     from tests.variants.catalog_builders import kind, variant
     from variants.artifacts.store import FileArtifactStore
     from variants.errors import ModellessError
+    from workers.channel.secret import ensure_secret
 
     settings = load_settings()
+    ensure_secret(settings.secret_path)  # as `modelless up` does
     nodes = MeasuringNodes(send(settings), settings)
     store = FileArtifactStore(settings.artifacts_dir)
     source = home / "model.txt"
