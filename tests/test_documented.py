@@ -103,6 +103,16 @@ def test_every_entry_of_the_root_leads_somewhere() -> None:
     assert {name.split()[0] for name in LEAVES} == entries
 
 
+def test_no_text_is_half_merged() -> None:
+    texts = [*ROOT.glob("*.*"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.*")]
+    marked = [
+        str(path.relative_to(ROOT))
+        for path in texts
+        if path.is_file() and re.search(rb"^(<{7}|>{7}) ", path.read_bytes(), re.MULTILINE)
+    ]
+    assert marked == []
+
+
 def test_every_exit_code_is_documented() -> None:
     codes = {
         outcome.DONE,

@@ -10,8 +10,9 @@ import alembic.command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from variants.catalog.database import (
     BUSY_TIMEOUT_S,
@@ -47,6 +48,9 @@ def upgrade(url: str) -> None:
         with _migrating, failures_explained(engine.url):
             if engine.dialect.name == "sqlite":
                 _use_write_ahead_log(engine)
+                # A column may be added by copying its table: what refers to it stays meanwhile.
+                event.listen(engine, "connect", _refer_to_nothing)
+                engine.dispose()
             with writer(engine).begin() as connection:
                 if engine.dialect.name == "postgresql":
                     lock = text("SELECT pg_advisory_xact_lock(:key)")
@@ -54,6 +58,10 @@ def upgrade(url: str) -> None:
                 _upgrade(connection)
     finally:
         engine.dispose()
+
+
+def _refer_to_nothing(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
+    connection.execute("PRAGMA foreign_keys=OFF")
 
 
 def schema_versions(url: str) -> tuple[str | None, str]:

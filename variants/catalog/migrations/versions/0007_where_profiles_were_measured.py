@@ -15,11 +15,9 @@ depends_on = None
 
 def upgrade() -> None:
     with op.batch_alter_table("profiles", schema=None) as batch_op:
+        batch_op.add_column(sa.Column("measured_on", sa.Text(), server_default="", nullable=False))
         batch_op.add_column(
-            sa.Column("measured_on", sa.Text(), server_default=sa.text("''"), nullable=False)
-        )
-        batch_op.add_column(
-            sa.Column("beside_load", sa.Boolean(), server_default=sa.false(), nullable=False)
+            sa.Column("beside_load", sa.Boolean(), server_default="0", nullable=False)
         )
 
 
