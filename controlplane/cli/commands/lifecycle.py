@@ -221,10 +221,10 @@ def _run(settings: Settings, example: str | None) -> None:
         hello(settings, keeper.url, time.monotonic() - began, bool(answers))
         if not asked:
             warn(_none_wanted(wanted[0]))
-        elif unmeasured := len(answers) - expected:
+        elif settings.ray_address and answers and not expected:
             warn(
-                f"{unmeasured} of {len(answers)} variants have no profile on these device kinds: "
-                "they answer once the control loop has had them measured (`modelless events list`)"
+                "no variant has a profile on these device kinds: they answer once the control loop"
+                " has had them measured (`modelless events list`)"
             )
         with contextlib.suppress(OSError):  # that it is there says enough
             (settings.run_dir / "ready").write_text(str(os.getpid()))
