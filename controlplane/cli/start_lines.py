@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -72,8 +72,8 @@ def tell(sentence: str) -> None:
     err.print(f"    {escape(sentence)}", soft_wrap=True)
 
 
-def hello(settings: Settings, url: str, seconds: float, any_variant: bool) -> None:
-    """Where the gateway is reached, and what to do first."""
+def hello(settings: Settings, url: str, seconds: float, tasks: Collection[str]) -> None:
+    """Where the gateway is reached, and what to do first; ``tasks`` have variants."""
     err.print(f"\nReady in {seconds:.1f} s")
     err.print(f"  Gateway     [bold]{url}[/]")
     if settings.grpc_port:
@@ -82,12 +82,19 @@ def hello(settings: Settings, url: str, seconds: float, any_variant: bool) -> No
     err.print(f"  Dashboard   {url}/")
     err.print(f"  API         {url}/docs")
     err.print(f"  Metrics     {url}/metrics")
-    if any_variant:
+    if EXAMPLE in tasks:
         err.print("\nAsk a task:")
         out.print(example_command(url, bool(settings.api_token)), soft_wrap=True)
+    elif tasks:
+        token = ' -H "Authorization: Bearer $MODELLESS_API_TOKEN"' if settings.api_token else ""
+        err.print("\nWhat a task takes, to be asked at /v1/query:")
+        out.print(f"  curl -s{token} {url}/v2/models/{min(tasks)}", soft_wrap=True)
     else:
         err.print("\nNothing is registered yet: `modelless register MODEL.onnx --task NAME ...`")
     err.print("\nCtrl-C stops everything.")
+
+
+EXAMPLE = "digits"
 
 
 def example_command(url: str, asks_for_token: bool = False) -> str:
@@ -98,5 +105,5 @@ def example_command(url: str, asks_for_token: bool = False) -> str:
     )
     slo = '"slo": {"latency_ms": 50, "accuracy": 0.97}'
     token = ' -H "Authorization: Bearer $MODELLESS_API_TOKEN"' if asks_for_token else ""
-    body = f'{{"task": "digits", {slo},\n    "inputs": [[{pixels}]]}}'
+    body = f'{{"task": "{EXAMPLE}", {slo},\n    "inputs": [[{pixels}]]}}'
     return f"  curl -s{token} {url}/v1/query -d '{body}'"

@@ -218,7 +218,8 @@ def _run(settings: Settings, example: str | None) -> None:
         expected = sum(variant.key in profiled for variant in answers)
         asked = sum(row.asked for row in wanted)
         keeper.wait_for_variants(expected if asked else 0)
-        hello(settings, keeper.url, time.monotonic() - began, bool(answers))
+        tasks_asked = {variant.task for variant in answers}
+        hello(settings, keeper.url, time.monotonic() - began, tasks_asked)
         if not asked:
             warn(_none_wanted(wanted[0]))
         elif settings.ray_address and answers and not expected:
