@@ -6,7 +6,7 @@ the workers have all of them. What cannot be seen, an operator says by a label o
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from controlplane.gpus import NAMES as GPU_NAMES
@@ -159,13 +159,19 @@ def sighted(
     has = {kind.name: [node for node in hosts if has_kind(node, kind)] for kind in kinds}
     used = {node.id for found in has.values() for node in found}
     advice: list[str] = []
-    new: dict[str, list[str]] = defaultdict(list)
+    new: defaultdict[str, list[str]] = defaultdict(list)
     for offer in _offers(nodes, 0):
         for node in hosts:
             if node.id in offer.room and node.id not in used:
                 new[offer.name].append(node.name)
-    if new:
-        told = ", ".join(f"{kind} ({', '.join(names)})" for kind, names in new.items())
+    for node, name, cores in _too_small(hosts, used, kinds):
+        new[name] = [other for other in new[name] if other != node.name]
+        advice.append(
+            f"node {node.name} has {node.cores} cores, and a worker of {name}, which its label "
+            f"names, has {cores}: none runs there"
+        )
+    told = ", ".join(f"{kind} ({', '.join(names)})" for kind, names in new.items() if names)
+    if told:
         advice.append(
             f"nodes offer kinds that no workers use: {told}; `modelless down` and `modelless up` "
             "look anew, or name them in MODELLESS_SLICES"
@@ -192,11 +198,26 @@ def sighted(
     )
 
 
+def _too_small(
+    nodes: Iterable[Node], used: Set[str], kinds: Iterable[Kind]
+) -> Iterator[tuple[Node, str, int]]:
+    """Nodes without a worker that have fewer cores than one of the kind that their label names,
+    with this name and its cores."""
+    cores_by_kind = {str(kind.name): kind.cores for kind in kinds}
+    for node in nodes:
+        name = _label_of(node)
+        cores = cores_by_kind.get(name) or cores_of(name) or 0
+        if node.id not in used and node.cores < cores:
+            yield node, name, cores
+
+
 def has_kind(node: Node, kind: Kind) -> bool:
     """Whether workers of a kind may run on a node."""
-    if kind.nodes is not None:
-        return node.labels.get(kind.nodes.label) in kind.nodes.values
-    return bool(node.gpus) if kind.gpu is not None else node.cores >= kind.cores
+    if kind.nodes is not None and not _carries(node, kind.nodes):
+        return False
+    if kind.gpu is None:
+        return node.cores >= kind.cores
+    return kind.nodes is not None or bool(node.gpus)
 
 
 def found_words(slices: Iterable[Slice], nodes: Sequence[Node]) -> str:
@@ -213,17 +234,18 @@ def _offers(nodes: Sequence[Node], each: int) -> list[_Offer]:
     """What nodes can have, by kind; workers have ``each`` cores, or 0: all of their node's."""
     found: dict[str, _Offer] = {}
     alike: dict[int, list[Node]] = defaultdict(list)
+    smallest = _smallest_by_label(nodes)
     for node in nodes:
-        named = node.labels.get(KIND_LABEL, "")
-        named = named if NAME.fullmatch(named) else ""
+        named = _label_of(node)
         of_gpu = bool(node.gpus) and cores_of(named) is None and named.startswith(GPU_NAMES)
         for model in node.gpus:
             name = named if of_gpu else model.kind
             offer = found.setdefault(name, _Offer(name=name, cores=GPU_CORES, gpu=model.name))
             offer.room[node.id] = offer.room.get(node.id, 0) + model.count
             offer.memory_mib.append(model.usable_mib)
-        size = (cores_of(named) if named else None) or each or _cores_left(node)
+        size = cores_of(named) or each or _cores_left(node)
         if named and not of_gpu:
+            size = cores_of(named) or each or smallest.get(named, 0)
             offer = found.setdefault(named, _Offer(name=named, cores=size))
             _add(offer, node, offer.cores)
         else:
@@ -236,6 +258,23 @@ def _offers(nodes: Sequence[Node], each: int) -> list[_Offer]:
             name = cpu_kind(size) if len(levels) < 2 else f"{cpu_kind(size)}-{node.instructions}"
             _add(found.setdefault(name, _Offer(name=name, cores=size)), node, size)
     return sorted((one for one in found.values() if one.room), key=lambda one: bool(one.gpu))
+
+
+def _label_of(node: Node) -> str:
+    """The kind that an operator named; empty where none did, or by what is no name."""
+    label = node.labels.get(KIND_LABEL, "")
+    return label if NAME.fullmatch(label) else ""
+
+
+def _smallest_by_label(nodes: Iterable[Node]) -> dict[str, int]:
+    """The cores of the smallest node that has workers, by the label: each node of a kind has room
+    for a worker, and what the kind is does not depend on the order of the nodes."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        if left := _cores_left(node):
+            name = _label_of(node)
+            found[name] = min(left, found.get(name, left))
+    return found
 
 
 def _cores_left(node: Node) -> int:

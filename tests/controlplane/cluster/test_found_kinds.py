@@ -175,6 +175,26 @@ def test_kinds_that_are_set_are_bound_to_the_nodes_that_have_them() -> None:
     assert bound_slices(given, nodes).slices[1].source is Source.SET
 
 
+def test_nodes_of_a_label_have_workers_of_the_smallest_one() -> None:
+    small, large = node("b", 4, kind="fast"), node("a", 8, kind="fast")
+
+    for nodes in ([small, large], [large, small]):
+        (fast,) = found_slices(nodes).slices
+        assert (fast.name, fast.cores, fast.most) == ("fast", 4, 3)
+
+
+def test_a_node_that_is_too_small_for_its_label_is_told() -> None:
+    nodes = [OLD, node("a", kind="cpu-8"), node("b", 2, kind="fast")]
+    fast = kind("fast", 4, NodesWith(KIND_LABEL, ("fast",)))
+
+    (slice_,) = found_slices(nodes[:2]).slices
+    assert str(slice_.nodes) == "ray.io/node-id=id-old"
+    assert sighted([kind("cpu-4", nodes=slice_.nodes), fast], {}, nodes).advice == (
+        "node a has 4 cores, and a worker of cpu-8, which its label names, has 8: none runs there",
+        "node b has 2 cores, and a worker of fast, which its label names, has 4: none runs there",
+    )
+
+
 def test_what_cannot_be_known_is_told() -> None:
     other = replace(node("b"), processor="a newer CPU with avx2")
     nodes = [OLD, other, node("silent", instructions=None), node("d", kind="No Name")]
