@@ -84,7 +84,7 @@ class _Offer:
     room: dict[str, int] = field(default_factory=dict)
     """How many workers fit, by the id of the node."""
     memory_mib: list[float] = field(default_factory=list)
-    """What variants may take on one worker, on each node."""
+    """What variants may take on one worker, on each node of which that is known."""
 
 
 def level_of(flags: Iterable[str]) -> str:
@@ -108,7 +108,7 @@ def found_slices(
     """
     each = cores // workers if cores else 0
     offers = _offers(nodes, each)
-    remarks = _remarks(nodes, offers)
+    remarks = (*_remarks(nodes, offers), *_in_no_kind(nodes, offers, each))
     if not offers or (each and [one.name for one in offers] == [cpu_kind(each)]):
         return Found(remarks=remarks)
     cpus = [one for one in offers if one.gpu is None]
@@ -260,6 +260,22 @@ def _offers(nodes: Sequence[Node], each: int) -> list[_Offer]:
     return sorted((one for one in found.values() if one.room), key=lambda one: bool(one.gpu))
 
 
+def _in_no_kind(nodes: Iterable[Node], offers: Iterable[_Offer], each: int) -> tuple[str, ...]:
+    """What to know of nodes that are in no kind because they did not say what they are.
+
+    Args:
+        each: the cores of a worker; 0: all of its node's.
+    """
+    hosts = {node_id for one in offers for node_id in one.room}
+    return tuple(
+        f"no worker runs on {node.name}: other nodes with as many cores differ, and which of them "
+        "it is like is not known"
+        for node in nodes
+        if node.instructions is None and not _label_of(node) and node.id not in hosts
+        if _cores_left(node) >= max(1, each)
+    )
+
+
 def _label_of(node: Node) -> str:
     """The kind that an operator named; empty where none did, or by what is no name."""
     label = node.labels.get(KIND_LABEL, "")
@@ -286,11 +302,12 @@ def _add(offer: _Offer, node: Node, cores: int) -> None:
     left = _cores_left(node)
     if cores and left >= cores:
         offer.room[node.id] = left // cores
-        offer.memory_mib.append(node.memory_mib / 2 * cores / left)
+        if node.memory_mib:
+            offer.memory_mib.append(node.memory_mib / 2 * cores / left)
 
 
 def _slice(offer: _Offer, count: int, nodes: Sequence[Node]) -> Slice:
-    memory_mib = float(int(min(offer.memory_mib)))
+    memory_mib = float(int(min(offer.memory_mib, default=0)))
     return Slice(
         name=offer.name,
         cores=offer.cores,
@@ -344,6 +361,12 @@ def _remarks(nodes: Sequence[Node], offers: Sequence[_Offer]) -> tuple[str, ...]
             f"{'it has' if len(silent) == 1 else 'they have'}; the label {KIND_LABEL} says it too"
         )
     for one in offers:
+        merged = [n.name for n in nodes if n.name in silent and n.id in one.room]
+        if merged and one.gpu is None:
+            told.append(
+                f"{', '.join(merged)} {'counts' if len(merged) == 1 else 'count'} as {one.name}, "
+                "whose profiles are wrong there if the processor is another one"
+            )
         there = {n.processor for n in nodes if n.id in one.room and n.processor}
         if one.gpu is None and len(there) > 1:
             told.append(

@@ -13,7 +13,7 @@ from controlplane.cluster.found_kinds import (
 )
 from controlplane.given_settings import PREFIX
 from controlplane.settings import Settings
-from controlplane.slices import Slice, slices_of
+from controlplane.slices import Slice, Source, slices_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def with_kinds_of(nodes: Sequence[Node], settings: Settings) -> FoundNodes:
     return FoundNodes(
         settings=settings,
         words=_words(nodes, slices, settings),
-        remarks=(*found.remarks, *advice),
+        remarks=(*found.remarks, *_without_memory(slices, settings), *advice),
     )
 
 
@@ -54,6 +54,17 @@ def _as_set(one: Slice, settings: Settings) -> Slice:
     """Settings say of all workers without a GPU what variants may take."""
     said = settings.worker_memory_mib and one.gpu is None and not settings.slices
     return replace(one, memory_mib=None) if said else one
+
+
+def _without_memory(slices: Sequence[Slice], settings: Settings) -> tuple[str, ...]:
+    """What to know of kinds of which no node said what memory it has."""
+    return tuple(
+        f"no node of {one.name} said in time what memory it has, so its workers have a part of "
+        f"what this machine has; {PREFIX}WORKER_MEMORY_MIB says it"
+        for one in slices
+        if one.source is Source.FOUND and one.memory_mib is None
+        if not settings.worker_memory_mib
+    )
 
 
 def _words(nodes: Sequence[Node], slices: Sequence[Slice], settings: Settings) -> str:

@@ -202,8 +202,26 @@ def test_what_cannot_be_known_is_told() -> None:
     assert found_slices(nodes).remarks == (
         f"{KIND_LABEL}=No Name of node d is no name of a kind",
         f"silent did not say in time what processor it has; the label {KIND_LABEL} says it too",
+        "silent counts as cpu-4, whose profiles are wrong there if the processor is another one",
         "nodes of cpu-4 have different processors (CPU with avx2, a newer CPU with avx2); where "
         f"that matters, tell them apart by the label {KIND_LABEL}",
+    )
+
+
+def test_the_memory_of_a_kind_is_the_least_that_is_known() -> None:
+    silent = replace(node("silent", instructions=None), memory_mib=0)
+    large = replace(OLD, memory_mib=16_000)
+
+    assert [one.memory_mib for one in found_slices([large, node("b"), silent]).slices] == [4_000]
+    assert [one.memory_mib for one in found_slices([silent]).slices] == [None]
+
+
+def test_a_silent_node_that_no_kind_has_is_told() -> None:
+    silent = node("silent", instructions=None)
+
+    assert found_slices([OLD, NEW, silent]).remarks[-1] == (
+        "no worker runs on silent: other nodes with as many cores differ, and which of them it is "
+        "like is not known"
     )
 
 

@@ -1,6 +1,7 @@
 """Settings with the kinds of a cluster: what `modelless up` goes by, and what it tells others."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,17 @@ def test_what_is_set_is_bound_and_the_rest_is_told(tmp_path: Path) -> None:
     assert found.words == "2 with 8 cores: 2x cpu-1-fast (a)"
     (advice,) = found.remarks
     assert advice.startswith("nodes offer kinds that no workers use: cpu-4 (b);")
+
+
+def test_a_kind_whose_memory_is_not_known_is_told(tmp_path: Path) -> None:
+    silent = replace(node("a"), instructions=None, memory_mib=0)
+
+    told = with_kinds_of([silent], settings(tmp_path)).remarks
+    assert told[-1].startswith("no node of cpu-4 said in time what memory it has")
+
+
+def test_memory_that_is_set_need_not_be_known(tmp_path: Path) -> None:
+    silent = replace(node("a"), instructions=None, memory_mib=0)
+
+    told = with_kinds_of([silent], settings(tmp_path, worker_memory_mib=512)).remarks
+    assert not [one for one in told if "memory" in one]
