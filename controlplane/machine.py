@@ -46,12 +46,13 @@ def kinds_to_register(settings: Settings) -> tuple[DeviceKind, ...]:
 
     On a cluster that is the first kind without a GPU, for accuracy and to have a profile to begin
     with, and those with one. The control loop has the others measured where their workers run, and
-    these again where the machines differ.
+    these again where the machines differ. Where all kinds have a GPU, this machine's cores are the
+    first: a model is judged on them.
     """
     kinds = machine_kinds(settings)
     if not settings.ray_address:
         return kinds
-    cpus = [kind for kind in kinds if kind.gpu is None]
+    cpus = [kind for kind in kinds if kind.gpu is None] or machine_kinds(_without_gpus(settings))
     return (*cpus[:1], *(kind for kind in kinds if kind.gpu is not None))
 
 
@@ -70,6 +71,11 @@ def changed_kinds(
         if (old := before.get(kind.name)) is not None
         and replace(kind, idle_w=kind.idle_w or old.idle_w) != old
     )
+
+
+def _without_gpus(settings: Settings) -> Settings:
+    """One worker with all cores of this machine."""
+    return settings.model_copy(update={"slices": "", "workers": 1, "cores": 0, "gpus": 0})
 
 
 def _machine_idle_w(power: Callable[[], PowerMeter | None]) -> float | None:

@@ -107,6 +107,8 @@ def found_slices(
         gpus: how many of the nodes' to use; -1: all.
     """
     each = cores // workers if cores else 0
+    if not gpus:  # then they need no cores either
+        nodes = [replace(node, gpus=()) for node in nodes]
     offers = _offers(nodes, each)
     remarks = (*_remarks(nodes, offers), *_in_no_kind(nodes, offers, each))
     if not offers or (each and [one.name for one in offers] == [cpu_kind(each)]):
@@ -186,6 +188,12 @@ def sighted(
                 "down` and `modelless up`"
             )
         have, want = len(has[kind.name]), wanted.get(kind.name, 0)
+        unseen = kind.gpu is not None and any(node.instructions is None for node in hosts)
+        if hosts and want and not have and not unseen:
+            advice.append(
+                f"no node can have a worker of {kind.name}, and {want} "
+                f"{'is' if want == 1 else 'are'} wanted"
+            )
         if kind.source is Source.FOUND and have > want > 0:
             advice.append(
                 f"{have} nodes have {kind.name}, and {want} "
@@ -237,7 +245,7 @@ def _offers(nodes: Sequence[Node], each: int) -> list[_Offer]:
     smallest = _smallest_by_label(nodes)
     for node in nodes:
         named = _label_of(node)
-        of_gpu = bool(node.gpus) and cores_of(named) is None and named.startswith(GPU_NAMES)
+        of_gpu = cores_of(named) is None and named.startswith(GPU_NAMES)
         for model in node.gpus:
             name = named if of_gpu else model.kind
             offer = found.setdefault(name, _Offer(name=name, cores=GPU_CORES, gpu=model.name))

@@ -8,7 +8,7 @@ import pytest
 
 from controlplane import machine
 from controlplane.machine import changed_kinds, kinds_to_register, machine_kinds
-from controlplane.settings import Settings, load_settings
+from controlplane.settings import Settings, load_settings, machine_cores
 from profiler.hardware_counters import Reading
 from variants.errors import InvalidInput
 
@@ -44,6 +44,16 @@ def test_on_a_cluster_a_model_is_registered_with_the_first_kind_of_cores(
     given = load_settings(state_dir=tmp_path, slices=slices, ray_address=ray_address)
 
     assert [kind.name for kind in kinds_to_register(given)] == measured
+
+
+def test_on_a_cluster_of_gpus_a_model_is_judged_on_the_cores_of_this_machine(
+    tmp_path: Path,
+) -> None:
+    slices = "nvidia-h200:memory_mib=1000"
+    given = load_settings(state_dir=tmp_path, slices=slices, ray_address="auto")
+
+    cpu, gpu = kinds_to_register(given)
+    assert (cpu.name, cpu.gpu, gpu.name) == (f"cpu-{machine_cores()}", None, "nvidia-h200")
 
 
 def test_a_worker_draws_the_part_of_its_cores(

@@ -151,6 +151,21 @@ def test_gpus_of_nodes_have_a_worker_each_and_leave_it_a_core() -> None:
     assert not [one for one in found_slices(nodes, gpus=0).slices if one.gpu]
 
 
+def test_gpus_that_are_not_used_leave_their_cores() -> None:
+    nodes = [node("h", 1, gpus=(L4,)), node("i", 1, gpus=(L4,), kind="nvidia-l4-slow")]
+
+    assert told(found_slices(nodes, gpus=0)) == [(2, "cpu-1", "")]
+
+
+def test_a_kind_that_no_node_can_have_is_told() -> None:
+    small = node("a", 0, gpus=(L4,))
+
+    assert sighted([kind("cpu-4")], {DeviceKindName("cpu-4"): 2}, [small]).advice[-1] == (
+        "no node can have a worker of cpu-4, and 2 are wanted"
+    )
+    assert sighted([kind("cpu-4")], {DeviceKindName("cpu-4"): 2}, []).advice == ()
+
+
 def test_a_label_names_the_gpus_of_a_node() -> None:
     nodes = [node("g", 1, gpus=(L4,), kind="nvidia-l4-slow"), node("h", 1, gpus=(L4,))]
 
