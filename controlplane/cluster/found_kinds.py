@@ -188,7 +188,7 @@ def sighted(
                 "down` and `modelless up`"
             )
         have, want = len(has[kind.name]), wanted.get(kind.name, 0)
-        unseen = kind.gpu is not None and any(node.instructions is None for node in hosts)
+        unseen = kind.gpu is not None and any(node.instructions is None for node in nodes)
         if hosts and want and not have and not unseen:
             advice.append(
                 f"no node can have a worker of {kind.name}, and {want} "

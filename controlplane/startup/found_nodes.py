@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from controlplane.cluster.found_kinds import (
+    KIND_LABEL,
     Node,
     bound_slices,
     found_slices,
@@ -14,6 +15,7 @@ from controlplane.cluster.found_kinds import (
 from controlplane.given_settings import PREFIX
 from controlplane.settings import Settings
 from controlplane.slices import Slice, Source, slices_of
+from variants.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,11 @@ class FoundNodes:
 
 def with_kinds_of(nodes: Sequence[Node], settings: Settings) -> FoundNodes:
     """The settings with the kinds of these nodes, which also go into the environment: applications
-    are made by it."""
+    are made by it.
+
+    Raises:
+        InvalidInput: they are more kinds than there may be.
+    """
     given = slices_of(settings.slices)
     found = (
         bound_slices(given, nodes)
@@ -37,7 +43,7 @@ def with_kinds_of(nodes: Sequence[Node], settings: Settings) -> FoundNodes:
     )
     slices = tuple(_as_set(one, settings) for one in found.slices)
     if slices and slices != given:
-        told = {"slices": ",".join(map(str, slices)), "workers": 1, "cores": 0, "gpus": -1}
+        told = {"slices": _written(slices), "workers": 1, "cores": 0, "gpus": -1}
         for name, value in told.items():
             # Over those of the settings file too, in which numbers may stand.
             os.environ[f"{PREFIX}{name.upper()}"] = str(value)
@@ -48,6 +54,19 @@ def with_kinds_of(nodes: Sequence[Node], settings: Settings) -> FoundNodes:
         words=_words(nodes, slices, settings),
         remarks=(*found.remarks, *_without_memory(slices, settings), *advice),
     )
+
+
+def _written(slices: Sequence[Slice]) -> str:
+    """As the setting says them."""
+    text = ",".join(map(str, slices))
+    try:
+        slices_of(text)
+    except ValueError as error:
+        raise InvalidInput(
+            f"the nodes cannot be made device kinds of: {error}; give more of them the same label "
+            f"{KIND_LABEL}, or name kinds in {PREFIX}SLICES"
+        ) from error
+    return text
 
 
 def _as_set(one: Slice, settings: Settings) -> Slice:

@@ -152,6 +152,7 @@ class Supervisor:
         Raises:
             ClusterUnavailable: the cluster does not answer.
             StateUnavailable: the live state that the settings name does not answer.
+            InvalidInput: its nodes are more kinds than there may be.
             KeyboardInterrupt: Ctrl-C, SIGTERM or `modelless down` ended the start.
         """
         self._begin()

@@ -12,6 +12,7 @@ from controlplane.cluster.kind_placement import options_for
 from controlplane.gpus import GpuModel
 from controlplane.settings import Settings, load_settings
 from controlplane.startup.found_nodes import with_kinds_of
+from variants.errors import InvalidInput
 
 GPU = GpuModel(name="NVIDIA H200", count=1, memory_mib=143_771)
 
@@ -117,3 +118,11 @@ def test_memory_that_is_set_need_not_be_known(tmp_path: Path) -> None:
 
     told = with_kinds_of([silent], settings(tmp_path, worker_memory_mib=512)).remarks
     assert not [one for one in told if "memory" in one]
+
+
+def test_nodes_of_too_many_kinds_are_refused_in_words(tmp_path: Path) -> None:
+    nodes = [node(f"n{i}", labels={KIND_LABEL: f"sort-{i}"}) for i in range(33)]
+
+    with pytest.raises(InvalidInput, match="there are 33 device kinds, and at most 32 may be"):
+        with_kinds_of(nodes, settings(tmp_path))
+    assert "MODELLESS_SLICES" not in os.environ
