@@ -2,12 +2,14 @@
 
 import logging
 import platform
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from threading import Thread
 from typing import Any
 
+from controlplane.backoff import Backoff
 from controlplane.cluster.found_kinds import NODE_LABEL, Node, level_of
 from controlplane.gpus import GpuModel, gpus
 from variants.builders.processor import processor_flags, processor_model
@@ -97,29 +99,39 @@ class NodeLook:
         self,
         listed: Callable[[], Iterable[Mapping[str, Any]]] = listed_nodes,
         asked: Callable[[Sequence[str], float], Mapping[str, Facts]] = asked_nodes,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._listed = listed
         self._asked = asked
+        self._now_s = now_s
         self._known: dict[str, Facts] = {}
+        self._silent: Backoff[str] = Backoff()
 
     def look(self, patience_s: float = ANSWER_S) -> tuple[Node, ...]:
         """All nodes that are alive and may have workers, ordered by name.
 
-        Takes a second, or ``patience_s`` where nodes do not answer; those are asked again the next
-        time.
+        Takes a second, or ``patience_s`` where nodes do not answer. Those are asked again, each
+        time after a longer while: it is a process on a node that may have no time for it.
 
         Raises:
             ClusterUnavailable: Ray does not say which nodes there are.
         """
         hosts = self._hosts()
+        self._silent.forget(lambda id_: id_ not in hosts)
         try:
-            if new := [id_ for id_ in hosts if id_ not in self._known]:
+            if new := [id_ for id_ in hosts if self._to_ask(id_)]:
                 self._known |= self._asked(new, patience_s)
         except Exception as error:
             raise _silent(error) from error
+        for id_ in new:
+            if id_ not in self._known:
+                self._silent.failed(id_, f"no answer in {patience_s:.0f} s", self._now_s())
         names = _names(hosts)
         found = [node_of(one, self._known.get(id_), names[id_]) for id_, one in hosts.items()]
         return tuple(sorted(found, key=lambda node: (node.name, node.id)))
+
+    def _to_ask(self, id_: str) -> bool:
+        return id_ not in self._known and self._silent.waits(id_, self._now_s()) is None
 
     def count(self) -> int:
         """How many nodes are alive and may have workers; asks none of them.

@@ -1,5 +1,6 @@
 """What Ray lists of a node and what the node says of itself, put together."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,25 @@ def test_of_a_node_that_says_nothing_less_is_known() -> None:
     assert (silent.cores, silent.instructions, silent.gpus) == (4, None, ())
 
 
+def test_a_node_that_stays_silent_is_asked_ever_less_often() -> None:
+    now = [0.0]
+    asked_at: list[float] = []
+
+    def ask(_ids: Sequence[str], _patience_s: float) -> dict[str, Facts]:
+        asked_at.append(now[0])
+        return {}
+
+    there = [LISTED]
+    look = NodeLook(lambda: there, ask, lambda: now[0])
+    for now[0] in range(0, 1_000, 10):
+        look.look()
+        if now[0] == 600:
+            there = [LISTED | {"NodeID": "60"}]  # another one is asked at once
+
+    assert asked_at[:8] == [0, 10, 20, 30, 40, 60, 100, 170]
+    assert 610 in asked_at
+
+
 def test_each_node_is_asked_once_and_one_that_is_silent_again() -> None:
     head = LISTED | {"NodeID": "0", "Resources": {"node:10.0.0.9": 1.0}}
     dead = LISTED | {"NodeID": "1", "Alive": False}
@@ -55,7 +75,8 @@ def test_each_node_is_asked_once_and_one_that_is_silent_again() -> None:
         asked.append(list(ids))
         return {id_: SAID for id_ in ids if id_ == "5f" or len(asked) > 1}
 
-    look = NodeLook(lambda: (head, dead, LISTED, other), ask)
+    clock = itertools.count(step=10.0)
+    look = NodeLook(lambda: (head, dead, LISTED, other), ask, lambda: next(clock))
     found = [[(node.name, node.instructions) for node in look.look()] for _ in range(3)]
 
     assert asked == [["5f", "60"], ["60"]]
