@@ -106,18 +106,19 @@ def found_slices(
         cores: of all of these; 0: all of the nodes'.
         gpus: how many of the nodes' to use; -1: all.
     """
-    each = cores // workers if cores else 0
+    each = max(1, cores // workers) if cores else 0
     if not gpus:  # then they need no cores either
         nodes = [replace(node, gpus=()) for node in nodes]
     offers = _offers(nodes, each)
     remarks = (*_remarks(nodes, offers), *_in_no_kind(nodes, offers, each))
-    if not offers or (each and [one.name for one in offers] == [cpu_kind(each)]):
-        return Found(remarks=remarks)
     cpus = [one for one in offers if one.gpu is None]
     room = [sum(one.room.values()) for one in cpus]
     counts = _dealt(room, workers) if each or workers > 1 else room
-    if each and sum(counts) < workers:
-        remarks += (f"the nodes have room for {sum(counts)} of {workers} workers",)
+    if offers and workers > sum(counts) and (each or workers > 1):
+        whole = "" if each else ", each with all cores of its node; MODELLESS_CORES makes them less"
+        remarks += (f"the nodes have room for {sum(counts)} of {workers} workers{whole}",)
+    if not offers or (each and [one.name for one in offers] == [cpu_kind(each)]):
+        return Found(remarks=remarks)
     left = MOST_WORKERS if gpus < 0 else gpus
     for one in offers[len(cpus) :]:
         counts.append(min(sum(one.room.values()), left))

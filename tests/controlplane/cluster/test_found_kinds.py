@@ -135,6 +135,24 @@ def test_nodes_that_differ_share_the_workers_that_are_set() -> None:
     assert sum(one.most for one in found_slices(nodes, workers=2).slices) == 2
 
 
+def test_workers_that_have_no_room_are_told() -> None:
+    nodes = [OLD, node("b")]
+
+    assert found_slices(nodes, workers=4).remarks == (
+        "the nodes have room for 2 of 4 workers, each with all cores of its node; MODELLESS_CORES "
+        "makes them less",
+    )
+    for there in ([OLD, NEW], nodes):
+        assert found_slices(there, workers=9, cores=18).remarks == (
+            "the nodes have room for 4 of 9 workers",
+        )
+    assert found_slices(nodes, workers=2).remarks == ()
+    assert told(found_slices([OLD, NEW], workers=4, cores=2)) == [
+        (2, "cpu-1-avx2", "ray.io/node-id=id-old"),
+        (2, "cpu-1-avx512vnni", "ray.io/node-id=id-new"),
+    ]
+
+
 def test_gpus_of_nodes_have_a_worker_each_and_leave_it_a_core() -> None:
     nodes = [OLD, node("g", 6, gpus=(H100,)), node("h", 1, gpus=(L4,))]
 
