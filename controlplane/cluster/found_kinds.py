@@ -129,15 +129,27 @@ def found_slices(
 
 def bound_slices(given: Sequence[Slice], nodes: Sequence[Node]) -> Found:
     """The slices that the settings name, bound to the nodes that have their kind."""
+    whole = {offer.name: offer for offer in _offers(nodes, 0)}
+    free = [one for one in given if one.gpu is None and one.nodes is None]
     bound = []
     for one in given:
         offers = _offers(nodes, one.cores if one.gpu is None else 0)
         offer = next((each for each in offers if each.name == one.name), None)
+        if one in free and any(other.name in whole for other in free if other != one):
+            offer = _with_room(whole.get(one.name), one) or offer
         if one.nodes is not None or offer is None:
             bound.append(one)
         else:
             bound.append(replace(one, nodes=_nodes_with(offer, nodes)))
     return Found(slices=tuple(bound), remarks=_remarks(nodes, ()))
+
+
+def _with_room(whole: _Offer | None, one: Slice) -> _Offer | None:
+    """The nodes whose cores are just those of a worker, where they have room for all: on others it
+    would take the place of a kind that fits nowhere else."""
+    if whole is None or whole.cores != one.cores or sum(whole.room.values()) < one.most:
+        return None
+    return whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

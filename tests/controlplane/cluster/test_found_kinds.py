@@ -228,6 +228,25 @@ def test_a_node_that_is_too_small_for_its_label_is_told() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "nodes"),
+    [
+        ("1xcpu-2,1xcpu-4", ["ray.io/node-id=id-small", ""]),
+        # More workers than there are such nodes: others take them too.
+        ("2xcpu-2,1xcpu-4", ["", ""]),
+        # Nobody else wants the larger one.
+        ("1xcpu-2", [""]),
+        ("1xcpu-2,1xcpu-1", ["", ""]),
+    ],
+)
+def test_kinds_that_are_set_leave_larger_nodes_to_larger_kinds(
+    given: str, nodes: list[str]
+) -> None:
+    there = [node("small", 2), node("large", 4)]
+
+    assert [str(one.nodes or "") for one in bound_slices(slices_of(given), there).slices] == nodes
+
+
 def test_what_cannot_be_known_is_told() -> None:
     other = replace(node("b"), processor="a newer CPU with avx2")
     nodes = [OLD, other, node("silent", instructions=None), node("d", kind="No Name")]
