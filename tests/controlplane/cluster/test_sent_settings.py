@@ -16,7 +16,7 @@ from controlplane.cluster.sent_settings import (
     secrets_of,
     send,
 )
-from controlplane.settings import SECRETS, Settings, load_settings
+from controlplane.settings import LOCAL, SECRETS, Settings, load_settings
 from variants.errors import Conflict, InvalidInput
 from workers.channel.secret import ensure_secret, read_secret
 
@@ -104,7 +104,7 @@ def test_no_secret_and_nothing_of_one_travels(tmp_path: Path) -> None:
     assert PASSWORD not in told
     assert (tmp_path / "channel.secret").read_bytes().hex() not in told
     assert sent.digests.keys() == set(SECRETS)
-    assert sent.values.keys() | {*SECRETS, "url"} == Settings.model_fields.keys()
+    assert sent.values.keys() | {*SECRETS, *LOCAL} == Settings.model_fields.keys()
 
 
 def test_a_digest_says_nothing_without_the_channel_secret(tmp_path: Path) -> None:
