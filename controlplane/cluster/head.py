@@ -5,6 +5,7 @@ share it, reads both there. Another one asks the replica of the control loop, wh
 head, over Ray's own channel: whoever reaches that has Ray's token, and could run code on the head.
 """
 
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ ANSWER_S = 60.0
 START_S = 300.0
 """How long a replica waits for the control loop, which starts at the same time."""
 AGAIN_S = 0.5
+_CONNECTING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,27 +128,40 @@ def ask_secrets(patience_s: float = START_S) -> HeadSecrets:
             return told
 
 
-def asked(method: str, *arguments: Any, ray_address: str = "auto") -> Any:
+def asked(
+    method: str, *arguments: Any, ray_address: str = "auto", patience_s: float = ANSWER_S
+) -> Any:
     """What the replica of the control loop answers. Not for the thread of an event loop.
 
     Raises:
-        StateUnavailable: it does not answer.
+        StateUnavailable: it does not answer, or is not there in time.
     """
-    import ray
-    from ray import serve
     from ray.exceptions import RayError
     from ray.serve.exceptions import RayServeException
 
     try:
-        if not ray.is_initialized():  # a command, and no replica
-            ray.init(
-                address=ray_address, namespace="modelless", log_to_driver=False, logging_level=40
-            )
-        handle = serve.get_deployment_handle("controller", CONTROLLER_APP)
-        # Actor calls: the replicas' own gRPC servers are on loopback.
-        response = getattr(handle.options(_by_reference=True), method).remote(*arguments)
-        return response.result(timeout_s=ANSWER_S)
+        response = getattr(_handle(ray_address), method).remote(*arguments)
+        return response.result(timeout_s=patience_s)
     except (
         RayError, RayServeException, TimeoutError, ConnectionError, RuntimeError, ValueError,
     ) as error:  # fmt: skip
         raise StateUnavailable(f"the cluster's head does not answer: {last_line(error)}") from error
+
+
+def _handle(ray_address: str) -> Any:
+    """The handle of the control loop's replica, which may start later.
+
+    Neither connecting nor making a handle may be done by two threads at once.
+    """
+    import ray
+    from ray import serve
+
+    with _CONNECTING:
+        if not ray.is_initialized():  # a command, and no replica
+            ray.init(
+                address=ray_address, namespace="modelless", log_to_driver=False, logging_level=40
+            )
+        # Asking whether it exists would wait without a limit, and fail while it does not.
+        handle = serve.get_deployment_handle("controller", CONTROLLER_APP, _check_exists=False)
+        # Actor calls: the replicas' own gRPC servers are on loopback.
+        return handle.options(_by_reference=True)

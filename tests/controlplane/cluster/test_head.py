@@ -1,11 +1,14 @@
 """From where a process has artifacts: the state directory if it sees it, or else the head."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from controlplane.cluster.head import WorkerSupplies, is_home, store_of
+from controlplane.cluster.head import WorkerSupplies, asked, is_home, store_of
 from controlplane.settings import Settings, load_settings
 from controlplane.startup.checks.services import artifacts
 from tests.services import missing
@@ -13,7 +16,7 @@ from tests.variants.artifacts.s3_emulator import s3_emulator
 from tests.workers.builders import double_model, onnx_spec
 from variants.artifacts.cache import CachedArtifactStore
 from variants.artifacts.store import FileArtifactStore
-from variants.errors import Conflict, InvalidInput
+from variants.errors import Conflict, InvalidInput, StateUnavailable
 from workers.channel.secret import ensure_secret, own_digest
 
 
@@ -102,3 +105,60 @@ def test_a_worker_that_sees_the_files_takes_them_wherever_a_gateway_says_they_ar
     (tmp_path / "channel.secret").write_bytes(b"x" * 32)
     with pytest.raises(Conflict, match="on node n1 is not the one"):
         supplies("n1")
+
+
+class Connection:
+    """Ray as one process has it; the control loop's application is not there until ``runs``."""
+
+    def __init__(self) -> None:
+        self.connected = 0
+        self.made = 0
+        self.runs = False
+
+    def init(self, **_: object) -> None:
+        time.sleep(0.01)  # while others come
+        if self.connected:
+            raise RuntimeError("you have called ray.init twice")
+        self.connected += 1
+
+    def deployment_handle(self, *_: object, _check_exists: bool = True) -> "Connection":
+        if _check_exists and not self.runs:
+            raise KeyError("controller does not exist.")
+        return self
+
+    def options(self, **_: object) -> "Connection":
+        if not self.made:
+            time.sleep(0.01)
+            self.made += 1
+        return self
+
+    @property
+    def secrets(self) -> "Connection":
+        return self
+
+    def remote(self) -> "Connection":
+        return self
+
+    def result(self, timeout_s: float) -> str:
+        if not self.runs:
+            raise TimeoutError(f"nothing in {timeout_s:g} s")
+        return "told"
+
+
+def test_threads_that_ask_first_connect_once_and_wait_for_the_control_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import ray
+    from ray import serve
+
+    one = Connection()
+    monkeypatch.setattr(ray, "is_initialized", lambda: one.connected)
+    monkeypatch.setattr(ray, "init", one.init)
+    monkeypatch.setattr(serve, "get_deployment_handle", one.deployment_handle)
+    with pytest.raises(StateUnavailable, match=r"head does not answer: .*nothing in 60 s"):
+        asked("secrets")
+
+    one.connected, one.made, one.runs = 0, 0, True
+    with ThreadPoolExecutor(4) as threads:
+        answers: list[Any] = list(threads.map(asked, ["secrets"] * 4))
+    assert (answers, one.connected, one.made) == (["told"] * 4, 1, 1)
