@@ -115,6 +115,14 @@ class CachedArtifactStore:
             VariantNotLoadable: it cannot be fetched, kept or read.
             InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
         """
+        file, found = self._hold(digest)
+        try:
+            yield self.place(digest), found
+        finally:
+            os.close(file)
+
+    def _hold(self, digest: Digest) -> tuple[int, Seen]:
+        """A copy that is sound: the open file, locked, and how it looks. Raises as ``held``."""
         path = self.place(digest)
         anew = False
         for _ in range(ATTEMPTS):
@@ -123,13 +131,14 @@ class CachedArtifactStore:
                 continue
             try:
                 found = self._verified.check(path, digest)
-                self._use(digest)
-                yield path, found
-                return
-            except ArtifactDamaged:
-                anew = True
-            finally:
+            except BaseException as error:
                 os.close(file)
+                if not isinstance(error, ArtifactDamaged):
+                    raise
+                anew = True
+            else:
+                self._use(digest)
+                return file, found
         raise VariantNotLoadable(f"its artifact {digest[:12]} does not stay on this machine")
 
     def _fetch(self, digest: Digest, *, anew: bool) -> None:

@@ -144,6 +144,15 @@ def test_a_copy_that_was_damaged_here_is_replaced(
         assert held.read_bytes() == b"abc"
 
 
+def test_what_is_found_damaged_while_a_copy_is_held_is_told(
+    head: FileArtifactStore, line: Line, node: CachedArtifactStore
+) -> None:
+    digest = head.put_pieces([b"abc"])
+    with pytest.raises(ArtifactDamaged, match="another one is"), node.held(digest):
+        raise ArtifactDamaged("another one is missing")
+    assert line.asked.count("read") == 1
+
+
 def test_what_is_damaged_where_it_is_kept_is_said_to_be(
     head: FileArtifactStore, node: CachedArtifactStore
 ) -> None:
