@@ -63,13 +63,21 @@ class CachedArtifactStore:
         """
         with suppress(OSError, ValueError):  # it is refused below
             self._make_room(source.lstat().st_size)
-        digest = self._files.put(source)
-        self._use(digest)
-        try:
-            self.origin.put(digest, self._files.path(digest))
-        except ArtifactDamaged as error:
-            raise StateUnavailable(f"{error.message}; try again") from error
-        return digest
+        for _ in range(ATTEMPTS):
+            digest = self._files.put(source)
+            self._use(digest)
+            path = self.place(digest)
+            if (file := _lock(path, fcntl.LOCK_SH)) is None:
+                continue  # it left before it was locked
+            try:
+                with self._failures_explained():
+                    self.origin.put(digest, path)
+            except ArtifactDamaged as error:
+                raise StateUnavailable(f"{error.message}; try again") from error
+            finally:
+                os.close(file)
+            return digest
+        raise StateUnavailable(f"the copy of artifact {digest[:12]} does not stay on this machine")
 
     def path(self, digest: Digest) -> Path:
         try:

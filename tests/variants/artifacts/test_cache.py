@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,14 @@ class Line:
         self.spoils = 0
         """So many of the next pieces are changed on their way."""
         self.dead = False
+        self.meanwhile: Callable[[], object] | None = None
+        """Happens on the machine while the first question is on its way."""
 
     def __call__(self, question: str, *arguments: Any) -> Any:
         self.asked.append(question)
+        if (happens := self.meanwhile) is not None:
+            self.meanwhile = None
+            happens()
         if self.dead:
             raise StateUnavailable("the cluster's head does not answer")
         answer = self.service.answer(question, *arguments)
@@ -231,6 +237,18 @@ def test_what_cannot_be_stored_where_it_belongs_is_not_stored(
     with pytest.raises(InvalidArtifact):
         node.put(tmp_path / "nothing")
     assert list(head.digests()) == []
+
+
+def test_what_is_being_stored_stays_while_another_process_needs_room(
+    tmp_path: Path, head: FileArtifactStore, line: Line, node: CachedArtifactStore
+) -> None:
+    source = tmp_path / "a"
+    source.write_bytes(b"a" * 600)
+    other = head.put_pieces([b"b" * 600])
+    line.meanwhile = lambda: process(tmp_path, line).sound(other)
+    digest = node.put(source)
+    assert head.path(digest).read_bytes() == b"a" * 600
+    assert copies(node) == {digest, other}
 
 
 # -- the side that answers ----------------------------------------------------------------------
