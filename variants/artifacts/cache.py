@@ -7,16 +7,18 @@
     root/fetching/          locks: two processes of a machine do not fetch the same twice
 
 What is fetched is compared with its digest before it has a place. What was used the longest ago
-leaves when room is short, unless a process is reading it.
+leaves when room is short, by the limit or on the disk, unless a process is reading it.
 """
 
+import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 from variants.artifacts.integrity import Seen, Verified
 from variants.artifacts.protocol import ArtifactOrigin
@@ -32,6 +34,8 @@ from variants.types import Digest
 LIMIT_SETTING = "MODELLESS_ARTIFACT_CACHE_MIB"
 ATTEMPTS = 3
 """A copy may be damaged here, or leave before it is locked: then it is fetched again."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
+T = TypeVar("T")
 
 
 class CachedArtifactStore:
@@ -61,10 +65,11 @@ class CachedArtifactStore:
             InvalidArtifact: ``source`` is no plain file that can be read.
             StateUnavailable: it cannot be stored, here or there. It is not stored there then.
         """
+        size = 0
         with suppress(OSError, ValueError):  # it is refused below
-            self._make_room(source.lstat().st_size)
+            size = source.lstat().st_size
         for _ in range(ATTEMPTS):
-            digest = self._files.put(source)
+            digest = self._with_room(size, lambda: self._files.put(source))
             self._use(digest)
             path = self.place(digest)
             if (file := _lock(path, fcntl.LOCK_SH)) is None:
@@ -156,8 +161,8 @@ class CachedArtifactStore:
                 return
             with self._failures_explained(), self._alone(digest):
                 if anew or not self._is_here(digest):  # nobody has fetched it meanwhile
-                    self._make_room(self.origin.size_bytes(digest))
-                    self._take(digest)
+                    size = self.origin.size_bytes(digest)
+                    self._with_room(size, lambda: self._take(digest))
         except NotFound as error:
             raise ArtifactDamaged(f"its artifact {digest[:12]} is missing") from error
         except StateUnavailable as error:
@@ -186,8 +191,27 @@ class CachedArtifactStore:
 
     # -- room -------------------------------------------------------------------------------------
 
-    def _make_room(self, size_bytes: int) -> None:
-        """Let what was used the longest ago leave until so much has room within the limit.
+    def _with_room(self, size_bytes: int, store: Callable[[], T]) -> T:
+        """Store a copy that is so large. Others leave for it: within the limit, or, where the disk
+        is full before that is reached, as many as it is large; then it is tried once more.
+
+        Raises:
+            StateUnavailable: it has no room, or as ``store``.
+        """
+        self._make_room(size_bytes)
+        try:
+            return store()
+        except StateUnavailable as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or cause.errno not in FULL:
+                raise
+            if not self._make_room(size_bytes, disk_is_full=True):
+                raise
+        return store()
+
+    def _make_room(self, size_bytes: int, *, disk_is_full: bool = False) -> bool:
+        """Let what was used the longest ago leave until so much has room within the limit; on a
+        full disk until so much has left. Returns whether anything has.
 
         Raises:
             StateUnavailable: it never has.
@@ -202,11 +226,16 @@ class CachedArtifactStore:
             with suppress(NotFound, OSError):
                 sizes[digest] = self._files.size_bytes(digest)
         excess = sum(sizes.values()) + size_bytes - self._limit_bytes
+        if disk_is_full:
+            excess = max(excess, size_bytes)
+        has_left = False
         for digest in sorted(sizes, key=self._last_use_ns):
             if excess <= 0:
-                return
+                break
             if self._discard(digest):
                 excess -= sizes[digest]
+                has_left = True
+        return has_left
 
     def _discard(self, digest: Digest) -> bool:
         """Remove a copy unless a process is reading it; whether it is gone."""

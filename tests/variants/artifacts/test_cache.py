@@ -1,9 +1,10 @@
 """Copies of artifacts on a machine: fetched once, bounded, and nothing but what was asked for."""
 
+import errno
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,37 @@ def test_a_full_disk_is_a_reason_and_leaves_nothing(tmp_path: Path) -> None:
     assert child.stdout.startswith("its artifact "), child.stderr
     assert child.stdout.endswith("File too large\n")
     assert [path for path in (tmp_path / "node/files").rglob("*") if path.is_file()] == []
+
+
+class SmallDisk(ServedArtifacts):
+    """What comes has room on the machine's disk beside one other copy only."""
+
+    node: CachedArtifactStore
+
+    def pieces(self, digest: Digest) -> Iterator[bytes]:
+        yield from super().pieces(digest)
+        if len(copies(self.node)) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_on_a_full_disk_what_was_used_the_longest_ago_leaves(
+    tmp_path: Path, head: FileArtifactStore, line: Line
+) -> None:
+    disk = SmallDisk(line)
+    disk.node = node = CachedArtifactStore(tmp_path / "node", disk, LIMIT)
+    old, middle, new = (head.put_pieces([letter * 40]) for letter in (b"a", b"b", b"c"))
+    for digest in (old, middle, new):
+        node.sound(digest)
+    assert copies(node) == {middle, new}
+
+    with (
+        node.held(middle),
+        node.held(new),
+        pytest.raises(VariantNotLoadable, match=r"cannot be fetched: .*: No space left on device"),
+    ):
+        node.sound(old)
+    assert copies(node) == {middle, new}
+    assert node.sound(old).read_bytes() == b"a" * 40
 
 
 def test_what_cannot_be_stored_where_it_belongs_is_not_stored(
