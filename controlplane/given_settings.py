@@ -42,7 +42,10 @@ def default_state_dir() -> Path:
 class GivenSettings(BaseSettings):
     """How one installation runs. Everything has a default that works on a laptop."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=False)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="ignore", frozen=False, hide_input_in_errors=True
+    )
+    """What is refused is not shown: it may hold a password."""
 
     state_dir: Path = Field(
         default_factory=default_state_dir, description="Where everything is kept."

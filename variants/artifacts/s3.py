@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from variants.artifacts.integrity import Seen
 from variants.artifacts.served import PIECE_BYTES
@@ -134,14 +134,20 @@ def parts_of(url: str) -> tuple[str, str, dict[str, str]]:
     """Bucket, prefix and options of an ``s3://`` URL.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is none, or a user or a password is in it, which nobody may see.
     """
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query))
-    if parts.scheme != "s3" or not parts.hostname or parts.username or parts.fragment:
-        raise InvalidInput("it must be s3://bucket/prefix, without a user")
+    try:
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query))
+        endpoint = urlsplit(options.get("endpoint", "https://"))
+    except ValueError:  # it may show the URL
+        raise InvalidInput("it must be s3://bucket/prefix, and its endpoint a URL") from None
+    if "@" in parts.netloc or "@" in unquote(parts.query):
+        raise InvalidInput("it must be s3://bucket/prefix and an endpoint, both without a user")
+    if parts.scheme != "s3" or not parts.hostname or parts.fragment:
+        raise InvalidInput("it must be s3://bucket/prefix")
     if unknown := options.keys() - set(OPTIONS):
         raise InvalidInput(f"it may be followed by {' and '.join(OPTIONS)}, not {min(unknown)!r}")
-    if not options.get("endpoint", "https://").startswith(("https://", "http://")):
+    if endpoint.scheme not in ("https", "http"):
         raise InvalidInput("its endpoint must start with https:// or http://")
     return parts.hostname, parts.path.strip("/"), options
