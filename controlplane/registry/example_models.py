@@ -58,7 +58,7 @@ def ensure_digits(
     missing = [model for model in digits.MODELS if model not in known]
     folder = settings.state_dir / "zoo" / digits.FAMILY
     if digits.is_whole(folder, digits.recipe_digest()):
-        broken = _damaged(snapshot, store)
+        broken = damaged_models(snapshot, store)
         missing = [model for model in digits.MODELS if model in {*missing, *broken}]
     if not missing:
         return ()
@@ -90,10 +90,10 @@ def ensure_digits(
     return tuple(results)
 
 
-def _damaged(catalog: CatalogSnapshot, store: ArtifactStore) -> set[str]:
+def damaged_models(catalog: CatalogSnapshot, store: ArtifactStore) -> set[str]:
     """Models of the family that have a damaged artifact."""
     models: set[str] = set()
-    for one in damages(artifacts_of(catalog, digits.FAMILY), store.sound):
+    for one in damages(artifacts_of(catalog, digits.FAMILY), store.check):
         models.update(variant.model for variant in one.stored.variants)
         models.update(version.model for version in one.stored.versions)
     return models

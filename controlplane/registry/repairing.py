@@ -6,6 +6,9 @@ was measured of it holds. Anything else (another version of a library, rows to c
 are not kept) is refused with that reason, and nothing is served under an accuracy that it does not
 have.
 
+What is damaged where artifacts are kept, on the head or in a bucket, may have a sound copy on this
+machine: that is put back, and nothing is built.
+
 A source itself cannot be built. Registering the same file again restores it, and rebuilds with the
 rows that come with it what could not be built without them.
 """
@@ -63,8 +66,16 @@ class Repairing:
         self._rows = rows
 
     def repair(self, damage: Damage) -> Repair:
-        """Build an artifact again from its source, and keep it if it is the same."""
+        """Put a sound copy back, or build an artifact again from its source, and keep it if it is
+        the same.
+
+        Raises:
+            StateUnavailable: the artifacts are not to be had, or cannot be written.
+        """
         stored = damage.stored
+        if self._store.put_back(stored.digest):
+            message = "put back from a sound copy on this machine"
+            return Repair(damage=damage, done=True, message=message)
         if stored.versions:
             message = f"it is the model as it was handed in; {AGAIN}"
             return Repair(damage=damage, done=False, message=message)
@@ -155,7 +166,7 @@ def repair_all(
     limits: RegistrationLimits | None = None,
     scratch: Path | None = None,
 ) -> tuple[Repair, ...]:
-    """Repair what can be repaired without anything but the store."""
+    """Repair what can be repaired without anything but the store, and copies of it here."""
     listed = tuple(found)
     meter = Meter(progress, total=2 * len(listed))
     repairing = Repairing(catalog, store, meter, limits or RegistrationLimits(), scratch=scratch)
@@ -186,7 +197,7 @@ class Mending:
         told: list[str] = []
         for file, version in known:
             own = artifacts_of(self._catalog, version.task, version=version.label)
-            damaged = tuple(damages(own, self._store.sound))
+            damaged = tuple(damages(own, self._store.check))
             for damage in damaged:  # first the source, which the others are rebuilt from
                 if damage.stored.digest == version.source:
                     restored = self._store.put(file.path) == version.source

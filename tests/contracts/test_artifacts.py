@@ -36,9 +36,10 @@ class House:
     folders: tuple[FileArtifactStore, ...]
     bucket: Bucket | None = None
 
-    def damage(self, digest: Digest, data: bytes) -> None:
+    def damage(self, digest: Digest, data: bytes, *, copies: bool = True) -> None:
         """Write into the very files, which are read-only, as a failing disk would."""
-        for folder in self.folders:
+        kept = 0 if self.bucket else 1
+        for folder in self.folders if copies else self.folders[:kept]:
             folder.place(digest).chmod(0o644)
             folder.place(digest).write_bytes(data)
         if self.bucket is not None:
@@ -214,3 +215,24 @@ def test_a_sound_artifact_is_told_from_a_damaged_one(house: House, hello: Path) 
         store.sound(HELLO)
     with pytest.raises(ArtifactDamaged, match="is missing"):
         store.check(HELLO)
+
+
+def test_what_is_damaged_where_it_is_kept_is_told_and_put_back_if_there_is_a_copy(
+    house: House, hello: Path
+) -> None:
+    store = house.store
+    has_copies = not isinstance(store, FileArtifactStore)
+    store.put(hello)
+    house.damage(HELLO, b"hallo", copies=False)
+    with pytest.raises(ArtifactDamaged, match="the 5 bytes"):
+        store.check(HELLO)
+    assert store.put_back(HELLO) == has_copies
+    if has_copies:
+        store.check(HELLO)
+    house.damage(HELLO, b"hallo")
+    assert not store.put_back(HELLO)
+    assert not store.put_back(ABSENT)
+    with pytest.raises(ArtifactDamaged, match="the 5 bytes"):
+        store.check(HELLO)
+    store.put(hello)
+    store.check(HELLO)

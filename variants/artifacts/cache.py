@@ -71,14 +71,10 @@ class CachedArtifactStore:
         for _ in range(ATTEMPTS):
             digest = self._with_room(size, lambda: self._files.put(source))
             self._use(digest)
-            path = self.place(digest)
-            if (file := _lock(path, fcntl.LOCK_SH)) is None:
+            if (file := _lock(self.place(digest), fcntl.LOCK_SH)) is None:
                 continue  # it left before it was locked
             try:
-                with self._failures_explained():
-                    self.origin.put(digest, path)
-            except ArtifactDamaged as error:
-                raise StateUnavailable(f"{error.message}; try again") from error
+                self._send(digest)
             finally:
                 os.close(file)
             return digest
@@ -103,6 +99,19 @@ class CachedArtifactStore:
 
     def check(self, digest: Digest) -> None:
         self.origin.check(digest)
+
+    def put_back(self, digest: Digest) -> bool:
+        if not self._is_here(digest):
+            return False
+        try:
+            file, _ = self._hold(digest)
+        except VariantNotLoadable:
+            return False
+        try:
+            self._send(digest)
+        finally:
+            os.close(file)
+        return True
 
     def delete(self, digest: Digest) -> None:
         self.origin.delete(digest)
@@ -169,6 +178,14 @@ class CachedArtifactStore:
             raise VariantNotLoadable(
                 f"its artifact {digest[:12]} cannot be fetched: {error.message}"
             ) from error
+
+    def _send(self, digest: Digest) -> None:
+        """Store a copy, which is locked, where all artifacts are."""
+        try:
+            with self._failures_explained():
+                self.origin.put(digest, self.place(digest))
+        except ArtifactDamaged as error:
+            raise StateUnavailable(f"{error.message}; try again") from error
 
     def _take(self, digest: Digest) -> None:
         pieces = self.origin.pieces(digest)

@@ -62,6 +62,14 @@ class ArtifactStore(Protocol):
             StateUnavailable: where it is kept does not answer.
         """
 
+    def put_back(self, digest: Digest) -> bool:
+        """Store the artifact anew where it is kept, from a sound copy on this machine; whether
+        there is one beside what is kept.
+
+        Raises:
+            StateUnavailable: it cannot be stored.
+        """
+
     def delete(self, digest: Digest) -> None:
         """Remove an artifact; removing one that is not there is no error."""
 

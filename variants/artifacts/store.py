@@ -151,6 +151,11 @@ class FileArtifactStore:
         """Read the artifact; the same as ``sound`` here."""
         self.sound(digest)
 
+    def put_back(self, digest: Digest) -> bool:
+        """There are no copies beside what is kept here."""
+        check_name(digest)
+        return False
+
     def delete(self, digest: Digest) -> None:
         """Remove an artifact; removing one that is not there is no error.
 

@@ -61,6 +61,9 @@ class OneFileStore:
     def check(self, digest: Digest) -> None:
         raise NotImplementedError
 
+    def put_back(self, digest: Digest) -> bool:
+        raise NotImplementedError
+
     def delete(self, digest: Digest) -> None:
         raise NotImplementedError
 
