@@ -26,6 +26,8 @@ from workers.execution.artifacts import Artifacts, CopiedArtifacts, SeenArtifact
 
 ANSWER_S = 60.0
 """How long the head may take for one answer: it reads all of an artifact before it gives any."""
+LOOK_S = 3.0
+"""How long it may take to say how an artifact looks, which loads of copies wait for."""
 START_S = 300.0
 """How long a replica waits for the control loop, which starts at the same time."""
 AGAIN_S = 0.5
@@ -74,7 +76,10 @@ def origin_of(url: str, ray_address: str = "auto") -> ArtifactOrigin:
         return S3Artifacts(url)
 
     def ask(question: str, *arguments: Any) -> Any:
-        return asked("artifacts", question, *arguments, ray_address=ray_address)
+        patience_s = LOOK_S if question == "look" else ANSWER_S
+        return asked(
+            "artifacts", question, *arguments, ray_address=ray_address, patience_s=patience_s
+        )
 
     return ServedArtifacts(ask)
 

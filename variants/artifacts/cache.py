@@ -126,6 +126,18 @@ class CachedArtifactStore:
         """How the copy looks, if there is one that this process has read. Asks nobody."""
         return self._verified.known(self.place(digest), digest)
 
+    def is_sound_here(self, digest: Digest) -> bool:
+        """Whether there is a copy that is what its name says; it is read. Asks nobody."""
+        if (file := _lock(self.place(digest), fcntl.LOCK_SH)) is None:
+            return False
+        try:
+            self._verified.check(self.place(digest), digest)
+        except VariantNotLoadable:
+            return False
+        finally:
+            os.close(file)
+        return True
+
     @contextmanager
     def held(self, digest: Digest) -> Iterator[tuple[Path, Seen]]:
         """A copy that is what its name says and stays while this is entered, and how it looks.

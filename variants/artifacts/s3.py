@@ -23,6 +23,8 @@ OPTIONS = ("endpoint", "region")
 TRIES_S = 10.0
 """For so long one request is tried again."""
 REQUEST_S = 60.0
+LOOK_S = 3.0
+"""How long ``look`` may take: loads of copies that are here wait for it."""
 
 
 class S3Artifacts:
@@ -42,19 +44,24 @@ class S3Artifacts:
                 "artifacts in S3 need the client: pip install 'modelless[s3]'"
             ) from error
         self._client: Any = obstore
-        self._bucket = S3Store(
-            bucket,
-            config=options,
-            client_options={
-                "timeout": timedelta(seconds=REQUEST_S),
-                "allow_http": options.get("endpoint", "").startswith("http://"),
-            },
-            retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=TRIES_S)},
-        )
+
+        def within(request_s: float, retries: int) -> Any:
+            return S3Store(
+                bucket,
+                config=options,
+                client_options={
+                    "timeout": timedelta(seconds=request_s),
+                    "allow_http": options.get("endpoint", "").startswith("http://"),
+                },
+                retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=TRIES_S)},
+            )
+
+        self._bucket = within(REQUEST_S, retries=3)
+        self._soon = within(LOOK_S, retries=0)
 
     def look(self, digest: Digest) -> Seen | None:
         try:
-            found = self._head(digest)
+            found = self._head(digest, self._soon)
         except NotFound:
             return None
         changed_ns = round(found["last_modified"].timestamp() * 1e9)
@@ -62,7 +69,7 @@ class S3Artifacts:
         return Seen(found["size"], changed_ns, 0, int.from_bytes(tag[:8]), 0)
 
     def size_bytes(self, digest: Digest) -> int:
-        return int(self._head(digest)["size"])
+        return int(self._head(digest, self._bucket)["size"])
 
     def check(self, digest: Digest) -> int:
         sha256 = hashlib.sha256()
@@ -106,10 +113,10 @@ class S3Artifacts:
                 names += (one["path"].rpartition("/")[2] for one in found)
         return [Digest(name) for name in names if len(name) == hashlib.sha256().digest_size * 2]
 
-    def _head(self, digest: Digest) -> Any:
+    def _head(self, digest: Digest, bucket: Any) -> Any:
         key = self._key(digest)
         with self._failures_explained(digest):
-            return self._client.head(self._bucket, key)
+            return self._client.head(bucket, key)
 
     def _key(self, digest: Digest) -> str:
         check_name(digest)

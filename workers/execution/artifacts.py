@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from variants.artifacts.cache import CachedArtifactStore
 from variants.artifacts.integrity import Seen, Verified
@@ -15,6 +15,15 @@ from variants.types import Digest
 from workers.types import LoadSpec
 
 CHANGED = "its artifact was changed while it was loaded"
+
+
+class Read(NamedTuple):
+    """What became of reading an artifact."""
+
+    file: Seen | None
+    """How it looks where it is kept: with an error, how it looked before; None: nobody knows."""
+    error: VariantNotLoadable | None = None
+    """It is not sound, or cannot be read."""
 
 
 class Artifacts(Protocol):
@@ -33,18 +42,14 @@ class Artifacts(Protocol):
         """The same of when it was read, if this process has read it and it is unchanged here.
         Asks nobody and reads nothing."""
 
-    def read(self, spec: LoadSpec) -> Seen | None:
-        """Have it here, read it and compare it with its digest; returns how it looks as ``look``.
-
-        Raises:
-            ArtifactDamaged, VariantNotLoadable: it is not sound, or cannot be read.
-        """
+    def read(self, spec: LoadSpec) -> Read:
+        """Have it here, read it and compare it with its digest."""
 
     def held(self, spec: LoadSpec, file: Seen | None) -> AbstractContextManager[None]:
         """While this is entered, the artifact is at its path, as it was read when it looked so.
 
         Raises:
-            ArtifactDamaged, VariantNotLoadable: as ``read``, or it has changed meanwhile.
+            ArtifactDamaged, VariantNotLoadable: it is not sound, or has changed meanwhile.
         """
 
 
@@ -68,8 +73,12 @@ class SeenArtifacts:
     def known(self, spec: LoadSpec) -> Seen | None:
         return self._verified.known(Path(spec.path), spec.artifact)
 
-    def read(self, spec: LoadSpec) -> Seen:
-        return self._verified.check(Path(spec.path), spec.artifact)
+    def read(self, spec: LoadSpec) -> Read:
+        before = self.look(spec)
+        try:
+            return Read(self._verified.check(Path(spec.path), spec.artifact))
+        except VariantNotLoadable as error:
+            return Read(before, error)
 
     @contextmanager
     def held(self, spec: LoadSpec, file: Seen | None) -> Iterator[None]:
@@ -101,11 +110,16 @@ class CopiedArtifacts:
         here = self._store.known(spec.artifact)
         return None if here is None else self._looked.get(spec.artifact)
 
-    def read(self, spec: LoadSpec) -> Seen | None:
-        looks = self.look(spec)
-        with self._store.held(spec.artifact):
-            self._looked[spec.artifact] = looks
-        return looks
+    def read(self, spec: LoadSpec) -> Read:
+        is_here = self._store.is_sound_here(spec.artifact)
+        file = self.look(spec)  # once: a copy that is here waits this long for a head that is away
+        try:
+            if not is_here:
+                self._store.sound(spec.artifact)
+        except VariantNotLoadable as error:
+            return Read(file, error)
+        self._looked[spec.artifact] = file
+        return Read(file)
 
     @contextmanager
     def held(self, spec: LoadSpec, file: Seen | None) -> Iterator[None]:

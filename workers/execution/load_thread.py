@@ -13,7 +13,7 @@ import numpy as np
 
 from variants.artifacts.integrity import Seen
 from variants.errors import Internal, RuntimeFailed
-from workers.execution.artifacts import Artifacts, SeenArtifacts
+from workers.execution.artifacts import Artifacts, Read, SeenArtifacts
 from workers.execution.replicas import Replica
 from workers.process.quarantine import CrashLedger
 from workers.runtimes.protocol import Runtime
@@ -68,19 +68,8 @@ class LoadThread:
         """What fetching a variant took that is being loaded now."""
         return self._fetch_s.pop(variant, 0.0)
 
-    async def look(self, spec: LoadSpec) -> Seen | None:
-        """How an artifact looks where it is kept."""
-        if not self.artifacts.fetches:
-            return self.artifacts.look(spec)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._fetching, self.artifacts.look, spec)
-
-    async def read(self, spec: LoadSpec) -> Seen | None:
-        """Have an artifact here and compare it with its digest; return how it looks.
-
-        Raises:
-            ArtifactDamaged, VariantNotLoadable: it is not sound, or cannot be read.
-        """
+    async def read(self, spec: LoadSpec) -> Read:
+        """Have an artifact here and compare it with its digest."""
         loop = asyncio.get_running_loop()
         if not self.artifacts.fetches:
             return await loop.run_in_executor(self._pool, self._read, spec)
@@ -113,7 +102,7 @@ class LoadThread:
 
     # -- in the thread ----------------------------------------------------------------------------
 
-    def _read(self, spec: LoadSpec) -> Seen | None:
+    def _read(self, spec: LoadSpec) -> Read:
         self._at_work = (spec, time.monotonic())
         try:
             return self.artifacts.read(spec)

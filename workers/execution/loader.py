@@ -236,11 +236,10 @@ class Loading:
             return None
         if (known := self._artifacts.known(spec)) is not None:
             return known
-        before = await self.thread.look(spec)
-        try:
-            return await self.thread.read(spec)
-        except VariantNotLoadable as error:
-            raise self._absent.fail(spec, error, before) from error
+        file, error = await self.thread.read(spec)
+        if error is not None:
+            raise self._absent.fail(spec, error, file) from error
+        return file
 
     async def _begin(
         self, spec: LoadSpec, variant: int, demanded: Demanded | None, file: Seen | None

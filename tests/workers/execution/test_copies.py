@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,10 @@ class Head:
         self.answers = threading.Event()
         self.answers.set()
         self.dead = False
+        self.asked: list[str] = []
 
     def __call__(self, question: str, *arguments: Any) -> Any:
+        self.asked.append(question)
         self.answers.wait(60)
         if self.dead:
             raise StateUnavailable("the cluster's head does not answer")
@@ -53,6 +56,13 @@ def head(tmp_path: Path) -> Head:
 
 @pytest.fixture
 async def loading(tmp_path: Path, head: Head) -> AsyncIterator[Loading]:
+    async with worker(tmp_path, head) as made:
+        yield made
+
+
+@asynccontextmanager
+async def worker(tmp_path: Path, head: Head) -> AsyncIterator[Loading]:
+    """What one process of the machine has."""
     ledger = CrashLedger("")
     executor = Executor(ledger)
     executor.start()
@@ -76,6 +86,18 @@ async def test_what_is_fetched_answers_and_its_time_counts(
     await loading.unload("task", "v")
     head.dead = True  # it is here
     assert (await loading.load(spec)).state == "ready"
+
+
+async def test_a_worker_that_starts_beside_a_copy_asks_a_head_that_is_away_once(
+    loading: Loading, head: Head, tmp_path: Path
+) -> None:
+    spec = head.registered(double_model(tmp_path / "double.onnx"))
+    await loading.load(spec)
+    head.dead = True
+    head.asked.clear()
+    async with worker(tmp_path, head) as another:
+        assert (await another.load(spec)).state == "ready"
+    assert head.asked == ["look"]
 
 
 async def test_nothing_that_is_here_waits_for_what_is_fetched(
