@@ -17,6 +17,7 @@ from controlplane.controller.events.journal import Journal
 from controlplane.machine import machine_kinds
 from controlplane.profiling.orders import MeasuringOrder, ProfileKey, orders
 from controlplane.profiling.profiles import Cause, Hosts
+from controlplane.profiling.rests import Attempt, Rests, attempt_of
 from controlplane.profiling.staleness import BackEnd
 from controlplane.settings import Settings
 from planner.types import Observation
@@ -48,7 +49,7 @@ CALM = 0.5
 PATIENCE_S = 300.0
 """How long a profile that is there, but not true, waits for a calm node."""
 REST_S = 600.0
-"""How long a profile that was measured is left alone, whatever is said of it meanwhile."""
+"""How long a profile that was measured is left alone at first, whatever is said of it meanwhile."""
 DISTURBED_REST_S = 6 * 3_600.0
 """The same where other work took the processor again: it may do so all day."""
 REFUSED_S = 3_600.0
@@ -56,9 +57,6 @@ REFUSED_S = 3_600.0
 
 OWN_SLICE = ""
 """In the place of a node: cores that no worker has, wherever the kind may run."""
-
-Attempt = tuple[ProfileKey, str]
-"""What is left alone after it was tried: for another reason it is another matter."""
 
 
 class Nodes(Protocol):
@@ -108,8 +106,7 @@ class Measuring:
         """What each node is, by its id."""
         self._jobs: dict[ProfileKey, _Job] = {}
         self._failures: Backoff[Attempt | str] = Backoff()
-        self._left_alone: dict[Attempt, float] = {}
-        """What was tried, and until when it is not tried again."""
+        self._rests = Rests()
         self._due_since: dict[Attempt, float] = {}
         self._found: list[MeasuringOrder] = []
         """What was due when that was found out last, and what that went by."""
@@ -189,7 +186,7 @@ class Measuring:
                 orders, catalog, kinds, requests, self._hosts_among(nodes), rates
             )
         found = self._found
-        attempts = {_attempt(one) for one in found}
+        attempts = {attempt_of(one) for one in found}
         self._due_since = {each: self._due_since.get(each, now_s) for each in attempts}
         self._failures.forget(lambda key: isinstance(key, tuple) and key not in attempts)
         due = [one for one in found if not self._waits(one, now_s)]
@@ -275,10 +272,10 @@ class Measuring:
         return hosts
 
     def _waits(self, order: MeasuringOrder, now_s: float) -> bool:
-        attempt = _attempt(order)
-        if order.key in self._jobs or self._failures.waits(attempt, now_s) is not None:
+        if order.key in self._jobs:
             return True
-        return now_s < self._left_alone.get(attempt, -inf)
+        failed = self._failures.waits(attempt_of(order), now_s) is not None
+        return failed or self._rests.rests(order, now_s)
 
     @property
     def _occupied(self) -> set[str]:
@@ -308,7 +305,7 @@ class Measuring:
         if not free:
             return None
         busy_ratio, node = min(free)
-        waited_s = now_s - self._due_since[_attempt(order)]
+        waited_s = now_s - self._due_since[attempt_of(order)]
         impatient = cause is not Cause.DISTURBED and waited_s > PATIENCE_S
         return node if cause is Cause.MISSING or busy_ratio < CALM or impatient else None
 
@@ -337,7 +334,7 @@ class Measuring:
 
     async def _measure(self, order: MeasuringOrder, node: str, left: int) -> None:
         task, variant, kind = order.key
-        attempt = _attempt(order)
+        attempt = attempt_of(order)
         try:
             profile = await self._cluster.measure(
                 order, node, lambda where: self._placed(order.key, where)
@@ -345,7 +342,7 @@ class Measuring:
             kinds = () if kind in self._known else (order.due.kind,)
             await asyncio.to_thread(self._catalog.put_profiles, (profile,), kinds)
         except ModellessError as error:
-            self._failed(attempt, error)
+            self._failed(order, error)
             return
         except Exception as error:
             self._failures.failed(attempt, repr(error), self._clock_s())
@@ -353,7 +350,7 @@ class Measuring:
             return
         self._failures.succeeded(attempt)
         rest_s = DISTURBED_REST_S if profile.beside_load else REST_S
-        self._left_alone[attempt] = self._clock_s() + rest_s
+        self._rests.measured(order, self._clock_s(), rest_s)
         first = profile.points[0]
         words = f"{first.p50_ms:.3g} ms for {first.batch_size} row on {profile.measured_on}"
         words += ", beside other work" if profile.beside_load else ""
@@ -362,18 +359,14 @@ class Measuring:
             f"on {kind}: {words}; why: {order.due.reason}; {left} more to measure",
         )  # fmt: skip
 
-    def _failed(self, attempt: Attempt, error: ModellessError) -> None:
+    def _failed(self, order: MeasuringOrder, error: ModellessError) -> None:
         """Refused is refused for a while; what may pass is tried again soon."""
-        (task, variant, kind), _ = attempt
+        task, variant, kind = order.key
         now_s = self._clock_s()
-        news = self._failures.failed(attempt, error.message, now_s)
+        news = self._failures.failed(attempt_of(order), error.message, now_s)
         if isinstance(error, InvalidInput | VariantNotLoadable | NotFound):
-            self._left_alone[attempt] = now_s + REFUSED_S
+            self._rests.refused(order, now_s, REFUSED_S)
         if news and not isinstance(error, Overloaded):
             self._journal.tell(
                 "measuring_failed", f"{task}/{variant}", f"on {kind}: {error.code}: {error.message}"
             )
-
-
-def _attempt(order: MeasuringOrder) -> Attempt:
-    return (order.key, order.due.reason)

@@ -35,6 +35,8 @@ from variants.types import (
 )
 
 NEVER = "was never measured here"
+ASKED_FOR = "was asked for at "
+"""How the reason of an operator's request begins; the time follows."""
 
 
 class Cause(StrEnum):
@@ -49,10 +51,6 @@ class Cause(StrEnum):
     ASKED = "asked"
 
 
-BY_ITSELF = (Cause.MISSING, Cause.ASKED)
-"""What says nothing of a profile that there is."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueProfile:
     """A profile that is to be measured."""
@@ -62,6 +60,8 @@ class DueProfile:
     cause: Cause
     reason: str
     """One clause."""
+    asked_at: str = ""
+    """When an operator asked for it; empty: nobody did."""
 
 
 Hosts = Callable[[Variant, DeviceKind], Collection[str]]
@@ -88,7 +88,7 @@ def due_profiles(
 ) -> list[DueProfile]:
     """What to measure on these device kinds, for variants that answer, the most pressing first."""
     profiles = {(p.task, p.variant, p.device_kind): p for p in catalog.profiles}
-    asked = {(r.task, r.variant, r.device_kind): r.reason for r in requests}
+    asked = {(r.task, r.variant, r.device_kind): r for r in requests}
     serving = {
         (v.task, v.model, v.version)
         for v in catalog.versions
@@ -102,10 +102,20 @@ def due_profiles(
             key = (*variant.key, kind.name)
             if not runs_on(variant, kind):
                 continue
-            cause = _cause(profiles.get(key), asked.get(key), hosts(variant, kind))
+            request = asked.get(key)
+            cause = _cause(
+                profiles.get(key), None if request is None else request.reason, hosts(variant, kind)
+            )
             if cause is not None:
+                by_operator = request is not None and request.reason.startswith(ASKED_FOR)
                 found.append(
-                    DueProfile(variant=variant, kind=kind, cause=cause[0], reason=cause[1])
+                    DueProfile(
+                        variant=variant,
+                        kind=kind,
+                        cause=cause[0],
+                        reason=cause[1],
+                        asked_at=request.at if request and by_operator else "",
+                    )
                 )
     order = list(Cause)
     return sorted(found, key=lambda one: order.index(one.cause))
@@ -159,14 +169,13 @@ def to_measure(
 
 
 def requests_for(due: Iterable[DueProfile], at: str) -> tuple[ProfilingRequest, ...]:
-    """What to ask the control loop for, so that these are measured."""
+    """What an operator asks the control loop for, so that these are measured."""
     return tuple(
         ProfilingRequest(
             task=one.variant.task,
             variant=one.variant.name,
             device_kind=one.kind.name,
-            # Another reason than the loop's own: what it has failed to measure is tried again.
-            reason=f"was asked for at {at}" if one.cause in BY_ITSELF else one.reason,
+            reason=ASKED_FOR + at,
             at=at,
         )
         for one in due

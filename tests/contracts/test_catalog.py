@@ -404,6 +404,13 @@ def test_a_profiling_request_stands_until_the_profile_comes(catalog: Catalog) ->
     assert catalog.profiling_requests() == (request(cpu="cpu-9"),)
 
 
+def test_a_profiling_request_made_anew_replaces_one_that_stands(catalog: Catalog) -> None:
+    catalog.register(registration())
+    catalog.request_profiling((request(reason="slow"), request(cpu="cpu-9")))
+    catalog.request_profiling((request(reason="slower"),), anew=True)
+    assert catalog.profiling_requests() == (request(reason="slower"), request(cpu="cpu-9"))
+
+
 def test_profiling_of_an_unknown_variant_cannot_be_requested(catalog: Catalog) -> None:
     catalog.register(registration())
     with pytest.raises(NotFound, match="no variant 'nobody'"):

@@ -187,7 +187,9 @@ class MemoryCatalog:
                 )
             )
 
-    def request_profiling(self, requests: tuple[ProfilingRequest, ...]) -> None:
+    def request_profiling(
+        self, requests: tuple[ProfilingRequest, ...], *, anew: bool = False
+    ) -> None:
         for request in requests:
             check_profiling_request(request)
         with self._writing:
@@ -196,7 +198,8 @@ class MemoryCatalog:
                 if (request.task, request.variant) not in variants:
                     raise NotFound(f"task {request.task!r} has no variant {request.variant!r}")
             asked = {(r.task, r.variant, r.device_kind): r for r in requests}
-            self._requests = dict(sorted((asked | self._requests).items()))
+            merged = self._requests | asked if anew else asked | self._requests
+            self._requests = dict(sorted(merged.items()))
 
     def profiling_requests(self) -> tuple[ProfilingRequest, ...]:
         return tuple(self._requests.values())

@@ -112,8 +112,11 @@ class Catalog(Protocol):
             NotFound: a variant or a device kind is unknown. Nothing was written then.
         """
 
-    def request_profiling(self, requests: tuple[ProfilingRequest, ...]) -> None:
-        """Ask for profiles to be measured again. A request that stands is kept as it is.
+    def request_profiling(
+        self, requests: tuple[ProfilingRequest, ...], *, anew: bool = False
+    ) -> None:
+        """Ask for profiles to be measured again. A request that stands is kept as it is, and with
+        ``anew`` is replaced.
 
         Does not advance the revision. Putting a profile removes the request for it.
 

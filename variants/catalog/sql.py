@@ -235,7 +235,9 @@ class SqlCatalog(SqlPlanningTables):
                     connection.execute(delete(table).where(*_key_of(table, profile)))
             _insert_profiles(connection, tuple(newest.values()))
 
-    def request_profiling(self, requests: tuple[ProfilingRequest, ...]) -> None:
+    def request_profiling(
+        self, requests: tuple[ProfilingRequest, ...], *, anew: bool = False
+    ) -> None:
         for request in requests:
             check_profiling_request(request)
         with self._transaction(self._writer) as connection:
@@ -243,10 +245,13 @@ class SqlCatalog(SqlPlanningTables):
             counters.lock(connection, "inventory")
             for request in requests:
                 check_variant(connection, request.task, request.variant)
-                key = _key_of(tables.profiling_requests, request)
-                if connection.execute(select(tables.profiling_requests.c.at).where(*key)).first():
+                table = tables.profiling_requests
+                key = _key_of(table, request)
+                if anew:
+                    connection.execute(delete(table).where(*key))
+                elif connection.execute(select(table.c.at).where(*key)).first():
                     continue
-                connection.execute(insert(tables.profiling_requests), asdict(request))
+                connection.execute(insert(table), asdict(request))
 
     def profiling_requests(self) -> tuple[ProfilingRequest, ...]:
         with self._transaction(self._poller) as connection:

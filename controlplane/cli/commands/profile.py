@@ -88,7 +88,7 @@ def profile(
             hosts=hosts_unknown if on_cluster else hosts_here,
         )
         if on_cluster and not dry_run:
-            catalog.request_profiling(requests_for(found, timestamp()))
+            catalog.request_profiling(requests_for(found, timestamp()), anew=True)
         elif not dry_run:
             store = store_of(settings)
             with shown(progress) as show:

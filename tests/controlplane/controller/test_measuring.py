@@ -11,6 +11,7 @@ from controlplane.controller.measuring import (
     LOOK_EVERY_S,
     PATIENCE_S,
     REFUSED_S,
+    REST_S,
     Measuring,
 )
 from controlplane.profiling.orders import MeasuringOrder
@@ -26,8 +27,6 @@ from variants.types import (
     Event,
     Profile,
     ProfilingRequest,
-    TaskName,
-    VariantName,
 )
 from workers.types import WorkerStatus
 
@@ -105,6 +104,14 @@ class House:
         self.measuring = Measuring(
             settings, self.catalog, cluster, self.journal, lambda: self.now_s
         )
+
+    def request(self, reason: str, at: str) -> None:
+        """Ask for the first variant to be measured."""
+        variant = self.catalog.snapshot().variants[0]
+        asked = ProfilingRequest(
+            task=variant.task, variant=variant.name, device_kind=CPU, reason=reason, at=at
+        )
+        self.catalog.request_profiling((asked,), anew=True)
 
     async def look(self, after_s: float = LOOK_EVERY_S) -> list[tuple[str, str]]:
         """What is ordered by a look after so long."""
@@ -210,13 +217,26 @@ async def test_what_is_refused_is_left_alone_until_it_is_asked_for(tmp_path: Pat
 
     assert len(await house.look()) == 1
     assert await house.look(REFUSED_S / 2) == []
-    asked = ProfilingRequest(
-        task=TaskName("digits"),
-        variant=VariantName("one-v1-onnx-fp32"),
-        device_kind=CPU,
-        reason="was asked for at noon",
-    )
-    house.catalog.request_profiling((asked,))
+    for at in ("noon", "one o'clock"):
+        house.request(f"was asked for at {at}", at)
+        assert len(await house.look()) == 1
+        assert await house.look(REFUSED_S / 2) == []
+
+
+async def test_what_was_measured_rests_twice_as_long_each_time_but_for_operators(
+    tmp_path: Path,
+) -> None:
+    """Each drift has numbers of its own: they are no other reason."""
+    house = House(Cluster({"cpu-1-a": "n-1"}), tmp_path, "one", host=NODE)
+    for ratio, rest_s in ((1.7, 0.0), (1.8, REST_S), (1.6, 2 * REST_S)):
+        house.request(f"runs {ratio} times as long as its profile says, for 61 s", f"{ratio}")
+        if rest_s:
+            assert await house.look(rest_s - 2 * LOOK_EVERY_S) == []
+            assert await house.look() == []
+        assert len(await house.look()) == 1
+    house.request("runs 1.9 times as long as its profile says, for 62 s", "later")
+    assert await house.look(2 * REST_S) == []
+    house.request("was asked for at noon", "noon")
     assert len(await house.look()) == 1
 
 
