@@ -6,6 +6,9 @@ from typing import Generic, TypeVar
 
 FIRST_S = 1.0
 LONGEST_S = 300.0
+SHARE = 4.0
+"""What fails slowly waits longer than that, up to so many times what a try took: in the long run
+it takes no more than a fifth of the time."""
 
 ActionKey = TypeVar("ActionKey", bound=Hashable)
 """What identifies an action that may fail and is tried again."""
@@ -19,7 +22,8 @@ class _Failure:
 
 
 class Backoff(Generic[ActionKey]):
-    """What failed lately, by key: 1 s of waiting after the first failure, then twice as long."""
+    """What failed lately, by key: 1 s of waiting after the first failure, or as long as the try
+    took, then twice as long."""
 
     def __init__(self) -> None:
         self._failures: dict[ActionKey, _Failure] = {}
@@ -29,11 +33,16 @@ class Backoff(Generic[ActionKey]):
         failure = self._failures.get(key)
         return failure.reason if failure is not None and now_s < failure.until_s else None
 
-    def failed(self, key: ActionKey, reason: str, now_s: float) -> bool:
-        """Note a failure; return whether its reason is news."""
+    def has(self, key: ActionKey) -> bool:
+        """Whether it failed when it was tried last."""
+        return key in self._failures
+
+    def failed(self, key: ActionKey, reason: str, now_s: float, took_s: float = 0.0) -> bool:
+        """Note a failure of a try that took so long; return whether its reason is news."""
         before = self._failures.get(key)
         count = before.count if before else 0
-        wait_s = min(FIRST_S * 2.0 ** min(count, 30), LONGEST_S)
+        first_s, longest_s = max(FIRST_S, took_s), max(LONGEST_S, SHARE * took_s)
+        wait_s = min(first_s * 2.0 ** min(count, 30), longest_s)
         self._failures[key] = _Failure(count + 1, reason, now_s + wait_s)
         return before is None or before.reason != reason
 

@@ -24,6 +24,7 @@ from controlplane.profiling.orders import MeasuringOrder
 from controlplane.profiling.profiles import measured
 from controlplane.profiling.staleness import BackEnd, host_with
 from controlplane.settings import Settings
+from variants.artifacts.protocol import ArtifactStore
 from variants.errors import (
     ClusterUnavailable,
     DeadlineExceeded,
@@ -59,7 +60,7 @@ class NodeBench:
 
     def __init__(self, sent: SentSettings) -> None:
         self._sent = sent
-        self._settings: Settings | None = None
+        self._store: ArtifactStore | None = None
 
     def begin(self, back_ends: Iterable[BackEnd]) -> Begun | ModellessError:
         """Look at this node."""
@@ -67,7 +68,8 @@ class NodeBench:
 
         take_niceness(HURRIES_NOT)
         try:
-            self._settings, _ = receive(self._sent, machine_name())
+            settings, _ = receive(self._sent, machine_name())
+            self._store = store_of(settings)
         except ModellessError as error:
             return error
         hosts = {back_end: host_with(*back_end) for back_end in back_ends}
@@ -75,13 +77,12 @@ class NodeBench:
 
     def measure(self, order: MeasuringOrder) -> Profile | ModellessError:
         """Measure a variant here, in a sandbox, from the artifact that the store has."""
-        assert self._settings is not None
+        assert self._store is not None
         variant, kind = order.due.variant, order.due.kind
         try:
-            store = store_of(self._settings)
             with tempfile.TemporaryDirectory(prefix="modelless-") as work:
                 return measured(
-                    order.task, variant, kind, store, Path(work), machine=machine_name()
+                    order.task, variant, kind, self._store, Path(work), machine=machine_name()
                 )
         except ModellessError as error:
             return error

@@ -8,27 +8,22 @@ workers are calm, and not longer than ``PATIENCE_S``.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
-from controlplane.backoff import Backoff
 from controlplane.controller.events.journal import Journal
 from controlplane.machine import machine_kinds
 from controlplane.profiling.orders import MeasuringOrder, ProfileKey, orders
 from controlplane.profiling.profiles import Cause, Hosts
-from controlplane.profiling.rests import Attempt, Rests, attempt_of
+from controlplane.profiling.rests import Attempt, attempt_of
+from controlplane.profiling.setbacks import Setbacks
 from controlplane.profiling.staleness import BackEnd
 from controlplane.settings import Settings
 from planner.types import Observation
 from variants.catalog.protocol import Catalog
-from variants.errors import (
-    InvalidInput,
-    ModellessError,
-    NotFound,
-    Overloaded,
-    VariantNotLoadable,
-)
+from variants.errors import ModellessError, Overloaded, StateUnavailable
 from variants.types import (
     CatalogSnapshot,
     DeviceKind,
@@ -48,12 +43,6 @@ CALM = 0.5
 """A node whose workers compute for less than this part of the time is calm."""
 PATIENCE_S = 300.0
 """How long a profile that is there, but not true, waits for a calm node."""
-REST_S = 600.0
-"""How long a profile that was measured is left alone at first, whatever is said of it meanwhile."""
-DISTURBED_REST_S = 6 * 3_600.0
-"""The same where other work took the processor again: it may do so all day."""
-REFUSED_S = 3_600.0
-"""How long a variant that failed where it was measured is left alone, unless somebody asks."""
 
 OWN_SLICE = ""
 """In the place of a node: cores that no worker has, wherever the kind may run."""
@@ -77,6 +66,16 @@ class _Job:
     """Where it is measured; ``OWN_SLICE`` while no node has room."""
     own_slice: bool
     task: asyncio.Task[None]
+    placed: bool = False
+    """Whether a process there has begun: what fails before is no matter of the variant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    order: MeasuringOrder
+    profile: Profile
+    left: int
+    """How many more were to be measured."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,8 +104,9 @@ class Measuring:
         self._hosts: dict[str, Mapping[BackEnd, str]] = {}
         """What each node is, by its id."""
         self._jobs: dict[ProfileKey, _Job] = {}
-        self._failures: Backoff[Attempt | str] = Backoff()
-        self._rests = Rests()
+        self._unkept: dict[ProfileKey, _Measured] = {}
+        """What was measured and is to be written into the catalog."""
+        self._setbacks = Setbacks()
         self._due_since: dict[Attempt, float] = {}
         self._found: list[MeasuringOrder] = []
         """What was due when that was found out last, and what that went by."""
@@ -171,8 +171,11 @@ class Measuring:
         observation: Observation,
         workers: Mapping[str, WorkerStatus],
     ) -> None:
-        self._give_up_slices(observation.running)
+        running = observation.running
+        self._give_up_slices(running)
         self._known = frozenset(kind.name for kind in catalog.device_kinds)
+        for measured in [one for key, one in self._unkept.items() if key not in self._jobs]:
+            await self._keep(measured)
         kinds = self._kinds_of(catalog, observation)
         nodes = await self._nodes_of(kinds, workers)
         await self._meet(nodes, {(one.runtime, one.gpu) for one in catalog.variants})
@@ -188,10 +191,12 @@ class Measuring:
         found = self._found
         attempts = {attempt_of(one) for one in found}
         self._due_since = {each: self._due_since.get(each, now_s) for each in attempts}
-        self._failures.forget(lambda key: isinstance(key, tuple) and key not in attempts)
+        self._setbacks.keep_orders(attempts)
+        self._setbacks.keep_slices({one.name for one in kinds if not running.get(one.name)})
         due = [one for one in found if not self._waits(one, now_s)]
+        due.sort(key=self._setbacks.has_failed)
         for place, order in enumerate(due):
-            node = self._place(order, nodes, observation.running, now_s)
+            node = self._place(order, nodes, running, now_s)
             if node is not None:
                 self._begin(order, node, len(due) - place - 1)
 
@@ -241,13 +246,13 @@ class Measuring:
     async def _meet(self, nodes: Collection[str], back_ends: set[BackEnd]) -> None:
         """Look at nodes that are new, or that back ends have come to."""
         self._hosts = {node: known for node, known in self._hosts.items() if node in nodes}
-        self._failures.forget(lambda key: isinstance(key, str) and key not in nodes)
+        self._setbacks.keep_nodes(nodes)
         unknown = [
             node
             for node in nodes
             if not back_ends <= self._hosts.get(node, {}).keys()
             and node not in self._occupied
-            and self._failures.waits(node, self._clock_s()) is None
+            and not self._setbacks.node_waits(node, self._clock_s())
         ]
         await asyncio.gather(*(self._look_at(node, back_ends) for node in unknown))
 
@@ -256,10 +261,8 @@ class Measuring:
         try:
             self._hosts[node] = await self._cluster.look(node, sorted(back_ends))
         except ModellessError as error:
-            if self._failures.failed(node, error.message, self._clock_s()):
+            if self._setbacks.node_failed(node, error, self._clock_s()):
                 self._journal.tell("measuring_failed", node, f"{error.code}: {error.message}")
-        else:
-            self._failures.succeeded(node)
 
     def _hosts_among(self, nodes: Mapping[str, _Node]) -> Hosts:
         def hosts(variant: Variant, kind: DeviceKind) -> list[str]:
@@ -272,10 +275,8 @@ class Measuring:
         return hosts
 
     def _waits(self, order: MeasuringOrder, now_s: float) -> bool:
-        if order.key in self._jobs:
-            return True
-        failed = self._failures.waits(attempt_of(order), now_s) is not None
-        return failed or self._rests.rests(order, now_s)
+        going = order.key in self._jobs or order.key in self._unkept
+        return going or self._setbacks.waits(order, now_s)
 
     @property
     def _occupied(self) -> set[str]:
@@ -295,12 +296,14 @@ class Measuring:
         kind, cause = order.due.kind.name, order.due.cause
         if not running.get(kind):
             one_waits = any(job.own_slice for job in self._jobs.values())
-            return None if one_waits else OWN_SLICE
+            return None if one_waits or self._setbacks.slice_waits(kind, now_s) else OWN_SLICE
         occupied = self._occupied
         free = [
             (one.busy_ratio, id_)
             for id_, one in nodes.items()
-            if kind in one.kinds and id_ not in occupied
+            if kind in one.kinds
+            and id_ not in occupied
+            and not self._setbacks.node_waits(id_, now_s)
         ]
         if not free:
             return None
@@ -330,43 +333,66 @@ class Measuring:
         job = self._jobs[key]
         if node != job.node and node in self._occupied:
             raise Overloaded("something else is being measured on that node")
-        job.node = node
+        job.node, job.placed = node, True
+        self._setbacks.begun(node, key[-1])
 
     async def _measure(self, order: MeasuringOrder, node: str, left: int) -> None:
-        task, variant, kind = order.key
-        attempt = attempt_of(order)
+        began_s = self._clock_s()
         try:
             profile = await self._cluster.measure(
                 order, node, lambda where: self._placed(order.key, where)
             )
-            kinds = () if kind in self._known else (order.due.kind,)
-            await asyncio.to_thread(self._catalog.put_profiles, (profile,), kinds)
-        except ModellessError as error:
-            self._failed(order, error)
-            return
         except Exception as error:
-            self._failures.failed(attempt, repr(error), self._clock_s())
-            self._journal.unexpected("measurement", error)
+            self._failed(self._jobs[order.key], order, error, self._clock_s() - began_s)
             return
-        self._failures.succeeded(attempt)
-        rest_s = DISTURBED_REST_S if profile.beside_load else REST_S
-        self._rests.measured(order, self._clock_s(), rest_s)
+        measured = _Measured(order=order, profile=profile, left=left)
+        self._unkept[order.key] = measured
+        with suppress(StateUnavailable):  # the next look tries again, and tells of it
+            await self._keep(measured)
+
+    async def _keep(self, measured: _Measured) -> None:
+        """Write down what was measured.
+
+        Raises:
+            StateUnavailable: the catalog is away; what was measured waits for it.
+        """
+        order, profile = measured.order, measured.profile
+        task, variant, kind = order.key
+        kinds = () if kind in self._known else (order.due.kind,)
+        try:
+            await asyncio.to_thread(self._catalog.put_profiles, (profile,), kinds)
+        except StateUnavailable:
+            raise
+        except Exception as error:
+            del self._unkept[order.key]
+            self._tell_failure(order, error, self._setbacks.failed(order, error, self._clock_s()))
+            return
+        del self._unkept[order.key]
+        self._setbacks.measured(order, self._clock_s(), beside_load=profile.beside_load)
         first = profile.points[0]
         words = f"{first.p50_ms:.3g} ms for {first.batch_size} row on {profile.measured_on}"
         words += ", beside other work" if profile.beside_load else ""
         self._journal.tell(
             "profile_measured", f"{task}/{variant}",
-            f"on {kind}: {words}; why: {order.due.reason}; {left} more to measure",
+            f"on {kind}: {words}; why: {order.due.reason}; {measured.left} more to measure",
         )  # fmt: skip
 
-    def _failed(self, order: MeasuringOrder, error: ModellessError) -> None:
-        """Refused is refused for a while; what may pass is tried again soon."""
+    def _failed(self, job: _Job, order: MeasuringOrder, error: Exception, took_s: float) -> None:
+        """Have wait what failed: the variant, or else the node or the kind."""
+        now_s, kind = self._clock_s(), order.due.kind.name
+        if job.placed:
+            news = self._setbacks.failed(order, error, now_s, took_s)
+        elif job.own_slice:
+            news = self._setbacks.slice_failed(kind, error, now_s, took_s)
+        else:
+            news = self._setbacks.node_failed(job.node, error, now_s, took_s)
+        self._tell_failure(order, error, news)
+
+    def _tell_failure(self, order: MeasuringOrder, error: Exception, news: bool) -> None:
         task, variant, kind = order.key
-        now_s = self._clock_s()
-        news = self._failures.failed(attempt_of(order), error.message, now_s)
-        if isinstance(error, InvalidInput | VariantNotLoadable | NotFound):
-            self._rests.refused(order, now_s, REFUSED_S)
-        if news and not isinstance(error, Overloaded):
+        if not isinstance(error, ModellessError):
+            self._journal.unexpected("measurement", error)
+        elif news and not isinstance(error, Overloaded):
             self._journal.tell(
                 "measuring_failed", f"{task}/{variant}", f"on {kind}: {error.code}: {error.message}"
             )

@@ -13,6 +13,15 @@ def test_the_wait_doubles_up_to_a_limit() -> None:
     assert LONGEST_S == 300.0
 
 
+def test_what_fails_slowly_waits_from_as_long_as_it_took() -> None:
+    backoff: Backoff[str] = Backoff()
+    waits = []
+    for _ in range(4):
+        backoff.failed("a", "no room", 0.0, took_s=300.0)
+        waits.append(next(s for s in range(0, 9_000, 10) if not backoff.waits("a", float(s))))
+    assert waits == [300, 600, 1_200, 1_200]
+
+
 def test_only_a_new_reason_is_news() -> None:
     backoff: Backoff[str] = Backoff()
     told = [backoff.failed("a", reason, 0.0) for reason in ("x", "x", "y", "y", "x")]

@@ -5,24 +5,33 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from controlplane.backoff import LONGEST_S
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.measuring import (
-    DISTURBED_REST_S,
     LOOK_EVERY_S,
     PATIENCE_S,
-    REFUSED_S,
-    REST_S,
     Measuring,
 )
 from controlplane.profiling.orders import MeasuringOrder
+from controlplane.profiling.setbacks import DISTURBED_REST_S, REFUSED_S, REST_S
 from controlplane.profiling.staleness import BackEnd
 from controlplane.settings import load_settings
 from planner.types import Observation
 from tests.controlplane.fleet import eventually
 from tests.variants.catalog_builders import CPU, kind, profile, registration, version
 from variants.catalog.memory import MemoryCatalog
-from variants.errors import InvalidArtifact, ModellessError, ReplicaLost
+from variants.errors import (
+    ArtifactDamaged,
+    DeadlineExceeded,
+    InvalidArtifact,
+    InvalidInput,
+    ModellessError,
+    ReplicaLost,
+    StateUnavailable,
+    VariantNotLoadable,
+)
 from variants.types import (
+    DeviceKind,
     DeviceKindName,
     Event,
     Profile,
@@ -31,6 +40,7 @@ from variants.types import (
 from workers.types import WorkerStatus
 
 HEAD, NODE = "Old; 1 cores; Linux 6.1", "New; 1 cores; Linux 6.1"
+CPU_2 = DeviceKindName("cpu-2")
 Answer = Callable[[MeasuringOrder], Awaitable[Profile]]
 
 
@@ -55,6 +65,8 @@ class Cluster:
     answer: Answer = measured_there
     own_node: str = "n-9"
     """Where a slice of its own is found."""
+    beginning: Answer | None = None
+    """Called before a process has begun, which it may refuse."""
     orders: list[tuple[str, str]] = field(default_factory=list)
     """Variant and node."""
     looks: int = 0
@@ -76,6 +88,8 @@ class Cluster:
         self, order: MeasuringOrder, node: str, placed: Callable[[str], None]
     ) -> Profile:
         self.orders.append((order.due.variant.name, node))
+        if self.beginning is not None:
+            await self.beginning(order)
         placed(node or self.own_node)
         return await self.answer(order)
 
@@ -83,8 +97,16 @@ class Cluster:
 class House:
     """The measuring of a control loop, with a clock of its own."""
 
-    def __init__(self, cluster: Cluster, folder: Path, *models: str, host: str = "") -> None:
-        self.catalog = MemoryCatalog()
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        *models: str,
+        host: str = "",
+        slices: str = "",
+        catalog: MemoryCatalog | None = None,
+    ) -> None:
+        self.catalog = catalog or MemoryCatalog()
         for model in models:
             known = profile(f"{model}-v1-onnx-fp32", host=host)
             self.catalog.register(
@@ -100,7 +122,12 @@ class House:
         self.now_s = 0.0
         self.workers = {worker: status(0.0) for worker in cluster.placed}
         self.running = {CPU: len(cluster.placed)}
-        settings = load_settings(state_dir=folder, cores=1, worker_memory_mib=100)
+        settings = load_settings(
+            state_dir=folder,
+            cores=None if slices else 1,
+            worker_memory_mib=100,
+            slices=slices or None,
+        )
         self.measuring = Measuring(
             settings, self.catalog, cluster, self.journal, lambda: self.now_s
         )
@@ -119,7 +146,8 @@ class House:
         before = len(self.cluster.orders)
         known = self.catalog.snapshot()
         observation = Observation(
-            catalog=known, workers=(), demand=(), inventory={CPU: 2}, running=self.running,
+            catalog=known, workers=(), demand=(), inventory={CPU: 2, CPU_2: 2},
+            running=self.running,
             plan=None, now_s=self.now_s,
         )  # fmt: skip
         self.measuring.look(known, observation, self.workers)
@@ -129,6 +157,20 @@ class House:
     async def events(self) -> Sequence[Event]:
         await self.journal.store_events()
         return self.catalog.events(limit=100)
+
+
+class LosingWrites(MemoryCatalog):
+    """A catalog that is away for the next writes of profiles."""
+
+    lost = 0
+
+    def put_profiles(
+        self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()
+    ) -> None:
+        if self.lost:
+            self.lost -= 1
+            raise StateUnavailable("the database does not answer")
+        super().put_profiles(profiles, device_kinds)
 
 
 def refusing(error: ModellessError) -> Answer:
@@ -238,6 +280,67 @@ async def test_what_was_measured_rests_twice_as_long_each_time_but_for_operators
     assert await house.look(2 * REST_S) == []
     house.request("was asked for at noon", "noon")
     assert len(await house.look()) == 1
+
+
+async def test_an_artifact_that_cannot_be_fetched_now_is_tried_again_soon(tmp_path: Path) -> None:
+    away = refusing(VariantNotLoadable("its artifact cannot be read: no space left"))
+    house = House(Cluster({"cpu-1-a": "n-1"}, away), tmp_path, "one")
+
+    assert len(await house.look()) == 1
+    assert len(await house.look()) == 1
+    house.cluster.answer = refusing(ArtifactDamaged("its artifact is missing"))
+    assert len(await house.look()) == 1
+    assert await house.look(REFUSED_S / 2) == []
+
+
+async def test_a_node_with_a_wrong_setting_waits_and_not_the_variant(tmp_path: Path) -> None:
+    house = House(Cluster({"cpu-1-a": "n-1"}), tmp_path, "one", "two")
+    house.cluster.beginning = refusing(InvalidInput("node n-1: MODELLESS_REDIS_URL is no URL"))
+
+    assert len(await house.look()) == 1
+    [event] = await house.events()
+    assert event.message == "on cpu-1: INVALID_INPUT: node n-1: MODELLESS_REDIS_URL is no URL"
+    house.cluster.placed = {"cpu-1-a": "n-1", "cpu-1-b": "n-2"}
+    house.workers = {"cpu-1-a": status(0.0), "cpu-1-b": status(0.5)}
+    assert len(await house.look()) == 2
+    house.cluster.beginning = None
+    assert len(await house.look(LONGEST_S)) == 2
+    assert len(house.catalog.snapshot().profiles) == 2
+
+
+async def test_what_was_measured_is_kept_when_the_catalog_is_back(tmp_path: Path) -> None:
+    away = LosingWrites()
+    house = House(Cluster({"cpu-1-a": "n-1"}), tmp_path, "one", catalog=away)
+    away.lost = 2
+    assert len(await house.look()) == 1
+    assert await house.look() == []
+    assert away.snapshot().profiles == ()
+    assert await house.look() == []
+    assert len(away.snapshot().profiles) == 1
+    assert await house.look() == []
+
+
+async def test_a_kind_without_room_holds_up_no_other(tmp_path: Path) -> None:
+    """A try takes five minutes, and only one slice of its own is looked for at a time."""
+    slices = "0-1xcpu-1,0-1xcpu-2"
+    house = House(Cluster({}), tmp_path, "one", "two", "three", slices=slices)
+    house.running = {CPU: 0, CPU_2: 0}
+
+    async def no_room(order: MeasuringOrder) -> Profile:
+        if order.due.kind.name == CPU:
+            house.now_s += 300.0
+            raise DeadlineExceeded(f"no room for {order.due.variant.name}")
+        return await measured_there(order)
+
+    house.cluster.beginning = no_room
+    for _ in range(4):
+        assert len(await house.look()) == 1
+    measured = {(one.variant, one.device_kind) for one in house.catalog.snapshot().profiles}
+    names = ("one-v1-onnx-fp32", "two-v1-onnx-fp32", "three-v1-onnx-fp32")
+    assert measured == {(name, "cpu-2") for name in names}
+    assert await house.look() == []
+    assert len(await house.look(300.0)) == 1
+    assert [event.kind for event in await house.events()].count("measuring_failed") == 1
 
 
 async def test_a_disturbed_measurement_is_repeated_when_it_is_calm(tmp_path: Path) -> None:
