@@ -10,8 +10,10 @@ import asyncio
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,11 @@ PLACE_S = 300.0
 """How long a slice of its own is waited for: by then a cluster may have started a node."""
 MEASURE_S = 1_800.0
 """How long measuring one profile may take."""
+CONTROL_STORE_S = 30.0
+"""How long Ray's control store may take to begin or end a process."""
+
+_CALLS = ThreadPoolExecutor(4, thread_name_prefix="benches")
+"""Of their own: calls that hang take no thread from those who write to the catalog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,11 +190,37 @@ async def _bench(sent: SentSettings, options: Mapping[str, Any]) -> AsyncIterato
     """A bench on a node; its process ends with this context, whatever it is doing."""
     import ray
 
-    bench = ray.remote(NodeBench).options(max_restarts=0, **options).remote(sent)
+    bench = await in_time(lambda: _benches().options(max_restarts=0, **options).remote(sent))
     try:
         yield bench
     finally:
-        ray.kill(bench)
+        with suppress(ClusterUnavailable):  # without its handle Ray ends it as well
+            await in_time(lambda: ray.kill(bench))
+
+
+@cache
+def _benches() -> Any:
+    """The bench as Ray knows it: each one made anew would leave its code in the control store."""
+    import ray
+
+    return ray.remote(NodeBench)
+
+
+async def in_time(call: Callable[[], Any], patience_s: float = CONTROL_STORE_S) -> Any:
+    """What Ray's control store answers to a call that would hold up the event loop.
+
+    Raises:
+        ClusterUnavailable: it does not answer.
+    """
+    from ray.exceptions import RayError
+
+    try:
+        async with asyncio.timeout(patience_s):
+            return await asyncio.get_running_loop().run_in_executor(_CALLS, call)
+    except TimeoutError as error:
+        raise ClusterUnavailable("Ray's control store does not answer") from error
+    except (RayError, ConnectionError, RuntimeError) as error:
+        raise ClusterUnavailable(readable(f"Ray's control store: {last_line(error)}")) from error
 
 
 async def _answer(reference: Any, patience_s: float, what: str) -> Any:

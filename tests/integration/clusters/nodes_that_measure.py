@@ -89,7 +89,19 @@ async def _measure(home: Path, cluster: Any, node: Any) -> dict[str, Any]:
         "bound": placed == [node.node_id],
         "damaged": await refusing,
         "lost": await losing,
+        "classes": len(_exported_classes()),
     }
+
+
+def _exported_classes() -> list[bytes]:
+    """The actor classes whose code Ray's control store keeps."""
+    from ray._private import ray_constants
+    from ray._private.worker import global_worker
+
+    keys: list[bytes] = global_worker.gcs_client.internal_kv_keys(
+        b"ActorClass:", ray_constants.KV_NAMESPACE_FUNCTION_TABLE
+    )
+    return keys
 
 
 if __name__ == "__main__":

@@ -41,3 +41,7 @@ def test_an_artifact_that_is_not_what_was_registered_is_refused_there(
 
 def test_a_node_that_is_lost_is_told_as_that(found: dict[str, Any]) -> None:
     assert found["lost"].startswith("REPLICA_LOST: measuring mlp-v1-onnx-fp32 on cpu-1: ")
+
+
+def test_the_code_of_all_benches_is_kept_once(found: dict[str, Any]) -> None:
+    assert found["classes"] == 1
