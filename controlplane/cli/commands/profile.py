@@ -16,6 +16,12 @@ from variants.errors import RuntimeFailed
 if TYPE_CHECKING:
     from controlplane.profiling.profiles import DueProfile
 
+NOTHING = "All profiles are true: there is nothing to measure."
+NOTHING_KNOWN = (
+    "Nothing is missing or asked for; whether profiles are true on their nodes is not known here:"
+    " the control loop looks."
+)
+
 
 def profile(
     task: Annotated[
@@ -97,7 +103,8 @@ def profile(
             write_plot(plot, family_drawing(catalog.snapshot(), task))
     body = _body(found, measured, failures, time.monotonic() - began)
     body["ordered"] = len(found) if on_cluster and not dry_run else 0
-    emit(body, output, lambda: _table(body, dry_run=dry_run, plot=plot))
+    nothing = NOTHING_KNOWN if on_cluster else NOTHING
+    emit(body, output, lambda: _table(body, nothing, dry_run=dry_run, plot=plot))
     if failures and not measured:
         raise RuntimeFailed("nothing could be measured")
 
@@ -123,14 +130,14 @@ def _body(
     }
 
 
-def _table(body: dict[str, Any], *, dry_run: bool, plot: Path | None) -> None:
+def _table(body: dict[str, Any], nothing: str, *, dry_run: bool, plot: Path | None) -> None:
     render.table(
         ("TASK", "VARIANT", "DEVICE", "CAUSE", "REASON"),
         [
             (row["task"], row["variant"], row["device_kind"], row["cause"], row["reason"])
             for row in body["profiles"]
         ],
-        empty="All profiles are true: there is nothing to measure.",
+        empty=nothing,
     )
     for failure in body["failures"]:
         typer.echo(f"failed: {failure}")

@@ -94,6 +94,10 @@ def test_on_a_cluster_the_control_loop_is_asked(
     assert (asked.variant, asked.device_kind) == ("tiny-v1-onnx-fp32", "cpu-2")
     assert asked.reason == f"was asked for at {asked.at}"
     assert asked.at > first.at
+    measured = replace(known(house).profiles[0], device_kind=asked.device_kind)
+    house.catalog.put_profiles((measured,), (replace(OTHER, name=asked.device_kind),))
+    nothing = shell("profile").out
+    assert nothing.startswith("Nothing is missing or asked for; whether profiles are true")
 
 
 def test_one_variant_is_measured_whatever_its_profile_says(shell: Shell, house: House) -> None:
