@@ -28,7 +28,7 @@ class Rests:
 
     def __init__(self) -> None:
         self._measured: dict[tuple[ProfileKey, Cause], _Rest] = {}
-        self._refused: dict[Attempt, float] = {}
+        self._tried: dict[Attempt, float] = {}
 
     def measured(self, order: MeasuringOrder, now_s: float, first_s: float) -> None:
         """It was measured: the first time it rests for ``first_s``, then twice as long each time.
@@ -40,16 +40,17 @@ class Rests:
         before = self._measured.get(key)
         lasts_s = first_s if before is None else min(2 * before.lasts_s, LONGEST_S)
         self._measured[key] = _Rest(until_s=now_s + lasts_s, lasts_s=lasts_s)
+        self._tried[attempt_of(order)] = now_s + lasts_s
 
     def refused(self, order: MeasuringOrder, now_s: float, for_s: float) -> None:
         """It was tried, and will most likely fail again."""
-        self._refused[attempt_of(order)] = now_s + for_s
+        self._forget(now_s)
+        self._tried[attempt_of(order)] = now_s + for_s
 
     def rests(self, order: MeasuringOrder, now_s: float) -> bool:
         attempt = attempt_of(order)
-        if now_s < self._refused.get(attempt, now_s):
+        if now_s < self._tried.get(attempt, now_s):
             return True
-        # A request ends with its measurement: one that stands came after it.
         rest = None if order.due.asked_at else self._measured.get((order.key, order.due.cause))
         return rest is not None and now_s < rest.until_s
 
@@ -57,7 +58,7 @@ class Rests:
         self._measured = {
             key: rest for key, rest in self._measured.items() if now_s < rest.until_s + rest.lasts_s
         }
-        self._refused = {key: until_s for key, until_s in self._refused.items() if now_s < until_s}
+        self._tried = {key: until_s for key, until_s in self._tried.items() if now_s < until_s}
 
 
 def attempt_of(order: MeasuringOrder) -> Attempt:

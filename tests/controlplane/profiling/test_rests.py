@@ -37,6 +37,13 @@ def test_another_cause_and_an_operator_do_not_wait() -> None:
     assert not rests.rests(order(asked_at="noon"), 1.0)
 
 
+def test_a_request_that_was_read_before_it_was_met_is_not_met_again() -> None:
+    rests = Rests()
+    rests.measured(order(asked_at="noon"), 0.0, 100.0)
+    assert rests.rests(order(asked_at="noon"), 1.0)
+    assert not rests.rests(order(asked_at="one o'clock"), 1.0)
+
+
 def test_what_was_refused_is_tried_again_for_the_next_operator_who_asks() -> None:
     rests = Rests()
     rests.refused(order(asked_at="noon"), 0.0, 100.0)
