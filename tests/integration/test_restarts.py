@@ -48,18 +48,22 @@ def test_queries_follow_a_plan_for_accuracy(first: Deployment) -> None:
     """An SLO that the most accurate variant meets on idle workers only: plans count on others.
 
     How long it takes here is known better with each of its queries, so it is asked a few times
-    first. Plans are made for classes of SLOs: while they count on it, the next class is asked for.
+    first. Plans are made for classes of SLOs: while they count on it, the next class is asked for,
+    and the first one again after the last.
     """
     (worker,) = first.workers()
     first.until(lambda: len(first.ready(worker)) == len(live(first)), "all loaded")
     best = max(live(first), key=lambda v: (v["accuracy"], -v["p95_ms"]))
     pinned = [first.query([ROW], variant=best["name"]) for _ in range(TRIES)]
     takes_ms = sorted(answer.body["run_ms"] for answer in pinned)[-TRIES // 10]
-    slo = {"latency_ms": 1.5 * MARGIN * takes_ms, "prefer": "accuracy"}
+    begin_ms = 1.5 * MARGIN * takes_ms
+    slo = {"latency_ms": begin_ms, "prefer": "accuracy"}
 
     def by_plan_without_the_best() -> bool:
         answer = first.query([ROW], slo=slo)
-        assert answer.status == 200, answer
+        if answer.status != 200:  # nothing is as quick: plans knew little yet, so once more
+            slo["latency_ms"] = begin_ms
+            return False
         asked_ms = max(limit_ms for limit_ms in CLASSES_MS if limit_ms <= slo["latency_ms"])
         planned = {r["variant"] for r in routes(first) if r["latency_ms"] == asked_ms}
         if best["name"] in planned:
