@@ -71,7 +71,11 @@ def test_queries_follow_a_plan_for_accuracy(first: Deployment) -> None:
         return answer.body["variant"] in planned - {best["name"]}
 
     def best_in_time() -> bool:
-        return first.query([ROW], variant=best["name"], slo=slo).status == 200
+        if first.query([ROW], variant=best["name"], slo=slo).status == 200:
+            return True
+        # Its profile may be of a moment when others had the cores: it is known better now.
+        first.query([ROW], variant=best["name"])
+        return False
 
     first.until(by_plan_without_the_best, "an answer by a plan without the most accurate")
     first.until(best_in_time, "the most accurate in time when it is asked for")
