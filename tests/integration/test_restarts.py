@@ -68,6 +68,8 @@ def test_queries_follow_a_plan_for_accuracy(first: Deployment) -> None:
         planned = {r["variant"] for r in routes(first) if r["latency_ms"] == asked_ms}
         if best["name"] in planned:
             slo["latency_ms"] = 0.99 * asked_ms
+        elif planned and answer.body["variant"] == best["name"]:
+            slo["latency_ms"] *= 0.97  # it still fits, whatever was planned
         return answer.body["variant"] in planned - {best["name"]}
 
     def best_in_time() -> bool:
