@@ -23,6 +23,8 @@ SILENT_S = 90.0
 """A control loop writes at least once a minute; one that has not for so long is gone."""
 REPLACED_S = 30.0
 """A control loop that was stopped is not replaced any more after so long."""
+CLAIM_S = 15
+"""For so long a live state stays with a control loop that was last heard; it writes each second."""
 AGAIN_S = 5.0
 EVENTS_READ = 1_000
 
@@ -30,10 +32,6 @@ EVENTS_READ = 1_000
 def owner_of(secret: bytes, replica: str) -> str:
     """Who leads, as the catalog keeps it: installation, host and replica."""
     return f"{own_digest(secret)[:12]} {gethostname()} {replica}"
-
-
-CLAIM_S = 15
-"""For so long a live state stays with a control loop that was last heard; it writes each second."""
 
 
 async def until_alone(
@@ -78,10 +76,8 @@ def other_installation(
     Raises:
         StateUnavailable: the database does not answer.
     """
-    named, own = catalog.leader().split(), owner.split()
-    if len(named) != 3 or named[0] == own[0]:
-        return None
-    newest = catalog.ticks(1)
+    host = _host_of_another(owner, catalog.leader())
+    newest = () if host is None else catalog.ticks(1)
     if not newest:
         return None
     heard_s = now_s - datetime.fromisoformat(newest[0].at).timestamp()
@@ -91,7 +87,7 @@ def other_installation(
     if heard_s > (stopped_s if stopped else SILENT_S):
         return None
     return (
-        f"another installation, on {named[1]}, plans by the same catalog and was heard"
+        f"another installation, on {host}, plans by the same catalog and was heard"
         f" {max(0.0, heard_s):.0f} s ago; stop it, or set MODELLESS_DATABASE_URL to a database of"
         f" its own. If it is gone, this one can plan {SILENT_S:.0f} s after it was last heard"
     )
@@ -121,11 +117,17 @@ async def using(url: str, owner: str) -> str | None:
 
 
 def _told(owner: str, holder: str) -> str | None:
-    named = holder.split()
-    if len(named) != 3 or named[0] == owner.split(maxsplit=1)[0]:
+    host = _host_of_another(owner, holder)
+    if host is None:
         return None
     return (
-        f"another installation, on {named[1]}, uses the same live state; stop it, or give this one"
+        f"another installation, on {host}, uses the same live state; stop it, or give this one"
         " a server or a database number of its own with MODELLESS_REDIS_URL. If it is gone, this"
         f" one can begin within {CLAIM_S} s"
     )
+
+
+def _host_of_another(owner: str, leader: str) -> str | None:
+    """The host of who leads, if that is an installation other than the owner's."""
+    named = leader.split()
+    return named[1] if len(named) == 3 and named[0] != owner.split(maxsplit=1)[0] else None

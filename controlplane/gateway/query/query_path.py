@@ -319,11 +319,8 @@ class QueryPath(QueryContext):
             self.repeated.add(outline, query, error, late, workers, now_ms, until_ms)
         self.count_demand(query)
         answer = partial(self.fail, expected.error, respond, query.task, given_id)
-        until_ms = min(told_ms, query.received_ms + query.latency_ms)
-        if until_ms > now_ms and isinstance(expected.error, Overloaded):
-            self.held_answers.hold(until_ms, answer)
-        else:
-            answer()
+        held_ms = min(told_ms, query.received_ms + query.latency_ms)
+        self._give(answer, held_ms if isinstance(expected.error, Overloaded) else -inf, now_ms)
         return True
 
     def _refused_again(
@@ -348,18 +345,21 @@ class QueryPath(QueryContext):
         if wording is None:
             query = found.query._replace(received_ms=received_ms, draw=draw)
             return self.turn_away(query, respond, given_id, told_ms, outline)
-        query, task = found.query, found.query.task
+        query = found.query
         self.count_demand(query)
-        if not wording.waits:
-            self.refuse(wording, respond, task, given_id)
-            return True
-        self._narrow(found.workers, now_ms)
-        until_ms = min(told_ms, received_ms + query.latency_ms)
-        if until_ms > now_ms:
-            self.held_answers.hold(until_ms, partial(self.refuse, wording, respond, task, given_id))
-        else:
-            self.refuse(wording, respond, task, given_id)
+        held_ms = -inf
+        if wording.waits:
+            self._narrow(found.workers, now_ms)
+            held_ms = min(told_ms, received_ms + query.latency_ms)
+        self._give(partial(self.refuse, wording, respond, query.task, given_id), held_ms, now_ms)
         return True
+
+    def _give(self, answer: Callable[[], None], held_ms: float, now_ms: float) -> None:
+        """Give an answer, at ``held_ms`` if that is yet to come."""
+        if held_ms > now_ms:
+            self.held_answers.hold(held_ms, answer)
+        else:
+            answer()
 
     def _expected_error(self, query: Query, now_ms: float) -> "_Expected | None":
         """What a query would be told, were workers to say what they have just said to others."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from controlplane.gateway.overload.repeated_refusals import LEAST_BYTES, MOST_BYTES
 from controlplane.gateway.query.json_tensors import MAX_ROWS
 from controlplane.gateway.query.lean_json import lists_in
 from controlplane.gateway.query.parsing import query_v1
@@ -20,10 +21,6 @@ from planner.types import Query
 from variants.errors import InvalidInput, TaskNotFound
 from variants.types import Task, TaskName
 
-LEAST_BYTES = 1_024
-"""Shorter bodies are read as quickly as skimmed."""
-MOST_BYTES = 4_096
-"""Of what stands around the numbers."""
 _INPUTS = b'"inputs"'
 _ROWS = re.compile(rb'"shape"\s*:\s*\[\s*(\d{1,5})')
 
