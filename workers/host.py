@@ -21,6 +21,7 @@ from variants.errors import Internal, ModellessError
 from workers.channel.frames import FrameKind
 from workers.channel.messages import decode_load, decode_told, encode, named
 from workers.channel.secret import read_secret
+from workers.channel.shared_clock import clock_name
 from workers.execution.artifacts import Artifacts
 from workers.execution.executor import Executor
 from workers.execution.loader import Loading
@@ -135,6 +136,7 @@ class WorkerHost:
             loading_s=round(self._loading.thread.took_s + self._loading.thread.fetched_s, 4),
             profiled_loading_s=round(self._loading.thread.profiled_s, 4),
             page=self._ledger.page,
+            clock=clock_name(),
             warnings=(self._ledger.problem,) if self._ledger.problem else (),
         )
 

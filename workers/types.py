@@ -135,6 +135,8 @@ class WorkerStatus:
     """What is wrong with it although it serves, one sentence each."""
     page: str = ""
     """File on its machine that says what it ran when it ended (``workers.process.last_batch``)."""
+    clock: str = ""
+    """Which clock it reads (``workers.channel.shared_clock``)."""
 
 
 class OccurrenceKind(StrEnum):

@@ -39,6 +39,7 @@ from workers.channel.messages import (
 )
 from workers.channel.outbox import Outbox
 from workers.channel.reply import Reply, leaving_reply, lost_reply
+from workers.channel.shared_clock import LONGEST_US, clock_name, moment_us
 from workers.process.last_batch import Evidence, query_entry, read_last, read_running
 from workers.runtimes.protocol import Tensor
 from workers.types import LoadSpec, Occurrence, ReplicaStatus, ReplyCode, WorkerStatus
@@ -76,6 +77,8 @@ class WorkerConnection(asyncio.Protocol):
         self._lost, self._reason = False, ""
         self._leaving = False
         """The worker has said that it leaves, and was told that no more queries follow."""
+        self._one_clock = False
+        """Whether the worker reads the same clock."""
         self._heard_s = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
 
@@ -132,7 +135,10 @@ class WorkerConnection(asyncio.Protocol):
             self._loop.call_soon(on_reply, reply)
             return request_id
         budget_us = min(max(budget_us, 0), 0xFFFFFFFF)
-        chunks = infer_frame(request_id, variant, rows, budget_us, tensors, priority)
+        until = self._one_clock and budget_us <= LONGEST_US
+        if until:
+            budget_us = moment_us(budget_us)
+        chunks = infer_frame(request_id, variant, rows, budget_us, tensors, priority, until)
         self._pending[request_id] = on_reply
         self._outbox.write(chunks)
         return request_id
@@ -383,6 +389,7 @@ class WorkerConnection(asyncio.Protocol):
     def _take_status(self, payload: bytes) -> None:
         self.status = decode_status(payload)
         if not self._ready.done():
+            self._one_clock = self.status.clock == clock_name() != ""
             self._watch = self._loop.call_later(SILENCE_S, self._listen)
             self._ready.set_result(None)
         if self.status.draining and not self._leaving:

@@ -6,7 +6,8 @@ multiple of 8, so that tensors lie aligned and are used where they arrived. Byte
 ==========  ======================================================================================
 0   u32     length of the whole frame
 4   u8      ``FrameKind``
-5   u8      code: a ``ReplyCode``, or 1 for an answer that is an error; 0 otherwise
+5   u8      code: a ``ReplyCode``; 1 for an answer that is an error, and for a query whose budget is
+            a moment of the clock that both sides read (``shared_clock``); 0 otherwise
 6   u16     length of the signature (infer, reply); ``VERSION`` in a handshake frame
 8   u32     request id
 ==========  ======================================================================================
@@ -216,7 +217,7 @@ def data_chunks(tensors: Sequence[Tensor]) -> tuple[list[Chunk], int]:
 
 def infer_frame(
     request_id: int, variant: int, rows: int, budget_us: int, tensors: Sequence[Tensor],
-    priority: int = 0,
+    priority: int = 0, until: bool = False,
 ) -> list[Chunk]:  # fmt: skip
     """An infer frame in pieces.
 
@@ -225,6 +226,7 @@ def infer_frame(
         budget_us: what is left until the reply has to leave the worker, in µs.
         tensors: the inputs, each of shape (rows, ...).
         priority: 1 is the highest; 0: it has none.
+        until: ``budget_us`` is the moment when nothing is left, by ``shared_clock``.
 
     Raises:
         TypeError: a tensor has a type that the channel does not carry.
@@ -234,7 +236,7 @@ def infer_frame(
         described = len(signature)
         return [
             _INFER.pack(
-                HEADER + described + size, FrameKind.INFER, 0, described,
+                HEADER + described + size, FrameKind.INFER, until, described,
                 request_id, rows, variant, budget_us, priority,
             ),
             signature,
@@ -243,7 +245,7 @@ def infer_frame(
     chunks, size = data_chunks(tensors)
     described = len(signature)
     head = _INFER.pack(
-        HEADER + described + size, FrameKind.INFER, 0, described,
+        HEADER + described + size, FrameKind.INFER, until, described,
         request_id, rows, variant, budget_us, priority,
     )  # fmt: skip
     return [head, signature, *chunks]

@@ -30,6 +30,7 @@ from workers.channel.frames import (
 from workers.channel.handshake import NONCE, TAG, prove
 from workers.channel.messages import decode, encode_error, named
 from workers.channel.outbox import Outbox
+from workers.channel.shared_clock import left_us
 from workers.execution.executor import Executor
 from workers.types import variant_id
 
@@ -118,8 +119,10 @@ class Peer(asyncio.Protocol):
             data, begins = self._splitter.feed(data)
             for at in begins:
                 if self.known and data[at + 4] == FrameKind.INFER:
-                    (length, _, _, described, request_id,
+                    (length, _, until, described, request_id,
                      rows, variant, budget_us, priority) = unpack_infer(data, at)  # fmt: skip
+                    if until:
+                        budget_us = left_us(budget_us)
                     begin = at + HEADER
                     base = begin + described
                     layout = layout_of(data[begin:base])

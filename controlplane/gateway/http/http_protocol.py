@@ -33,7 +33,12 @@ from controlplane.gateway.http.known_head import TRIES, KnownHead, known_head
 from controlplane.gateway.http.turn_clock import Arrival, TurnClock
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protection.turned_away import TurnedAway, answer_to
-from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
+from controlplane.gateway.query.query_path import (
+    LainMs,
+    QueryPath,
+    known_to_be_new,
+    monotonic_ms,
+)
 from variants.errors import InvalidInput, ModellessError
 
 log = logging.getLogger(__name__)
@@ -111,8 +116,6 @@ class Front(HttpToolsProtocol):
             return
         self.arrived_ms = self.turn.arrived_ms()
         self.received += len(data)
-        if not self.reading and self.path.under_pressure():
-            self.arrived_ms = min(self.arrived_ms, monotonic_ms() - self.arrival.waited_ms())
         if self.in_head:
             self.head_bytes += len(data)
             if self.head_bytes > MAX_HEAD:
@@ -125,11 +128,17 @@ class Front(HttpToolsProtocol):
                 self.unknown = 0
                 self.began_ms = self.arrived_ms
                 exchange = self.exchange = Exchange(self, known.target, known.fields, self.began_ms)
-                self._handle(exchange, body)
+                self._handle(exchange, body, self._lain_ms)
                 return
             self.piece = data
+        if not self.reading and self.path.under_pressure():
+            self.arrived_ms -= self._lain_ms()
         self._feed(data)
         self.piece = b""
+
+    def _lain_ms(self) -> float:
+        """For how long the bytes that are read now lay there when this turn of the loop began."""
+        return self.turn.lain_ms(self.arrival.waited_ms())
 
     def _idle(self) -> bool:
         """Whether every request so far has its answer."""
@@ -229,15 +238,19 @@ class Front(HttpToolsProtocol):
             )
         self.reading = not self.skipping
 
-    def _handle(self, exchange: Exchange, body: bytes | bytearray) -> None:
+    def _handle(
+        self, exchange: Exchange, body: bytes | bytearray, lain_ms: LainMs = known_to_be_new
+    ) -> None:
         """Hand a query to the query path; ``body`` is all of it."""
         if exchange.target == V1:
             received_ms, given_id = exchange.received_ms, exchange.given_id
-            self.path.handle_v1(body, received_ms, exchange.respond, given_id, self.told_ms)
+            self.path.handle_v1(
+                body, received_ms, exchange.respond, given_id, self.told_ms, lain_ms
+            )
         else:
-            self._infer(exchange, body)
+            self._infer(exchange, body, lain_ms)
 
-    def _infer(self, exchange: Exchange, body: bytes | bytearray) -> None:
+    def _infer(self, exchange: Exchange, body: bytes | bytearray, lain_ms: LainMs) -> None:
         """``/v2/models/{task}/infer`` or ``/v2/models/{task}/versions/{variant}/infer``."""
         named = task_and_variant(exchange.target)
         if named is None:
@@ -251,6 +264,7 @@ class Front(HttpToolsProtocol):
             exchange.respond,
             exchange.given_id,
             self.told_ms,
+            lain_ms,
         )
 
     def _fail(self, exchange: Exchange, error: ModellessError, status: int = 0) -> None:

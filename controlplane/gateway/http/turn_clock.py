@@ -48,13 +48,26 @@ class TurnClock:
     def __init__(self, clock_ms: Callable[[], float]) -> None:
         self._clock_ms = clock_ms
         self._began_ms: float | None = None
+        self._last_ms = self._before_ms = clock_ms()
 
     def arrived_ms(self) -> float:
         """When bytes that are read now were there, by the clock that it was given."""
         if self._began_ms is None:
-            self._began_ms = self._clock_ms()
+            self._before_ms, self._last_ms = self._last_ms, self._clock_ms()
+            self._began_ms = self._last_ms
             asyncio.get_running_loop().call_soon(self._end)
         return self._began_ms
+
+    def lain_ms(self, told_ms: float) -> float:
+        """For how long bytes that are read now had lain there when this turn began.
+
+        Args:
+            told_ms: how long ago they came, as the kernel says it in its ticks.
+
+        What the turn before did not find came after it.
+        """
+        came_ms = max(self._before_ms, self._clock_ms() - told_ms)
+        return max(0.0, self.arrived_ms() - came_ms)
 
     def _end(self) -> None:
         self._began_ms = None
@@ -69,7 +82,7 @@ class Arrival:
         self._number = connection.fileno() if known else -1
 
     def waited_ms(self) -> float:
-        """For how long at least they have been there, in ms; 0 where it is not known.
+        """For how long they have been there, in ms, to a tick (``TICK_MS``); 0 if it is not known.
 
         The connection must be open. It costs a system call.
         """
@@ -81,4 +94,4 @@ class Arrival:
             return 0.0
         if _length.value < _END:  # an older kernel
             return 0.0
-        return max(0.0, float(_told.last_received_ms) - TICK_MS)
+        return float(_told.last_received_ms)

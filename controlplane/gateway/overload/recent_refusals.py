@@ -26,7 +26,9 @@ class Said(NamedTuple):
 
     why: str
     until_ms: float
-    """For so long to queries that come later and have as much time."""
+    """For so long, to queries with as many rows and as much time from when they came, ..."""
+    before_ms: float
+    """... that came before this."""
 
 
 class RecentRefusals:
@@ -63,4 +65,6 @@ class RecentRefusals:
         due_ms = query.received_ms + query.latency_ms
         if now_ms >= last.at_ms + one_more_ms or due_ms >= last.due_ms + one_more_ms:
             return None
-        return Said(last.why, min(last.at_ms, last.due_ms - query.latency_ms) + one_more_ms)
+        return Said(
+            last.why, last.at_ms + one_more_ms, last.due_ms - query.latency_ms + one_more_ms
+        )

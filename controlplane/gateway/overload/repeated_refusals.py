@@ -6,6 +6,7 @@ byte: the next query with the same bytes there gets it without being read, and w
 among variants and workers.
 """
 
+from collections.abc import Callable
 from math import ceil
 from typing import NamedTuple
 
@@ -15,12 +16,12 @@ from controlplane.http_errors import error_body, status_of
 from planner.types import Query
 from variants.errors import ModellessError, Overloaded
 
-LONGEST_MS = 2.0
+LONGEST_MS = 20.0
 """For so long at most a refusal is given again, and ..."""
-PART = 0.05
-"""... for no more than this part of the query's latency, nor for longer than its reason is known to
-hold: who asks for the same as many others would else come later than all who ask for other things
-to whatever room there is."""
+PART = 0.5
+"""... for no more than this part of the query's latency, nor for longer or to others than its
+reason is known to hold for: who asks for the same as many others would else come later than all who
+ask for other things to whatever room there is."""
 LEAST_BYTES = 1_024
 """Shorter bodies are read as quickly as looked at."""
 MOST_BYTES = 4_096
@@ -67,30 +68,34 @@ def wording(error: ModellessError) -> Wording:
     return Wording(error.code, status_of(error), begin[0] + begin[1], isinstance(error, Overloaded))
 
 
+class Holds(NamedTuple):
+    """For whom the reason of a refusal is known to hold, and for how long."""
+
+    until_ms: float
+    before_ms: float
+    """For those that came before."""
+    workers: int
+    """How many have refused the query, or would: the window of congestion narrows by each."""
+
+
 class Repeated(NamedTuple):
     """A refusal for want of time, and what it was asked for."""
 
     query: Query
     full: Wording | None
     """``None`` where the next one may not be refused."""
-    late: Wording
-    """What those are told whose deadline has passed."""
-    until_ms: float
-    workers: int
-    """How many refused it: the window of congestion narrows by each."""
-
-    def wording(self, received_ms: float, now_ms: float) -> Wording | None:
-        """The refusal of a query whose first byte came then; ``None`` if it may get another one."""
-        if now_ms - received_ms >= self.query.latency_ms:
-            return self.late
-        return self.full if now_ms < self.until_ms else None
+    holds: Holds
 
 
 class RepeatedRefusals:
     """Refusals of the last moment, by the outlines of what was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, expired: Callable[[Query], ModellessError]) -> None:
+        """``expired``: what a query is told whose deadline has passed."""
+        self._expired = expired
         self._kept: dict[Outline, Repeated] = {}
+        self._worded: dict[tuple[type[ModellessError], str], Wording] = {}
+        self._late: dict[float, Wording] = {}
 
     def __len__(self) -> int:
         """How many are kept."""
@@ -105,25 +110,44 @@ class RepeatedRefusals:
         outline: Outline,
         query: Query,
         error: ModellessError,
-        late: ModellessError,
-        workers: int,
+        holds: Holds,
         now_ms: float,
-        until_ms: float,
     ) -> None:
-        """Keep a refusal, but not of those who take an answer that is late.
-
-        Args:
-            late: the refusal of those whose deadline has passed.
-            workers: how many have refused the query, or would.
-            until_ms: when its reason may hold no more.
-        """
+        """Keep a refusal, but not of those who take an answer that is late."""
         if query.best_effort:
             return
         if len(self._kept) >= MOST:
             self._kept.clear()
-        until_ms = min(until_ms, now_ms + LONGEST_MS, now_ms + PART * query.latency_ms)
-        full = wording(error) if type(error) is Overloaded and until_ms > now_ms else None
-        self._kept[outline] = Repeated(query, full, wording(late), until_ms, workers)
+        until_ms = min(holds.until_ms, now_ms + LONGEST_MS, now_ms + PART * query.latency_ms)
+        full = self.wording(error) if type(error) is Overloaded and until_ms > now_ms else None
+        self._kept[outline] = Repeated(query, full, holds._replace(until_ms=until_ms))
+
+    def wording(self, error: ModellessError) -> Wording:
+        """How a refusal for want of time is written; most say what the last ones said."""
+        key = (type(error), error.message)
+        worded = self._worded.get(key)
+        if worded is None:
+            if len(self._worded) >= MOST:
+                self._worded.clear()
+            worded = self._worded[key] = wording(error)
+        return worded
+
+    def again(self, found: Repeated, received_ms: float, now_ms: float) -> Wording | None:
+        """What the next query is told whose first byte came then.
+
+        ``None`` if it may get another answer than the last one. Whose deadline has passed is told
+        so.
+        """
+        latency_ms = found.query.latency_ms
+        if now_ms - received_ms < latency_ms:
+            holds = found.holds
+            return found.full if now_ms < holds.until_ms and received_ms < holds.before_ms else None
+        late = self._late.get(latency_ms)
+        if late is None:
+            if len(self._late) >= MOST:
+                self._late.clear()
+            late = self._late[latency_ms] = wording(self._expired(found.query))
+        return late
 
     def forget(self) -> None:
         """There may be room again, or tasks may ask for something else."""

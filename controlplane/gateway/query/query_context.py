@@ -17,7 +17,7 @@ from controlplane.gateway.overload.retry_advice import RetryAdvice
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.lethal_queries import LethalQueries
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
-from controlplane.gateway.query.query_errors import header_lines
+from controlplane.gateway.query.query_errors import expired_error, header_lines
 from controlplane.gateway.query.replies import JSON
 from controlplane.gateway.query.waiting import Waiting
 from controlplane.http_errors import error_body, request_id, status_of
@@ -80,7 +80,7 @@ class QueryContext:
         self.connections: Mapping[WorkerId, WorkerConnection] = {}
         self.congestion = CongestionWindow()
         self.refusals = RecentRefusals()
-        self.repeated = RepeatedRefusals()
+        self.repeated = RepeatedRefusals(expired_error)
         self.held_answers = HeldAnswers(clock_ms)
         self.advice = RetryAdvice(Random())
         self.counters = Counters()

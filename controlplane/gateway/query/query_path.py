@@ -13,6 +13,7 @@ from random import getrandbits
 from typing import Any, NamedTuple, TypeVar
 
 from controlplane.gateway.overload.repeated_refusals import (
+    Holds,
     Outline,
     outline_of,
     outline_of_headers,
@@ -23,7 +24,7 @@ from controlplane.gateway.query.in_flight import TRIES, InFlight
 from controlplane.gateway.query.lean_json import LongBody
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.query_context import Loader, QueryContext, Respond
-from controlplane.gateway.query.query_errors import expired_error, refusal_error, worker_error
+from controlplane.gateway.query.query_errors import refusal_error, worker_error
 from controlplane.gateway.query.skimming import asked_by_headers, skim_v1, skim_v2
 from controlplane.gateway.query.v2_parsing import json_bytes, parse_v2
 from planner.selection.plan_following import choose
@@ -52,6 +53,15 @@ Share = Callable[[ParsedQuery, Respond, bytes | None], bool]
 """Takes what ``QueryPath.start`` takes."""
 
 
+LainMs = Callable[[], float]
+"""For how long a query's bytes had lain there before they were seen, in ms; costs a system call."""
+
+
+def known_to_be_new() -> float:
+    """Of bytes that had not lain anywhere, or for a time that is counted already."""
+    return 0.0
+
+
 def monotonic_ms() -> float:
     """A clock that never goes back, in ms; only differences mean anything."""
     return time.monotonic() * 1000
@@ -75,7 +85,9 @@ class _Expected(NamedTuple):
     workers: tuple[WorkerId, ...]
     """Those that would refuse it."""
     until_ms: float
-    """For so long they would."""
+    """For so long they would, ..."""
+    before_ms: float
+    """... if it came before this."""
 
 
 class QueryPath(QueryContext):
@@ -97,6 +109,7 @@ class QueryPath(QueryContext):
         respond: Respond,
         given_id: bytes | None = None,
         told_ms: float = -inf,
+        lain_ms: LainMs = known_to_be_new,
     ) -> None:
         """Answer a ``POST /v1/query``.
 
@@ -104,13 +117,18 @@ class QueryPath(QueryContext):
             received_ms: when its first byte came, by ``clock_ms``.
             given_id: the caller's ``X-Request-Id``.
             told_ms: when its sender was told to come back, by ``clock_ms``.
+            lain_ms: asked where time is short, to count from when its bytes came.
         """
         try:
             draw = getrandbits(32)
             told: bool | None = False
             if self.under_pressure():
                 outline = outline_of(body)
-                told = self._refused_again(outline, received_ms, draw, respond, given_id, told_ms)
+                told = self._refused_again(
+                    outline, received_ms, draw, respond, given_id, told_ms, lain_ms
+                )
+                if not told:
+                    received_ms -= lain_ms()
                 if told is None:
                     asked = skim_v1(body, self.tasks, received_ms, draw)
                     told = asked and self.turn_away(asked, respond, given_id, told_ms, outline)
@@ -137,6 +155,7 @@ class QueryPath(QueryContext):
         respond: Respond,
         given_id: bytes | None = None,
         told_ms: float = -inf,
+        lain_ms: LainMs = known_to_be_new,
     ) -> None:
         """Answer a ``POST /v2/models/{task}[/versions/{variant}]/infer``.
 
@@ -146,6 +165,7 @@ class QueryPath(QueryContext):
             received_ms: when its first byte came, by ``clock_ms``.
             given_id: the caller's ``X-Request-Id``.
             told_ms: when its sender was told to come back, by ``clock_ms``.
+            lain_ms: asked where time is short, to count from when its bytes came.
         """
         try:
             if pinned is not None:
@@ -155,7 +175,11 @@ class QueryPath(QueryContext):
             told: bool | None = False
             if self.under_pressure():
                 outline = outline_of_inference(task, pinned, body, json_header)
-                told = self._refused_again(outline, received_ms, draw, respond, given_id, told_ms)
+                told = self._refused_again(
+                    outline, received_ms, draw, respond, given_id, told_ms, lain_ms
+                )
+                if not told:
+                    received_ms -= lain_ms()
                 if told is None and json_header is None:
                     asked = skim_v2(body, task, pinned, self.tasks, received_ms, draw)
                     told = asked and self.turn_away(asked, respond, given_id, told_ms, outline)
@@ -313,14 +337,15 @@ class QueryPath(QueryContext):
         if expected is None:
             return False
         if outline is not None:
-            error, late = expected.error, expired_error(query)
-            until_ms = min(expected.until_ms, room_at_ms(self.snapshot, query, expected.workers))
-            workers = len(expected.workers)
-            self.repeated.add(outline, query, error, late, workers, now_ms, until_ms)
+            room_ms = room_at_ms(self.snapshot, query, expected.workers)
+            before_ms = min(expected.before_ms, room_ms)
+            holds = Holds(expected.until_ms, before_ms, len(expected.workers))
+            self.repeated.add(outline, query, expected.error, holds, now_ms)
         self.count_demand(query)
-        answer = partial(self.fail, expected.error, respond, query.task, given_id)
-        held_ms = min(told_ms, query.received_ms + query.latency_ms)
-        self._give(answer, held_ms if isinstance(expected.error, Overloaded) else -inf, now_ms)
+        worded = self.repeated.wording(expected.error)
+        answer = partial(self.refuse, worded, respond, query.task, given_id)
+        held_ms = min(told_ms, query.received_ms + query.latency_ms) if worded.waits else -inf
+        self._give(answer, held_ms, now_ms)
         return True
 
     def _refused_again(
@@ -331,6 +356,7 @@ class QueryPath(QueryContext):
         respond: Respond,
         given_id: bytes | None,
         told_ms: float,
+        lain_ms: LainMs = known_to_be_new,
     ) -> bool | None:
         """Answer a query that asks for what was refused a moment ago, if it still would be.
 
@@ -341,7 +367,10 @@ class QueryPath(QueryContext):
         if found is None:
             return None
         now_ms = self.clock_ms()
-        wording = found.wording(received_ms, now_ms)
+        wording = self.repeated.again(found, received_ms, now_ms)
+        if wording is None:
+            received_ms -= lain_ms()
+            wording = self.repeated.again(found, received_ms, now_ms)
         if wording is None:
             query = found.query._replace(received_ms=received_ms, draw=draw)
             return self.turn_away(query, respond, given_id, told_ms, outline)
@@ -349,7 +378,7 @@ class QueryPath(QueryContext):
         self.count_demand(query)
         held_ms = -inf
         if wording.waits:
-            self._narrow(found.workers, now_ms)
+            self._narrow(found.holds.workers, now_ms)
             held_ms = min(told_ms, received_ms + query.latency_ms)
         self._give(partial(self.refuse, wording, respond, query.task, given_id), held_ms, now_ms)
         return True
@@ -365,7 +394,7 @@ class QueryPath(QueryContext):
         """What a query would be told, were workers to say what they have just said to others."""
         found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
         refused: tuple[WorkerId, ...] = ()
-        why, until_ms = "", inf
+        why, until_ms, before_ms = "", inf, inf
         while isinstance(found, Choice):
             said = None
             if not found.cold and not query.best_effort:
@@ -373,7 +402,8 @@ class QueryPath(QueryContext):
             if said is None:
                 return None
             refused = (*refused, found.worker.id)
-            why, until_ms = said.why, min(until_ms, said.until_ms)
+            why = said.why
+            until_ms, before_ms = min(until_ms, said.until_ms), min(before_ms, said.before_ms)
             if len(refused) == TRIES:
                 break
             query = query._replace(avoid=found.worker.id)
@@ -383,9 +413,9 @@ class QueryPath(QueryContext):
         self._narrow(len(refused), now_ms)
         if refused and (isinstance(found, Choice) or found.code is RefusalCode.OVERLOADED):
             error: ModellessError = worker_error(ReplyCode.OVERLOADED, why, query, None)
-            return _Expected(error, refused, until_ms)
+            return _Expected(error, refused, until_ms, before_ms)
         assert isinstance(found, Refusal)
-        return _Expected(refusal_error(found), refused, until_ms)
+        return _Expected(refusal_error(found), refused, until_ms, before_ms)
 
     def _narrow(self, workers: int, now_ms: float) -> None:
         """Narrow the window as if so many workers had refused a query."""

@@ -214,6 +214,7 @@ def test_who_is_due_later_or_has_fewer_rows_may_be_taken() -> None:
         query = Query(DIGITS, asked.rows, now_ms, asked.latency_ms)
         found = refusals.expected(ONE, candidate, query, now_ms)
         assert found is None or now_ms < found.until_ms <= NOW_MS + asked.rows * more_ms
+        assert found is None or now_ms < found.before_ms
         return found and found.why
 
     assert expected(Asked(2, 50.0, 0.0)) is None

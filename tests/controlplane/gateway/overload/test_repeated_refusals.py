@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from controlplane.gateway.overload.repeated_refusals import (
     LONGEST_MS,
     MOST,
+    Holds,
     RepeatedRefusals,
     outline_of,
     outline_of_headers,
     outline_of_inference,
     wording,
 )
+from controlplane.gateway.query.query_errors import expired_error
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.query.skimming import skim_v1, skim_v2
 from controlplane.http_errors import error_body, error_headers, status_of
@@ -48,6 +50,7 @@ from workers.types import ReplyCode
 
 QUERY = Query(DIGITS, 1, NOW_MS, 40.0)
 OUTLINE = (b'{"task": "digits", "inputs": ', b"]}", 2)
+ALWAYS = Holds(inf, inf, 1)
 FULL = Overloaded('Every variant that meets the SLO ("so") has too long a queue.')
 LATE = DeadlineExceeded("Not answered within 40 ms.")
 ROW = [[0.25] * 64]
@@ -232,39 +235,39 @@ def test_it_reads_as_if_it_had_been_made_anew(error: Any, wait_s: float) -> None
 
 
 def test_it_is_given_again_for_a_moment_and_to_the_late_for_longer() -> None:
-    kept = RepeatedRefusals()
-    kept.add(OUTLINE, QUERY, FULL, LATE, 1, NOW_MS, inf)
+    kept = RepeatedRefusals(expired_error)
+    kept.add(OUTLINE, QUERY, FULL, ALWAYS, NOW_MS)
     found = kept.find(OUTLINE)
     assert found is not None
-    soon_ms, later_ms = NOW_MS + 1.9, NOW_MS + 2.1
-    assert LONGEST_MS == 2.0 == 0.05 * QUERY.latency_ms
-    assert found.wording(soon_ms, soon_ms) == wording(FULL)
-    assert found.wording(later_ms, later_ms) is None
-    assert found.wording(soon_ms - 40.0, soon_ms) == wording(LATE)
-    assert found.wording(later_ms - 40.0, later_ms) == wording(LATE)
+    soon_ms, later_ms = NOW_MS + 19.9, NOW_MS + 20.1
+    assert LONGEST_MS == 20.0 == 0.5 * QUERY.latency_ms
+    assert kept.again(found, soon_ms, soon_ms) == wording(FULL)
+    assert kept.again(found, later_ms, later_ms) is None
+    assert kept.again(found, soon_ms - 40.0, soon_ms) == wording(LATE)
+    assert kept.again(found, later_ms - 40.0, later_ms) == wording(LATE)
     kept.forget()
     assert kept.find(OUTLINE) is None
 
 
 def test_a_short_deadline_is_looked_at_anew_sooner() -> None:
-    kept = RepeatedRefusals()
-    kept.add(OUTLINE, QUERY._replace(latency_ms=4.0), FULL, LATE, 1, NOW_MS, inf)
+    kept = RepeatedRefusals(expired_error)
+    kept.add(OUTLINE, QUERY._replace(latency_ms=4.0), FULL, ALWAYS, NOW_MS)
     found = kept.find(OUTLINE)
     assert found is not None
-    assert found.wording(NOW_MS, NOW_MS + 0.19) is not None
-    assert found.wording(NOW_MS, NOW_MS + 0.21) is None
+    assert kept.again(found, NOW_MS, NOW_MS + 1.9) is not None
+    assert kept.again(found, NOW_MS, NOW_MS + 2.1) is None
 
 
 def test_who_takes_a_late_answer_is_not_refused_for_others() -> None:
-    kept = RepeatedRefusals()
-    kept.add(OUTLINE, QUERY._replace(best_effort=True), FULL, LATE, 1, NOW_MS, inf)
+    kept = RepeatedRefusals(expired_error)
+    kept.add(OUTLINE, QUERY._replace(best_effort=True), FULL, ALWAYS, NOW_MS)
     assert kept.find(OUTLINE) is None
 
 
 def test_it_is_bounded() -> None:
-    kept = RepeatedRefusals()
+    kept = RepeatedRefusals(expired_error)
     for at in range(MOST + 10):
-        kept.add((b"%d" % at, b"", 0), QUERY, FULL, LATE, 1, NOW_MS, inf)
+        kept.add((b"%d" % at, b"", 0), QUERY, FULL, ALWAYS, NOW_MS)
         assert len(kept) <= MOST
 
 
@@ -299,21 +302,32 @@ async def test_where_others_might_take_it_every_query_has_its_own_choice() -> No
     for _ in range(20):
         path.ask()
     assert path.asked >= 3
-    assert [one.full for one in path.path.repeated._kept.values()] == [None]
+    (kept,) = path.path.repeated._kept.values()
+    assert path.path.repeated.again(kept, NOW_MS, NOW_MS) is None
 
 
 def test_it_is_given_for_no_longer_than_its_reason_holds() -> None:
-    kept = RepeatedRefusals()
-    kept.add(OUTLINE, QUERY, FULL, LATE, 1, NOW_MS, NOW_MS + 0.5)
+    kept = RepeatedRefusals(expired_error)
+    kept.add(OUTLINE, QUERY, FULL, Holds(NOW_MS + 0.5, inf, 1), NOW_MS)
     found = kept.find(OUTLINE)
     assert found is not None
-    assert found.wording(NOW_MS, NOW_MS + 0.4) is not None
-    assert found.wording(NOW_MS, NOW_MS + 0.6) is None
-    kept.add(OUTLINE, QUERY, FULL, LATE, 1, NOW_MS, NOW_MS - 1.0)
+    assert kept.again(found, NOW_MS, NOW_MS + 0.4) is not None
+    assert kept.again(found, NOW_MS, NOW_MS + 0.6) is None
+    kept.add(OUTLINE, QUERY, FULL, Holds(NOW_MS - 1.0, inf, 1), NOW_MS)
     found = kept.find(OUTLINE)
     assert found is not None
-    assert found.wording(NOW_MS, NOW_MS) is None
-    assert found.wording(NOW_MS - 40.0, NOW_MS) == wording(LATE)
+    assert kept.again(found, NOW_MS, NOW_MS) is None
+    assert kept.again(found, NOW_MS - 40.0, NOW_MS) == wording(LATE)
+
+
+def test_who_has_more_time_left_may_get_another_answer() -> None:
+    """It was refused because it had waited before it was read."""
+    kept = RepeatedRefusals(expired_error)
+    kept.add(OUTLINE, QUERY, FULL, Holds(inf, NOW_MS - 5.0, 1), NOW_MS)
+    found = kept.find(OUTLINE)
+    assert found is not None
+    assert kept.again(found, NOW_MS - 6.0, NOW_MS + 1.0) == wording(FULL)
+    assert kept.again(found, NOW_MS - 5.0, NOW_MS + 1.0) is None
 
 
 async def test_it_is_forgotten_when_a_worker_says_that_there_is_room_sooner() -> None:
