@@ -254,7 +254,7 @@ def test_every_pod_is_behind_a_network_policy() -> None:
 
 
 def test_every_setting_that_is_named_exists() -> None:
-    text = "".join(path.read_text() for path in DEPLOY.iterdir())
+    text = "".join(path.read_text() for path in DEPLOY.rglob("*") if path.is_file())
     named = set(re.findall(r"MODELLESS_([A-Z_]+)", text))
 
     assert named

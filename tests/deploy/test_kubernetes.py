@@ -1,0 +1,184 @@
+"""The overlays for Kubernetes as ``kubectl`` builds them, against the schemas of both."""
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.cluster.serve_applications import GATEWAY_APP, WORKER_APP
+from controlplane.settings import Settings
+from tests.clients import program
+from tests.deploy.files import DEPLOY
+
+FOLDER = DEPLOY / "kubernetes"
+OVERLAYS = [
+    "base",
+    *sorted(f"overlays/{path.parent.name}" for path in FOLDER.glob("overlays/*/*ization.yaml")),
+]
+FIELDS = yaml.safe_load((Path(__file__).parent / "kuberay_fields.yaml").read_text())
+KUBERNETES = "1.34"
+TOKEN = "0123456789abcdef" * 4
+every = pytest.mark.parametrize("overlay", OVERLAYS)
+
+
+@cache
+def built(overlay: str) -> list[dict[str, Any]]:
+    """What ``kubectl kustomize`` makes of an overlay.
+
+    Debian's own kubectl is too old for them: where no newer one is there this skips, also in CI.
+    """
+    kubectl = shutil.which("kubectl")
+    told = "" if kubectl is None else output(kubectl, "version", "--client")
+    version = told.partition("Kustomize Version: v")[2].partition(".")[0]
+    if kubectl is None or not version.isdigit() or int(version) < 5:
+        pytest.skip("no kubectl with kustomize 5 is installed")
+    return list(yaml.safe_load_all(output(kubectl, "kustomize", str(FOLDER / overlay))))
+
+
+def output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert not done.returncode or "--client" in command, done.stderr
+    return done.stdout
+
+
+def service(overlay: str) -> dict[str, Any]:
+    [found] = [one for one in built(overlay) if one["kind"] == "RayService"]
+    return dict(found["spec"])
+
+
+def groups(overlay: str) -> dict[str, Any]:
+    """The groups of pods by their names."""
+    cluster = service(overlay)["rayClusterConfig"]
+    workers = {group["groupName"]: group for group in cluster["workerGroupSpecs"]}
+    return {"head": cluster["headGroupSpec"]} | workers
+
+
+def container(group: Mapping[str, Any]) -> dict[str, Any]:
+    [one] = group["template"]["spec"]["containers"]
+    return dict(one)
+
+
+def settings(overlay: str) -> Settings:
+    """What the head is told; secrets are left out."""
+    values = {
+        variable["name"].removeprefix("MODELLESS_").lower(): variable["value"]
+        for variable in container(groups(overlay)["head"])["env"]
+        if variable["name"].startswith("MODELLESS_") and "value" in variable
+    }
+    return Settings.model_validate(values | {"api_token": TOKEN})
+
+
+def applications(overlay: str) -> dict[str, Any]:
+    config = yaml.safe_load(service(overlay)["serveConfigV2"])
+    return {one["name"]: one for one in config["applications"]}
+
+
+def unknown(value: object, known: object, at: str = "spec") -> list[str]:
+    """Fields that KubeRay does not have."""
+    if known is None:
+        return []
+    if isinstance(known, list):
+        assert isinstance(value, list), at
+        return [name for one in value for name in unknown(one, known[0], f"{at}[]")]
+    assert isinstance(value, dict), at
+    found = [f"{at}.{name}" for name in value if name not in known]
+    return found + [
+        name for key in value.keys() & known.keys()
+        for name in unknown(value[key], known[key], f"{at}.{key}")
+    ]  # fmt: skip
+
+
+def test_there_are_overlays() -> None:
+    assert {"overlays/small", "overlays/gpu", "overlays/zones"} <= set(OVERLAYS)
+
+
+@every
+def test_what_is_built_is_what_the_base_has(overlay: str) -> None:
+    def named(name: str) -> list[tuple[str, str]]:
+        return sorted((one["kind"], one["metadata"]["name"]) for one in built(name))
+
+    assert named(overlay) == named("base")
+
+
+@every
+def test_kuberay_knows_every_field(overlay: str) -> None:
+    assert unknown(service(overlay), FIELDS) == []
+
+
+def test_a_wrong_field_would_be_found() -> None:
+    wrong = {"rayClusterConfig": {"workerGroupSpecs": [{"groupName": "a", "minReplica": 1}]}}
+    assert unknown(wrong, FIELDS) == ["spec.rayClusterConfig.workerGroupSpecs[].minReplica"]
+
+
+@every
+def test_kubernetes_accepts_all_that_is_its_own(overlay: str, tmp_path: Path) -> None:
+    """Service, policies and claim, and the pods of every group."""
+    validate = str(program("kubernetes", "kubernetes-validate"))
+    own = [one for one in built(overlay) if one["kind"] != "RayService"]
+    for name, group in groups(overlay).items():
+        template = group["template"]
+        metadata = {"name": name} | template.get("metadata", {})
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        own.append(pod)
+    file = tmp_path / "own.yaml"
+    file.write_text(yaml.safe_dump_all(own))
+    output(validate, "--strict", "-k", KUBERNETES, str(file))
+    own[-1]["spec"]["terminationGracePeriod"] = 60
+    file.write_text(yaml.safe_dump_all(own))
+    with pytest.raises(AssertionError):
+        output(validate, "--strict", "-k", KUBERNETES, str(file))
+
+
+@every
+def test_applications_pods_and_settings_say_the_same(overlay: str) -> None:
+    told, pods, apps = settings(overlay), groups(overlay), applications(overlay)
+
+    assert {name for name in apps if name.startswith(WORKER_APP)} == {
+        WORKER_APP + kind.name for kind in told.kinds
+    }
+    for kind in told.kinds:
+        group, args = pods[kind.name], apps[WORKER_APP + kind.name]["args"]
+        gpus = {} if kind.gpu is None else {"num_gpus": 1}
+        assert args == gpus | {
+            "device_kind": kind.name,
+            "cores": kind.cores,
+            "memory_mib": kind.memory_mib,
+            "replicas": kind.most,
+            "listen": told.listen_channel,
+        }
+        assert kind.nodes is not None
+        assert (kind.nodes.label, kind.nodes.values) == ("ray.io/node-group", (kind.name,))
+        assert {group[f"{of}eplicas"] for of in ("r", "minR", "maxR")} == {kind.most}
+        limits = container(group)["resources"]["limits"]
+        assert limits["cpu"] == group["rayStartParams"]["num-cpus"]
+        assert kind.cores <= int(limits["cpu"])
+        assert kind.gpu is not None or kind.cores == int(limits["cpu"])
+        assert limits.get("nvidia.com/gpu", 0) == gpus.get("num_gpus", 0)
+        assert group["rayStartParams"].get("num-gpus") == (None if kind.gpu is None else "1")
+        room_mib = 1024 * int(limits["memory"].removesuffix("Gi"))
+        assert kind.gpu is not None or kind.memory_mib < room_mib
+    gateways = {pods["gateway"][f"{of}eplicas"] for of in ("r", "minR", "maxR")}
+    assert gateways == {apps[GATEWAY_APP]["args"]["replicas"]} == {told.gateways}
+
+
+@every
+def test_all_pods_are_told_the_same(overlay: str) -> None:
+    told = [container(group)["env"] for group in groups(overlay).values()]
+    assert told[1:] == told[:-1]
+    images = {container(group)["image"] for group in groups(overlay).values()}
+    assert len(images) == 1
+
+
+def test_zones_lose_their_part_alone() -> None:
+    pods = groups("overlays/zones")
+    for name in ("gateway", "cpu-4"):
+        template = pods[name]["template"]
+        for rule in template["spec"]["topologySpreadConstraints"]:
+            selected = rule["labelSelector"]["matchLabels"]
+            assert selected.items() <= template["metadata"]["labels"].items()
+            assert rule["maxSkew"] == 1
