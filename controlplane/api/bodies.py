@@ -59,9 +59,16 @@ _METADATA: dict[str, Any] = {
 }
 """What every reply says of how it came about."""
 
+_COMPRESSED = (
+    "May come compressed, with `Content-Encoding: gzip` or `deflate`: then what it unpacks to has"
+    " the limit of a body. An answer of 16 to 256 KiB is compressed for who sends"
+    " `Accept-Encoding`."
+)
+
 QUERY: dict[str, Any] = {
     "requestBody": {
         "required": True,
+        "description": _COMPRESSED,
         "content": _json(
             {
                 "type": "object",
@@ -161,6 +168,7 @@ _TENSORS: dict[str, Any] = {
 INFER: dict[str, Any] = {
     "requestBody": {
         "required": True,
+        "description": _COMPRESSED,
         "content": _json(
             {
                 "type": "object",
@@ -179,7 +187,7 @@ INFER: dict[str, Any] = {
                             "timeout": {"type": "integer", "description": "Microseconds."},
                             "priority": {
                                 "type": "integer",
-                                "description": "Taken, and changes nothing: deadlines count.",
+                                "description": "1 is the highest; who names none has 100.",
                             },
                         },
                     },

@@ -31,6 +31,7 @@ from controlplane.gateway.listening import bind
 from controlplane.gateway.metrics import GatewayCollector
 from controlplane.gateway.on_demand_loads import OnDemandLoads
 from controlplane.gateway.protection.body_reader import BodyReader
+from controlplane.gateway.protection.compression import Inflater
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
@@ -87,6 +88,7 @@ class Gateway:
         self._serving: asyncio.Task[None] | None = None
         self._grpc: GrpcServer | None = None
         self.path.reader = self._reader = BodyReader()
+        self._inflater = Inflater(int(settings.max_body_mib * 2**20))
         self.views = ProtocolViews(self.known, self.path, self.ready, self._siblings.total)
         self.path.variant_of = self.views.variant_of
         self._repository = Repository(self.views, self.path)
@@ -124,7 +126,7 @@ class Gateway:
         self.path.counters.connections.open["http"] = lambda: caps.open
         self._server = HttpServer(
             self._application(access, max_body),
-            front_factory(self.path, access, max_body, caps),
+            front_factory(self.path, access, max_body, caps, self._inflater),
             listening,
             encryption,
             self._limits,
@@ -151,7 +153,8 @@ class Gateway:
         from controlplane.gateway.grpc.grpc_server import GrpcServer
         from controlplane.gateway.grpc.service import Service
 
-        service = Service(self.path, access, Answers(self.views, self._repository).table())
+        answers = Answers(self.views, self._repository).table()
+        service = Service(self.path, access, answers, self._inflater)
         self._grpc = GrpcServer(self.settings, service, self._limits, max_body)
         await self._grpc.start()
 
@@ -172,6 +175,7 @@ class Gateway:
         await self._background.cancel(self._loads.under_way())
         await self._siblings.stop()
         self._reader.close()
+        self._inflater.close()
         self.known.workers.close()
         await self._say_farewell()
         await self.live.close()
@@ -186,8 +190,9 @@ class Gateway:
             live=LiveReads(self.live, self.statuses),
         )
         return build_asgi(
-            context, self.path, self.views, self._repository, access, self._collector, max_body
-        )
+            context, self.path, self.views, self._repository, access, self._collector, max_body,
+            self._inflater,
+        )  # fmt: skip
 
     async def _collector(self) -> GatewayCollector:
         """The metrics of all gateways that share the port."""

@@ -52,6 +52,12 @@ def http(port: int) -> Any:
     assert np.allclose(found, pinned.as_numpy("scores"), atol=1e-3)
     later = client.async_infer("digits", inputs(over_http), parameters=SLO).get_result()
     assert np.allclose(found, later.as_numpy("scores"), atol=1e-3)
+    for coding in ("gzip", "deflate"):
+        small = client.infer(
+            "digits", inputs(over_http), parameters=SLO,
+            request_compression_algorithm=coding, response_compression_algorithm=coding,
+        )  # fmt: skip
+        assert np.allclose(found, small.as_numpy("scores"), atol=1e-3)
     counted = client.get_inference_statistics("digits")["model_stats"]
     assert sum(one["inference_count"] for one in counted) >= 3 * 4
     classes = [over_http.InferRequestedOutput("scores", class_count=2)]
@@ -70,6 +76,11 @@ def grpc(port: int, expected: Any) -> None:
     assert client.get_model_config("digits").config.max_batch_size >= 3
     reply = client.infer("digits", inputs(over_grpc), parameters=SLO)
     assert np.allclose(reply.as_numpy("scores"), expected, atol=1e-3)
+    for coding in ("gzip", "deflate"):
+        small = client.infer(
+            "digits", inputs(over_grpc), parameters=SLO, compression_algorithm=coding
+        )
+        assert np.allclose(small.as_numpy("scores"), expected, atol=1e-3)
     half = over_grpc.InferInput("pixels", list(ROWS.shape), "FP16")
     half.set_data_from_numpy(ROWS.astype(np.float16))
     narrow = client.infer("digits", [half], parameters=SLO)

@@ -28,8 +28,10 @@ from controlplane.gateway.grpc.messages import (
 from controlplane.gateway.grpc.statuses import sentence, status_of
 from controlplane.gateway.grpc.wire import nested, read_request
 from controlplane.gateway.http.access import Access
+from controlplane.gateway.protection.compression import Inflater, coding_of
 from controlplane.gateway.protection.connections import too_many
 from controlplane.gateway.protection.grpc_connections import GrpcConnections
+from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from controlplane.http_errors import error_body, request_id
 from variants.errors import Internal, InvalidInput, ModellessError, RateLimited
@@ -60,12 +62,15 @@ class Service:
         path: QueryPath,
         access: Access,
         answers: Mapping[str, Callable[[Any, Any], Awaitable[None]]],
+        inflater: Inflater,
     ) -> None:
         """
         Args:
             answers: each takes a request and a reply to fill in.
+            inflater: unpacks messages that come compressed.
         """
         self._path = path
+        self._inflater = inflater
         self._access = access
         self._answers = answers
         self._streams = 0
@@ -96,7 +101,7 @@ class Service:
         """``ModelInfer``: one query, one answer."""
         began_ms = monotonic_ms()
         given_id = await self._admit(context)
-        data = await _read(context, MESSAGE_S)
+        data = await self._read(context, given_id)
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._ask(data, began_ms, answered, given_id)
         status, body, headers = await answered
@@ -116,7 +121,11 @@ class Service:
             while (data := await context.read()) is not grpc.aio.EOF:
                 began_ms = monotonic_ms()
                 answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-                self._ask(data, began_ms, answered, None)
+                try:
+                    data = await self._unpacked(data)
+                    self._ask(data, began_ms, answered, None)
+                except ModellessError as error:
+                    self._path.fail(error, _into(answered))
                 await writer.add(data, answered)
                 if self.closing:
                     break
@@ -133,18 +142,26 @@ class Service:
         given_id: bytes | None,
     ) -> None:
         """Hand a query to the query path."""
-
-        def respond(status: int, body: bytes, headers: bytes) -> None:
-            if not answered.done():  # the client may have gone
-                answered.set_result((status, body, headers))
-
-        path = self._path
+        path, respond = self._path, _into(answered)
         try:
             parsed = read_query(data, path.tasks, path.variant_of, began_ms, getrandbits(32))
             if not (path.under_pressure() and path.turn_away(parsed.query, respond, given_id)):
                 path.start(parsed, respond, given_id)
         except Exception as error:
             path.fail(error, respond, given_id=given_id)
+
+    async def _read(self, context: Any, given_id: bytes | None) -> bytes:
+        """The one message of a call."""
+        data = await _read(context, MESSAGE_S)
+        try:
+            return await self._unpacked(data)
+        except ModellessError as error:
+            await _abort(context, error, given_id)
+            raise
+
+    async def _unpacked(self, data: bytes) -> bytes:
+        coding = coding_of(data)
+        return bytes(await self._inflater.inflated(data, coding)) if coding else data
 
     # -- everything else ------------------------------------------------------------------------
 
@@ -157,7 +174,7 @@ class Service:
 
         async def handle(_requests: object, context: Any) -> bytes:
             given_id = await self._admit(context, is_open=is_open)
-            data = await _read(context, MESSAGE_S)
+            data = await self._read(context, given_id)
             reply = reply_class()
             try:
                 await answer(request_class.FromString(data), reply)
@@ -184,6 +201,16 @@ class Service:
         if error is not None:
             await _abort(context, error, given_id)
         return given_id
+
+
+def _into(answered: "asyncio.Future[Answer]") -> Respond:
+    """Where the query path writes an answer to."""
+
+    def respond(status: int, body: bytes, headers: bytes) -> None:
+        if not answered.done():  # the client may have gone
+            answered.set_result((status, body, headers))
+
+    return respond
 
 
 class _Writer:

@@ -11,6 +11,7 @@ from hmac import compare_digest
 
 from controlplane.dashboard.pages import PAGES
 from controlplane.exposure import ANY, is_every_address, names_in
+from controlplane.gateway.protection.compression import unsupported
 from controlplane.settings import Settings
 from variants.errors import (
     Forbidden,
@@ -112,8 +113,9 @@ class Access:
         """What is wrong with the headers of a query, if anything."""
         if int(fields.get(b"content-length", 0)) > max_body:
             return too_large(max_body)
-        if fields.get(b"content-encoding", b"identity").lower() != b"identity":
-            return InvalidInput("a compressed body is not supported")
+        coding = fields.get(b"content-encoding")
+        if coding is not None and (error := unsupported(coding)) is not None:
+            return error
         return self.permit(fields)
 
     def token_matches(self, value: bytes) -> bool:

@@ -18,6 +18,7 @@ from controlplane.gateway.http.guarded import AsgiApp, Guarded
 from controlplane.gateway.http.oip import add_protocol_routes
 from controlplane.gateway.http.query_routes import add_query_routes
 from controlplane.gateway.metrics import GatewayCollector
+from controlplane.gateway.protection.compression import Inflater
 from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.repository import Repository
@@ -72,6 +73,7 @@ def build_asgi(
     access: Access,
     collector: Callable[[], Awaitable[GatewayCollector]],
     max_body: int,
+    inflater: Inflater,
 ) -> AsgiApp:
     """The ASGI application for all requests that do not take the short way.
 
@@ -81,11 +83,12 @@ def build_asgi(
         views: what the protocol says of tasks and variants.
         repository: loads what is asked for by name.
         max_body: the longest body of a request, in bytes.
+        inflater: unpacks those that come compressed.
     """
     api = build_api(context)
     add_metrics_route(api, collector)
     add_protocol_routes(api, views, repository)
-    add_query_routes(api, path, max_body)
+    add_query_routes(api, path, max_body, inflater)
     return Guarded(api, access, max_body)
 
 

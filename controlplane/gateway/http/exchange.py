@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 from urllib.parse import unquote
 
+from controlplane.gateway.protection.compression import accepted
+
 TASK = b"x-modelless-task"
 SLO = b"x-modelless-slo"
 V1 = b"/v1/query"
@@ -61,6 +63,12 @@ class Exchange:
     def given_id(self) -> bytes | None:
         """The caller's ``X-Request-Id``."""
         return self.fields.get(b"x-request-id")
+
+    @property
+    def takes(self) -> bytes:
+        """The coding that its answer may have; empty: none."""
+        header = self.fields.get(b"accept-encoding")
+        return b"" if header is None else accepted(header)
 
     @property
     def forwarded(self) -> bool:

@@ -8,6 +8,7 @@ for its turn, so that every answer is written the moment it is made, in the orde
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any
 
 import httptools
@@ -31,6 +32,7 @@ from controlplane.gateway.http.exchange import (
 )
 from controlplane.gateway.http.known_head import TRIES, KnownHead, known_head
 from controlplane.gateway.http.turn_clock import Arrival, TurnClock
+from controlplane.gateway.protection.compression import Body, Inflater
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protection.turned_away import TurnedAway, answer_to
 from controlplane.gateway.query.query_path import (
@@ -60,6 +62,7 @@ class Front(HttpToolsProtocol):
     max_body: int
     turn: TurnClock
     caps: ConnectionCaps
+    inflater: Inflater
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -241,11 +244,29 @@ class Front(HttpToolsProtocol):
     def _handle(
         self, exchange: Exchange, body: bytes | bytearray, lain_ms: LainMs = known_to_be_new
     ) -> None:
-        """Hand a query to the query path; ``body`` is all of it."""
+        """Hand a query to the query path; ``body`` is all that came of it."""
+        coding = exchange.fields.get(b"content-encoding")
+        if coding is None:
+            self._ask(exchange, body, lain_ms)
+        else:
+            self.inflater.inflate(body, coding, partial(self._unpacked, exchange))
+
+    def _unpacked(self, exchange: Exchange, found: Body | ModellessError) -> None:
+        if isinstance(found, ModellessError):
+            self._fail(exchange, found)
+        else:
+            self._ask(exchange, found, known_to_be_new)
+
+    def _ask(self, exchange: Exchange, body: Body, lain_ms: LainMs) -> None:
         if exchange.target == V1:
-            received_ms, given_id = exchange.received_ms, exchange.given_id
             self.path.handle_v1(
-                body, received_ms, exchange.respond, given_id, self.told_ms, lain_ms
+                body,
+                exchange.received_ms,
+                exchange.respond,
+                exchange.given_id,
+                self.told_ms,
+                lain_ms,
+                exchange.takes,
             )
         else:
             self._infer(exchange, body, lain_ms)
@@ -265,6 +286,7 @@ class Front(HttpToolsProtocol):
             exchange.given_id,
             self.told_ms,
             lain_ms,
+            exchange.takes,
         )
 
     def _fail(self, exchange: Exchange, error: ModellessError, status: int = 0) -> None:
@@ -481,9 +503,15 @@ class Front(HttpToolsProtocol):
 
 
 def front_factory(
-    path: QueryPath, access: Access, max_body: int, caps: ConnectionCaps
+    path: QueryPath, access: Access, max_body: int, caps: ConnectionCaps, inflater: Inflater
 ) -> type[Front]:
     """A protocol class for uvicorn, bound to one query path."""
-    turn = TurnClock(monotonic_ms)
-    bound = {"path": path, "access": access, "max_body": max_body, "turn": turn, "caps": caps}
+    bound = {
+        "path": path,
+        "access": access,
+        "max_body": max_body,
+        "turn": TurnClock(monotonic_ms),
+        "caps": caps,
+        "inflater": inflater,
+    }
     return type("BoundFront", (Front,), bound)

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from fastapi import FastAPI, Request, Response
 
 from controlplane.api.bodies import INFER, QUERY
+from controlplane.gateway.protection.compression import Body, Inflater, accepted
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from variants.errors import PayloadTooLarge
 
 
-def add_query_routes(api: FastAPI, path: QueryPath, max_body: int) -> None:
+def add_query_routes(api: FastAPI, path: QueryPath, max_body: int, inflater: Inflater) -> None:
     """Add ``/v1/query`` and the two inference routes of v2; bodies have ``max_body`` bytes."""
-    entrance = Entrance(path, max_body)
+    entrance = Entrance(path, max_body, inflater)
 
     @api.post("/v1/query", tags=["queries"], summary="Ask a task", openapi_extra=QUERY)
     async def query(request: Request) -> Response:
@@ -41,28 +42,31 @@ def add_query_routes(api: FastAPI, path: QueryPath, max_body: int) -> None:
 class Entrance:
     """Hands ASGI requests to the query path and waits for its answers."""
 
-    def __init__(self, path: QueryPath, max_body: int) -> None:
+    def __init__(self, path: QueryPath, max_body: int, inflater: Inflater) -> None:
         self._path = path
         self._max_body = max_body
+        self._inflater = inflater
 
     async def query(self, request: Request) -> Response:
         """Answer a request for ``/v1/query``.
 
         Raises:
-            PayloadTooLarge: the body is too long.
+            ModellessError: the body is too long, or not compressed as it says.
         """
         began_ms = _received_ms(request)
         body = await self._read(request)
         given_id = request.state.request_id.encode()
         return await _answer(
-            lambda respond: self._path.handle_v1(body, began_ms, respond, given_id)
+            lambda respond: self._path.handle_v1(
+                body, began_ms, respond, given_id, takes=_takes(request)
+            )
         )
 
     async def infer(self, request: Request, task: str, variant: str | None) -> Response:
         """Answer an inference request of v2; ``variant`` pins one.
 
         Raises:
-            PayloadTooLarge: the body is too long.
+            ModellessError: the body is too long, or not compressed as it says.
         """
         began_ms = _received_ms(request)
         body = await self._read(request)
@@ -71,17 +75,25 @@ class Entrance:
         given_id = request.state.request_id.encode()
         return await _answer(
             lambda respond: self._path.handle_v2(
-                task, variant, body, length, began_ms, respond, given_id
+                task, variant, body, length, began_ms, respond, given_id, takes=_takes(request)
             )
         )
 
-    async def _read(self, request: Request) -> bytes:
+    async def _read(self, request: Request) -> Body:
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
             if len(body) > self._max_body:
                 raise PayloadTooLarge(f"the body is larger than {self._max_body / 2**20:g} MiB")
-        return bytes(body)
+        coding = request.headers.get("content-encoding")
+        if coding is None:
+            return bytes(body)
+        return await self._inflater.inflated(body, coding.encode("latin-1"))
+
+
+def _takes(request: Request) -> bytes:
+    """The coding that its answer may have; empty: none."""
+    return accepted(request.headers.get("accept-encoding", "").encode("latin-1"))
 
 
 def _received_ms(request: Request) -> float:

@@ -8,6 +8,7 @@ left of the deadline; a variant that is not loaded is waited for where the deadl
 import asyncio
 from collections.abc import Sequence
 
+from controlplane.gateway.protection.compression import packed
 from controlplane.gateway.query.deadline_guard import GRACE_MS, GUARD_MS
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import QueryContext, Respond
@@ -435,8 +436,10 @@ def encode(
 ) -> tuple[bytes, bytes]:
     """The body of an answer and its header lines."""
     if parsed.v2 is None:
-        return encode_v1(parsed.task, outputs, metadata), JSON
-    return parsed.v2.encode(parsed.task, outputs, metadata)
+        body, headers = encode_v1(parsed.task, outputs, metadata), JSON
+    else:
+        body, headers = parsed.v2.encode(parsed.task, outputs, metadata)
+    return packed(body, headers, parsed.takes) if parsed.takes else (body, headers)
 
 
 def _answered(_status: int, _body: bytes, _headers: bytes) -> None:

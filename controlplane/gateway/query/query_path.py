@@ -76,6 +76,8 @@ class _Asking(NamedTuple):
     """When he was told to come back, where it was not seen yet whether his query would be refused;
     else None."""
     outline: Outline | None = None
+    takes: bytes = b""
+    """The coding in which the answer may be compressed."""
 
 
 class _Expected(NamedTuple):
@@ -110,6 +112,7 @@ class QueryPath(QueryContext):
         given_id: bytes | None = None,
         told_ms: float = -inf,
         lain_ms: LainMs = known_to_be_new,
+        takes: bytes = b"",
     ) -> None:
         """Answer a ``POST /v1/query``.
 
@@ -118,6 +121,7 @@ class QueryPath(QueryContext):
             given_id: the caller's ``X-Request-Id``.
             told_ms: when its sender was told to come back, by ``clock_ms``.
             lain_ms: asked where time is short, to count from when its bytes came.
+            takes: the coding in which the answer may be compressed; empty: it may not.
         """
         try:
             draw = getrandbits(32)
@@ -134,7 +138,7 @@ class QueryPath(QueryContext):
                     told = asked and self.turn_away(asked, respond, given_id, told_ms, outline)
                 if told:
                     return
-            asking = _Asking(respond, given_id, told_ms if told is None else None)
+            asking = _Asking(respond, given_id, told_ms if told is None else None, None, takes)
             if self.reader is not None and len(body) > LONG_BYTES:
                 raise LongBody
             most = inf if self.reader is None else UNUSUAL_BYTES
@@ -156,6 +160,7 @@ class QueryPath(QueryContext):
         given_id: bytes | None = None,
         told_ms: float = -inf,
         lain_ms: LainMs = known_to_be_new,
+        takes: bytes = b"",
     ) -> None:
         """Answer a ``POST /v2/models/{task}[/versions/{variant}]/infer``.
 
@@ -166,6 +171,7 @@ class QueryPath(QueryContext):
             given_id: the caller's ``X-Request-Id``.
             told_ms: when its sender was told to come back, by ``clock_ms``.
             lain_ms: asked where time is short, to count from when its bytes came.
+            takes: the coding in which the answer may be compressed; empty: it may not.
         """
         try:
             if pinned is not None:
@@ -185,7 +191,7 @@ class QueryPath(QueryContext):
                     told = asked and self.turn_away(asked, respond, given_id, told_ms, outline)
                 if told:
                     return
-            asking = _Asking(respond, given_id, told_ms if told is None else None, outline)
+            asking = _Asking(respond, given_id, told_ms if told is None else None, outline, takes)
             if self.reader is not None and json_bytes(body, json_header) > LONG_BYTES:
                 raise LongBody
             most = inf if self.reader is None else UNUSUAL_BYTES
@@ -207,7 +213,9 @@ class QueryPath(QueryContext):
 
     def _parsed(self, parsed: ParsedQuery, asking: "_Asking") -> None:
         """Take a query whose body was read."""
-        respond, given_id, told_ms, outline = asking
+        respond, given_id, told_ms, outline, takes = asking
+        if takes:
+            parsed = parsed._replace(takes=takes)
         if told_ms is None or not self.turn_away(parsed.query, respond, given_id, told_ms, outline):
             self.start(parsed, respond, given_id)
 

@@ -243,6 +243,39 @@ async def test_a_message_above_the_limit_is_refused(live_url: str) -> None:
 # -- streams ------------------------------------------------------------------------------------
 
 
+COMPRESSED = {"grpc.default_compression_algorithm": 2}
+"""Of a channel: gzip; 1 is deflate."""
+
+
+@pytest.mark.parametrize("algorithm", [1, 2], ids=["deflate", "gzip"])
+async def test_messages_may_come_compressed(served: Served, algorithm: int) -> None:
+    await served.worker("w1", FAST)
+    options = {"grpc.default_compression_algorithm": algorithm}
+    async with connected(served.gateway.settings.grpc_port, **options) as stubs:
+        reply = await stubs.infer(request(model_version=FAST, id="7" * 1_000))
+        assert output(reply).tolist() == ROW.tolist()
+        assert (await stubs.call("ModelReady", name="letters")).ready
+        asked = [request(id="a" * 1_000), request(id="b" * 1_000, model_name="nope"), request()]
+        found = [one async for one in stubs.stream(asked)]
+        assert [one.infer_response.id[:1] for one in found] == ["a", "b", ""]
+        assert [bool(one.error_message) for one in found] == [False, True, False]
+
+
+async def test_a_compressed_message_is_refused_while_it_is_unpacked(live_url: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(
+            Path(folder), live_url, grpc_port=free_port(), max_body_mib=1
+        ) as running:
+            await running.worker("w1", FAST)
+            large = request(id="7" * 20_000_000)
+            async with connected(running.gateway.settings.grpc_port, **COMPRESSED) as stubs:
+                code, text, _ = await refused(stubs, large)
+                assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+                assert text == "PAYLOAD_TOO_LARGE: the body unpacks to more than 1 MiB"
+                found = [one async for one in stubs.stream([large, request()])]
+                assert [one.error_message for one in found] == [text, ""]
+
+
 async def test_a_stream_answers_in_order_and_survives_errors(served: Served, stubs: Stubs) -> None:
     await served.worker("w1", FAST, SLOW)
     asked = [

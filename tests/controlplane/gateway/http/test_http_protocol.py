@@ -1,10 +1,12 @@
 """The HTTP front, byte by byte: a real server on loopback and clients that behave in every way."""
 
 import asyncio
+import gzip
 import json
 import re
 import sys
 import time
+import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +17,7 @@ from controlplane.gateway.http import http_protocol
 from controlplane.gateway.http.exchange import told_wait_ms
 from controlplane.gateway.http.http_protocol import Front
 from controlplane.gateway.http.known_head import TRIES
+from controlplane.gateway.protection import compression
 from controlplane.gateway.query import query_context
 from controlplane.gateway.query.query_path import monotonic_ms
 from tests.controlplane.serving import (
@@ -392,13 +395,63 @@ async def test_a_body_may_wait_for_100_continue(served: Served) -> None:
     assert (await client.answer()).json["outputs"][0][0] == 5
 
 
-async def test_a_compressed_body_is_refused(served: Served) -> None:
-    data = post(query(), headers=[("Content-Encoding", "gzip")])
-    assert await answered_with(served, data) == (
-        400,
-        "INVALID_INPUT",
-        "a compressed body is not supported",
-    )
+# -- compressed ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["the short way", "the ordinary way"])
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+@pytest.mark.parametrize("rows", [1, 20_000], ids=["short", "long"])
+async def test_a_body_may_come_compressed(
+    served: Served, coding: str, waits: bool, rows: int
+) -> None:
+    compress = gzip.compress if coding == "gzip" else zlib.compress
+    body = compress(json.dumps(query(7)).encode() + b" " * rows * 10)
+    client = await served.client()
+    if waits:
+        client.send(slow(1))
+    for _ in range(2):
+        client.send(post(body, headers=[("Content-Encoding", coding)]))
+    answers = [await client.answer() for _ in range(3 if waits else 2)]
+    assert [answer.json["outputs"][0][0] for answer in answers[-2:]] == [7, 7]
+
+
+@pytest.mark.parametrize(
+    ("body", "coding", "error"),
+    [
+        (gzip.compress(bytes(100 * MAX_BODY)), "gzip", (413, "PAYLOAD_TOO_LARGE")),
+        (b"{}", "gzip", (400, "INVALID_INPUT")),
+        (b"{}", "br", (400, "INVALID_INPUT")),
+    ],
+)
+async def test_a_bomb_or_no_compression_gets_its_error(
+    served: Served, body: bytes, coding: str, error: tuple[int, str]
+) -> None:
+    for before in (b"", slow(1)):
+        client = await served.client()
+        if before:
+            client.send(before)
+        client.send(post(body, headers=[("Content-Encoding", coding)]))
+        if before:
+            await client.answer()
+        assert (await client.answer()).error[:2] == error
+
+
+async def test_an_answer_is_compressed_for_who_takes_it(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compression, "LEAST_PACKED", 1)
+    client = await served.client()
+    plain = await client.ask(query(3))
+    assert "content-encoding" not in plain.headers
+    for _ in range(2):  # the second by a head that is known
+        client.send(post(query(3), headers=[("Accept-Encoding", "gzip, deflate")]))
+        answer = await client.answer()
+        assert answer.headers["content-encoding"] == "gzip"
+        assert json.loads(gzip.decompress(answer.body))["outputs"] == plain.json["outputs"]
+    client.send(slow(1) + post(query(3), headers=[("Accept-Encoding", "deflate")]))
+    await client.answer()
+    answer = await client.answer()
+    assert json.loads(zlib.decompress(answer.body))["outputs"] == plain.json["outputs"]
 
 
 # -- not quite HTTP -----------------------------------------------------------------------------
