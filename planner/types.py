@@ -166,6 +166,20 @@ class Snapshot:
     """What it was made of, for ``planner.selection.snapshot`` to reuse in the next one."""
 
 
+class Client(NamedTuple):
+    """Who asks, as far as fairness needs to know: by the name of a key, never the key."""
+
+    name: str = ""
+    weight: float = 1.0
+    """Its share is in proportion to this."""
+
+
+ANYBODY = Client()
+"""All who ask without a key of their own."""
+DEFAULT_PRIORITY = 100
+"""Of a query that names none."""
+
+
 class Query(NamedTuple):
     """One request as selection sees it."""
 
@@ -184,6 +198,9 @@ class Query(NamedTuple):
     """Random bits for the choice among workers, from the caller."""
     avoid: WorkerId | None = None
     """A worker that has just refused or lost this query."""
+    priority: int = DEFAULT_PRIORITY
+    """1 is the highest."""
+    client: Client = ANYBODY
 
 
 class Reason(StrEnum):

@@ -24,10 +24,11 @@ short, the schedule decides. Where it has no place and the queue is short, forec
 for a bounded number of steps between two batches; beyond that a query is refused, always safely.
 For how much latencies vary, and how sure it has to be, see ``planner.batching.live_costs``.
 
-*Fairness.* A task that uses more time than its share (``planner.batching.fairness``) is refused
-first: for as long as a task below its share was refused lately, a query of a task above its share
-is admitted only if it finishes within the first half of its budget. The other half stays free for
-the tasks below their share. While none of them is refused, no task is held back.
+*Fairness.* Who stands behind others in the order of refusal (``planner.batching.refusal_order``:
+above the share of its client's key, above that of its task, of lower priority) is refused first:
+for as long as one who stands before it was refused lately, a query is admitted only if it finishes
+within the first half of its budget. The other half stays free for those. While none of them is
+refused, nobody is held back.
 
 All times are milliseconds on one clock of the caller's choosing.
 """
@@ -37,17 +38,18 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from math import inf
 
-from planner.batching.fairness import ACTIVE_MS, is_over_share
+from planner.batching.fairness import is_over_share
 from planner.batching.feasible_schedule import FeasibleSchedule
 from planner.batching.protocol import MAX_QUEUE, Batch, Verdict
 from planner.batching.queue_room import QueueRoom, one
+from planner.batching.refusal_order import ClientShares, LatelyRefused, Standing
 from planner.batching.schedule_search import forecast, scheduled
 from planner.batching.tight_budgets import TightBudgets
 from planner.batching.variant_queues import Entry, Item, TaskShare, VariantQueue
 from planner.latency_table import LatencyTable
 
 GREEDY_BUDGET = 0.5
-"""Part of its budget that a query may use whose task is above its share."""
+"""Part of its budget that a query may use while others who stand before it are refused."""
 GROWTH_BUDGET = 0.5
 """Part of a query's budget that a batch opened for it may be planned to take, once it has grown."""
 FORECAST_STEPS = 4_096
@@ -79,8 +81,8 @@ class DeadlineQueue:
         self._latest_ms = -inf
         self._budgets = TightBudgets()
         self._longest_ms: float | None = None
-        self._denied_ms = -inf
-        """When a task that was not above its share was last refused."""
+        self._clients = ClientShares()
+        self._refused = LatelyRefused()
         self._steps = FORECAST_STEPS
         self._schedule: FeasibleSchedule | None = None
         """Holds all that waits, while slack is short."""
@@ -171,6 +173,8 @@ class DeadlineQueue:
         """Queue a query if the whole queue stays in time with it, or say why not."""
         queue, rows, deadline_ms = item.queue, item.rows, item.deadline_ms
         queue.task_share.seen_ms = now_ms
+        if item.client is not self._clients.only:
+            self._clients.saw(item.client, now_ms)
         if rows > queue.max_batch:
             return Verdict.TOO_MANY_ROWS
         if self.count >= self.max_queue:
@@ -190,30 +194,30 @@ class DeadlineQueue:
         entry = (deadline_ms, self._order, item)
         proved = False
         if not ample or done_ms > modest_ms:
-            greedy = (
-                contended
-                and len(self._shares) > 1
-                and now_ms - self._denied_ms <= ACTIVE_MS
-                and is_over_share(queue.task_share, self._shares.values(), now_ms)
-            )
+            standing = self._standing(item, now_ms)
+            greedy = contended and self._refused.is_before(standing, now_ms)
             if greedy or not ample:
                 limit_ms = modest_ms if greedy else deadline_ms
                 room_ms = self._room_ms(item, now_ms)
                 if not self._fits(entry, start_ms, limit_ms, room_ms):
                     if greedy:
                         return Verdict.OVER_SHARE
-                    if (
-                        contended
-                        and len(self._shares) > 1
-                        and not is_over_share(queue.task_share, self._shares.values(), now_ms)
-                    ):
-                        self._denied_ms = now_ms
+                    if contended:
+                        self._refused.add(standing, now_ms)
                     return Verdict.NO_ROOM if room_ms else Verdict.WOULD_BE_LATE
                 proved = True
         if not proved and self._schedule is not None and not self._schedule.insert(entry, start_ms):
             self._schedule = None  # ample slack is proof enough
         self._push(entry, added_ms)
         return Verdict.ADMITTED
+
+    def _standing(self, item: Item, now_ms: float) -> Standing:
+        shares = self._shares
+        return (
+            self._clients.only is None and self._clients.is_over(item.client, now_ms),
+            len(shares) > 1 and is_over_share(item.queue.task_share, shares.values(), now_ms),
+            item.priority,
+        )
 
     def _spare_ms(self, queue: VariantQueue, rows: int) -> float:
         """Time for what batches may take longer: of those that vary most, ``rows`` more of one."""
@@ -327,6 +331,9 @@ class DeadlineQueue:
             if ample and not self._schedule.in_time(start_ms + batch_ms):
                 self._schedule = None  # ample slack is proof enough
         self._resize(queue, -count, -rows)
+        if self._clients.only is None:
+            for _, _, item in entries:
+                self._clients.use(item.client, batch_ms * item.rows / rows, now_ms)
         self.busy_until_ms = now_ms + batch_ms
         return Batch(queue, [entry[2] for entry in entries], rows, batch_ms)
 

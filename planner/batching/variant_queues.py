@@ -5,14 +5,12 @@ from heapq import heappop
 from math import exp, inf
 
 from planner.latency_table import LatencyTable
+from planner.types import ANYBODY, DEFAULT_PRIORITY, Client
 
 DECAY_MS = 5_000.0
 """Time constant with which busy time is forgotten."""
 ROUNDING_MS = 1e-6
 """Sums of latencies may miss a deadline by so much."""
-
-DEFAULT_PRIORITY = 100
-"""Of a query that names none."""
 
 Entry = tuple[float, int, "Item"]
 """Deadline in ms, order of arrival, query: sorts earliest deadline first."""
@@ -163,7 +161,7 @@ class VariantQueue:
 class Item:
     """One query in a variant's queue. A subclass adds what its caller needs to know of it."""
 
-    __slots__ = ("deadline_ms", "priority", "queue", "rows")
+    __slots__ = ("client", "deadline_ms", "priority", "queue", "rows")
 
     def __init__(
         self,
@@ -171,9 +169,11 @@ class Item:
         deadline_ms: float,
         rows: int,
         priority: int = DEFAULT_PRIORITY,
+        client: Client = ANYBODY,
     ) -> None:
         self.queue = queue
         self.deadline_ms = deadline_ms
         self.rows = rows
         self.priority = priority
-        """1 is the highest. It counts when a queue is full (``planner.batching.queue_room``)."""
+        """1 is the highest (``planner.batching.refusal_order``)."""
+        self.client = client

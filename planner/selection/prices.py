@@ -74,7 +74,7 @@ def priced(
     window: float = 1.0,
 ) -> Choice | None:
     """The choice that is worth most at the workers' prices; None when none is in time."""
-    task, rows, received_ms, budget_ms, floor, ceiling, _, _, _, draw, avoid = query
+    task, rows, received_ms, budget_ms, floor, ceiling, _, _, _, draw, avoid, _, _ = query
     left_ms = received_ms + budget_ms - now_ms - transport_ms
     if left_ms <= 0.0:
         return None
@@ -153,7 +153,7 @@ def quickest(offers: Offers, query: Query, now_ms: float, transport_ms: float) -
     Where there are few workers it is that on any of them, else that on some of those that are free
     first. None when none of them completes in time.
     """
-    _, rows, received_ms, budget_ms, floor, ceiling, _, _, _, draw, avoid = query
+    _, rows, received_ms, budget_ms, floor, ceiling, _, _, _, draw, avoid, _, _ = query
     left_ms = best_ms = received_ms + budget_ms - now_ms - transport_ms
     best: tuple[Candidate, WorkerView] | None = None
     menus = offers.menus

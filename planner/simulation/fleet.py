@@ -29,7 +29,8 @@ class Ticket(Item):
 
     def __init__(self, replica: "Replica", query: Query, tries: int) -> None:
         arrived_ms = query.received_ms
-        super().__init__(replica.queue, arrived_ms + query.latency_ms, 1)
+        due_ms = arrived_ms + query.latency_ms
+        super().__init__(replica.queue, due_ms, 1, query.priority, query.client)
         self.replica = replica
         self.query = query
         self.arrived_ms = arrived_ms

@@ -15,6 +15,7 @@ from planner.batching.variant_queues import Item, VariantQueue
 from planner.latency_table import LatencyTable
 from planner.policies.earliest import EarliestQueue
 from planner.policies.fifo import FifoQueue
+from planner.types import ANYBODY, Client
 
 PATIENT: dict[str, Callable[[], Queue]] = {
     **{name: partial(make_queue, name) for name in BATCHING},
@@ -276,6 +277,24 @@ def test_a_task_over_its_share_makes_room_only_among_its_own(make: Callable[[], 
     assert left
     assert mine not in left
     assert slice_queue.take(modest) == [mine]
+
+
+@pytest.mark.parametrize("make", LIVE)
+def test_a_client_within_its_share_finds_room_in_a_full_queue(
+    make: Callable[[], LiveQueue],
+) -> None:
+    slice_queue, greedy, modest = filled(make)
+    mine = Item(greedy, 2 * HOUR_MS, 1, priority=200, client=Client("mine"))
+    left = slice_queue.make_room(mine, 0.0)
+    assert left
+    assert {item.client for item in left} == {ANYBODY}
+    assert slice_queue.admit(mine, 0.0) is Verdict.ADMITTED
+    while slice_queue.admit(Item(modest, HOUR_MS, 1), 0.0) is Verdict.ADMITTED:
+        pass
+    left = slice_queue.make_room(Item(modest, HOUR_MS, 1), 0.0)
+    assert left, "its client is over its share as well, and its task is not"
+    assert {item.queue for item in left} == {greedy}
+    assert mine not in left
 
 
 @pytest.mark.parametrize("make", LIVE)

@@ -11,11 +11,13 @@ from itertools import count
 from struct import error as StructError
 from typing import Any, cast
 
+from planner.types import ANYBODY, DEFAULT_PRIORITY, Client
 from variants.errors import DeadlineExceeded, ModellessError, ReplicaLost, Unauthenticated
 from workers.channel.address import connect
 from workers.channel.frames import (
     HANDSHAKE_LIMIT,
     HEADER,
+    MOST_CLIENTS,
     VERSION,
     FrameKind,
     FrameRefused,
@@ -73,6 +75,8 @@ class WorkerConnection(asyncio.Protocol):
         self._outbox: Outbox
         self._pending: dict[int, Callable[[Reply], None]] = {}
         self._answers: dict[int, asyncio.Future[bytes]] = {}
+        self._clients: dict[Client, int] = {}
+        """Those that the worker was told of, and their numbers."""
         self._ids = count(1)
         self._lost, self._reason = False, ""
         self._leaving = False
@@ -116,7 +120,8 @@ class WorkerConnection(asyncio.Protocol):
 
     def infer(
         self, variant: int, rows: int, budget_us: int, tensors: Sequence[Tensor],
-        on_reply: Callable[[Reply], None], priority: int = 0,
+        on_reply: Callable[[Reply], None], priority: int = DEFAULT_PRIORITY,
+        client: Client = ANYBODY,
     ) -> int:  # fmt: skip
         """Send a query and return its id. ``on_reply`` is called exactly once, never from here.
 
@@ -124,7 +129,7 @@ class WorkerConnection(asyncio.Protocol):
             variant: the number of the task's variant (``workers.types.variant_id``).
             budget_us: what is left until the reply has to leave the worker, in µs.
             tensors: the inputs, each of shape (rows, ...).
-            priority: 1 is the highest; 0: it has none. It counts where the worker's queue is full.
+            priority: 1 is the highest. It counts where not all can be served, as ``client`` does.
 
         Raises:
             TypeError: a tensor has a type that the channel does not carry.
@@ -138,10 +143,24 @@ class WorkerConnection(asyncio.Protocol):
         until = self._one_clock and budget_us <= LONGEST_US
         if until:
             budget_us = moment_us(budget_us)
-        chunks = infer_frame(request_id, variant, rows, budget_us, tensors, priority, until)
+        number = 0 if client is ANYBODY else self._number_of(client)
+        chunks = infer_frame(request_id, variant, rows, budget_us, tensors, priority, until, number)
         self._pending[request_id] = on_reply
         self._outbox.write(chunks)
         return request_id
+
+    def _number_of(self, client: Client) -> int:
+        """The number of a client on this connection, which the worker learns with its first query.
+
+        A client that is one too many for this connection is anybody there.
+        """
+        number = self._clients.get(client)
+        if number is None:
+            if len(self._clients) >= MOST_CLIENTS:
+                return 0
+            number = self._clients[client] = len(self._clients) + 1
+            self._outbox.write([small_frame(FrameKind.CLIENT, encode(client._asdict()))])
+        return number
 
     async def load(
         self,

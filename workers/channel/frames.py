@@ -12,7 +12,8 @@ multiple of 8, so that tensors lie aligned and are used where they arrived. Byte
 8   u32     request id
 ==========  ======================================================================================
 
-* Infer continues with rows u32, variant u64, budget in µs u32, priority u32 (0: none).
+* Infer continues with rows u32, variant u64, budget in µs u32, priority u16, client u16.
+  The clients of a connection are numbered from 1 on, in the order of their ``CLIENT`` frames.
 * Reply continues with batch size, time in queue, time in the runtime, backlog (µs) and length of
   the message, u32 each.
 * All others continue with the length of their payload, u32: JSON, or raw bytes in a handshake.
@@ -30,23 +31,26 @@ from typing import Any
 
 import numpy as np
 
+from planner.types import DEFAULT_PRIORITY
 from variants.errors import ModellessError
 from workers.runtimes.protocol import Tensor
 from workers.types import ReplyCode
 
-VERSION = 1
+VERSION = 2
 HEADER = 32
 SMALL = 16
 """Header of frames that carry no tensors."""
 MAX_RANK = 8
 HANDSHAKE_LIMIT = 512
 """Bytes that a frame may have before its sender is known."""
+MOST_CLIENTS = 4_096
+"""That one connection names."""
 INTERNED = 4_096
 JOIN_LIMIT = 32_768
 """Tensors above this many bytes are handed to the socket as they are."""
 
 _PREFIX = Struct("<IBBHI")
-_INFER = Struct("<IBBHIIQII")
+_INFER = Struct("<IBBHIIQIHH")
 _REPLY = Struct("<IBBHIIIIII")
 _SMALL = Struct("<IBBHII")
 _LENGTH = Struct("<I")
@@ -75,6 +79,7 @@ class FrameKind(IntEnum):
     HISTORY = 11
     READMIT = 12
     JOINED = 13
+    CLIENT = 14
 
 
 class Violation(StrEnum):
@@ -217,7 +222,7 @@ def data_chunks(tensors: Sequence[Tensor]) -> tuple[list[Chunk], int]:
 
 def infer_frame(
     request_id: int, variant: int, rows: int, budget_us: int, tensors: Sequence[Tensor],
-    priority: int = 0, until: bool = False,
+    priority: int = DEFAULT_PRIORITY, until: bool = False, client: int = 0,
 ) -> list[Chunk]:  # fmt: skip
     """An infer frame in pieces.
 
@@ -225,8 +230,9 @@ def infer_frame(
         variant: the number of the task's variant (``workers.types.variant_id``).
         budget_us: what is left until the reply has to leave the worker, in µs.
         tensors: the inputs, each of shape (rows, ...).
-        priority: 1 is the highest; 0: it has none.
+        priority: 1 is the highest, up to 65,535.
         until: ``budget_us`` is the moment when nothing is left, by ``shared_clock``.
+        client: its number on the connection; 0: anybody.
 
     Raises:
         TypeError: a tensor has a type that the channel does not carry.
@@ -237,7 +243,7 @@ def infer_frame(
         return [
             _INFER.pack(
                 HEADER + described + size, FrameKind.INFER, until, described,
-                request_id, rows, variant, budget_us, priority,
+                request_id, rows, variant, budget_us, priority, client,
             ),
             signature,
             tensors[0].tobytes(),
@@ -246,7 +252,7 @@ def infer_frame(
     described = len(signature)
     head = _INFER.pack(
         HEADER + described + size, FrameKind.INFER, until, described,
-        request_id, rows, variant, budget_us, priority,
+        request_id, rows, variant, budget_us, priority, client,
     )  # fmt: skip
     return [head, signature, *chunks]
 

@@ -21,6 +21,7 @@ from planner.batching.protocol import Batch, LiveQueue, Verdict
 from planner.batching.queue_room import one
 from planner.batching.variant_queues import Item
 from planner.planning_settings import DEFAULTS
+from planner.types import ANYBODY, DEFAULT_PRIORITY, Client
 from variants.errors import Internal
 from variants.types import ReplicaState
 from workers.channel.frames import Layout
@@ -186,7 +187,8 @@ class Executor:
 
     def submit(
         self, variant: int, rows: int, budget_us: int, layout: Layout, data: bytes, base: int,
-        responder: Responder, request_id: int, priority: int = 0,
+        responder: Responder, request_id: int, priority: int = DEFAULT_PRIORITY,
+        client: Client = ANYBODY,
     ) -> None:  # fmt: skip
         """Admit a query or refuse it at once.
 
@@ -198,7 +200,8 @@ class Executor:
             data: a frame; the tensors begin at byte ``base``.
             responder: where the answer goes.
             request_id: names the query on its connection.
-            priority: 1 is the highest; 0: it names none.
+            priority: 1 is the highest.
+            client: by whose key it was asked.
         """
         replica = self.replicas.get(variant)
         code, message = ReplyCode.OK, ""
@@ -216,8 +219,7 @@ class Executor:
         arrived_ms = now_ms()
         deadline_ms = arrived_ms + budget_us / 1000.0
         job = Job(replica, deadline_ms, arrived_ms, layout, data, base, responder, request_id)
-        if priority:
-            job.priority = priority
+        job.priority, job.client = priority, client
         nbytes = layout.nbytes
         if self._held_bytes + nbytes > self._max_bytes and self._in_flight:
             needed = self._held_bytes + nbytes - self._max_bytes

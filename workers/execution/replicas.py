@@ -6,11 +6,12 @@ from typing import Protocol
 
 import numpy as np
 
-from planner.batching.variant_queues import DEFAULT_PRIORITY, Item, VariantQueue
+from planner.batching.variant_queues import Item, VariantQueue
 from planner.eviction.rules import Resident
 from planner.latency_table import LatencyTable, latency_table
 from planner.live_model import LiveModel
 from planner.reconcile.drift import LiveRatio
+from planner.types import ANYBODY, DEFAULT_PRIORITY
 from variants.types import ReplicaState
 from workers.channel.frames import Chunk, Layout
 from workers.runtimes.protocol import Runtime, Tensor
@@ -47,6 +48,7 @@ class Job(Item):
         self.deadline_ms = deadline_ms
         self.rows = layout.rows
         self.priority = DEFAULT_PRIORITY
+        self.client = ANYBODY
         self.replica = replica
         self.arrived_ms = arrived_ms
         self.layout = layout

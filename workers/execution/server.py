@@ -11,10 +11,12 @@ from pathlib import Path
 from struct import error as StructError
 from typing import Any, cast
 
+from planner.types import ANYBODY, Client
 from variants.errors import Internal, ModellessError
 from workers.channel.frames import (
     HANDSHAKE_LIMIT,
     HEADER,
+    MOST_CLIENTS,
     VERSION,
     Chunk,
     FrameKind,
@@ -71,6 +73,8 @@ class Peer(asyncio.Protocol):
         self._submit = server.executor.submit
         self._controls: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._clients = [ANYBODY]
+        """Those that queries name by their number."""
         self.tag = bytes(TAG)
         self.known = False
         """The handshake is over."""
@@ -119,8 +123,8 @@ class Peer(asyncio.Protocol):
             data, begins = self._splitter.feed(data)
             for at in begins:
                 if self.known and data[at + 4] == FrameKind.INFER:
-                    (length, _, until, described, request_id,
-                     rows, variant, budget_us, priority) = unpack_infer(data, at)  # fmt: skip
+                    (length, _, until, described, request_id, rows, variant, budget_us,
+                     priority, number) = unpack_infer(data, at)  # fmt: skip
                     if until:
                         budget_us = left_us(budget_us)
                     begin = at + HEADER
@@ -129,12 +133,13 @@ class Peer(asyncio.Protocol):
                     if HEADER + described + layout.nbytes != length:
                         raise FrameRefused(Violation.MALFORMED, "a query has another length")
                     self._submit(
-                        variant, rows, budget_us, layout, data, base, self, request_id, priority
-                    )
+                        variant, rows, budget_us, layout, data, base, self, request_id, priority,
+                        self._clients[number],
+                    )  # fmt: skip
                 else:
                     length = int.from_bytes(data[at : at + 4], "little")
                     self._on_small(data[at : at + length])
-        except (ModellessError, StructError) as error:
+        except (ModellessError, StructError, IndexError) as error:
             self._refuse(error)
             return
         if stepwise and begins:
@@ -153,6 +158,10 @@ class Peer(asyncio.Protocol):
             self._authenticate(payload)
         elif kind == FrameKind.JOINED:
             self._server.joined(decode(payload))
+        elif kind == FrameKind.CLIENT:
+            if len(self._clients) > MOST_CLIENTS:
+                raise FrameRefused(Violation.TOO_MANY, "clients")
+            self._clients.append(self._server.client(decode(payload)))
         elif kind in CONTROLS:
             if len(self._controls) >= MAX_CONTROLS:
                 raise FrameRefused(Violation.TOO_MANY, "control messages")
@@ -228,6 +237,8 @@ class ChannelServer:
         self.status = status
         self.control = control
         self.peers: set[Peer] = set()
+        self._clients: dict[Client, Client] = {}
+        """One value for each, whoever tells of it: they are compared by identity."""
         self._server: asyncio.Server | None = None
         self._path: Path | None = None
         self._noticed = asyncio.Event()
@@ -271,6 +282,16 @@ class ChannelServer:
             raise FrameRefused(Violation.MALFORMED, "queries that joined a load")
         variant, waits = variant_id(*named(message)), message.get("waiting") is True
         self.executor.usage.urgency.missed(variant, waits=waits, queries=queries)
+
+    def client(self, message: dict[str, Any]) -> Client:
+        """A client that queries of a connection come from (its client's ``infer``)."""
+        name, weight = message.get("name"), message.get("weight")
+        if not isinstance(name, str) or not isinstance(weight, float) or not weight > 0:
+            raise FrameRefused(Violation.MALFORMED, "a client")
+        if len(self._clients) >= 4 * MOST_CLIENTS:
+            self._clients.clear()
+        client = Client(name, weight)
+        return self._clients.setdefault(client, client)
 
     def announce(self) -> None:
         """Send the status to every connected gateway and controller."""

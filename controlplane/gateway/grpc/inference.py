@@ -16,7 +16,7 @@ from controlplane.gateway.query.datatypes import (
 )
 from controlplane.gateway.query.json_tensors import finite, same_rows
 from controlplane.gateway.query.parsing import ParsedQuery
-from controlplane.gateway.query.query_fields import priority_in, task_of
+from controlplane.gateway.query.query_fields import task_of
 from controlplane.gateway.query.replies import ReplyMetadata, V2Request
 from controlplane.gateway.query.v2_parsing import input_spec, query_v2, v2_form, v2_shape
 from variants.errors import InvalidInput
@@ -96,7 +96,7 @@ def read_query(
         classes=asked.classes,
     )
     query = query_v2(task, len(tensors[0]), parameters, received_ms, draw, pinned)
-    return ParsedQuery(task, query, tensors, form, priority_in(parameters))
+    return ParsedQuery(task, query, tensors, form)
 
 
 def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,8 +59,7 @@ def described(parsed: ParsedQuery) -> tuple[dict[str, Any], list[memoryview]]:
             chunks.append(memoryview(bytes(-tensor.nbytes % 8)))
     v2 = parsed.v2
     answer = {
-        "query": list(parsed.query),
-        "priority": parsed.priority,
+        "query": list(parsed.query[:-1]),
         "tensors": [[tensor.dtype.str, tensor.shape] for tensor in parsed.tensors],
         "v2": None
         if v2 is None
@@ -80,13 +79,13 @@ def parsed_of(
     if "error" in answer:
         raise _ERRORS.get(answer["error"], Internal)(answer["message"])
     (task_name, rows, received_ms, latency_ms, accuracy, cost, prefer, best_effort, variant, draw,
-     _) = answer["query"]  # fmt: skip
+     _, priority) = answer["query"]  # fmt: skip
     task = tasks.get(TaskName(task_name))
     if task is None:
         raise TaskNotFound(f"there is no task {task_name!r} any more")
     query = Query(
         task.name, rows, received_ms, latency_ms, accuracy, cost, Prefer(prefer), best_effort,
-        None if variant is None else VariantName(variant), draw,
+        None if variant is None else VariantName(variant), draw, priority=priority,
     )  # fmt: skip
     tensors: list[Tensor] = []
     at = 0
@@ -94,7 +93,7 @@ def parsed_of(
         tensor: Tensor = np.ndarray(shape, np.dtype(dtype), data, at)
         at += tensor.nbytes + -tensor.nbytes % 8
         tensors.append(tensor)
-    return ParsedQuery(task, query, tensors, _v2_of(answer["v2"]), answer["priority"])
+    return ParsedQuery(task, query, tensors, _v2_of(answer["v2"]))
 
 
 def _v2_of(value: list[Any] | None) -> V2Request | None:

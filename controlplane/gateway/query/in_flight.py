@@ -171,7 +171,8 @@ class InFlight:
             int(max(left_ms, 0.0) * 1000),
             self.parsed.tensors,
             self._replied,
-            self.parsed.priority,
+            query.priority,
+            query.client,
         )
 
     def _replied(self, reply: Reply) -> None:

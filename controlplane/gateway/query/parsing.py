@@ -47,8 +47,6 @@ class ParsedQuery(NamedTuple):
     tensors: list[Tensor]
     v2: "V2Request | None" = None
     """How to answer, when it was asked over the Open Inference Protocol."""
-    priority: int = 0
-    """1 is the highest, 0: it names none. It counts where a worker's queue is full."""
     takes: bytes = b""
     """The coding in which the answer may be compressed; empty: it may not."""
 

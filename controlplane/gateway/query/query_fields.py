@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from heapq import nsmallest
 from typing import Any
 
+from planner.types import DEFAULT_PRIORITY
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput, TaskNotFound
 from variants.types import NAME, Prefer, Task, TaskName, VariantName
 
 MAX_LATENCY_MS = 3_600_000.0
 MAX_NAME = 128
-MAX_PRIORITY = 2**32 - 1
+MAX_PRIORITY = 2**16 - 1
 """Lower ones, which larger numbers are, count as this."""
 
 _PREFER = {str(p): p for p in Prefer}
@@ -86,14 +87,14 @@ def prefer_of(value: Any, name: str) -> Prefer:
 
 
 def priority_in(parameters: Mapping[str, Any]) -> int:
-    """The priority of the Open Inference Protocol: 1 is the highest, 0 stands for none."""
+    """The priority of the Open Inference Protocol: 1 is the highest, and 0 names none."""
     value = parameters.get("priority")
     if value is None:
-        return 0
+        return DEFAULT_PRIORITY
     number = number_of(value, "priority")
     if number < 0 or number != int(number):
         raise InvalidInput("priority must be a whole number that is not negative")
-    return min(int(number), MAX_PRIORITY)
+    return min(int(number), MAX_PRIORITY) or DEFAULT_PRIORITY
 
 
 def flag_of(value: Any, name: str) -> bool:

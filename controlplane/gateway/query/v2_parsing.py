@@ -105,7 +105,7 @@ def _read_v2(
         raise InvalidInput("'id' must be text")
     form = v2_form(document.get("outputs"), parameters, task, id_, pinned)
     query = query_v2(task, len(tensors[0]), parameters, received_ms, draw, pinned)
-    return ParsedQuery(task, query, tensors, form, priority_in(parameters))
+    return ParsedQuery(task, query, tensors, form)
 
 
 def query_v2(
@@ -143,6 +143,7 @@ def query_v2(
         best_effort=flag_of(get("best_effort", False), "best_effort"),
         variant=pinned_to(pinned),
         draw=draw,
+        priority=priority_in(parameters),
     )
 
 

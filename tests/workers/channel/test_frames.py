@@ -68,9 +68,9 @@ def test_large_tensors_are_not_copied() -> None:
 
 
 def test_the_header_says_what_was_asked() -> None:
-    frame = b"".join(infer_frame(7, 2**64 - 1, 3, 4_000, [np.zeros((3, 2), dtype=np.float32)]))
+    frame = b"".join(infer_frame(7, 2**64 - 1, 3, 4_000, [np.zeros((3, 2), "<f4")], 9, False, 5))
     assert unpack_infer(frame) == (
-        len(frame), FrameKind.INFER, 0, 16, 7, 3, 2**64 - 1, 4_000, 0,
+        len(frame), FrameKind.INFER, 0, 16, 7, 3, 2**64 - 1, 4_000, 9, 5,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from planner.batching.deadline_queue import DeadlineQueue
 from planner.batching.protocol import MAX_QUEUE
+from planner.types import Client
 from tests.workers.builders import ask, config, echo_spec, row, running, until, vid
 from tests.workers.gated import Gates
 from variants.types import TaskName, VariantName
@@ -65,6 +66,29 @@ def waiting(executor: Executor) -> list[Job]:
     queue = executor.queue
     assert isinstance(queue, DeadlineQueue)
     return cast(list[Job], queue._items())
+
+
+async def test_a_client_within_its_share_is_taken_into_a_queue_that_another_has_filled(
+    tmp_path: Path, gates: Gates
+) -> None:
+    async with running(config(tmp_path)) as (host, connection):
+        await connection.load(GREEDY, 60.0)
+        executor = host._running()
+        gates.runs.clear()
+        one = flood(connection, GREEDY, 1)
+        await until(lambda: executor._running is not None)
+        replies = flood(connection, GREEDY, MAX_QUEUE)
+        await until(lambda: executor.queue.count == MAX_QUEUE)
+        mine: list[Reply] = []
+        modest = Client("modest", 2.0)
+        for _ in range(2):
+            connection.infer(vid(GREEDY), 1, 2 * HOUR_US, row(7), mine.append, 200, modest)
+        await until(lambda: len([job for job in waiting(executor) if job.client == modest]) == 2)
+        first, second = (job.client for job in waiting(executor) if job.client == modest)
+        assert first is second
+        gates.open()
+        await until(lambda: len(one) + len(mine) + len(replies) == MAX_QUEUE + 3)
+    assert [reply.code for reply in mine] == [ReplyCode.OK] * 2
 
 
 async def test_a_queue_is_full_when_its_bytes_are(tmp_path: Path, gates: Gates) -> None:

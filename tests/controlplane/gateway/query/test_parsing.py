@@ -409,11 +409,11 @@ def test_the_standard_timeout_is_a_deadline(parameters: dict[str, Any], latency_
 
 
 @pytest.mark.parametrize(
-    ("given", "priority"), [(None, 0), (0, 0), (1, 1), ("7", 7), (2**64 - 1, 2**32 - 1)]
+    ("given", "priority"), [(None, 100), (0, 100), (1, 1), ("7", 7), (2**64 - 1, 2**16 - 1)]
 )
 def test_the_standard_priority_is_taken(given: Any, priority: int) -> None:
     parsed = v2({"inputs": [entry()], "parameters": {"priority": given}})
-    assert parsed.priority == priority
+    assert parsed.query.priority == priority
 
 
 def test_an_id_that_is_too_long() -> None:
