@@ -173,6 +173,11 @@ class GivenSettings(BaseSettings):
         description="Bearer token that requests must carry; empty: none, which only loopback may "
         "do without. At least 16 characters elsewhere.",
     )
+    client_keys: str = Field(
+        "",
+        description="File with the keys of clients, which is read again when it changes; empty: "
+        "'client-keys' in the state directory.",
+    )
     allowed_hosts: str = Field(
         "",
         description="Extra Host names to accept, separated by commas; '*' accepts any. "
@@ -224,7 +229,7 @@ class GivenSettings(BaseSettings):
     def _no_port(cls, port: object) -> object:
         return 0 if port == "" else port
 
-    @field_validator("tls_cert", "tls_key")
+    @field_validator("tls_cert", "tls_key", "client_keys")
     @classmethod
     def _file(cls, path: str) -> str:
         # Replicas have another working directory than the command that started them.

@@ -15,6 +15,7 @@ import psutil
 from dotenv import dotenv_values
 from pydantic import ValidationError, model_validator
 
+from controlplane.client_keys import FILE as FILE_OF_KEYS
 from controlplane.exposure import is_every_address
 from controlplane.given_settings import PREFIX, GivenSettings, default_state_dir
 from controlplane.gpus import machine_gpus
@@ -107,6 +108,10 @@ class Settings(GivenSettings):
     def copies_dir(self) -> Path:
         """Copies of artifacts, on a machine of a cluster that does not see where they are kept."""
         return self.state_dir / "copies"
+
+    @property
+    def client_keys_path(self) -> Path:
+        return Path(self.client_keys) if self.client_keys else self.state_dir / FILE_OF_KEYS
 
     @property
     def secret_path(self) -> Path:

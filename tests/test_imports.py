@@ -32,7 +32,7 @@ ORDER = {
         "hardware_counters", "fingerprint", "sampling", "sandbox",
     ),
     "controlplane": (
-        "timestamps", "demand_counters", "http_errors", "exposure", "tls", "backoff",
+        "timestamps", "demand_counters", "http_errors", "exposure", "client_keys", "tls", "backoff",
         "load_specs", "live_latency", "live_state", "gpus", "slices", "given_settings", "settings",
         "machine", "files", "client", "views", "dashboard", "plots", "building", "profiling",
         "registry", "cluster", "controller", "api", "gateway", "app", "startup", "cli",

@@ -25,6 +25,9 @@ class ControlReads(Operations, Protocol):
     async def nodes(self) -> Mapping[str, Any] | None:
         """``{"kinds": {kind: [node]}, "advice": [sentence]}``, where a control loop looked."""
 
+    async def clients(self) -> Sequence[Mapping[str, Any]]:
+        """``{name, weight, asked, answered, refused}`` of each client's key."""
+
     async def slo_report(self) -> Mapping[str, Any]:
         """``{"window_s": ..., "tasks": [{task, requests, met, late, refused, attainment}]}``."""
 

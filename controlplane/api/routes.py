@@ -15,6 +15,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controlplane.api.bodies import REGISTRATION_FORM
+from controlplane.api.clients import client_routes
 from controlplane.api.context import ApiContext
 from controlplane.api.devices import device_routes
 from controlplane.api.errors import ERRORS, RequestIds, add_error_handlers
@@ -137,6 +138,7 @@ def build_api(context: ApiContext) -> FastAPI:
     api.include_router(device_routes(context))
     api.include_router(inventory_routes(context))
     api.include_router(peak_routes(context))
+    api.include_router(client_routes(context))
     api.include_router(quarantine_routes(context))
     api.include_router(sharing_routes(context))
     api.include_router(_registration_routes(context, registrations))

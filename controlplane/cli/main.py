@@ -63,8 +63,13 @@ COMMANDS = {
         ),
         Entry(
             name="quarantine",
-            target="controlplane.cli.commands.quarantine:quarantine",
+            target="controlplane.cli.commands.stage:quarantine",
             help="Variants that workers keep out; lift that.",
+        ),
+        Entry(
+            name="keys",
+            target="controlplane.cli.commands.keys:keys",
+            help="Keys of clients: make one, list them, take one back.",
         ),
         Entry(
             name="peaks",

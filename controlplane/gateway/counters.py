@@ -186,6 +186,22 @@ class TaskCounters:
                 setattr(self.cache, each.name, getattr(self.cache, each.name) + more)
 
 
+@dataclass(slots=True)
+class ClientCounters:
+    """What was asked by one key."""
+
+    answered: int = 0
+    refused: int = 0
+    """Whatever the error was."""
+
+    def ended(self, *, answered: bool) -> None:
+        """Count a query."""
+        if answered:
+            self.answered += 1
+        else:
+            self.refused += 1
+
+
 class ConnectionCounters:
     """What became of clients' connections."""
 
@@ -211,6 +227,8 @@ class Counters:
     def __init__(self) -> None:
         self.connections = ConnectionCounters()
         self.tasks: dict[str, TaskCounters] = {}
+        self.clients: dict[str, ClientCounters] = {}
+        """By the name of the key; empty for those who ask without. Only where there are keys."""
         self.retries: dict[str, int] = {}
         self.in_flight = 0
         self.busy: dict[str, float] = {}
@@ -221,6 +239,12 @@ class Counters:
         found = self.tasks.get(name)
         if found is None:
             found = self.tasks[name] = TaskCounters()
+        return found
+
+    def client(self, name: str) -> ClientCounters:
+        found = self.clients.get(name)
+        if found is None:
+            found = self.clients[name] = ClientCounters()
         return found
 
     def retried(self, reason: str) -> None:
@@ -243,6 +267,7 @@ class Counters:
                     task["cache"] |= {"answers": 0, "size_bytes": 0}
         return {
             "tasks": tasks,
+            "clients": {name: asdict(client) for name, client in self.clients.items()},
             "retries": dict(self.retries),
             "refusals": refusals,
             "ends": dict(connections.ends),
@@ -253,6 +278,10 @@ class Counters:
         """Add what another gateway has counted, as ``plain`` gave it, also by way of JSON."""
         for name, told in other["tasks"].items():
             self.task(name).add(told)
+        for name, told in other.get("clients", {}).items():
+            client = self.client(name)
+            client.answered += told["answered"]
+            client.refused += told["refused"]
         _add_each(self.retries, other["retries"])
         connections = self.connections
         for protocol, code, count in other["refusals"]:

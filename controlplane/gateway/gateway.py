@@ -23,6 +23,7 @@ from controlplane.gateway.demand_report import DemandReport
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.asgi import LiveReads, build_asgi
 from controlplane.gateway.http.client_limits import ClientLimits
+from controlplane.gateway.http.followed_keys import FollowedKeys
 from controlplane.gateway.http.guarded import AsgiApp
 from controlplane.gateway.http.http_protocol import front_factory
 from controlplane.gateway.http.http_server import HttpServer
@@ -121,6 +122,9 @@ class Gateway:
         ):  # fmt: skip
             self._background.repeat(work)
         access = Access(self.settings, own_addresses())
+        keys = FollowedKeys(self.settings.client_keys_path, access, self.path)
+        keys.look()
+        self._background.repeat(keys.follow)
         max_body = int(self.settings.max_body_mib * 2**20)
         caps = ConnectionCaps.of(self.settings)
         self.path.counters.connections.open["http"] = lambda: caps.open
@@ -187,7 +191,7 @@ class Gateway:
             catalog=self.catalog,
             store=self.store,
             settings=self.settings,
-            live=LiveReads(self.live, self.statuses),
+            live=LiveReads(self.live, self.statuses, self._siblings.total, access),
         )
         return build_asgi(
             context, self.path, self.views, self._repository, access, self._collector, max_body,

@@ -30,6 +30,9 @@ Metric                                  Labels     Meaning
 ``modelless_connections_ended_total``    reason     Connections ended because the client kept the
                                                    gateway waiting: ``late_head``, ``slow_body``,
                                                    ``close`` (idle), ``abort`` (does not read)
+``modelless_client_queries_total``      client,    Queries by the name of their client's key (empty:
+                                        outcome    none), where there are keys; ``outcome`` is
+                                                   ``answered`` or ``refused``
 ``modelless_cache_hits_total``          task,      Answers that were kept, given again
                                         variant
 ``modelless_cache_collapsed_total``     task,      Answers of a run that an equal query had begun
@@ -92,6 +95,7 @@ class GatewayCollector(Collector):
         yield from self._queries()
         yield from self._cache()
         yield from self._latencies()
+        yield from self._clients()
         yield from self._connections()
         yield from self._state()
 
@@ -185,6 +189,17 @@ class GatewayCollector(Collector):
                 buckets.append(("+Inf" if bound is None else str(bound / 1000), total))
             latency.add_metric([task], buckets, counters.latency_ms / 1000)
         yield latency
+
+    def _clients(self) -> Iterator[Metric]:
+        queries = CounterMetricFamily(
+            "modelless_client_queries",
+            "Queries by the name of their client's key",
+            labels=["client", "outcome"],
+        )
+        for name, counted in list(self._counters.clients.items()):
+            queries.add_metric([name, "answered"], counted.answered)
+            queries.add_metric([name, "refused"], counted.refused)
+        yield queries
 
     def _connections(self) -> Iterator[Metric]:
         counted = self._counters.connections

@@ -18,6 +18,7 @@ from typing import IO
 
 import psutil
 
+from controlplane import client_keys
 from controlplane.cluster.nodes import NodeLook, listed_in_time
 from controlplane.cluster.ray_processes import (
     answers,
@@ -96,12 +97,13 @@ class Supervisor:
 
         Raises:
             Conflict: another process has it, or the port is taken.
-            InvalidInput: the directory or the certificate cannot be used.
+            InvalidInput: the directory, the certificate or the clients' keys cannot be used.
             StateUnavailable: its disk is full.
         """
         settings = self._settings
         if settings.tls_cert:
             check(settings.tls_cert, settings.tls_key)
+        client_keys.read(settings.client_keys_path)
         prepare(settings)
         try:
             lock = take_lock(settings.run_dir / "up.lock")

@@ -120,8 +120,13 @@ class LatelyRefused:
     __slots__ = ("_at_ms", "_best")
 
     def __init__(self) -> None:
-        self._best: Standing = (True, True, 0)
+        self._best: Standing = (False, False, 2**31)
         self._at_ms = -inf
+
+    @property
+    def priority(self) -> int:
+        """The priority of that query; higher than all while none was refused."""
+        return self._best[2]
 
     def add(self, standing: Standing, now_ms: float) -> None:
         """A query was refused."""

@@ -165,6 +165,9 @@ class DictLive:
             raise StateUnavailable("the live state does not answer")
         return self.seen_nodes
 
+    async def clients(self) -> Sequence[Mapping[str, Any]]:
+        return []
+
     async def slo_report(self) -> Mapping[str, Any]:
         row = {"task": "digits", "requests": 10, "met": 8, "late": 1, "refused": 1}
         return {"window_s": 60.0, "tasks": [row | {"attainment": 0.8}]}

@@ -34,6 +34,7 @@ from controlplane.gateway.protection.grpc_connections import GrpcConnections
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from controlplane.http_errors import error_body, request_id
+from planner.types import ANYBODY, Client
 from variants.errors import Internal, InvalidInput, ModellessError, RateLimited
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ _INFER_RESPONSE = 2
 """Number of the field of a ``ModelStreamInferResponse``."""
 OPEN = frozenset({"ServerLive", "ServerReady"})
 """What may be called without the token."""
+OPERATORS = frozenset({"RepositoryModelLoad", "RepositoryModelUnload"})
+"""What a client's key does not open."""
 
 Answer = tuple[int, bytes, bytes]
 """As the query path gives it: HTTP's status, body, header lines."""
@@ -100,10 +103,10 @@ class Service:
     async def infer(self, _requests: object, context: Any) -> bytes:
         """``ModelInfer``: one query, one answer."""
         began_ms = monotonic_ms()
-        given_id = await self._admit(context)
+        given_id, client = await self._admit(context)
         data = await self._read(context, given_id)
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._ask(data, began_ms, answered, given_id)
+        self._ask(data, began_ms, answered, given_id, client)
         status, body, headers = await answered
         if status != 200:
             await context.abort(*status_of(orjson.loads(body)))
@@ -112,7 +115,7 @@ class Service:
 
     async def stream(self, _requests: object, context: Any) -> None:
         """``ModelStreamInfer``: queries as they come, answers in the order of their queries."""
-        given_id = await self._admit(context)
+        given_id, client = await self._admit(context)
         if self._streams >= STREAMS:
             await _abort(context, RateLimited(f"{STREAMS} streams are open"), given_id)
         self._streams += 1
@@ -123,9 +126,9 @@ class Service:
                 answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
                 try:
                     data = await self._unpacked(data)
-                    self._ask(data, began_ms, answered, None)
+                    self._ask(data, began_ms, answered, None, client)
                 except ModellessError as error:
-                    self._path.fail(error, _into(answered))
+                    self._path.fail(error, self._path.enter(client, _into(answered)))
                 await writer.add(data, answered)
                 if self.closing:
                     break
@@ -140,11 +143,15 @@ class Service:
         began_ms: float,
         answered: "asyncio.Future[Answer]",
         given_id: bytes | None,
+        client: Client,
     ) -> None:
         """Hand a query to the query path."""
-        path, respond = self._path, _into(answered)
+        path = self._path
+        respond = path.enter(client, _into(answered))
         try:
             parsed = read_query(data, path.tasks, path.variant_of, began_ms, getrandbits(32))
+            if client is not ANYBODY:
+                parsed = parsed._replace(query=parsed.query._replace(client=client))
             if not (path.under_pressure() and path.turn_away(parsed.query, respond, given_id)):
                 path.start(parsed, respond, given_id)
         except Exception as error:
@@ -170,10 +177,10 @@ class Service:
         request_class = message_class(method.request)
         reply_class = message_class(method.reply)
         answer = self._answers[method.name]
-        is_open = method.name in OPEN
+        is_open, asks = method.name in OPEN, method.name not in OPERATORS
 
         async def handle(_requests: object, context: Any) -> bytes:
-            given_id = await self._admit(context, is_open=is_open)
+            given_id, _ = await self._admit(context, is_open=is_open, asks=asks)
             data = await self._read(context, given_id)
             reply = reply_class()
             try:
@@ -187,20 +194,23 @@ class Service:
 
         return handle
 
-    async def _admit(self, context: Any, *, is_open: bool = False) -> bytes | None:
-        """Refuse a call that may not be made; the caller's own id of an admitted one."""
+    async def _admit(
+        self, context: Any, *, is_open: bool = False, asks: bool = True
+    ) -> tuple[bytes | None, Client]:
+        """Refuse a call that may not be made; of an admitted one, its own id and its client."""
         fields = dict(context.invocation_metadata() or ())
         given_id = _bytes(fields.get("x-request-id"))
         if self.connections is not None and self.connections.marked:
             limit = self.connections.limit_over(context.peer())
             if limit is not None:
                 await _abort(context, RateLimited(too_many(limit)), given_id)
+        authorization = _bytes(fields.get("authorization"))
         error = self._access.permit_call(
-            _bytes(fields.get("origin")), _bytes(fields.get("authorization")), open=is_open
+            _bytes(fields.get("origin")), authorization, open=is_open, asks=asks
         )
         if error is not None:
             await _abort(context, error, given_id)
-        return given_id
+        return given_id, self._access.client_of(authorization)
 
 
 def _into(answered: "asyncio.Future[Answer]") -> Respond:

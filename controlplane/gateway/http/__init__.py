@@ -4,7 +4,8 @@ In come connections of clients. Out go calls of the query path for the inference
 an ASGI application for everything else, and the bytes of the answers.
 
 Read ``http_protocol`` (one connection: the short way for queries, the ordinary way for the rest)
-with ``exchange`` and ``turn_clock``; ``access`` and ``client_limits`` (what is refused);
+with ``exchange`` and ``turn_clock``; ``access`` with ``followed_keys`` and ``client_limits`` (what
+is refused);
 ``http_server`` (all connections of the process); then ``asgi`` (the application) with ``guarded``,
 ``query_routes`` and ``oip`` (the Open Inference Protocol but for inference).
 

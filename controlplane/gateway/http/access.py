@@ -1,4 +1,4 @@
-"""Access: which requests the gateway takes, by their Host, their Origin and their token.
+"""Access: which requests the gateway takes, by their Host, their Origin and their token or key.
 
 A gateway on loopback is still reachable from any web page in the user's browser, through a name
 that resolves to 127.0.0.1. So the Host must be one of the gateway's own, and an Origin, which only
@@ -6,13 +6,15 @@ browsers send, must be the gateway's own as well: the host and port of the reque
 that the settings allow.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hmac import compare_digest
 
+from controlplane.client_keys import ClientKey, digest_of
 from controlplane.dashboard.pages import PAGES
 from controlplane.exposure import ANY, is_every_address, names_in
 from controlplane.gateway.protection.compression import unsupported
 from controlplane.settings import Settings
+from planner.types import ANYBODY, Client
 from variants.errors import (
     Forbidden,
     InvalidInput,
@@ -28,8 +30,39 @@ OPEN = frozenset({*PAGES, "/v2/health/live", "/v2/health/ready"})
 alive."""
 
 
+class KnownClients:
+    """Whose key a request carries. It is replaced as a whole when the keys change."""
+
+    def __init__(self, keys: Iterable[ClientKey] = ()) -> None:
+        self._clients = {key.digest: Client(key.name, key.weight) for key in keys}
+        self._seen: dict[bytes, Client] = {}
+        """By the whole header, for those that were right."""
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._clients)
+
+    def __iter__(self) -> Iterator[Client]:
+        return iter(self._clients.values())
+
+    def of(self, authorization: bytes) -> Client | None:
+        """The client whose key an Authorization header carries."""
+        found = self._seen.get(authorization)
+        if found is None:
+            scheme, _, key = authorization.partition(b" ")
+            if scheme.lower() != b"bearer":
+                return None
+            found = self._clients.get(digest_of(key.strip()))
+            if found is not None and len(self._seen) < 4 * len(self._clients):
+                self._seen[authorization] = found
+        return found
+
+
 class Access:
     """The rules of one gateway. ``token`` is ``None`` where none is asked for.
+
+    The token is the operator's and opens everything. A client's key opens what queries need, and
+    who has one and presents it asks under its name; who asks without is ``ANYBODY``.
 
     A gateway that listens on all addresses is known by each of them. No page can make a browser
     send one of them as the Host, unless the page itself comes from there.
@@ -48,6 +81,13 @@ class Access:
         self._extra = frozenset(name.encode().lower() for name in extra)
         self._names = self._extra | {name.encode().lower() for name in (*LOOPBACK, *own)}
         self._seen: set[bytes] = set()
+        self.clients = KnownClients()
+
+    def client_of(self, authorization: bytes | None) -> Client:
+        """By whose key a request asks that was permitted."""
+        if not authorization or not self.clients:
+            return ANYBODY
+        return self.clients.of(authorization) or ANYBODY
 
     def host_allowed(self, value: bytes) -> bool:
         """Whether a Host header names this gateway."""
@@ -68,15 +108,19 @@ class Access:
         return origin == host.lower() or _among(origin, self._extra)
 
     def check(
-        self, headers: Iterable[tuple[bytes, bytes]], *, open: bool = False
+        self, headers: Iterable[tuple[bytes, bytes]], *, open: bool = False, asks: bool = False
     ) -> ModellessError | None:
         """What is wrong with a request's Host, Origin or token, if anything.
 
-        ``open``: it asks for one of ``OPEN``, so that no token is needed.
+        Args:
+            open: it asks for one of ``OPEN``, so that no token is needed.
+            asks: it is one that a client's key opens.
         """
-        return self.permit(dict(headers), open=open)
+        return self.permit(dict(headers), open=open, asks=asks)
 
-    def permit(self, fields: Mapping[bytes, bytes], *, open: bool = False) -> ModellessError | None:
+    def permit(
+        self, fields: Mapping[bytes, bytes], *, open: bool = False, asks: bool = False
+    ) -> ModellessError | None:
         """As ``check``, with the headers by their names in lower case."""
         host = fields.get(b"host")
         if not host:
@@ -87,14 +131,32 @@ class Access:
         if origin and not self.origin_allowed(origin, host):
             shown = origin[:80].decode("latin-1")
             return Forbidden(f"pages of {shown!r} may not call this gateway")
-        if self.token is None or open:
+        if open or (self.token is None and not self.clients):
             return None
-        if not self.token_matches(fields.get(b"authorization", b"")):
-            return Unauthenticated("an Authorization header with 'Bearer TOKEN' is required")
-        return None
+        return self._permit_bearer(
+            fields.get(b"authorization", b""),
+            "an Authorization header with 'Bearer TOKEN' is required",
+            asks=asks,
+        )
+
+    def _permit_bearer(
+        self, authorization: bytes, sentence: str, *, asks: bool
+    ) -> ModellessError | None:
+        if self.token_matches(authorization):
+            return None
+        if self.clients.of(authorization) is not None:
+            return None if asks else Forbidden("a client's key opens queries and nothing else")
+        if self.token is None and authorization[:6].lower() != b"bearer":
+            return None
+        return Unauthenticated(sentence)
 
     def permit_call(
-        self, origin: bytes | None, authorization: bytes | None, *, open: bool = False
+        self,
+        origin: bytes | None,
+        authorization: bytes | None,
+        *,
+        open: bool = False,
+        asks: bool = False,
     ) -> ModellessError | None:
         """What is wrong with a gRPC call, if anything.
 
@@ -105,9 +167,10 @@ class Access:
         if origin and not _among(origin.lower().partition(b"://")[2], self._extra):
             shown = origin[:80].decode("latin-1")
             return Forbidden(f"pages of {shown!r} may not call this gateway")
-        if self.token is None or open or self.token_matches(authorization or b""):
+        if open or (self.token is None and not self.clients):
             return None
-        return Unauthenticated("metadata 'authorization' with 'Bearer TOKEN' are required")
+        sentence = "metadata 'authorization' with 'Bearer TOKEN' are required"
+        return self._permit_bearer(authorization or b"", sentence, asks=asks)
 
     def permit_query(self, fields: Mapping[bytes, bytes], max_body: int) -> ModellessError | None:
         """What is wrong with the headers of a query, if anything."""
@@ -116,7 +179,7 @@ class Access:
         coding = fields.get(b"content-encoding")
         if coding is not None and (error := unsupported(coding)) is not None:
             return error
-        return self.permit(fields)
+        return self.permit(fields, asks=True)
 
     def token_matches(self, value: bytes) -> bool:
         """Whether an Authorization header carries the token."""

@@ -4,7 +4,7 @@ The inference routes stand here, too: for OpenAPI, and for the rare request that
 short way because it waits behind another one on its connection.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
+from controlplane.gateway.counters import Counters
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.guarded import AsgiApp, Guarded
 from controlplane.gateway.http.oip import add_protocol_routes
@@ -29,10 +30,23 @@ from workers.types import WorkerStatus
 class LiveReads:
     """The live state as the control API reads it; workers come from this gateway's connections."""
 
-    def __init__(self, live: LiveState, statuses: Callable[[], list[WorkerStatus]]) -> None:
-        """``statuses`` gives what each connected worker last said."""
+    def __init__(
+        self,
+        live: LiveState,
+        statuses: Callable[[], list[WorkerStatus]],
+        total: Callable[[], Awaitable[Counters]],
+        access: Access,
+    ) -> None:
+        """
+        Args:
+            statuses: what each connected worker last said.
+            total: what all gateways that share the port have counted.
+            access: knows the keys of clients.
+        """
         self._live = live
         self._statuses = statuses
+        self._total = total
+        self._access = access
 
     async def worker_status(self) -> list[WorkerStatus]:
         return self._statuses()
@@ -45,6 +59,19 @@ class LiveReads:
 
     async def nodes(self) -> Mapping[str, Any] | None:
         return await self._live.nodes()
+
+    async def clients(self) -> Sequence[Mapping[str, Any]]:
+        weights = {client.name: client.weight for client in self._access.clients}
+        return [
+            {
+                "name": name,
+                "weight": weights.get(name, 1.0),
+                "asked": counted.answered + counted.refused,
+                "answered": counted.answered,
+                "refused": counted.refused,
+            }
+            for name, counted in sorted((await self._total()).clients.items())
+        ]
 
     async def slo_report(self) -> Mapping[str, Any]:
         """Attainment per task over all gateways, since each of them started."""
@@ -88,7 +115,7 @@ def build_asgi(
     api = build_api(context)
     add_metrics_route(api, collector)
     add_protocol_routes(api, views, repository)
-    add_query_routes(api, path, max_body, inflater)
+    add_query_routes(api, path, max_body, inflater, access)
     return Guarded(api, access, max_body)
 
 

@@ -5,6 +5,7 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from controlplane.gateway.protection.compression import accepted
+from planner.types import ANYBODY, Client
 
 TASK = b"x-modelless-task"
 SLO = b"x-modelless-slo"
@@ -31,17 +32,24 @@ class Answering(Protocol):
 class Exchange:
     """What has come of a query, and where its answer goes."""
 
-    __slots__ = ("body", "fields", "front", "keep_alive", "received_ms", "target")
+    __slots__ = ("body", "client", "fields", "front", "keep_alive", "received_ms", "target")
 
     def __init__(
-        self, front: Answering, target: bytes, fields: dict[bytes, bytes], received_ms: float
+        self,
+        front: Answering,
+        target: bytes,
+        fields: dict[bytes, bytes],
+        received_ms: float,
+        client: Client = ANYBODY,
     ) -> None:
         """
         Args:
             target: path of the request, without what follows a question mark.
             fields: the headers by their names in lower case.
             received_ms: when the first byte came.
+            client: by whose key it asks.
         """
+        self.client = client
         self.front = front
         self.target = target
         self.fields = fields

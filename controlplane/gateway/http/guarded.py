@@ -35,7 +35,9 @@ class Guarded:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             is_open = scope["method"] == "GET" and scope["path"] in OPEN
-            error = self.access.check(scope["headers"], open=is_open)
+            error = self.access.check(
+                scope["headers"], open=is_open, asks=asks(scope["method"], scope["path"])
+            )
             if scope["path"] != UPLOAD:
                 path = scope["path"].encode("latin-1", "replace")
                 most = self.max_body if is_query(path) else min(self.max_body, CONTROL_BODY)
@@ -45,6 +47,15 @@ class Guarded:
                 await RequestIds(_refusal(error))(scope, receive, send)
                 return
         await self.app(scope, receive, send)
+
+
+def asks(method: str, path: str) -> bool:
+    """Whether a request is one that a client's key opens: a query, or a look at what there is."""
+    if path == "/v1/query":
+        return method == "POST"
+    if path == "/v2/repository/index" or is_query(path.encode("latin-1", "replace")):
+        return True
+    return method in ("GET", "HEAD") and (path == "/v2" or path.startswith("/v2/"))
 
 
 def _body(scope: Message, most: int) -> ModellessError | None:

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from controlplane.gateway.http.access import Access, too_large
+from controlplane.gateway.http.access import Access, KnownClients, too_large
 from controlplane.gateway.http.client_limits import ClientLimits, Phase, Verdict, Watch
 from controlplane.gateway.http.exchange import (
     V1,
@@ -80,6 +80,8 @@ class Front(HttpToolsProtocol):
         self.piece = b""
         """What is being parsed, where a request begins with it."""
         self.known: KnownHead | None = None
+        self.known_by: KnownClients = self.access.clients
+        """The keys by which that head was permitted: others may not permit it."""
         self.unknown = 0
         """Heads of queries that were parsed since one was known."""
         self.deaf = False
@@ -125,12 +127,14 @@ class Front(HttpToolsProtocol):
                 self._malformed(f"its headers are larger than {MAX_HEAD} bytes")
                 return
         if self.between and self._idle():
-            known = self.known
+            known = self.known if self.known_by is self.access.clients else None
             body = None if known is None else known.body_of(data, self.max_body)
             if known is not None and body is not None:
                 self.unknown = 0
                 self.began_ms = self.arrived_ms
-                exchange = self.exchange = Exchange(self, known.target, known.fields, self.began_ms)
+                exchange = self.exchange = Exchange(
+                    self, known.target, known.fields, self.began_ms, known.client
+                )
                 self._handle(exchange, body, self._lain_ms)
                 return
             self.piece = data
@@ -229,15 +233,18 @@ class Front(HttpToolsProtocol):
         if error is not None:
             self._refuse(exchange, error)
             return
+        client = exchange.client = self.access.client_of(fields.get(b"authorization"))
         asked = asked_in_headers(target, fields)
         if asked is None and exchange.keep_alive and self.unknown < TRIES:
             self.unknown += 1
-            self.known = known_head(self.piece, target, fields) or self.known
+            known = known_head(self.piece, target, fields, client)
+            if known is not None:
+                self.known, self.known_by = known, self.access.clients
         if asked is not None:
             self.skipping = True  # also while it is answered
             received_ms, given_id = exchange.received_ms, exchange.given_id
             self.skipping = self.path.turn_away_by_headers(
-                *asked, received_ms, exchange.respond, given_id, self.told_ms
+                *asked, received_ms, exchange.respond, given_id, self.told_ms, client
             )
         self.reading = not self.skipping
 
@@ -267,6 +274,7 @@ class Front(HttpToolsProtocol):
                 self.told_ms,
                 lain_ms,
                 exchange.takes,
+                exchange.client,
             )
         else:
             self._infer(exchange, body, lain_ms)
@@ -287,6 +295,7 @@ class Front(HttpToolsProtocol):
             self.told_ms,
             lain_ms,
             exchange.takes,
+            exchange.client,
         )
 
     def _fail(self, exchange: Exchange, error: ModellessError, status: int = 0) -> None:

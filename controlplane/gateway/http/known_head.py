@@ -8,6 +8,8 @@ taken without being parsed again.
 import re
 from typing import NamedTuple
 
+from planner.types import ANYBODY, Client
+
 LONGEST = 2_048
 """Bytes of a head that is remembered: there is one for each connection."""
 TRIES = 4
@@ -25,6 +27,8 @@ class KnownHead(NamedTuple):
     """Path of the request, without what follows a question mark."""
     fields: dict[bytes, bytes]
     """The headers by their names in lower case, but for the length."""
+    client: Client
+    """By whose key it asks."""
 
     def body_of(self, data: bytes, most: int) -> bytes | None:
         """The body of a query that is all of ``data`` and has this head.
@@ -45,7 +49,9 @@ class KnownHead(NamedTuple):
         return data[body:]
 
 
-def known_head(data: bytes, target: bytes, fields: dict[bytes, bytes]) -> KnownHead | None:
+def known_head(
+    data: bytes, target: bytes, fields: dict[bytes, bytes], client: Client = ANYBODY
+) -> KnownHead | None:
     """The head that ``data`` begins with, of which a parser made target and fields.
 
     ``None`` where another length would not be the only difference to a head like it.
@@ -58,4 +64,4 @@ def known_head(data: bytes, target: bytes, fields: dict[bytes, bytes]) -> KnownH
         return None
     length = lengths[0]
     others = {name: value for name, value in fields.items() if name != b"content-length"}
-    return KnownHead(data[: length.start(1)], data[length.end(1) : end], target, others)
+    return KnownHead(data[: length.start(1)], data[length.end(1) : end], target, others, client)

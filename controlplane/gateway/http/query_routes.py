@@ -6,15 +6,19 @@ from collections.abc import Callable
 from fastapi import FastAPI, Request, Response
 
 from controlplane.api.bodies import INFER, QUERY
+from controlplane.gateway.http.access import Access
 from controlplane.gateway.protection.compression import Body, Inflater, accepted
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
+from planner.types import Client
 from variants.errors import PayloadTooLarge
 
 
-def add_query_routes(api: FastAPI, path: QueryPath, max_body: int, inflater: Inflater) -> None:
+def add_query_routes(
+    api: FastAPI, path: QueryPath, max_body: int, inflater: Inflater, access: Access
+) -> None:
     """Add ``/v1/query`` and the two inference routes of v2; bodies have ``max_body`` bytes."""
-    entrance = Entrance(path, max_body, inflater)
+    entrance = Entrance(path, max_body, inflater, access)
 
     @api.post("/v1/query", tags=["queries"], summary="Ask a task", openapi_extra=QUERY)
     async def query(request: Request) -> Response:
@@ -42,8 +46,9 @@ def add_query_routes(api: FastAPI, path: QueryPath, max_body: int, inflater: Inf
 class Entrance:
     """Hands ASGI requests to the query path and waits for its answers."""
 
-    def __init__(self, path: QueryPath, max_body: int, inflater: Inflater) -> None:
+    def __init__(self, path: QueryPath, max_body: int, inflater: Inflater, access: Access) -> None:
         self._path = path
+        self._access = access
         self._max_body = max_body
         self._inflater = inflater
 
@@ -58,7 +63,12 @@ class Entrance:
         given_id = request.state.request_id.encode()
         return await _answer(
             lambda respond: self._path.handle_v1(
-                body, began_ms, respond, given_id, takes=_takes(request)
+                body,
+                began_ms,
+                respond,
+                given_id,
+                takes=_takes(request),
+                client=self._client_of(request),
             )
         )
 
@@ -75,9 +85,20 @@ class Entrance:
         given_id = request.state.request_id.encode()
         return await _answer(
             lambda respond: self._path.handle_v2(
-                task, variant, body, length, began_ms, respond, given_id, takes=_takes(request)
+                task,
+                variant,
+                body,
+                length,
+                began_ms,
+                respond,
+                given_id,
+                takes=_takes(request),
+                client=self._client_of(request),
             )
         )
+
+    def _client_of(self, request: Request) -> Client:
+        return self._access.client_of(request.headers.get("authorization", "").encode("latin-1"))
 
     async def _read(self, request: Request) -> Body:
         body = bytearray()

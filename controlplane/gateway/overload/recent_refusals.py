@@ -6,8 +6,12 @@ refused a query, it refuses the next one like it, until there is room for one mo
 
 from typing import NamedTuple
 
-from planner.types import Candidate, Query
+from planner.batching.refusal_order import Standing
+from planner.types import DEFAULT_PRIORITY, Candidate, Query
 from variants.types import WorkerId
+
+FIRST: Standing = (False, False, DEFAULT_PRIORITY)
+"""Of those who name no priority and are within all shares."""
 
 
 class Refused(NamedTuple):
@@ -19,6 +23,8 @@ class Refused(NamedTuple):
     rows: int
     why: str
     """What the worker said."""
+    standing: Standing
+    """Of that query in the order of refusal."""
 
 
 class Said(NamedTuple):
@@ -42,23 +48,35 @@ class RecentRefusals:
         self._last = {key: found for key, found in self._last.items() if key[0] in workers}
 
     def add(
-        self, worker: WorkerId, candidate: Candidate, query: Query, why: str, now_ms: float
+        self,
+        worker: WorkerId,
+        candidate: Candidate,
+        query: Query,
+        why: str,
+        now_ms: float,
+        standing: Standing = FIRST,
     ) -> None:
-        """Take in that a worker has refused a query."""
+        """Take in that a worker has refused a query of this standing in the order of refusal."""
         due_ms = query.received_ms + query.latency_ms
         key = (worker, candidate.task, candidate.variant)
-        self._last[key] = Refused(now_ms, due_ms, query.rows, why)
+        self._last[key] = Refused(now_ms, due_ms, query.rows, why, standing)
 
     def expected(
-        self, worker: WorkerId, candidate: Candidate, query: Query, now_ms: float
+        self,
+        worker: WorkerId,
+        candidate: Candidate,
+        query: Query,
+        now_ms: float,
+        standing: Standing = FIRST,
     ) -> Said | None:
         """Why the worker would refuse a query, as it said of the last; ``None`` if it may not.
 
         In the time that one more query takes in a full batch, the schedule gets room for one more.
-        Until then, what is due no later by more than that and has no fewer rows is refused as well.
+        Until then, what is due no later by more than that, has no fewer rows and stands no better
+        in the order of refusal is refused as well.
         """
         last = self._last.get((worker, candidate.task, candidate.variant))
-        if last is None or query.rows < last.rows:
+        if last is None or query.rows < last.rows or standing < last.standing:
             return None
         table = candidate.table
         one_more_ms = table.ms[-1] * query.rows / table.max_batch

@@ -31,9 +31,10 @@ MOST = 1_000
 
 _DATA = b'"data"'
 
-Outline = tuple[bytes, bytes, int]
+Outline = tuple[bytes, bytes, int] | tuple[bytes, bytes, int, str]
 """What two queries have in common that differ in their numbers alone. Of a body: what stands before
-and behind the numbers, and how many lists these are in."""
+and behind the numbers, their priority with it, and how many lists these are in; then the name of
+the client by whose key it is asked, if there is one."""
 
 
 class Wording(NamedTuple):

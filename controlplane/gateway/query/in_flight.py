@@ -50,6 +50,7 @@ WHILE_RUNNING = (
     "The worker was lost while it ran this query, which may have been the cause: it is not tried"
     " again elsewhere."
 )
+OTHERS_FIRST = "Others come first, and the queues leave this query less than half of its time."
 WHILE_MEETING = "the gateway has just started and was still connecting to its workers"
 
 CHOICE_REASON = {
@@ -134,6 +135,9 @@ class InFlight:
         if isinstance(found, Refusal):
             self._turned_down(found)
             return
+        if path.comes_later(query, found, now_ms):
+            self.fail(Overloaded(OTHERS_FIRST))
+            return
         self.tries += 1
         self.reason = found.reason
         if found.cold:
@@ -188,8 +192,10 @@ class InFlight:
         if code is ReplyCode.OVERLOADED:
             self.path.congestion.refused(now_ms, twice=self.tries >= TRIES)
             if self.candidate is not None:
-                query, why = self.parsed.query, reply.message
-                self.path.refusals.add(worker.id, self.candidate, query, why, now_ms)
+                query, why, path = self.parsed.query, reply.message, self.path
+                standing = path.standing(query, now_ms)
+                path.lately.add(standing, now_ms)
+                path.refusals.add(worker.id, self.candidate, query, why, now_ms, standing)
         if code is ReplyCode.LOST and reply.batch_size and self._was_lethal(reply, now_ms):
             if not self.done:
                 self.fail(ReplicaLost(WHILE_RUNNING))
@@ -268,6 +274,9 @@ class InFlight:
         self.done = True
         path.counters.in_flight -= 1
         path.advice.answered(now_ms)
+        if path.clients.only is None:
+            took_ms = reply.run_us * query.rows / (1_000 * reply.batch_size)
+            path.clients.use(query.client, took_ms, now_ms)
         path.asked.query((query.task, candidate.variant))
         path.lethal.answered(query.task, candidate.variant, parsed.tensors)
         counters = path.counters.task(query.task)
@@ -304,6 +313,9 @@ class InFlight:
 
         After a first try elsewhere, the reply says why that try failed.
         """
+        if refusal.code is RefusalCode.OVERLOADED:
+            now_ms = self.path.clock_ms()
+            self.path.lately.add(self.path.standing(self.parsed.query, now_ms), now_ms)
         if self.refused is ReplyCode.LOST:
             self.fail(ReplicaLost("The worker was lost and no other could answer in time."))
             return

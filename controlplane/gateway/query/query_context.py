@@ -21,10 +21,12 @@ from controlplane.gateway.query.query_errors import expired_error, header_lines
 from controlplane.gateway.query.replies import JSON
 from controlplane.gateway.query.waiting import Waiting
 from controlplane.http_errors import error_body, request_id, status_of
+from planner.batching.deadline_queue import GREEDY_BUDGET
+from planner.batching.refusal_order import ClientShares, LatelyRefused, Standing
 from planner.eviction.query_rates import QueryRates
 from planner.selection.plan_following import CongestionWindow
 from planner.selection.routes import EMPTY, RouteTable
-from planner.types import Candidate, Snapshot
+from planner.types import Candidate, Choice, Client, Query, Snapshot
 from variants.errors import DeadlineExceeded, Internal, ModellessError, Overloaded
 from variants.types import Task, TaskName, VariantKey, WorkerId
 from workers.channel.client import WorkerConnection
@@ -81,6 +83,12 @@ class QueryContext:
         self.congestion = CongestionWindow()
         self.refusals = RecentRefusals()
         self.repeated = RepeatedRefusals(expired_error)
+        self.clients = ClientShares()
+        """Who asks by which key, and what of the workers' time each uses through this gateway."""
+        self.lately = LatelyRefused()
+        """Who was refused for want of time lately."""
+        self.counts_clients = False
+        """Whether there are keys, so that it is counted by key what is asked."""
         self.held_answers = HeldAnswers(clock_ms)
         self.advice = RetryAdvice(Random())
         self.counters = Counters()
@@ -147,6 +155,42 @@ class QueryContext:
             return False
         waiting.try_again()
         return True
+
+    # -- the order of refusal -------------------------------------------------------------------
+
+    def enter(self, client: Client, respond: Respond) -> Respond:
+        """A client asks; where its answer is to go, so that it is counted."""
+        if client is not self.clients.only:
+            self.clients.saw(client, self.clock_ms())
+        if not self.counts_clients:
+            return respond
+        counters = self.counters.client(client.name)
+
+        def counted(status: int, body: bytes, headers: bytes) -> None:
+            counters.ended(answered=status == 200)
+            respond(status, body, headers)
+
+        return counted
+
+    def standing(self, query: Query, now_ms: float) -> Standing:
+        """Where a query stands in the order of refusal; what tasks use, workers know."""
+        clients = self.clients
+        over = clients.only is None and clients.is_over(query.client, now_ms)
+        return (over, False, query.priority)
+
+    def comes_later(self, query: Query, found: Choice, now_ms: float) -> bool:
+        """Whether a query has to leave the room to others, who were refused and stand before it.
+
+        Then it may use the first half of its budget only, as in a worker's queue.
+        """
+        if self.clients.only is not None and query.priority <= self.lately.priority:
+            return False
+        if query.best_effort or found.cold or found.worker.busy_until_ms <= now_ms:
+            return False
+        modest_ms = query.received_ms + GREEDY_BUDGET * query.latency_ms
+        return now_ms + found.predicted_ms > modest_ms and self.lately.is_before(
+            self.standing(query, now_ms), now_ms
+        )
 
     # -- for each query -------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from controlplane.gateway.overload.repeated_refusals import (
     outline_of_inference,
 )
 from controlplane.gateway.protection.body_reader import LONG_BYTES, UNUSUAL_BYTES
-from controlplane.gateway.query.in_flight import TRIES, InFlight
+from controlplane.gateway.query.in_flight import OTHERS_FIRST, TRIES, InFlight
 from controlplane.gateway.query.lean_json import LongBody
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.query_context import Loader, QueryContext, Respond
@@ -29,7 +29,7 @@ from controlplane.gateway.query.skimming import asked_by_headers, skim_v1, skim_
 from controlplane.gateway.query.v2_parsing import json_bytes, parse_v2
 from planner.selection.plan_following import choose
 from planner.selection.refusal import room_at_ms
-from planner.types import Choice, Query, Refusal, RefusalCode
+from planner.types import ANYBODY, Choice, Client, Query, Refusal, RefusalCode
 from variants.errors import ModellessError, Overloaded
 from variants.types import TaskName, VariantName, WorkerId
 from workers.types import ReplyCode
@@ -37,6 +37,8 @@ from workers.types import ReplyCode
 MAX_IN_FLIGHT = 50_000
 MAX_IN_FLIGHT_BYTES = 2**30
 """Of the tensors of all queries in flight; they are kept to be asked elsewhere."""
+FOR_OTHERS_MS = 2.0
+"""For so long one who has to leave the room to others is refused without another look."""
 CROWDED = MAX_IN_FLIGHT // 2
 """From here on a task may have no more queries in flight than there is room left for others."""
 FOR_WANT_OF_TIME = frozenset({RefusalCode.OVERLOADED, RefusalCode.DEADLINE_EXCEEDED})
@@ -78,6 +80,7 @@ class _Asking(NamedTuple):
     outline: Outline | None = None
     takes: bytes = b""
     """The coding in which the answer may be compressed."""
+    client: Client = ANYBODY
 
 
 class _Expected(NamedTuple):
@@ -113,6 +116,7 @@ class QueryPath(QueryContext):
         told_ms: float = -inf,
         lain_ms: LainMs = known_to_be_new,
         takes: bytes = b"",
+        client: Client = ANYBODY,
     ) -> None:
         """Answer a ``POST /v1/query``.
 
@@ -122,12 +126,14 @@ class QueryPath(QueryContext):
             told_ms: when its sender was told to come back, by ``clock_ms``.
             lain_ms: asked where time is short, to count from when its bytes came.
             takes: the coding in which the answer may be compressed; empty: it may not.
+            client: by whose key it is asked.
         """
+        respond = self.enter(client, respond)
         try:
             draw = getrandbits(32)
             told: bool | None = False
             if self.under_pressure():
-                outline = outline_of(body)
+                outline = _asked_by(client, outline_of(body))
                 told = self._refused_again(
                     outline, received_ms, draw, respond, given_id, told_ms, lain_ms
                 )
@@ -135,10 +141,14 @@ class QueryPath(QueryContext):
                     received_ms -= lain_ms()
                 if told is None:
                     asked = skim_v1(body, self.tasks, received_ms, draw)
-                    told = asked and self.turn_away(asked, respond, given_id, told_ms, outline)
+                    if asked is not None:
+                        asked = asked._replace(client=client)
+                        told = self.turn_away(asked, respond, given_id, told_ms, outline)
                 if told:
                     return
-            asking = _Asking(respond, given_id, told_ms if told is None else None, None, takes)
+            asking = _Asking(
+                respond, given_id, told_ms if told is None else None, None, takes, client
+            )
             if self.reader is not None and len(body) > LONG_BYTES:
                 raise LongBody
             most = inf if self.reader is None else UNUSUAL_BYTES
@@ -161,6 +171,7 @@ class QueryPath(QueryContext):
         told_ms: float = -inf,
         lain_ms: LainMs = known_to_be_new,
         takes: bytes = b"",
+        client: Client = ANYBODY,
     ) -> None:
         """Answer a ``POST /v2/models/{task}[/versions/{variant}]/infer``.
 
@@ -172,7 +183,9 @@ class QueryPath(QueryContext):
             told_ms: when its sender was told to come back, by ``clock_ms``.
             lain_ms: asked where time is short, to count from when its bytes came.
             takes: the coding in which the answer may be compressed; empty: it may not.
+            client: by whose key it is asked.
         """
+        respond = self.enter(client, respond)
         try:
             if pinned is not None:
                 pinned = self.variant_of(TaskName(task), pinned)
@@ -180,7 +193,7 @@ class QueryPath(QueryContext):
             outline: Outline | None = None
             told: bool | None = False
             if self.under_pressure():
-                outline = outline_of_inference(task, pinned, body, json_header)
+                outline = _asked_by(client, outline_of_inference(task, pinned, body, json_header))
                 told = self._refused_again(
                     outline, received_ms, draw, respond, given_id, told_ms, lain_ms
                 )
@@ -188,10 +201,14 @@ class QueryPath(QueryContext):
                     received_ms -= lain_ms()
                 if told is None and json_header is None:
                     asked = skim_v2(body, task, pinned, self.tasks, received_ms, draw)
-                    told = asked and self.turn_away(asked, respond, given_id, told_ms, outline)
+                    if asked is not None:
+                        asked = asked._replace(client=client)
+                        told = self.turn_away(asked, respond, given_id, told_ms, outline)
                 if told:
                     return
-            asking = _Asking(respond, given_id, told_ms if told is None else None, outline, takes)
+            asking = _Asking(
+                respond, given_id, told_ms if told is None else None, outline, takes, client
+            )
             if self.reader is not None and json_bytes(body, json_header) > LONG_BYTES:
                 raise LongBody
             most = inf if self.reader is None else UNUSUAL_BYTES
@@ -213,9 +230,11 @@ class QueryPath(QueryContext):
 
     def _parsed(self, parsed: ParsedQuery, asking: "_Asking") -> None:
         """Take a query whose body was read."""
-        respond, given_id, told_ms, outline, takes = asking
+        respond, given_id, told_ms, outline, takes, client = asking
         if takes:
             parsed = parsed._replace(takes=takes)
+        if client is not ANYBODY:
+            parsed = parsed._replace(query=parsed.query._replace(client=client))
         if told_ms is None or not self.turn_away(parsed.query, respond, given_id, told_ms, outline):
             self.start(parsed, respond, given_id)
 
@@ -298,6 +317,7 @@ class QueryPath(QueryContext):
         respond: Respond,
         given_id: bytes | None,
         told_ms: float,
+        client: Client = ANYBODY,
     ) -> bool:
         """Answer a query whose body is still to come, if it would be refused for want of time now.
 
@@ -311,7 +331,8 @@ class QueryPath(QueryContext):
         if not self.under_pressure():
             return False
         draw = getrandbits(32)
-        outline = outline_of_headers(task, variant, slo)
+        outline = _asked_by(client, outline_of_headers(task, variant, slo))
+        respond = self.enter(client, respond)
         try:
             told = self._refused_again(outline, received_ms, draw, respond, given_id, told_ms)
             if told is not None:
@@ -319,7 +340,10 @@ class QueryPath(QueryContext):
             if variant is not None:
                 variant = self.variant_of(TaskName(task), variant)
             asked = asked_by_headers(task, variant, slo, self.tasks, received_ms, draw)
-            return asked is not None and self.turn_away(asked, respond, given_id, told_ms, outline)
+            if asked is None:
+                return False
+            asked = asked._replace(client=client)
+            return self.turn_away(asked, respond, given_id, told_ms, outline)
         except ModellessError:
             return False  # what is wrong is found when it is read as a whole
 
@@ -403,10 +427,15 @@ class QueryPath(QueryContext):
         found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
         refused: tuple[WorkerId, ...] = ()
         why, until_ms, before_ms = "", inf, inf
+        standing = self.standing(query, now_ms)
         while isinstance(found, Choice):
-            said = None
+            if self.comes_later(query, found, now_ms):
+                return _Expected(
+                    Overloaded(OTHERS_FIRST), refused, now_ms + FOR_OTHERS_MS, before_ms
+                )
+            said, worker = None, found.worker.id
             if not found.cold and not query.best_effort:
-                said = self.refusals.expected(found.worker.id, found.candidate, query, now_ms)
+                said = self.refusals.expected(worker, found.candidate, query, now_ms, standing)
             if said is None:
                 return None
             refused = (*refused, found.worker.id)
@@ -419,6 +448,7 @@ class QueryPath(QueryContext):
         if isinstance(found, Refusal) and found.code not in FOR_WANT_OF_TIME:
             return None
         self._narrow(len(refused), now_ms)
+        self.lately.add(standing, now_ms)
         if refused and (isinstance(found, Choice) or found.code is RefusalCode.OVERLOADED):
             error: ModellessError = worker_error(ReplyCode.OVERLOADED, why, query, None)
             return _Expected(error, refused, until_ms, before_ms)
@@ -441,6 +471,13 @@ class QueryPath(QueryContext):
         """Rows that were asked for since this was last called."""
         taken, self._demand = self._demand, {}
         return taken
+
+
+def _asked_by(client: Client, outline: Outline | None) -> Outline | None:
+    """The outline of what one client asks: what others were refused says nothing of it."""
+    if outline is None or client is ANYBODY:
+        return outline
+    return (*outline[:3], client.name)
 
 
 def _not_shared(_parsed: ParsedQuery, _respond: Respond, _given_id: bytes | None) -> bool:

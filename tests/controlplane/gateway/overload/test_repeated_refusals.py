@@ -30,7 +30,7 @@ from controlplane.http_errors import error_body, error_headers, status_of
 from planner.selection.plan_following import choose
 from planner.selection.refusal import crowded, shed
 from planner.selection.routes import EMPTY
-from planner.types import Query
+from planner.types import ANYBODY, Client, Query
 from tests.controlplane.gateway.overload.test_recent_refusals import LATENCY_MS, ONE, Path
 from tests.planner.builders import (
     DIGITS,
@@ -407,6 +407,10 @@ class Run:
         self.due: list[tuple[float, int, Any]] = []
         self.number = count()
         self.answered = {"alike": 0, "apart": 0}
+        self.asked = {"alike": 0, "apart": 0}
+        self.clients = {"alike": ANYBODY, "apart": ANYBODY}
+        self.priorities = {"alike": "", "apart": ""}
+        self.times = {"alike": 1.0, "apart": 1.0}
         self.latency_ms, self.gap_ms = latency_ms, 2_000 / qps
         names = [WorkerId(f"w{at + 1}") for at in range(workers)]
         one = catalog([variant("a")], [profile("a", service_ms, max_batch=8)])
@@ -432,6 +436,7 @@ class Run:
     def ask(self, kind: str) -> None:
         tail = "" if kind == "alike" else f', "id": "{next(self.number)}"'
         tail += f', "parameters": {{"latency_slo_ms": {self.latency_ms}}}'
+        tail = tail.replace("}", self.priorities[kind] + "}")
         row = "[" + " " * 1_000 + "0.25, " * 63 + "0.25]"
 
         def respond(status: int, _body: bytes, _headers: bytes) -> None:
@@ -439,7 +444,10 @@ class Run:
             self.answered[kind] += status == 200
 
         body = inference(row, tail=tail).replace(b'"x"', b'"pixels"')
-        self.path.handle_v2(DIGITS, None, body, None, self.now_ms, respond)
+        self.asked[kind] += 1
+        self.path.handle_v2(
+            DIGITS, None, body, None, self.now_ms, respond, client=self.clients[kind]
+        )
 
     def outcome(self, seconds: float) -> dict[str, int]:
         random = Random(1)
@@ -447,7 +455,7 @@ class Run:
         for kind in self.answered:
             at_ms = 0.0
             while at_ms < 1_000 * seconds:
-                at_ms += random.expovariate(1 / self.gap_ms)
+                at_ms += random.expovariate(self.times[kind] / self.gap_ms)
                 self.later(at_ms, partial(self.ask, kind))
         while self.due and self.due[0][0] < end_ms:
             self.now_ms, _, what = heappop(self.due)
@@ -471,3 +479,45 @@ async def test_who_asks_as_others_do_is_answered_as_often_as_who_does_not(
     assert found == every.outcome(seconds)
     assert run.looks < 0.9 * every.looks
     assert sum(found.values()) > 0.8 * workers * seconds * 1_000 / service_ms
+
+
+@pytest.mark.parametrize("memory", [True, False], ids=["remembered", "asked each time"])
+@pytest.mark.parametrize("modest", ["alike", "apart"])
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_client_below_its_share_is_not_refused_because_one_above_was(
+    memory: bool, modest: str, workers: int
+) -> None:
+    """One asks ten times as much as the other; here the workers know of neither."""
+    heavy = "apart" if modest == "alike" else "alike"
+    run = Run(1.0, 40.0, 600.0 * workers, workers)
+    run.clients = {modest: Client("modest"), heavy: Client("heavy")}
+    run.times = {modest: 1.0, heavy: 10.0}
+    if not memory:
+        run.path.repeated.add = lambda *_: None  # type: ignore[method-assign]
+    found = run.outcome(4.0)
+    assert found[modest] > 0.95 * run.asked[modest]
+    assert found[heavy] < 0.5 * run.asked[heavy]
+    assert sum(found.values()) > 0.8 * workers * 4_000.0
+
+
+@pytest.mark.parametrize("memory", [True, False], ids=["remembered", "asked each time"])
+async def test_a_higher_priority_is_not_refused_because_a_lower_one_was(memory: bool) -> None:
+    run = Run(1.0, 40.0, 600.0, 1)
+    run.priorities["apart"] = ', "priority": 1'
+    run.times["alike"] = 5.0
+    if not memory:
+        run.path.repeated.add = lambda *_: None  # type: ignore[method-assign]
+    found = run.outcome(4.0)
+    assert found["apart"] > 0.9 * run.asked["apart"]
+    assert sum(found.values()) > 0.8 * 4_000.0
+
+
+async def test_what_one_client_was_refused_says_nothing_of_another() -> None:
+    path = Path(ReplyCode.OVERLOADED)
+    path.ask()
+    path.ask()
+    row = [[0.25] * 64]
+    body_ = body(row, slo={"latency_ms": LATENCY_MS})
+    for client in (Client("a"), Client("a"), Client("b")):
+        path.path.handle_v1(body_, NOW_MS, path.answered, client=client)
+    assert {outline[3:] for outline in path.path.repeated._kept} == {(), ("a",), ("b",)}

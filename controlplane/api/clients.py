@@ -1,0 +1,32 @@
+"""What was asked by each client's key, over the control API."""
+
+from fastapi import APIRouter
+
+from controlplane.api.context import ApiContext
+from controlplane.views.schemas import Schema
+
+
+class ClientRow(Schema):
+    """What was asked by one key; a name that is empty stands for all who ask without."""
+
+    name: str
+    weight: float
+    asked: int
+    answered: int
+    refused: int
+
+
+class Clients(Schema):
+    clients: list[ClientRow]
+
+
+def client_routes(context: ApiContext) -> APIRouter:
+    """``GET /v1/clients``."""
+    routes = APIRouter(prefix="/v1", tags=["running"])
+
+    @routes.get("/clients", summary="What was asked by each client's key")
+    async def clients() -> Clients:
+        """Since the gateways started, and as long as there are keys."""
+        return Clients(clients=[ClientRow(**row) for row in await context.live.clients()])
+
+    return routes

@@ -1,0 +1,92 @@
+"""``keys``: the keys of clients, made, listed and taken back."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from controlplane import client_keys
+from controlplane.cli.gateway_client import UrlOption, connect
+from controlplane.cli.outcome import NotRunning, Output, OutputOption, emit
+from controlplane.cli.render import printable, table
+from controlplane.cli.state_settings import StateDir, read_settings
+from variants.errors import ModellessError
+
+Row = Mapping[str, Any]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a key.")]
+
+keys = typer.Typer(
+    help="Keys of clients, which open queries and share what there is.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@keys.command("list")
+def list_keys(
+    state_dir: StateDir = None, url: UrlOption = "", output: OutputOption = Output.TABLE
+) -> None:
+    """All keys, and what was asked by each while a gateway runs."""
+    found = client_keys.read(_file(state_dir))
+    counted = _counted(url) if found else {}
+    rows = [
+        {
+            "name": name,
+            "weight": weight,
+            **{what: counted.get(name, {}).get(what) for what in ("asked", "answered", "refused")},
+        }
+        for name, weight in [*((key.name, key.weight) for key in found), ("", 1.0)]
+        if name or counted.get("")
+    ]
+    emit(rows, output, lambda: _table(rows))
+
+
+@keys.command("add")
+def add_key(
+    name: Name,
+    weight: Annotated[
+        float, typer.Option("--weight", metavar="W", help="Its share is in proportion to this.")
+    ] = 1.0,
+    state_dir: StateDir = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make a key. It is shown this once; the file keeps its digest."""
+    file = _file(state_dir)
+    row = {"name": name, "weight": weight, "key": client_keys.add(file, name, weight)}
+    emit(row, output, lambda: typer.echo(row["key"]))
+
+
+@keys.command("remove")
+def remove_key(name: Name, state_dir: StateDir = None, output: OutputOption = Output.TABLE) -> None:
+    """Take a key back: gateways refuse it within seconds."""
+    client_keys.remove(_file(state_dir), name)
+    emit({"name": name}, output, lambda: typer.echo(printable(f"the key {name} is taken back")))
+
+
+def _file(state_dir: Path | None) -> Path:
+    return read_settings(state_dir=state_dir).client_keys_path
+
+
+def _counted(url: str) -> dict[str, Row]:
+    """What the gateways have counted by name; nothing while none runs."""
+    try:
+        with connect(url) as client:
+            return {row["name"]: row for row in client.get("/v1/clients")["clients"]}
+    except (NotRunning, ModellessError):
+        return {}
+
+
+# -- for people ---------------------------------------------------------------------------------
+
+
+def _table(rows: Sequence[Row]) -> None:
+    shown = [
+        [
+            row["name"] or "(without a key)",
+            f"{row['weight']:g}",
+            *("" if row[what] is None else row[what] for what in ("asked", "answered", "refused")),
+        ]
+        for row in rows
+    ]
+    table(["NAME", "WEIGHT", "ASKED", "ANSWERED", "REFUSED"], shown, empty="There are no keys.")

@@ -1,0 +1,182 @@
+"""Client keys: who may ask queries, under which name and with what share. A file holds them.
+
+A line is a name, a key or its digest (``sha256:`` and 64 hexadecimal digits), and where it is not 1
+the weight: ``shop sha256:9f86d0... weight=2``. What follows a ``#`` is for people. A key opens the
+inference routes and nothing else; it is no operator's token.
+"""
+
+import os
+import re
+import secrets
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from variants.errors import Conflict, InvalidInput, NotFound
+from variants.types import NAME
+
+FILE = "client-keys"
+"""In the state directory, where no setting names another."""
+LEAST_KEY = 16
+"""The least number of characters of a key that others may try to guess."""
+MOST_KEYS = 4_096
+MOST_BYTES = 2**20
+LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000.0
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})", re.IGNORECASE)
+_WEIGHT = "weight="
+
+
+class ClientKey(NamedTuple):
+    """One client's key, of which only the digest is known."""
+
+    name: str
+    digest: bytes
+    weight: float = 1.0
+
+
+def digest_of(key: bytes) -> bytes:
+    return sha256(key).digest()
+
+
+def parsed(text: str, where: str) -> list[ClientKey]:
+    """The keys of a file.
+
+    Raises:
+        InvalidInput: a line is wrong; the sentence names it and shows no key.
+    """
+    found: dict[str, ClientKey] = {}
+    digests: dict[bytes, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        at = f"{where}, line {number}"
+        key = _key_of(words, at)
+        if key.name in found:
+            raise InvalidInput(f"{at}: there is a key {key.name!r} above")
+        if key.digest in digests:
+            raise InvalidInput(f"{at}: {key.name!r} has the same key as {digests[key.digest]!r}")
+        found[key.name] = key
+        digests[key.digest] = key.name
+    if len(found) > MOST_KEYS:
+        raise InvalidInput(f"{where}: there are {len(found)} keys, {MOST_KEYS} at most")
+    return [*found.values()]
+
+
+def _key_of(words: list[str], at: str) -> ClientKey:
+    name = words[0]
+    check_name(name, at)
+    if not 2 <= len(words) <= 3:
+        raise InvalidInput(f"{at}: a line is a name, a key or its digest, and perhaps weight=N")
+    weight = 1.0
+    if len(words) == 3:
+        if not words[2].startswith(_WEIGHT):
+            raise InvalidInput(f"{at}: the third word of {name!r} is not weight=N")
+        weight = weight_of(words[2].removeprefix(_WEIGHT), at)
+    secret = words[1]
+    if (digest := _DIGEST.fullmatch(secret)) is not None:
+        return ClientKey(name, bytes.fromhex(digest[1]), weight)
+    if secret.lower().startswith("sha256:"):
+        raise InvalidInput(f"{at}: the digest of {name!r} does not have 64 hexadecimal digits")
+    if len(secret) < LEAST_KEY:
+        raise InvalidInput(f"{at}: the key of {name!r} has fewer than {LEAST_KEY} characters")
+    return ClientKey(name, digest_of(secret.encode()), weight)
+
+
+def check_name(name: str, at: str) -> None:
+    """
+    Raises:
+        InvalidInput: no key is called so; ``at`` says where it stands.
+    """
+    if NAME.fullmatch(name) is None or len(name) > 64:
+        raise InvalidInput(
+            f"{at}: a key's name has at most 64 of a-z, 0-9, '.', '_' and '-', and begins with a"
+            f" letter or digit, not {name[:80]!r}"
+        )
+
+
+def weight_of(text: str, at: str) -> float:
+    """
+    Raises:
+        InvalidInput: it is no weight.
+    """
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = 0.0
+    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+        raise InvalidInput(
+            f"{at}: a weight is a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g},"
+            f" not {text[:20]!r}"
+        )
+    return weight
+
+
+def read(path: Path) -> list[ClientKey]:
+    """The keys that a file holds; none where there is no file.
+
+    Raises:
+        InvalidInput: it cannot be read, or a line is wrong.
+    """
+    return parsed(_text(path), str(path))
+
+
+def add(path: Path, name: str, weight: float = 1.0) -> str:
+    """Write a new key's digest into the file; returns the key, which is kept nowhere.
+
+    Raises:
+        InvalidInput: the name or the weight is none, or the file is wrong.
+        Conflict: there is such a key.
+    """
+    check_name(name, "the new key")
+    weight = weight_of(str(weight), "the new key")
+    text = _text(path)
+    if any(key.name == name for key in parsed(text, str(path))):
+        raise Conflict(f"there is a key {name!r} already; remove it first")
+    key = f"mk-{secrets.token_urlsafe(32)}"
+    line = f"{name} sha256:{digest_of(key.encode()).hex()}"
+    if weight != 1.0:
+        line += f" {_WEIGHT}{weight:g}"
+    _write(path, f"{text.rstrip()}\n{line}\n".lstrip("\n"))
+    return key
+
+
+def remove(path: Path, name: str) -> None:
+    """Take a key out of the file.
+
+    Raises:
+        InvalidInput: the file is wrong.
+        NotFound: there is no such key.
+    """
+    text = _text(path)
+    if not any(key.name == name for key in parsed(text, str(path))):
+        raise NotFound(f"there is no key {name!r} in {path}")
+    kept = [line for line in text.splitlines() if line.partition("#")[0].split()[:1] != [name]]
+    _write(path, "".join(f"{line}\n" for line in kept))
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise InvalidInput(f"{path} has more than {MOST_BYTES // 2**20} MiB")
+        return data.decode()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} cannot be read: it is not UTF-8") from error
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the file as a whole; only its owner may read it."""
+    part = path.with_name(f".{path.name}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(path)

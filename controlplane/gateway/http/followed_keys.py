@@ -1,0 +1,62 @@
+"""FollowedKeys: the keys of clients as their file has them now."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+from controlplane.client_keys import read
+from controlplane.gateway.http.access import Access, KnownClients
+from controlplane.gateway.query.query_context import QueryContext
+from variants.errors import InvalidInput
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""How often it is looked whether the file has changed."""
+
+Mark = tuple[int, int, int] | None
+"""By what a file is known to be the same: its number, its size, when it was written."""
+
+
+class FollowedKeys:
+    """Reads the file when it has changed. A file that is wrong changes nothing, and is logged."""
+
+    def __init__(self, file: Path, access: Access, path: QueryContext) -> None:
+        """
+        Args:
+            access: is given the keys.
+            path: is told whether there are any.
+        """
+        self._file = file
+        self._access = access
+        self._path = path
+        self._read: Mark = None
+
+    async def follow(self) -> None:
+        """Wait a moment, and look."""
+        await asyncio.sleep(LOOK_S)
+        self.look()
+
+    def look(self) -> None:
+        """Take over what the file says, if it has changed."""
+        mark = self._mark()
+        if mark == self._read:
+            return
+        self._read = mark
+        try:
+            keys = read(self._file)
+        except InvalidInput as error:
+            log.error("the keys of clients stay as they were: %s", error.message)
+            return
+        self._access.clients = KnownClients(keys)
+        self._path.counts_clients = bool(keys)
+        for key in keys:
+            self._path.counters.client(key.name)
+        log.info("there are %d keys of clients", len(keys))
+
+    def _mark(self) -> Mark:
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return (found.st_ino, found.st_size, found.st_mtime_ns)

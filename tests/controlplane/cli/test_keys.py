@@ -1,0 +1,100 @@
+"""The file of clients' keys, and ``modelless keys`` that changes it."""
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from controlplane.client_keys import ClientKey, add, digest_of, parsed, read, remove
+from tests.controlplane.cli.shell import Shell
+from variants.errors import Conflict, InvalidInput, NotFound
+
+DIGEST = sha256(b"a long enough key").hexdigest()
+
+
+def test_a_line_is_a_name_a_key_or_its_digest_and_perhaps_a_weight() -> None:
+    text = f"""
+    # who may ask
+    shop sha256:{DIGEST} weight=2.5  # of the shop
+    batch sixteen-characters
+    """
+    assert parsed(text, "keys") == [
+        ClientKey("shop", bytes.fromhex(DIGEST), 2.5),
+        ClientKey("batch", digest_of(b"sixteen-characters")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("Shop sixteen-characters", "keys, line 1: a key's name has at most 64 of a-z, 0-9"),
+        ("\nshop", "keys, line 2: a line is a name, a key or its digest, and perhaps weight=N"),
+        ("shop sixteen-characters weight=1 x", "keys, line 1: a line is a name"),
+        ("shop sixteen-characters 2", "keys, line 1: the third word of 'shop' is not weight=N"),
+        ("shop sixteen-characters weight=0", "keys, line 1: a weight is a number from 0.001 to"),
+        ("shop sixteen-characters weight=nan", "keys, line 1: a weight is a number from 0.001 to"),
+        ("shop short", "keys, line 1: the key of 'shop' has fewer than 16 characters"),
+        ("shop sha256:12", "keys, line 1: the digest of 'shop' does not have 64 hexadecimal"),
+        ("a sixteen-characters\na other-characters-16", "keys, line 2: there is a key 'a' above"),
+        ("a sixteen-characters\nb sixteen-characters", "line 2: 'b' has the same key as 'a'"),
+    ],
+)
+def test_what_is_wrong_is_said_without_the_key(text: str, why: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parsed(text, "keys")
+    assert why in caught.value.message
+    assert "characters-16" not in caught.value.message
+
+
+def test_keys_are_added_and_removed_and_only_their_digests_kept(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "keys"
+    assert read(file) == []
+    first, second = add(file, "shop"), add(file, "batch", 0.5)
+    assert [(key.name, key.digest, key.weight) for key in read(file)] == [
+        ("shop", digest_of(first.encode()), 1.0),
+        ("batch", digest_of(second.encode()), 0.5),
+    ]
+    assert first not in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(Conflict, match="there is a key 'shop' already"):
+        add(file, "shop")
+    with pytest.raises(InvalidInput, match="the new key: a weight"):
+        add(file, "other", -1.0)
+    file.write_text("# by hand\n" + file.read_text())
+    remove(file, "shop")
+    assert [key.name for key in read(file)] == ["batch"]
+    assert file.read_text().startswith("# by hand\n")
+    with pytest.raises(NotFound, match="there is no key 'shop'"):
+        remove(file, "shop")
+
+
+def test_a_file_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read(tmp_path)
+    file = tmp_path / "keys"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInput, match="it is not UTF-8"):
+        read(file)
+
+
+def test_a_key_is_made_listed_and_taken_back(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "client-keys"
+    nothing = "http://127.0.0.1:9"
+    assert shell("keys", "list", url=nothing).out == "There are no keys.\n"
+    made = shell("keys", "add", "shop", "--weight", "2")
+    assert made.code == 0
+    (key,) = read(file)
+    assert (key.name, key.digest, key.weight) == ("shop", digest_of(made.out.strip().encode()), 2.0)
+    assert shell("keys", "add", "shop").code == 1
+    wrong = shell("keys", "add", "Shop")
+    assert (wrong.code, "a key's name has" in wrong.err) == (2, True)
+    (row,) = shell("keys", "list", "-o", "json", url=nothing).json()
+    assert row == {
+        "name": "shop", "weight": 2.0, "asked": None, "answered": None, "refused": None,
+    }  # fmt: skip
+    head, _, line = shell("keys", "list", url=nothing).out.splitlines()
+    assert head.split() == ["NAME", "WEIGHT", "ASKED", "ANSWERED", "REFUSED"]
+    assert line.split() == ["shop", "2"]
+    assert shell("keys", "remove", "shop").out == "the key shop is taken back\n"
+    assert shell("keys", "remove", "shop").code == 1
+    assert read(file) == []

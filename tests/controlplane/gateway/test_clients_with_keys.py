@@ -1,0 +1,137 @@
+"""Clients with keys: what a key opens, how it is counted, and that a modest client is answered."""
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from controlplane.client_keys import add, remove
+from tests.controlplane.gateway.grpc.calls import connected, request
+from tests.controlplane.serving import FAST, Client, Known, Served, post, query, serving, until
+from tests.ports import free_port
+
+TOKEN = "sixteen characters"
+PATIENT = "patient-v1-echo-fp32"
+"""A batch takes 200 ms."""
+
+
+def bearer(key: str) -> list[tuple[str, str]]:
+    return [("Authorization", f"Bearer {key}")]
+
+
+async def asked(client: Client, key: str) -> int:
+    client.send(post(query(1), headers=bearer(key)))
+    return (await client.answer()).status
+
+
+@pytest.fixture
+async def guarded(live_url: str) -> AsyncIterator[Served]:
+    """A gateway with a token, and gRPC."""
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(
+            Path(folder), live_url, grpc_port=free_port(), api_token=TOKEN
+        ) as running:
+            await running.worker("w1", FAST)
+            yield running
+
+
+async def test_a_key_opens_queries_and_nothing_else(guarded: Served) -> None:
+    file = guarded.gateway.settings.client_keys_path
+    key = add(file, "shop")
+    client = await guarded.client()
+    await until(lambda: guarded.gateway.path.counts_clients)
+    for number in range(3):  # the third by a head that is known
+        assert await asked(client, key) == 200, number
+    for path, status in (
+        ("/v2/models/letters", 200),
+        ("/v2/health/ready", 200),
+        ("/v1/tasks", 403),
+        ("/v1/clients", 403),
+        ("/metrics", 403),
+    ):
+        assert (await guarded.get(path, headers=bearer(key))).status == status, path
+    load = await guarded.ask(b"", path="/v2/repository/models/letters/load", headers=bearer(key))
+    assert load.error[1:] == ("FORBIDDEN", "a client's key opens queries and nothing else")
+    for wrong in ("mk-no", key + "x", ""):
+        assert (await guarded.ask(query(1), headers=bearer(wrong))).status == 401
+    assert (await guarded.ask(query(1))).status == 401
+    assert (await guarded.ask(query(1), headers=bearer(TOKEN))).status == 200
+    counted = (await guarded.get("/v1/clients", headers=bearer(TOKEN))).json["clients"]
+    assert counted == [
+        {"name": "", "weight": 1.0, "asked": 1, "answered": 1, "refused": 0},
+        {"name": "shop", "weight": 1.0, "asked": 3, "answered": 3, "refused": 0},
+    ]
+    metrics = (await guarded.get("/metrics", headers=bearer(TOKEN))).body.decode()
+    assert 'modelless_client_queries_total{client="shop",outcome="answered"} 3.0' in metrics
+    assert key not in metrics
+    remove(file, "shop")
+    await until(lambda: not guarded.gateway.path.counts_clients)
+    assert await asked(client, key) == 401
+
+
+async def test_a_file_that_is_wrong_changes_nothing(
+    guarded: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = guarded.gateway.settings.client_keys_path
+    key = add(file, "shop")
+    await until(lambda: guarded.gateway.path.counts_clients)
+    file.write_text("shop\n")
+    await until(lambda: "the keys of clients stay as they were" in caplog.text)
+    assert (await guarded.ask(query(1), headers=bearer(key))).status == 200
+
+
+async def test_over_grpc_it_is_the_same(guarded: Served) -> None:
+    key = add(guarded.gateway.settings.client_keys_path, "shop")
+    await until(lambda: guarded.gateway.path.counts_clients)
+    shop = (("authorization", f"Bearer {key}"),)
+    async with connected(guarded.gateway.settings.grpc_port) as stubs:
+        assert (await stubs.infer(request(model_version=FAST), shop)).model_name == "letters"
+        assert (await stubs.call("ModelReady", shop, name="letters")).ready
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stubs.call("RepositoryModelLoad", shop, model_name="letters")
+        assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert guarded.gateway.path.counters.client("shop").answered == 1
+
+
+async def test_without_a_token_who_has_no_key_is_anybody(live_url: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        file = Path(folder) / "keys"
+        key = add(file, "shop")
+        async with serving(Path(folder), live_url, client_keys=str(file)) as served:
+            await served.worker("w1", FAST)
+            assert (await served.ask(query(1))).status == 200
+            assert (await served.ask(query(1), headers=bearer(key))).status == 200
+            assert (await served.ask(query(1), headers=bearer("mk-no"))).status == 401
+            counters = served.gateway.path.counters.clients
+            assert {name: one.answered for name, one in counters.items()} == {"": 1, "shop": 1}
+
+
+async def test_a_modest_client_is_answered_beside_one_that_asks_ten_times_as_much(
+    live_url: str,
+) -> None:
+    """About 40 queries a second can be answered; 200 are asked by one key and 20 by the other."""
+    known = [Known(name=PATIENT, accuracy=0.9, p95_ms=200.0, options={"latency_ms": "200"})]
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        file = Path(folder) / "keys"
+        keys = {name: add(file, name) for name in ("heavy", "modest")}
+        async with serving(Path(folder), live_url, known=known, client_keys=str(file)) as served:
+            await served.worker("w1", PATIENT)
+            answers: Counter[tuple[str, int]] = Counter()
+
+            async def ask(name: str) -> None:
+                body = query(1, variant=None, slo={"latency_ms": 2_000})
+                answers[name, (await served.ask(body, headers=bearer(keys[name]))).status] += 1
+
+            async with asyncio.TaskGroup() as group:
+                for _ in range(100):
+                    for name in ("heavy",) * 10 + ("modest",):
+                        group.create_task(ask(name))
+                    await asyncio.sleep(0.05)
+            counters = served.gateway.path.counters.clients
+            assert counters["modest"].answered == answers["modest", 200] > 60
+            assert counters["heavy"].refused == answers["heavy", 503] > 500
+            assert answers["heavy", 200] > 50
