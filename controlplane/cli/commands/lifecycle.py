@@ -114,6 +114,7 @@ def status(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
                 client.get("/v1/tasks")["tasks"], client.post("/v2/repository/index", {})
             ),
             "slo": client.get("/v1/slo")["tasks"],
+            "clients": client.get("/v1/clients")["clients"],
             "plan": client.get("/v1/plan"),
             "advice": client.get("/v1/devices").get("advice", []),
         }
@@ -172,6 +173,14 @@ def _status_table(found: Mapping[str, Any]) -> None:
         tasks.append((task["name"], loaded, *counts, percent(row["attainment"]) if row else "-"))
     out.print()
     table(("TASK", "LOADED", "QUERIES", "LATE", "REFUSED", "SLO MET"), tasks, empty="No tasks.")
+    if clients := found["clients"]:
+        out.print()
+        counted = ("asked", "answered", "refused")
+        table(
+            ("CLIENT", *(name.upper() for name in counted)),
+            ((row["name"] or "-", *(str(row[name]) for name in counted)) for row in clients),
+            empty="",
+        )
 
 
 def _run(settings: Settings, example: str | None) -> None:
