@@ -194,8 +194,13 @@ class DeadlineQueue:
         entry = (deadline_ms, self._order, item)
         proved = False
         if not ample or done_ms > modest_ms:
-            standing = self._standing(item, now_ms)
-            greedy = contended and self._refused.is_before(standing, now_ms)
+            alone = self._clients.only is not None and len(self._shares) == 1
+            standing = (False, False, item.priority) if alone else self._standing(item, now_ms)
+            greedy = (
+                contended
+                and not (alone and item.priority <= self._refused.priority)
+                and self._refused.is_before(standing, now_ms)
+            )
             if greedy or not ample:
                 limit_ms = modest_ms if greedy else deadline_ms
                 room_ms = self._room_ms(item, now_ms)

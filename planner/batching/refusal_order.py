@@ -115,26 +115,28 @@ class ClientShares:
 
 
 class LatelyRefused:
-    """The first in the order of refusal's reverse who was refused for want of time lately."""
+    """Who was refused for want of time lately: of these, the one who is to be refused last."""
 
-    __slots__ = ("_at_ms", "_best")
+    __slots__ = ("_at_ms", "_best", "priority")
 
     def __init__(self) -> None:
         self._best: Standing = (False, False, 2**31)
         self._at_ms = -inf
-
-    @property
-    def priority(self) -> int:
-        """The priority of that query; higher than all while none was refused."""
-        return self._best[2]
+        self.priority = 2**31
+        """His priority: a query within all shares, and of none that is lower, is not behind him."""
 
     def add(self, standing: Standing, now_ms: float) -> None:
         """A query was refused."""
-        if standing <= self._best or now_ms - self._at_ms > ACTIVE_MS:
-            best = self._best
-            if standing[0] and not best[0] and now_ms - self._at_ms <= STAYS_MS:
+        if standing == self._best:
+            self._at_ms = now_ms
+            return
+        since_ms = now_ms - self._at_ms
+        if standing > self._best:
+            if since_ms <= ACTIVE_MS:
+                return
+            if standing[0] and not self._best[0] and since_ms <= STAYS_MS:
                 return  # whoever is above his share goes on standing behind the one who is not
-            self._best, self._at_ms = standing, now_ms
+        self._best, self.priority, self._at_ms = standing, standing[2], now_ms
 
     def is_before(self, standing: Standing, now_ms: float) -> bool:
         """Whether somebody was refused lately who stands before such a query."""
