@@ -146,6 +146,7 @@ class DictLive:
         self.statuses: list[WorkerStatus | Mapping[str, Any]] = list(workers)
         self.operations: dict[str, dict[str, Any]] = {}
         self.seen_nodes: dict[str, Any] | None = None
+        self.client_rows: list[dict[str, Any]] = []
         self.gone = False
         """Whether what workers say cannot be read."""
 
@@ -166,7 +167,7 @@ class DictLive:
         return self.seen_nodes
 
     async def clients(self) -> Sequence[Mapping[str, Any]]:
-        return []
+        return self.client_rows
 
     async def slo_report(self) -> Mapping[str, Any]:
         row = {"task": "digits", "requests": 10, "met": 8, "late": 1, "refused": 1}

@@ -14,6 +14,7 @@ from controlplane.cli.state_settings import StateDir, read_settings
 from variants.errors import ModellessError
 
 Row = Mapping[str, Any]
+COUNTED = ("asked", "answered", "refused")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a key.")]
 
 keys = typer.Typer(
@@ -34,7 +35,7 @@ def list_keys(
         {
             "name": name,
             "weight": weight,
-            **{what: counted.get(name, {}).get(what) for what in ("asked", "answered", "refused")},
+            **{what: counted.get(name, {}).get(what) for what in COUNTED},
         }
         for name, weight in [*((key.name, key.weight) for key in found), ("", 1.0)]
         if name or counted.get("")
@@ -85,7 +86,10 @@ def _table(rows: Sequence[Row]) -> None:
         [
             row["name"] or "(without a key)",
             f"{row['weight']:g}",
-            *("" if row[what] is None else row[what] for what in ("asked", "answered", "refused")),
+            *(
+                "" if row[what] is None else str(row[what])
+                for what in ("asked", "answered", "refused")
+            ),
         ]
         for row in rows
     ]

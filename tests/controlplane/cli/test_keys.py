@@ -7,6 +7,7 @@ import pytest
 
 from controlplane.client_keys import ClientKey, add, digest_of, parsed, read, remove
 from tests.controlplane.cli.shell import Shell
+from tests.controlplane.cli.test_commands import Gateway
 from variants.errors import Conflict, InvalidInput, NotFound
 
 DIGEST = sha256(b"a long enough key").hexdigest()
@@ -98,3 +99,15 @@ def test_a_key_is_made_listed_and_taken_back(shell: Shell, tmp_path: Path) -> No
     assert shell("keys", "remove", "shop").out == "the key shop is taken back\n"
     assert shell("keys", "remove", "shop").code == 1
     assert read(file) == []
+
+
+def test_what_was_asked_by_each_is_listed(shell: Shell, tmp_path: Path) -> None:
+    with Gateway(tmp_path) as gateway:
+        counted = {"weight": 1.0, "asked": 7, "answered": 5, "refused": 2}
+        gateway.live.client_rows = [{"name": "", **counted}, {"name": "shop", **counted}]
+        shell("keys", "add", "shop")
+        listed = shell("keys", "list", url=gateway.url).out.splitlines()
+        assert [line.split() for line in listed[2:]] == [
+            ["shop", "1", "7", "5", "2"],
+            ["(without", "a", "key)", "1", "7", "5", "2"],
+        ]
