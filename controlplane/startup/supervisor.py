@@ -103,8 +103,8 @@ class Supervisor:
         settings = self._settings
         if settings.tls_cert:
             check(settings.tls_cert, settings.tls_key)
-        client_keys.read(settings.client_keys_path)
         prepare(settings)
+        client_keys.read(settings.client_keys_path)
         try:
             lock = take_lock(settings.run_dir / "up.lock")
         except OSError as error:
