@@ -25,6 +25,7 @@ from workers.channel.shared_clock import clock_name
 from workers.execution.artifacts import Artifacts
 from workers.execution.executor import Executor
 from workers.execution.loader import Loading
+from workers.execution.lone_batches import LoneBatches
 from workers.execution.room import Demanded, Room
 from workers.execution.server import ChannelServer
 from workers.process.quarantine import CrashLedger
@@ -63,6 +64,7 @@ class WorkerHost:
         self._ledger = CrashLedger(config.quarantine_dir)
         self._executor: Executor | None = None
         self._loading: Loading
+        self._lone: LoneBatches
         self._server: ChannelServer
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -94,6 +96,7 @@ class WorkerHost:
             lambda: encode(self.status()), self._control,
         )  # fmt: skip
         self._executor = executor
+        self._lone = LoneBatches(executor)
         try:
             address = await self._server.listen(config.listen, config.run_dir)
         except (OSError, ModellessError):
@@ -231,6 +234,10 @@ class WorkerHost:
         if kind is FrameKind.READMIT:
             await self._loading.readmit(*named(message))
             return b"{}"
+        if kind is FrameKind.CHECK:
+            checked = await self._lone.check(*named(message))
+            self._loading.changed.set()
+            return encode(checked)
         executor.draining = True
         self._loading.changed.set()
         await executor.quiet()

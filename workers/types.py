@@ -64,7 +64,10 @@ class ReplicaStatus:
     live_ratio: float = 1.0
     """Median of observed over profiled latency."""
     batches: int = 0
-    """So many went into ``live_ratio``."""
+    """So many went into ``live_ratio``; 0: none has run since its profile was measured or it was
+    loaded."""
+    checks: int = 0
+    """So many batches ran since it was loaded only to check its profile."""
     latency: tuple[tuple[int, float, float], ...] = ()
     """What batches take lately: (size, mean in ms, 95th percentile in ms) of each power of two that
     ran, ascending (``planner.live_model``)."""
@@ -137,6 +140,15 @@ class WorkerStatus:
     """File on its machine that says what it ran when it ended (``workers.process.last_batch``)."""
     clock: str = ""
     """Which clock it reads (``workers.channel.shared_clock``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What came of checking a profile by a few lone batches."""
+
+    batches: int
+    took_ms: float
+    """Median of one row, without the first batch, which may set things up."""
 
 
 class OccurrenceKind(StrEnum):

@@ -33,6 +33,7 @@ from workers.channel.frames import (
 from workers.channel.handshake import ClientHandshake
 from workers.channel.messages import (
     decode,
+    decode_checked,
     decode_error,
     decode_history,
     decode_replica,
@@ -44,7 +45,7 @@ from workers.channel.reply import Reply, leaving_reply, lost_reply
 from workers.channel.shared_clock import LONGEST_US, clock_name, moment_us
 from workers.process.last_batch import Evidence, query_entry, read_last, read_running
 from workers.runtimes.protocol import Tensor
-from workers.types import LoadSpec, Occurrence, ReplicaStatus, ReplyCode, WorkerStatus
+from workers.types import Checked, LoadSpec, Occurrence, ReplicaStatus, ReplyCode, WorkerStatus
 
 log = logging.getLogger(__name__)
 
@@ -229,6 +230,19 @@ class WorkerConnection(asyncio.Protocol):
         """
         message = encode({"task": task, "variant": variant})
         await self._ask(FrameKind.READMIT, message, timeout_s)
+
+    async def check(self, task: str, variant: str, timeout_s: float) -> Checked:
+        """Run a few lone batches of a variant, so that live latency knows what it takes.
+
+        Raises:
+            NotFound: it is not ready there.
+            Overloaded: there was no time for it.
+            RuntimeFailed: it failed.
+            DeadlineExceeded: it took too long; it goes on.
+            ReplicaLost: the connection ended.
+        """
+        message = encode({"task": task, "variant": variant})
+        return decode_checked(await self._ask(FrameKind.CHECK, message, timeout_s))
 
     async def history(
         self, told: Collection[int], after: int, timeout_s: float

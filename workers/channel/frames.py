@@ -80,6 +80,7 @@ class FrameKind(IntEnum):
     READMIT = 12
     JOINED = 13
     CLIENT = 14
+    CHECK = 15
 
 
 class Violation(StrEnum):

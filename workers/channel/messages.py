@@ -19,7 +19,7 @@ from variants.errors import (
     VariantNotLoadable,
 )
 from variants.types import Digest, ReplicaState, TaskName, TensorSpec, VariantName
-from workers.types import LoadSpec, Occurrence, OccurrenceKind, ReplicaStatus, WorkerStatus
+from workers.types import Checked, LoadSpec, Occurrence, OccurrenceKind, ReplicaStatus, WorkerStatus
 
 _ERRORS: dict[str, type[ModellessError]] = {
     kind.__name__: kind
@@ -171,6 +171,19 @@ def decode_history(data: bytes) -> list[Occurrence]:
         ]
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"a history is wrong: {error!r}") from error
+
+
+def decode_checked(data: bytes) -> Checked:
+    """What came of checking a profile.
+
+    Raises:
+        InvalidInput: a field is missing or wrong.
+    """
+    value = decode(data)
+    try:
+        return Checked(batches=int(value["batches"]), took_ms=float(value["took_ms"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(f"the answer to a check is wrong: {error!r}") from error
 
 
 def named(value: dict[str, Any]) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from planner.types import ANYBODY, DEFAULT_PRIORITY, Client
 from variants.errors import Internal
 from variants.types import ReplicaState
 from workers.channel.frames import Layout
-from workers.execution.replicas import Job, Replica, Responder
+from workers.execution.replicas import Job, LoneJob, Replica, Responder
 from workers.execution.replies import send_outputs, send_refusal
 from workers.execution.running import Group, run_batch
 from workers.execution.usage import Usage
@@ -102,6 +102,8 @@ class Executor:
         self.on_used: Callable[[Replica], None] | None = None
         """Called after each batch with the replica that ran it; None where no rule needs that."""
         self.draining = False
+        self.checking = False
+        """Whether a profile is being checked: some batches are nobody's query."""
         self.on_quarantine: list[Replica] = []
         """Replicas that failed too often, to be unloaded; ``wake`` is set when one is added."""
         self.wake = asyncio.Event()
@@ -237,12 +239,31 @@ class Executor:
             return
         if self._in_flight > LONG_QUEUE and len(data) > 4 * nbytes + 4096:
             job.data, job.base = data[base : base + nbytes], 0
-        replica.in_flight += 1
-        self._in_flight += 1
-        self._held_bytes += nbytes
+        self._take(job)
         if not self._stepping and self._running is None:
             self._stepping = True
             self._loop.call_soon(self._step)
+
+    def _take(self, job: Job) -> None:
+        """Count a query that was admitted."""
+        job.replica.in_flight += 1
+        self._in_flight += 1
+        self._held_bytes += job.layout.nbytes
+
+    def run_alone(self, job: LoneJob) -> bool:
+        """Run a batch that checks a profile, if the slice is idle; whether it is.
+
+        It passes the queue by, which need not make room for it, and for which it has no deadline.
+        """
+        replica, began_ms = job.replica, now_ms()
+        busy = self._stepping or self._running is not None or self.queue.count
+        if busy or self.draining or replica.state is not ReplicaState.READY:
+            return False
+        predicted_ms = replica.queue.latency_ms(job.rows)
+        self.queue.busy_until_ms = began_ms + predicted_ms
+        self._take(job)
+        self._run(Batch(replica.queue, [job], job.rows, predicted_ms), replica, began_ms)
+        return True
 
     def _make_room(self, job: Job, needed: int, size_of: Callable[[Item], int]) -> bool:
         """Refuse others that come after a query in the order of refusal; return whether it helped.
@@ -320,7 +341,11 @@ class Executor:
             return
         first = batch.items[0]
         assert isinstance(first, Job)
-        if self._is_short(batch, first.replica):
+        self._run(batch, first.replica, began_ms)
+
+    def _run(self, batch: Batch, replica: Replica, began_ms: float) -> None:
+        """Run a batch here, or have the thread run it."""
+        if self._is_short(batch, replica):
             self._finish(self._execute(batch, began_ms))
             return
         self._running, self._began_ms = batch, began_ms
@@ -390,7 +415,7 @@ class Executor:
         if clean:
             replica.failures = 0
             replica.proven = True
-        else:
+        elif not self.checking or _asked(groups):
             replica.failures += 1
             error = groups[0].error or f"{replica.name} gives no finite numbers any more"
             log.warning("a batch of %s failed: %s", replica.name, error)
@@ -405,10 +430,13 @@ class Executor:
         """Take what was observed into the prediction, the popularity and the busy ratio."""
         replica, queue = outcome.replica, outcome.replica.queue
         queries = sum([len(group.jobs) for group in outcome.groups])
-        replica.used(done_ms / 1000, queries, sum([group.rows for group in outcome.groups]))
-        self.usage.seen(replica.variant, done_ms / 1000, queries)
-        if self.on_used is not None:
-            self.on_used(replica)
+        if self.checking:
+            queries = _note_alone(outcome)
+        if queries:
+            replica.used(done_ms / 1000, queries, sum([group.rows for group in outcome.groups]))
+            self.usage.seen(replica.variant, done_ms / 1000, queries)
+            if self.on_used is not None:
+                self.on_used(replica)
         passed_ms = done_ms - self._busy_at_ms
         self._busy_ms = self._busy_ms * exp(-passed_ms / (BUSY_S * 1000)) + outcome.took_ms
         self._busy_at_ms = done_ms
@@ -462,6 +490,20 @@ class Executor:
 def _bytes_of(item: Item) -> int:
     assert isinstance(item, Job)
     return item.layout.nbytes
+
+
+def _asked(groups: list[Group]) -> int:
+    """How many queries were among what ran."""
+    return sum(not isinstance(job, LoneJob) for group in groups for job in group.jobs)
+
+
+def _note_alone(outcome: Outcome) -> int:
+    """Tell a batch that checks a profile what it took; how many queries ran with it."""
+    asked = _asked(outcome.groups)
+    first = outcome.groups[0].jobs[0]
+    if not asked and isinstance(first, LoneJob):
+        first.took_ms = outcome.took_ms
+    return asked
 
 
 def _absent(replica: Replica) -> tuple[ReplyCode, str]:

@@ -58,6 +58,15 @@ class Job(Item):
         self.request_id = request_id
 
 
+class LoneJob(Job):
+    """A batch that checks a profile (``workers.execution.lone_batches``): nobody asked for it."""
+
+    __slots__ = ("took_ms",)
+
+    took_ms: float
+    """What the batch took, once it has run."""
+
+
 class Replica:
     """A variant on this worker. Changed by the event loop only."""
 
@@ -66,6 +75,7 @@ class Replica:
         "accepted",
         "asked",
         "awaited",
+        "checks",
         "expected_until_s",
         "failures",
         "gone",
@@ -136,6 +146,8 @@ class Replica:
         """Batches that failed, in a row."""
         self.proven = False
         """A batch of it has run cleanly in this process."""
+        self.checks = 0
+        """Batches that ran to check its profile."""
         self.sound: list[Tensor] = []
         """Inputs of one row that it has answered with finite numbers. The thread that runs batches
         keeps them."""
@@ -159,6 +171,11 @@ class Replica:
     @property
     def name(self) -> str:
         return f"{self.spec.task}/{self.spec.variant}"
+
+    @property
+    def profiled_ms(self) -> float:
+        """The profile's median of a single row."""
+        return self._typical[1]
 
     def accepts(self, layout: Layout, data: bytes, base: int) -> bool:
         """Whether tensors have the variant's signature and at least one row."""
@@ -238,6 +255,7 @@ class Replica:
             quarantined_s=self.quarantined_s,
             live_ratio=round(self.live.ratio, 3),
             batches=self.live.batches,
+            checks=self.checks,
             latency=tuple([(p.rows, _ms(p.mean_ms), _ms(p.p95_ms)) for p in self.model.points()]),
             beside=round(neighbours.times, 3),
             beside_batches=neighbours.batches,

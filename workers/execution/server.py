@@ -53,6 +53,7 @@ CONTROLS = frozenset(
         FrameKind.DRAIN,
         FrameKind.HISTORY,
         FrameKind.READMIT,
+        FrameKind.CHECK,
     )
 )
 

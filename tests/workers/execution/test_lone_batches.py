@@ -1,0 +1,106 @@
+"""Batches that check a profile: what a worker learns from them, and what they leave alone."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planner.reconcile.live_corrections import ENOUGH
+from tests.workers.builders import ask, config, echo_spec, row, running, tensor, until
+from tests.workers.gated import Gates
+from variants.errors import NotFound, Overloaded, RuntimeFailed
+from workers.execution import lone_batches
+from workers.execution.lone_batches import FEW, MANY
+from workers.host import WorkerHost
+from workers.types import LoadSpec, ReplicaStatus, ReplyCode, WorkerConfig
+
+WAIT_S = 60.0
+FALSE = echo_spec(latency=((1, 200.0), (8, 400.0)), typical=((1, 200.0), (8, 400.0)))
+"""It takes next to nothing, and 200 ms by its profile."""
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> WorkerConfig:
+    return config(tmp_path)
+
+
+def told(host: WorkerHost) -> ReplicaStatus:
+    return host.status().replicas[0]
+
+
+async def test_what_is_far_quicker_than_its_profile_is_admitted_after_a_check(
+    worker: WorkerConfig,
+) -> None:
+    async with running(worker) as (host, connection):
+        await connection.load(FALSE, WAIT_S)
+        refused = await ask(connection, FALSE, row(1.0), budget_ms=150.0)
+        assert refused.code is ReplyCode.OVERLOADED
+        checked = await connection.check(FALSE.task, FALSE.variant, WAIT_S)
+        assert checked.batches == MANY >= 2 * ENOUGH
+        assert checked.took_ms < 200.0
+        seen = told(host)
+        assert (seen.batches, seen.checks) == (MANY, MANY)
+        assert seen.latency[0][1] < 150.0
+        answered = await ask(connection, FALSE, row(1.0), budget_ms=150.0)
+        assert answered.code is ReplyCode.OK
+
+
+@pytest.mark.parametrize("profiled_ms", [20.0, 1.0], ids=["as profiled", "slower"])
+async def test_what_is_not_quicker_costs_a_few_batches(
+    worker: WorkerConfig, profiled_ms: float
+) -> None:
+    spec = echo_spec(
+        options={"latency_ms": "20"}, latency=((1, 30.0),), typical=((1, profiled_ms),)
+    )
+    async with running(worker) as (host, connection):
+        await connection.load(spec, WAIT_S)
+        checked = await connection.check(spec.task, spec.variant, WAIT_S)
+        assert checked.batches == told(host).batches == FEW
+        assert checked.took_ms >= 20.0
+
+
+async def test_a_check_is_no_use_of_the_variant(worker: WorkerConfig) -> None:
+    async with running(worker) as (host, connection):
+        await connection.load(FALSE, WAIT_S)
+        before = told(host)
+        await connection.check(FALSE.task, FALSE.variant, WAIT_S)
+        after = told(host)
+        assert (after.asked, after.rate_qps, after.rows_per_query) == (False, 0.0, 0.0)
+        assert after.idle_s >= before.idle_s
+
+
+async def test_a_row_that_fails_is_held_against_nobody(worker: WorkerConfig) -> None:
+    spec = replace(FALSE, inputs=(tensor("x", dtype="bool"),), options=(("fail_value", "1"),))
+    async with running(worker) as (host, connection):
+        await connection.load(spec, WAIT_S)
+        for _ in range(3):
+            with pytest.raises(RuntimeFailed):
+                await connection.check(spec.task, spec.variant, WAIT_S)
+        assert (told(host).state, told(host).checks) == ("ready", 0)
+
+
+async def test_what_is_not_there_cannot_be_checked(worker: WorkerConfig) -> None:
+    async with running(worker) as (_, connection):
+        with pytest.raises(NotFound):
+            await connection.check(FALSE.task, FALSE.variant, WAIT_S)
+
+
+async def test_queries_come_first(
+    worker: WorkerConfig, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slice that is never idle is not checked; as soon as it is, it is."""
+    busy: LoadSpec = replace(FALSE, runtime="gated")
+    async with running(worker) as (host, connection):
+        await connection.load(busy, WAIT_S)
+        gates.runs.clear()
+        query = asyncio.create_task(ask(connection, busy, row(1.0)))
+        await until(lambda: told(host).queued)
+        monkeypatch.setattr(lone_batches, "PATIENCE_MS", 20.0)
+        with pytest.raises(Overloaded):
+            await connection.check(busy.task, busy.variant, WAIT_S)
+        monkeypatch.setattr(lone_batches, "PATIENCE_MS", 1e3 * WAIT_S)
+        check = asyncio.create_task(connection.check(busy.task, busy.variant, WAIT_S))
+        gates.open()
+        assert (await query).code is ReplyCode.OK
+        assert (await check).batches == MANY

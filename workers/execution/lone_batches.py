@@ -1,0 +1,133 @@
+"""Lone batches: how a worker finds out what a variant takes that gets no queries.
+
+Latencies are learned from batches that run. Where a profile says far more than a variant takes, its
+queries are refused or go elsewhere, and nothing would ever be learned. So the control loop has a
+few batches of one row run (``controlplane.controller.profile_checks``), of made-up numbers like
+those that profiles are measured with. What they take goes the way of all batches, into the live
+model and from there to gateways and plans; but they are no use of the variant, and what they find
+wrong is held against nobody.
+
+*What it costs.* A batch begins only while the slice has nothing to do, and then as much time passes
+as four such take. ``FEW`` batches are enough to see that a variant takes what its profile says, or
+more. Only what is far quicker goes on, until live correction believes it in full.
+"""
+
+import asyncio
+from contextlib import suppress
+from statistics import median
+
+import numpy as np
+
+from variants.errors import NotFound, Overloaded, RuntimeFailed
+from variants.types import ReplicaState
+from workers.channel.frames import Chunk, data_chunks, layout_of, signature_of
+from workers.execution.executor import Executor, now_ms
+from workers.execution.replicas import LoneJob, Replica
+from workers.types import Checked, ReplyCode, variant_id
+
+FEW = 3
+"""Batches that tell whether a variant is far quicker than its profile: the first may set things up,
+and what disturbs one of the others only makes it slower."""
+MANY = 50
+"""Batches of one that is: twice what live correction believes in full
+(``planner.reconcile.live_corrections.ENOUGH``), because it looks on meanwhile."""
+QUICKER = 1.25
+"""A profile that says so many times what batches take is not true."""
+MOST_MS = 1_000.0
+"""What all batches of a check take together, at most; ``FEW`` may take longer."""
+REST = 4.0
+"""Time between two batches, in times of the one before."""
+LEAST_REST_MS = 5.0
+"""The least of it: they are to come after idling, as lone queries do."""
+PATIENCE_MS = 5_000.0
+"""How long an idle moment is waited for."""
+
+
+class LoneBatches:
+    """Of one worker, which checks one profile at a time."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._number = 0
+
+    async def check(self, task: str, variant: str) -> Checked:
+        """Run a few batches of a variant, one by one.
+
+        Raises:
+            NotFound: it is not ready here.
+            Overloaded: another profile is being checked, or the slice is never idle.
+            RuntimeFailed: it failed.
+        """
+        executor, name = self._executor, f"{task}/{variant}"
+        replica = executor.replicas.get(variant_id(task, variant))
+        if replica is None or replica.state is not ReplicaState.READY:
+            raise NotFound(f"{name} is not ready here")
+        if executor.checking:
+            raise Overloaded("another profile is being checked here")
+        executor.checking = True
+        try:
+            took_ms = await self._run(replica)
+        finally:
+            executor.checking = False
+        if not took_ms:
+            raise Overloaded(f"this worker had no idle moment to check {name}")
+        return Checked(batches=len(took_ms), took_ms=round(median(took_ms[1:] or took_ms), 5))
+
+    async def _run(self, replica: Replica) -> list[float]:
+        """What each batch took, in ms."""
+        rng = np.random.default_rng(0)
+        specs = replica.spec.inputs
+        rows = [rng.random((1, *spec.shape)).astype(spec.dtype) for spec in specs]
+        layout = layout_of(signature_of(rows))
+        data = b"".join(data_chunks(rows)[0])
+        took_ms: list[float] = []
+        while len(took_ms) < MANY:
+            self._number += 1
+            answer = _Answer()
+            now = now_ms()
+            job = LoneJob(replica, now + 1e6, now, layout, data, 0, answer, self._number)
+            if not await self._run_when_idle(job):
+                break
+            code = await answer.code
+            if code == ReplyCode.FAILED:
+                raise RuntimeFailed(
+                    f"{replica.name} failed on a row that its profile is checked by"
+                )
+            if code != ReplyCode.OK:
+                break
+            replica.checks += 1
+            took_ms.append(job.took_ms)
+            quicker = median(took_ms[1:] or took_ms) * QUICKER < replica.profiled_ms
+            if len(took_ms) >= FEW and (not quicker or sum(took_ms) > MOST_MS):
+                break
+            await asyncio.sleep(max(LEAST_REST_MS, REST * job.took_ms) / 1_000)
+        return took_ms
+
+    async def _run_when_idle(self, job: LoneJob) -> bool:
+        """Run a batch in the next idle moment; False where there is none soon."""
+        executor, until_ms = self._executor, now_ms() + PATIENCE_MS
+        while not executor.run_alone(job):
+            left_ms = until_ms - now_ms()
+            if left_ms <= 0 or executor.draining or job.replica.state is not ReplicaState.READY:
+                return False
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_ms / 1_000):
+                    await executor.quiet()
+            await asyncio.sleep(0)
+        return True
+
+
+class _Answer:
+    """Where the answer to a batch goes: all that matters is whether there is one."""
+
+    tag = bytes(4)
+
+    def __init__(self) -> None:
+        self.code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def send(self, frame: bytes) -> None:
+        """An answer, or a refusal: its code is the sixth byte of either."""
+        self.code.set_result(frame[5])
+
+    def send_large(self, chunks: list[Chunk]) -> None:
+        self.code.set_result(ReplyCode.OK)
