@@ -9,10 +9,10 @@ measured.
 from collections.abc import Iterable, Mapping
 
 from planner.live_model import Neighbours
-from planner.reconcile.live_corrections import LiveCorrections, ProfileKey, Seen, profile_key
+from planner.reconcile.live_corrections import LiveCorrections, Seen, profile_key
 from planner.reconcile.live_profiles import ProfiledTimes, Ratios
 from planner.slow_workers import WorkerTimes
-from planner.types import WorkerView
+from planner.types import ProfileKey, WorkerView
 from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
@@ -52,6 +52,25 @@ class LiveLatency:
         """The catalog to plan by: without what other variants on the same worker did."""
         self._know(catalog)
         return self._corrections.alone(catalog)
+
+    def unconfirmed(self, workers: Iterable[WorkerStatus]) -> frozenset[ProfileKey]:
+        """Profiles of what is ready somewhere and has run no batch on any worker of the kind."""
+        ready: dict[ProfileKey, int] = {}
+        for worker in workers:
+            kind = DeviceKindName(worker.device_kind)
+            for replica in worker.replicas:
+                if replica.state is ReplicaState.READY:
+                    key = (replica.task, replica.variant, kind)
+                    ready[key] = ready.get(key, 0) + replica.batches
+        return frozenset(
+            [
+                key
+                for key, batches in ready.items()
+                if not batches
+                and (profile := self._profiles.get(key)) is not None
+                and profile.source is not ProfileSource.EXACT
+            ]
+        )
 
     @property
     def interference(self) -> Mapping[DeviceKindName, float]:

@@ -32,10 +32,11 @@ def no_worker(candidate: Candidate, any_of_kind: bool) -> str:
     return f"there is no worker of kind {candidate.device_kind}"
 
 
-def too_slow(run_ms: float, latency_ms: float) -> str:
+def too_slow(run_ms: float, latency_ms: float, *, confirmed: bool = True) -> str:
     """By profile: even on an idle worker that has it loaded. Transport is in ``run_ms``."""
     ours, limit = apart(run_ms, latency_ms)
-    return f"p95 {ours} ms > {limit} ms"
+    by = "" if confirmed else ", by a profile that is being checked: no batch has confirmed it yet"
+    return f"p95 {ours} ms > {limit} ms{by}"
 
 
 def too_late(run_ms: float, left_ms: float) -> str:

@@ -29,6 +29,9 @@ from variants.types import (
     WorkerId,
 )
 
+ProfileKey = tuple[TaskName, VariantName, DeviceKindName]
+"""Which profile: a variant of a task on a device kind."""
+
 TRANSPORT_MS = 0.3
 """Allowance for the way to a worker and back, unless a snapshot says otherwise."""
 
@@ -160,6 +163,9 @@ class Snapshot:
     """Allowance for the way to the worker and back."""
     wanted: Wanted = field(default_factory=Wanted)
     """For refusals while a worker is missing."""
+    unconfirmed: frozenset[ProfileKey] = frozenset()
+    """Profiles of what is ready and has run no batch yet: what is refused for their sake has them
+    checked (``planner.doubtful_profiles``)."""
     asked: QueryRates[VariantKey] = field(default_factory=QueryRates, repr=False, compare=False)
     """What queries ask for. The caller counts them in it; decisions only read its rates."""
     parts: object = field(default=None, repr=False, compare=False)

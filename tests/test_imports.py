@@ -24,7 +24,7 @@ ORDER = {
         "worker_starts", "upper_hull", "latency_curve", "latency_table", "live_model",
         "slow_workers", "interference", "energy", "eviction", "types", "planning_settings",
         "sentences", "forecasting", "selection", "batching", "solver", "reconcile", "simulation",
-        "bounds", "policies", "simulate", "approximate",
+        "doubtful_profiles", "bounds", "policies", "simulate", "approximate",
     ),
     "workers": ("types", "process", "runtimes", "channel", "execution", "host", "deployment"),
     "profiler": (

@@ -29,6 +29,7 @@ from controlplane.controller.node_watch import NodeWatch
 from controlplane.controller.other_installations import claimed_by_another, until_alone
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
+from controlplane.controller.profile_checks import ProfileChecks
 from controlplane.controller.reprofiling import MeasuringOf, Reprofiling
 from controlplane.controller.roster import Roster
 from controlplane.controller.worker_pool import Reports, WorkerPool
@@ -111,7 +112,8 @@ class ControlLoop:
         self._roster = Roster(cluster, live, self._journal)
         self._applier = PlanApplier(cluster, self._pool, self._journal, clock_s)
         self._recorder = StatusRecorder(catalog, self._journal, clock_s)
-        self._reprofiling = Reprofiling(timestamp, catalog, self._journal, measuring_of)
+        checks = ProfileChecks(self._pool, self._journal, clock_s)
+        self._reprofiling = Reprofiling(timestamp, catalog, self._journal, measuring_of, checks)
         self._rebuilds = Rebuilds(settings, self._journal.tell)
         self._gateways = GatewayScaler(cluster, self._journal, settings)
         self._nodes = NodeWatch(cluster, live, self._journal, settings)

@@ -15,13 +15,13 @@ from typing import Protocol
 
 from controlplane.controller.events.journal import Journal
 from controlplane.machine import machine_kinds
-from controlplane.profiling.orders import MeasuringOrder, ProfileKey, orders
+from controlplane.profiling.orders import MeasuringOrder, orders
 from controlplane.profiling.profiles import Cause, Hosts
 from controlplane.profiling.rests import Attempt, attempt_of
 from controlplane.profiling.setbacks import Setbacks
 from controlplane.profiling.staleness import BackEnd
 from controlplane.settings import Settings
-from planner.types import Observation
+from planner.types import Observation, ProfileKey
 from variants.catalog.protocol import Catalog
 from variants.errors import ModellessError, Overloaded, StateUnavailable
 from variants.types import (

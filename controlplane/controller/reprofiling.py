@@ -1,4 +1,4 @@
-"""Re-profiling: profiles that live latency contradicts, and predictions that queries rely on.
+"""Re-profiling: profiles that batches contradict, and predictions that queries rely on.
 
 Each of them becomes a request for profiling in the catalog, and an event. On one machine
 ``modelless profile`` and the next ``modelless up`` measure what is requested; on a cluster the
@@ -12,7 +12,7 @@ from typing import Protocol
 
 from controlplane.controller.events.journal import Journal
 from planner.reconcile.drift import DriftWatch, Live, drift_words
-from planner.types import Observation
+from planner.types import Observation, ProfileKey
 from variants.catalog.protocol import Catalog
 from variants.errors import NotFound
 from variants.types import (
@@ -22,16 +22,11 @@ from variants.types import (
     ProfileSource,
     ProfilingRequest,
     ReplicaState,
-    TaskName,
-    VariantName,
 )
 from workers.types import ReplicaStatus, WorkerStatus
 
 CHOSEN = 10
 """Batches after which a variant counts as one that queries choose."""
-
-ProfileKey = tuple[TaskName, VariantName, DeviceKindName]
-"""Which profile: a variant of a task on a device kind."""
 
 
 class Measures(Protocol):
@@ -50,6 +45,19 @@ class Measures(Protocol):
 MeasuringOf = Callable[[Journal], Measures]
 
 
+class Checks(Protocol):
+    """What has workers run what no query reaches: ``controlplane.controller.profile_checks``."""
+
+    def look(
+        self,
+        known: CatalogSnapshot,
+        observation: Observation,
+        workers: Iterable[WorkerStatus],
+    ) -> list[tuple[ProfileKey, str]]: ...
+
+    async def close(self) -> None: ...
+
+
 class Reprofiling:
     """Finds what should be measured again; each measurement of a profile is asked for once."""
 
@@ -59,7 +67,9 @@ class Reprofiling:
         catalog: Catalog,
         journal: Journal,
         measuring_of: MeasuringOf | None = None,
+        checks: Checks | None = None,
     ) -> None:
+        self._checks = checks
         self._timestamp = timestamp
         self._catalog = catalog
         self._journal = journal
@@ -106,6 +116,9 @@ class Reprofiling:
             StateUnavailable: the catalog is away.
         """
         requests = self.look(now_s, known, workers.values())
+        if self._checks is not None:
+            contradicted = self._checks.look(known, observation, workers.values())
+            requests += tuple(self._request(key, words) for key, words in contradicted)
         if requests:
             with suppress(NotFound):  # the catalog lost a variant since it was read
                 await asyncio.to_thread(self._catalog.request_profiling, requests)
@@ -115,7 +128,9 @@ class Reprofiling:
             self._measuring.look(known, observation, workers)
 
     async def close(self) -> None:
-        """Give up what is being measured."""
+        """Give up what is being checked and measured."""
+        if self._checks is not None:
+            await self._checks.close()
         if self._measuring is not None:
             await self._measuring.close()
 

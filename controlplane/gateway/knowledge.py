@@ -20,7 +20,7 @@ from planner.eviction.query_rates import QueryRates
 from planner.selection.routes import resolve
 from planner.selection.snapshot import build_snapshot, keeping
 from planner.slow_workers import SlowWorkers
-from planner.types import Snapshot
+from planner.types import ProfileKey, Snapshot
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.types import CatalogSnapshot, Route, Task, TaskName, VariantKey, WorkerId
@@ -65,6 +65,7 @@ class Knowledge:
         self._plan_version = 0
         self._routes: tuple[Route, ...] = ()
         self._live = LiveLatency()
+        self._unconfirmed: frozenset[ProfileKey] = frozenset()
         self.slow = SlowWorkers()
         self._hourly = HourlyCarbon()
         self._wall_s = 0.0
@@ -137,7 +138,7 @@ class Knowledge:
                 )  # fmt: skip
                 self.workers[worker].view.beyond_ms = 0.0  # what comes then counts anew
             moved = True
-        if moved:
+        if moved or self._live.unconfirmed(self.workers.statuses()) != self._unconfirmed:
             self.rebuild()
 
     def refresh_hour(self, wall_s: float) -> None:
@@ -155,6 +156,7 @@ class Knowledge:
     def rebuild(self) -> None:
         """Make the snapshot that the next query is chosen from."""
         workers = self.workers
+        self._unconfirmed = self._live.unconfirmed(workers.statuses())
         snapshot = build_snapshot(
             self._hourly.at(self._live.corrected(self.catalog), self._wall_s),
             [(worker.view, ready) for worker, ready in workers.sparing(self.slow.spared)],
@@ -164,6 +166,7 @@ class Knowledge:
             before=self._path.snapshot,
             wanted=self.meeting.wanted(workers.kinds()),
             asked=self.asked,
+            unconfirmed=self._unconfirmed,
         )
         self._tell(snapshot)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from controlplane.profiling.profiles import Cause, DueProfile, Hosts, due_profiles
 from controlplane.views.catalog_views import SERVING, dominated
+from planner.types import ProfileKey
 from variants.types import (
     CatalogSnapshot,
     DeviceKind,
@@ -19,11 +20,7 @@ from variants.types import (
     Task,
     TaskName,
     VariantKey,
-    VariantName,
 )
-
-ProfileKey = tuple[TaskName, VariantName, DeviceKindName]
-"""Which profile: a variant of a task on a device kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

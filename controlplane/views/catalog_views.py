@@ -273,6 +273,7 @@ def _on_device(
         p95_ms=first.p95_ms,
         live_ms=None,
         live_p95_ms=None,
+        unconfirmed=False,
         best_rows_per_s=_rows_per_s(best),
         best_batch_size=best.batch_size,
         max_batch_size=profile.points[-1].batch_size,

@@ -4,11 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from controlplane.views.schemas import OnDevice, PointSchema, ProfileSchema, WorkerSchema
+from variants.types import ReplicaState
 
 Key = tuple[str, str, str]
 """Task, variant, device kind."""
 Live = Mapping[Key, Mapping[int, tuple[float, float]]]
-"""By batch size: mean and 95th percentile in ms."""
+"""By batch size: mean and 95th percentile in ms. Of what is ready and has run no batch: nothing."""
 
 
 def live_latencies(workers: Iterable[WorkerSchema]) -> Live:
@@ -19,6 +20,8 @@ def live_latencies(workers: Iterable[WorkerSchema]) -> Live:
     for worker in workers:
         for replica in worker.replicas:
             key = (replica.task, replica.variant, worker.device_kind)
+            if replica.state is ReplicaState.READY:
+                said[key]
             for rows, mean_ms, p95_ms in replica.latency:
                 said[key][rows].append((max(replica.batches, 1), mean_ms, p95_ms))
     return {
@@ -36,16 +39,18 @@ def _mean(voices: list[tuple[float, float, float]]) -> tuple[float, float]:
 
 def tell_device(device: OnDevice, task: str, variant: str, live: Live) -> None:
     """Write what one row takes now beside what the profile says of it."""
-    found = live.get((task, variant, device.device_kind), {}).get(1)
-    if found is not None:
-        device.live_ms, device.live_p95_ms = found
+    known = live.get((task, variant, device.device_kind))
+    device.unconfirmed = known is not None and not known
+    if known and 1 in known:
+        device.live_ms, device.live_p95_ms = known[1]
 
 
 def tell_profile(profile: ProfileSchema, live: Live) -> None:
     """The same for each batch size that has run."""
-    found = live.get((profile.task, profile.variant, profile.device_kind), {})
+    found = live.get((profile.task, profile.variant, profile.device_kind))
+    profile.unconfirmed = found is not None and not found
     for point in profile.points:
-        _tell_point(point, found)
+        _tell_point(point, found or {})
 
 
 def _tell_point(point: PointSchema, found: Mapping[int, tuple[float, float]]) -> None:

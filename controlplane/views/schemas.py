@@ -215,6 +215,10 @@ class ProfileSchema(Schema):
     beside_load: bool = Field(
         False, description="Other work took the processor meanwhile, so it is no calm measurement."
     )
+    unconfirmed: bool = Field(
+        False,
+        description="The variant is ready on workers of the kind and none has run a batch of it.",
+    )
 
     @classmethod
     def of(cls, profile: Profile) -> Self:
@@ -254,6 +258,11 @@ class OnDevice(Schema):
         description="What one row takes now, in the mean, as workers say; null before any ran.",
     )
     live_p95_ms: float | None = Field(None, description="What 95 % of them take at most now.")
+    unconfirmed: bool = Field(
+        False,
+        description="It is ready on workers and none has run a batch of it: what is refused for "
+        "the sake of its profile has that checked.",
+    )
     best_rows_per_s: float = Field(description="At the batch size where it is highest.")
     best_batch_size: int
     max_batch_size: int
@@ -316,6 +325,9 @@ class ReplicaSchema(Schema):
         None, description="Unix time since when it is in quarantine there."
     )
     batches: int = 0
+    checks: int = Field(
+        0, description="So many batches ran only to check its profile, since it was loaded."
+    )
     latency: list[tuple[int, float, float]] = Field(
         default=[],
         description="What batches take lately: size (up to), mean ms, and the 95th percentile that "

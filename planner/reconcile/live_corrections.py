@@ -25,10 +25,8 @@ from typing import NamedTuple
 from planner.interference import Beside, Interference
 from planner.live_model import Neighbours
 from planner.reconcile.live_profiles import Ratios, SizeRatio, live_profile, size_of
-from variants.types import CatalogSnapshot, DeviceKindName, Profile, TaskName, VariantName
-
-ProfileKey = tuple[TaskName, VariantName, DeviceKindName]
-"""Which profile: a variant of a task on a device kind."""
+from planner.types import ProfileKey
+from variants.types import CatalogSnapshot, DeviceKindName, Profile
 
 ENOUGH = 25
 """Batches of all workers of a kind together that are believed in full: a worker's ratio needs 21 to

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 from planner.eviction.query_rates import QueryRates
 from planner.selection.load_balancing import least_busy
-from planner.types import Candidate, Query, Snapshot, WorkerReport
+from planner.types import Candidate, ProfileKey, Query, Snapshot, WorkerReport
 from variants.types import DeviceKindName, Stage, VariantKey, VariantName
 
 
@@ -173,6 +173,8 @@ class Circumstances(NamedTuple):
     """The device kinds of the workers that do not drain."""
     asked: QueryRates[VariantKey]
     """What queries ask for."""
+    unconfirmed: frozenset[ProfileKey] = frozenset()
+    """Profiles that no batch has confirmed yet."""
 
 
 def circumstances(snapshot: Snapshot, query: Query, now_ms: float) -> Circumstances:
@@ -184,6 +186,7 @@ def circumstances(snapshot: Snapshot, query: Query, now_ms: float) -> Circumstan
         transport_ms=snapshot.transport_ms,
         kinds=snapshot.kinds,
         asked=snapshot.asked,
+        unconfirmed=snapshot.unconfirmed,
     )
 
 

@@ -95,7 +95,8 @@ def in_words(finding: Finding, met: Circumstances) -> str:
             return explain.avoided(str(query.avoid))
     run_ms = candidate.table.ms[query.rows] + met.transport_ms
     if obstacle is Obstacle.LATENCY:
-        return explain.too_slow(run_ms, query.latency_ms)
+        profile = (candidate.task, candidate.variant, candidate.device_kind)
+        return explain.too_slow(run_ms, query.latency_ms, confirmed=profile not in met.unconfirmed)
     if obstacle is Obstacle.LATE:
         return explain.too_late(run_ms, met.left_ms)
     if max(wait_ms, 0.0) + run_ms <= met.left_ms:

@@ -17,7 +17,14 @@ from planner.latency_table import LatencyTable, latency_table
 from planner.selection.eligibility import stage_answers
 from planner.selection.frontier_index import task_view
 from planner.selection.worker_index import WorkerIndex
-from planner.types import TRANSPORT_MS, Candidate, Snapshot, TaskView, WorkerView
+from planner.types import (
+    TRANSPORT_MS,
+    Candidate,
+    ProfileKey,
+    Snapshot,
+    TaskView,
+    WorkerView,
+)
 from planner.worker_starts import Wanted
 from variants.types import (
     CatalogSnapshot,
@@ -66,6 +73,7 @@ def build_snapshot(
     before: Snapshot | None = None,
     wanted: Wanted | None = None,
     asked: QueryRates[VariantKey] | None = None,
+    unconfirmed: frozenset[ProfileKey] = frozenset(),
 ) -> Snapshot:
     """All that choosing needs, from a catalog and what is ready on each worker.
 
@@ -76,7 +84,8 @@ def build_snapshot(
 
     ``before`` is an earlier snapshot: what did not change since is taken from it, and the result is
     the same. Cheapest when the catalog, or most of what is in it, is the same object. What queries
-    have ``asked`` for is that of ``before`` where nothing is given.
+    have ``asked`` for is that of ``before`` where nothing is given. Refusals name the profiles that
+    are ``unconfirmed`` as such.
     """
     workers = list(workers)
     known = before.parts if before is not None and isinstance(before.parts, _Parts) else None
@@ -106,6 +115,7 @@ def build_snapshot(
         transport_ms=transport_ms,
         wanted=wanted or Wanted(),
         asked=asked or (QueryRates() if before is None else before.asked),
+        unconfirmed=unconfirmed,
         parts=_Parts(catalog, unloadable, worker_index, entries, made),
     )
 

@@ -85,3 +85,12 @@ def test_without_neighbours_plans_are_made_by_what_happens() -> None:
     live.look(1.0, known, [worker(1.5, ENOUGH)])
     assert live.alone(known) is live.corrected(known)
     assert live.interference == {}
+
+
+def test_a_profile_is_unconfirmed_until_a_batch_has_run_somewhere() -> None:
+    live, known = LiveLatency(), catalog()
+    key = (known.profiles[0].task, known.profiles[0].variant, known.profiles[0].device_kind)
+    live.look(1.0, known, [worker(1.0, 0), worker(1.0, 0, name="w-2")])
+    assert live.unconfirmed([worker(1.0, 0), worker(1.0, 0, name="w-2")]) == {key}
+    assert live.unconfirmed([worker(1.0, 0), worker(1.0, 1, name="w-2")]) == frozenset()
+    assert live.unconfirmed([]) == frozenset()

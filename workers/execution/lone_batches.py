@@ -8,7 +8,7 @@ model and from there to gateways and plans; but they are no use of the variant, 
 wrong is held against nobody.
 
 *What it costs.* A batch begins only while the slice has nothing to do, and then as much time passes
-as four such take. ``FEW`` batches are enough to see that a variant takes what its profile says, or
+as four such take. ``FEW`` batches are enough to see that a variant takes what is expected of it, or
 more. Only what is far quicker goes on, until live correction believes it in full.
 """
 
@@ -26,13 +26,13 @@ from workers.execution.replicas import LoneJob, Replica
 from workers.types import Checked, ReplyCode, variant_id
 
 FEW = 3
-"""Batches that tell whether a variant is far quicker than its profile: the first may set things up,
+"""Batches that tell whether a variant is far quicker than expected: the first may set things up,
 and what disturbs one of the others only makes it slower."""
 MANY = 50
 """Batches of one that is: twice what live correction believes in full
 (``planner.reconcile.live_corrections.ENOUGH``), because it looks on meanwhile."""
 QUICKER = 1.25
-"""A profile that says so many times what batches take is not true."""
+"""What takes less than what is expected of it, over this, is far quicker."""
 MOST_MS = 1_000.0
 """What all batches of a check take together, at most; ``FEW`` may take longer."""
 REST = 4.0
@@ -80,6 +80,7 @@ class LoneBatches:
         rows = [rng.random((1, *spec.shape)).astype(spec.dtype) for spec in specs]
         layout = layout_of(signature_of(rows))
         data = b"".join(data_chunks(rows)[0])
+        believed_ms = _believed_ms(replica)
         took_ms: list[float] = []
         while len(took_ms) < MANY:
             self._number += 1
@@ -97,7 +98,7 @@ class LoneBatches:
                 break
             replica.checks += 1
             took_ms.append(job.took_ms)
-            quicker = median(took_ms[1:] or took_ms) * QUICKER < replica.profiled_ms
+            quicker = median(took_ms[1:] or took_ms) * QUICKER < believed_ms
             if len(took_ms) >= FEW and (not quicker or sum(took_ms) > MOST_MS):
                 break
             await asyncio.sleep(max(LEAST_REST_MS, REST * job.took_ms) / 1_000)
@@ -115,6 +116,12 @@ class LoneBatches:
                     await executor.quiet()
             await asyncio.sleep(0)
         return True
+
+
+def _believed_ms(replica: Replica) -> float:
+    """What a lone batch of one row is expected to take: the profile's median before any ran."""
+    known = replica.model.points()
+    return known[0].mean_ms if known and known[0].rows == 1 else replica.profiled_ms
 
 
 class _Answer:

@@ -219,6 +219,8 @@ def _variant_table(rows: list[Row]) -> None:
 
 def _live(row: Row) -> tuple[str, str]:
     """What workers say that it takes now: mean and 95th percentile."""
+    if row.get("unconfirmed"):
+        return ("unconfirmed", "-")
     mean_ms, p95_ms = row.get("live_ms"), row.get("live_p95_ms")
     return ("-" if mean_ms is None else ms(mean_ms), "-" if p95_ms is None else ms(p95_ms))
 
@@ -293,7 +295,8 @@ def _measured(profile: Row) -> str:
     """``cpu-2: 2026-01-01 12:00:00 on node-3 (10.0.0.3)``."""
     words = f"{profile['device_kind']}: {clock(profile['measured_at'])}"
     words += f" on {profile['measured_on']}" if profile.get("measured_on") else ""
-    return words + (", beside other work" if profile.get("beside_load") else "")
+    words += ", beside other work" if profile.get("beside_load") else ""
+    return words + (", confirmed by no batch yet" if profile.get("unconfirmed") else "")
 
 
 def _plan_details(row: Row) -> None:

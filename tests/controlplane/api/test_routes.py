@@ -218,6 +218,7 @@ async def test_a_variant_says_what_it_does_on_a_device(api: httpx.AsyncClient) -
             "p95_ms": 5.0,
             "live_ms": None,
             "live_p95_ms": None,
+            "unconfirmed": True,
             "best_rows_per_s": 800.0,
             "best_batch_size": 8,
             "max_batch_size": 8,

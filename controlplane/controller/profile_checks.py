@@ -1,0 +1,199 @@
+"""Profile checks: has workers run a few batches of what queries do not reach.
+
+Which variants that are, and when, is decided by ``planner.doubtful_profiles``; what a check costs
+is bounded where it runs (``workers.execution.lone_batches``). What comes of it reaches gateways and
+plans as all that workers say of their batches. Where it is far from the profile, the profile is to
+be measured again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from controlplane.backoff import Backoff
+from controlplane.controller.events.journal import Journal
+from controlplane.controller.worker_pool import WorkerPool
+from planner.doubtful_profiles import (
+    NONE,
+    DoubtfulProfiles,
+    Held,
+    Stake,
+    stakes,
+)
+from planner.reconcile.drift import DRIFTED, LEAST_GAP_MS
+from planner.reconcile.live_corrections import profile_key
+from planner.selection.snapshot import build_snapshot
+from planner.types import Observation, ProfileKey, ReplicaKey, Snapshot
+from variants.errors import ModellessError, RuntimeFailed
+from variants.figures import figure, ms
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKindName,
+    Profile,
+    ProfileSource,
+    ReplicaState,
+    WorkerId,
+)
+from workers.types import Checked, WorkerStatus
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+"""Between two looks at what is at stake."""
+TIMEOUT_S = 60.0
+AGREES = 1.25
+"""What takes at least the believed time over this is as it was believed."""
+
+
+class ProfileChecks:
+    """Orders checks, one at a time on each worker."""
+
+    def __init__(self, pool: WorkerPool, journal: Journal, clock_s: Callable[[], float]) -> None:
+        self._pool = pool
+        self._journal = journal
+        self._clock_s = clock_s
+        self._doubtful = DoubtfulProfiles()
+        self._failures: Backoff[ReplicaKey] = Backoff()
+        self._busy: dict[WorkerId, asyncio.Task[None]] = {}
+        self._snapshot: Snapshot | None = None
+        self._looked_at_s = float("-inf")
+        self._measured: tuple[int, Mapping[ProfileKey, Profile]] = (-1, {})
+        self._contradicted: list[tuple[ProfileKey, str]] = []
+        self._told: set[tuple[ProfileKey, str]] = set()
+        """Profiles of which it was told what a check found."""
+
+    def look(
+        self,
+        known: CatalogSnapshot,
+        observation: Observation,
+        workers: Iterable[WorkerStatus],
+    ) -> list[tuple[ProfileKey, str]]:
+        """Begin the checks that are due.
+
+        Args:
+            known: the catalog with the latencies that were measured.
+            observation: has the catalog that is planned by, and the demand.
+            workers: what they say of themselves.
+
+        Returns:
+            Profiles that checks have contradicted since the last call, and what was seen.
+        """
+        now_s = self._clock_s()
+        if now_s - self._looked_at_s >= LOOK_EVERY_S:
+            self._looked_at_s = now_s
+            self._look(now_s, known, observation, workers)
+        found, self._contradicted = self._contradicted, []
+        return found
+
+    async def close(self) -> None:
+        """Wait for no check any more; those that run end by themselves."""
+        under_way = tuple(self._busy.values())
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+    def _look(
+        self,
+        now_s: float,
+        known: CatalogSnapshot,
+        observation: Observation,
+        workers: Iterable[WorkerStatus],
+    ) -> None:
+        if known.revision != self._measured[0]:
+            by_key = {(p.task, p.variant, p.device_kind): p for p in known.profiles}
+            self._measured = (known.revision, by_key)
+        measured = self._measured[1]
+        held = [one for worker in workers for one in _held(worker, measured)]
+        self._doubtful.look(now_s, held)
+        there = {one.replica for one in held}
+        self._failures.forget(lambda replica: replica not in there)
+        tasks = {one.replica[1] for one in self._doubtful.doubted(now_s)}
+        if not tasks:
+            return
+        catalog = observation.catalog
+        self._snapshot = build_snapshot(
+            catalog, (), before=self._snapshot, transport_ms=observation.transport_ms
+        )
+        at_stake = stakes(self._snapshot, [one for one in observation.demand if one.task in tasks])
+        for each in self._doubtful.due(now_s, at_stake):
+            worker = each.replica[0]
+            if worker in self._busy or self._failures.waits(each.replica, now_s):
+                continue
+            believed = next(p for p in catalog.profiles if profile_key(p) == each.profile)
+            about = _Subject(
+                held=each,
+                profiled_ms=measured[each.profile].points[0].p50_ms,
+                believed_ms=believed.points[0].p50_ms,
+                stake=at_stake.get(each.profile, NONE),
+            )
+            begun = self._busy[worker] = asyncio.create_task(self._check(about))
+            begun.add_done_callback(partial(self._over, worker))
+
+    def _over(self, worker: WorkerId, _: asyncio.Task[None]) -> None:
+        self._busy.pop(worker, None)
+
+    async def _check(self, about: "_Subject") -> None:
+        held = about.held
+        worker, task, variant = held.replica
+        name, now_s = f"{task}/{variant}", self._clock_s
+        try:
+            async with self._pool.at(worker) as connection:
+                checked = await connection.check(task, variant, TIMEOUT_S)
+        except ModellessError as error:
+            log.info("%s on %s could not be checked: %s", name, worker, error)
+            news = self._failures.failed(held.replica, str(error), now_s())
+            if news and isinstance(error, RuntimeFailed):
+                self._journal.tell("profile_check_failed", name, f"on {worker}: {error}")
+            return
+        self._failures.succeeded(held.replica)
+        self._take(about, checked)
+
+    def _take(self, about: "_Subject", checked: Checked) -> None:
+        """Judge what a check found."""
+        held, took_ms, profiled_ms = about.held, checked.took_ms, about.profiled_ms
+        self._doubtful.checked(
+            held.replica, self._clock_s(), batches=checked.batches,
+            took_s=checked.batches * took_ms / 1_000, agrees=took_ms * AGREES >= about.believed_ms,
+        )  # fmt: skip
+        if (what := (held.profile, held.mark)) in self._told:
+            return
+        worker, task, variant = held.replica
+        words = (
+            f"{checked.batches} lone batches on {worker} took {ms(took_ms)} each, "
+            f"its profile says {ms(profiled_ms)}"
+        )
+        if took_ms * DRIFTED < profiled_ms and profiled_ms - took_ms >= LEAST_GAP_MS:
+            self._contradicted.append((held.profile, words))
+        elif about.stake.refused_qps > 0.0:
+            refused = f"{figure(about.stake.refused_qps)} rows/s are refused by it"
+            self._journal.tell("profile_confirmed", f"{task}/{variant}", f"{words}; {refused}")
+        else:
+            return
+        self._told.add(what)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Subject:
+    """What is checked, and for what."""
+
+    held: Held
+    profiled_ms: float
+    believed_ms: float
+    """By which queries are sent: the profile's, where live latency has not corrected it."""
+    stake: Stake
+
+
+def _held(worker: WorkerStatus, measured: Mapping[ProfileKey, Profile]) -> Iterable[Held]:
+    """What is ready on a worker, and has a profile that was not given as exact."""
+    kind = DeviceKindName(worker.device_kind)
+    for replica in worker.replicas if not worker.draining else ():
+        profile = measured.get((replica.task, replica.variant, kind))
+        if replica.state is not ReplicaState.READY or profile is None:
+            continue
+        if profile.source is not ProfileSource.EXACT:
+            yield Held(
+                (WorkerId(worker.worker), replica.task, replica.variant), kind,
+                profile.measured_at, replica.batches, worker.busy_ratio, profile.beside_load,
+            )  # fmt: skip

@@ -1,0 +1,172 @@
+"""Doubtful profiles: which variants are checked, because what queries get depends on their profile.
+
+Latencies are learned from batches that run. A variant whose profile says far more than it takes
+answers nobody, so nothing is learned, and it goes on answering nobody. So where a variant is ready
+on a worker, has run nothing there lately, and queries are refused or go elsewhere for the sake of
+its profile, the worker is to run a few batches of it (``workers.execution.lone_batches``).
+
+*When.* Where queries are refused, or lose an answer that it could give, because it is too slow: at
+once. Where another variant answers that may be dearer: after a minute, and on a calm worker only.
+A profile that was measured beside other work is checked on a calm worker even if nobody asks for
+it. What takes as long as was believed is left alone for a minute, then for two, up to an hour, and
+always for ``SPARED`` times as long as the check took. Batches of queries are as good as a check.
+Deterministic; knows no clock.
+"""
+
+from collections.abc import Iterable, Mapping
+from math import inf
+from typing import NamedTuple
+
+from planner.selection.eligibility import LATENCY, profile_rule
+from planner.types import Demand, ProfileKey, ReplicaKey, Snapshot
+from variants.types import DeviceKindName
+
+FIRST_S, MOST_S = 60.0, 3_600.0
+"""How long what was confirmed is believed at first, and at most."""
+SPARED = 100.0
+"""Part of a worker's time that checks of one variant may take, as its inverse."""
+CALM = 0.5
+"""A worker that computes for less than this part of the time is calm."""
+
+
+class Stake(NamedTuple):
+    """What depends on a profile, in rows per second."""
+
+    refused_qps: float = 0.0
+    """It is too slow for them, and there is no other that is not."""
+    passed_qps: float = 0.0
+    """It is too slow for them, others are not."""
+    open_qps: float = 0.0
+    """It may answer them, as others may."""
+
+    @property
+    def urgent(self) -> bool:
+        """Whether queries are refused, or lose their better answer, because it is too slow."""
+        return self.refused_qps > 0.0 or self.passed_qps > 0.0
+
+
+NONE = Stake()
+
+
+def stakes(snapshot: Snapshot, demand: Iterable[Demand]) -> dict[ProfileKey, Stake]:
+    """What depends on each profile, of the tasks that are asked for."""
+    found: dict[ProfileKey, Stake] = {}
+    for asked in demand:
+        view = snapshot.tasks.get(asked.task)
+        if view is None or asked.qps <= 0.0:
+            continue
+        rule = profile_rule(_as_tight(asked), snapshot.transport_ms)
+        judged = [(candidate, rule(candidate)) for candidate in view.by_cost]
+        answered = any(obstacle is None for _, obstacle in judged)
+        for candidate, obstacle in judged:
+            if obstacle is not None and obstacle is not LATENCY:
+                continue
+            key = (candidate.task, candidate.variant, candidate.device_kind)
+            refused, passed, open_ = found.get(key, NONE)
+            if obstacle is None:
+                open_ += asked.qps
+            elif answered:
+                passed += asked.qps
+            else:
+                refused += asked.qps
+            found[key] = Stake(refused, passed, open_)
+    return found
+
+
+def _as_tight(asked: Demand) -> Demand:
+    """The class by the tightest deadline that was seen in it."""
+    return Demand(
+        task=asked.task, latency_ms=asked.tightest_ms, accuracy=asked.accuracy, qps=asked.qps,
+        variant=asked.variant,
+    )  # fmt: skip
+
+
+class Held(NamedTuple):
+    """A variant that is ready on a worker, as the worker says."""
+
+    replica: ReplicaKey
+    kind: DeviceKindName
+    mark: str
+    """The profile's identity: when it was measured."""
+    batches: int
+    """That ran since it was loaded, or since the worker was told of the profile."""
+    busy_ratio: float
+    """Of the worker."""
+    beside_load: bool = False
+    """Whether the profile was measured beside other work."""
+
+    @property
+    def profile(self) -> ProfileKey:
+        return (self.replica[1], self.replica[2], self.kind)
+
+
+class _Known:
+    """Of one replica."""
+
+    __slots__ = ("batches", "believed_s", "confirmed_s", "mark", "met_s")
+
+    def __init__(self, held: Held, now_s: float) -> None:
+        self.mark = held.mark
+        self.batches = held.batches
+        self.met_s = now_s
+        self.confirmed_s = now_s if held.batches else -inf
+        """When a batch last ran."""
+        self.believed_s = FIRST_S
+        """How long that counts."""
+
+
+class DoubtfulProfiles:
+    """Of all replicas that are ready."""
+
+    def __init__(self) -> None:
+        self._known: dict[ReplicaKey, _Known] = {}
+        self._held: tuple[Held, ...] = ()
+
+    def look(self, now_s: float, held: Iterable[Held]) -> None:
+        """Take in what all workers say; ``now_s`` ascends from call to call."""
+        self._held = tuple(held)
+        known, self._known = self._known, {}
+        for each in self._held:
+            one = known.get(each.replica)
+            if one is None or one.mark != each.mark or each.batches < one.batches:
+                one = _Known(each, now_s)  # other latencies than those, or loaded anew
+            elif each.batches > one.batches:
+                one.batches, one.confirmed_s = each.batches, now_s
+            self._known[each.replica] = one
+
+    def doubted(self, now_s: float) -> list[Held]:
+        """Replicas of which no batch has run lately."""
+        return [
+            each
+            for each in self._held
+            if now_s - (one := self._known[each.replica]).confirmed_s >= one.believed_s
+        ]
+
+    def due(self, now_s: float, at_stake: Mapping[ProfileKey, Stake]) -> list[Held]:
+        """What is to be checked, the most pressing first."""
+        found: list[tuple[Stake, Held]] = []
+        for each in self.doubted(now_s):
+            stake = at_stake.get(each.profile, NONE)
+            settled = now_s - self._known[each.replica].met_s >= FIRST_S
+            may_wait = each.beside_load or stake.open_qps > 0.0
+            if stake.urgent or (may_wait and settled and each.busy_ratio < CALM):
+                found.append((stake, each))
+        found.sort(key=lambda one: (*(-qps for qps in one[0]), one[1].replica))
+        return [each for _, each in found]
+
+    def checked(
+        self, replica: ReplicaKey, now_s: float, *, batches: int, took_s: float, agrees: bool
+    ) -> None:
+        """A check is over.
+
+        Args:
+            batches: that it ran.
+            took_s: what they took together.
+            agrees: whether they took what was believed, or more.
+        """
+        one = self._known.get(replica)
+        if one is not None:
+            one.confirmed_s = now_s
+            one.batches += batches
+            longer_s = min(2.0 * one.believed_s, MOST_S) if agrees else FIRST_S
+            one.believed_s = max(longer_s, SPARED * took_s)
