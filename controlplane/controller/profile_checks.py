@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 1.0
 """Between two looks at what is at stake."""
 TIMEOUT_S = 60.0
+BESIDE_LOAD = "was measured beside other work, queries are refused by it, and no worker holds it"
+"""Of a variant that cannot be checked where it is."""
 AGREES = 1.25
 """What takes at least the believed time over this is as it was believed."""
 
@@ -109,7 +111,10 @@ class ProfileChecks:
         self._doubtful.look(now_s, held)
         there = {one.replica for one in held}
         self._failures.forget(lambda replica: replica not in there)
+        ready = {one.profile for one in held}
+        absent = [key for key, one in measured.items() if one.beside_load and key not in ready]
         tasks = {one.replica[1] for one in self._doubtful.doubted(now_s)}
+        tasks |= {task for task, _, _ in absent}
         if not tasks:
             return
         catalog = observation.catalog
@@ -117,6 +122,11 @@ class ProfileChecks:
             catalog, (), before=self._snapshot, transport_ms=observation.transport_ms
         )
         at_stake = stakes(self._snapshot, [one for one in observation.demand if one.task in tasks])
+        for key in absent:
+            what = (key, measured[key].measured_at)
+            if at_stake.get(key, NONE).refused_qps > 0.0 and what not in self._told:
+                self._told.add(what)
+                self._contradicted.append((key, BESIDE_LOAD))
         for each in self._doubtful.due(now_s, at_stake):
             worker = each.replica[0]
             if worker in self._busy or self._failures.waits(each.replica, now_s):

@@ -28,9 +28,9 @@ from planner.reconcile.live_profiles import Ratios, SizeRatio, live_profile, siz
 from planner.types import ProfileKey
 from variants.types import CatalogSnapshot, DeviceKindName, Profile
 
-ENOUGH = 25
-"""Batches of all workers of a kind together that are believed in full: a worker's ratio needs 21 to
-get from 1 to 1.5."""
+ENOUGH = 10
+"""Batches of all workers of a kind together that are believed in full: a worker's model needs four
+to follow a change, and takes out the noise by itself."""
 MOST = 200
 """Batches beyond which a worker's word weighs no more."""
 NOTICED = SizeRatio(log(1.1), log(1.25))

@@ -12,7 +12,7 @@ from planner.doubtful_profiles import (
     Stake,
     stakes,
 )
-from planner.types import Demand, ReplicaKey
+from planner.types import Demand, ProfileKey, ReplicaKey
 from tests.planner.builders import DIGITS, catalog, profile, snapshot, variant
 from variants.types import DeviceKindName, Stage, VariantName, WorkerId
 
@@ -29,8 +29,8 @@ def held(name: str, batches: int = 0, worker: str = "w1", busy_ratio: float = 0.
     return Held(replica(name, worker), KIND, "once", batches, busy_ratio)
 
 
-def of(name: str) -> tuple[str, str, str]:
-    return (DIGITS, name, KIND)
+def of(name: str) -> ProfileKey:
+    return (DIGITS, VariantName(name), KIND)
 
 
 def demand(latency_ms: float, qps: float = 5.0, pinned: str | None = None) -> Demand:

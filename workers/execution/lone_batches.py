@@ -28,7 +28,7 @@ from workers.types import Checked, ReplyCode, variant_id
 FEW = 3
 """Batches that tell whether a variant is far quicker than expected: the first may set things up,
 and what disturbs one of the others only makes it slower."""
-MANY = 50
+MANY = 20
 """Batches of one that is: twice what live correction believes in full
 (``planner.reconcile.live_corrections.ENOUGH``), because it looks on meanwhile."""
 QUICKER = 1.25
