@@ -42,8 +42,9 @@ times as long after a pause as in the loop that measured it."""
 RELAX_S = 300.0
 """Time constant with which a correction upwards is forgotten while no batch runs."""
 TOLD_S = 15.0
-"""After a profile was measured again, workers are not heard for so long: until they are told of it,
-a turn or two of the control loop later, they go on comparing with the one before."""
+"""After a profile was measured again, workers are not heard for so long, or until they tell of
+fewer batches than before: until they are told of it, a turn or two of the control loop later, and
+begin anew, they go by the one before."""
 
 
 class Seen(NamedTuple):
@@ -62,13 +63,15 @@ class _Correction:
     """Of one profile."""
 
     __slots__ = (
-        "batches", "beside", "deaf_until_s", "estimate", "looked_s", "mark", "used", "used_beside",
+        "batches", "before", "beside", "deaf_until_s", "estimate", "looked_s", "mark", "used",
+        "used_beside",
     )  # fmt: skip
 
-    def __init__(self, mark: str, now_s: float, *, again: bool = False) -> None:
-        """``again``: the profile was measured again just now."""
+    def __init__(self, mark: str, now_s: float, before: int = 0) -> None:
+        """``before``: so many batches were compared with the profile that there was until now."""
         self.mark = mark
-        self.deaf_until_s = inf if again else -inf
+        self.before = before
+        self.deaf_until_s = inf if before else -inf
         """Infinite until the first look."""
         self.estimate: dict[int, SizeRatio] = {}
         self.beside: dict[int, float] = {}
@@ -86,8 +89,12 @@ class _Correction:
         batches = sum(each.batches for each in voices)
         if self.deaf_until_s == inf:
             self.deaf_until_s = now_s + TOLD_S
+        if batches < self.before:
+            self.deaf_until_s = -inf
+        if now_s < self.deaf_until_s:
+            batches = 0  # what they say in the end counts with all that is behind it
         # Fewer than before: workers have left or begun anew, and others may have run some.
-        fresh = max(0, batches - self.batches) if now_s >= self.deaf_until_s else 0
+        fresh = max(0, batches - self.batches)
         if fresh > 0:
             part = min(1.0, fresh / ENOUGH)
             for size, (said, beside) in _means(voices).items():
@@ -195,7 +202,7 @@ class LiveCorrections:
                 known = self._known[key] = _Correction(voices[0].mark, now_s)
             elif voices and known.mark != voices[0].mark:
                 changed |= bool(known.used)
-                known = self._known[key] = _Correction(voices[0].mark, now_s, again=True)
+                known = self._known[key] = _Correction(voices[0].mark, now_s, known.batches)
             known.take(voices, now_s)
             changed |= known.settle()
         changed_alone = self._interference.look(
@@ -225,7 +232,7 @@ class LiveCorrections:
                 del self._known[key]
                 self._profiles.pop(key, None)
                 if mark is not None:
-                    self._known[key] = _Correction(mark, one.looked_s, again=True)
+                    self._known[key] = _Correction(mark, one.looked_s, one.batches)
         if changed:
             self._made = self._alone = None
         return changed

@@ -101,6 +101,27 @@ def test_what_workers_say_of_the_profile_before_is_not_heard_of_the_new_one() ->
     assert ratio_of(corrections) == pytest.approx(1.5)
 
 
+def test_workers_that_begin_anew_have_been_told_and_are_heard_at_once() -> None:
+    corrections = LiveCorrections()
+    corrections.look(1.0, [seen(2.0, 500, mark="monday")])
+    corrections.know({KEY: "tuesday"})
+    assert not corrections.look(2.0, [seen(2.0, 500, mark="tuesday")])
+    assert not corrections.look(3.0, [])
+    assert corrections.look(4.0, [seen(0.5, ENOUGH, mark="tuesday")])
+    assert ratio_of(corrections) == pytest.approx(0.5)
+
+
+def test_what_ran_before_workers_are_heard_counts_when_they_are() -> None:
+    """They may have begun anew, and run as many batches, between two looks."""
+    corrections = LiveCorrections()
+    corrections.look(1.0, [seen(1.0, ENOUGH, mark="monday")])
+    corrections.know({KEY: "tuesday"})
+    for later_s in range(2, 2 + int(TOLD_S)):
+        assert not corrections.look(float(later_s), [seen(0.5, ENOUGH, mark="tuesday")])
+    assert corrections.look(3.0 + TOLD_S, [seen(0.5, ENOUGH, mark="tuesday")])
+    assert ratio_of(corrections) == pytest.approx(0.5)
+
+
 def test_profiles_that_are_gone_or_measured_again_are_corrected_no_more() -> None:
     for marks in ({}, {KEY: "tuesday"}):
         corrections = LiveCorrections()

@@ -1,0 +1,101 @@
+"""Profiles that are ten times off, in a running system: found out whether they refuse or admit.
+
+In the end the profiles are as they were.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controlplane.settings import load_settings
+from tests.integration.deployment import Answer, Deployment
+from variants.catalog.sql import open_catalog
+from variants.types import Profile
+
+pytestmark = pytest.mark.integration
+
+BEING_CHECKED = "by a profile that is being checked"
+TIMES = 10.0
+SLOWEST_S = 60.0
+"""A few turns of the control loop, and a moment in which the worker is idle."""
+
+
+@pytest.fixture
+def measured(digits: Deployment) -> Iterator[dict[str, Profile]]:
+    """Profiles by variant."""
+    with closing(catalog(digits)) as opened:
+        found = {str(profile.variant): profile for profile in opened.snapshot().profiles}
+        yield found
+        opened.put_profiles(tuple(found.values()), ())
+
+
+def catalog(digits: Deployment) -> Any:
+    return open_catalog(load_settings(state_dir=digits.state_dir).catalog_url)
+
+
+def times_as_long(profile: Profile, times: float, mark: str) -> Profile:
+    points = tuple(
+        replace(
+            point,
+            p50_ms=point.p50_ms * times,
+            p95_ms=point.p95_ms * times,
+            p99_ms=point.p99_ms * times,
+        )
+        for point in profile.points
+    )
+    return replace(profile, points=points, measured_at=mark)
+
+
+def largest(measured: dict[str, Profile]) -> Profile:
+    """Of the variant that takes longest: what waking up takes is little beside it."""
+    return max(measured.values(), key=lambda profile: profile.points[0].p50_ms)
+
+
+def ask(digits: Deployment, latency_ms: float, **pin: str) -> Answer:
+    return digits.query([[0.0] * 64], slo={"latency_ms": latency_ms}, **pin)
+
+
+def test_ten_times_too_slow(digits: Deployment, measured: dict[str, Profile]) -> None:
+    """All that is asked is what the false profile refuses."""
+    true = largest(measured)
+    name, slo_ms = str(true.variant), 7.0 * true.points[0].p95_ms
+    with closing(catalog(digits)) as opened:
+        opened.put_profiles((times_as_long(true, TIMES, "false"),), ())
+    refused = digits.until(
+        lambda: (
+            (answer := ask(digits, slo_ms, variant=name)).status == 422
+            and BEING_CHECKED in answer.body["reasons"][name]
+            and answer
+        ),
+        "the false profile is known",
+    )
+    assert refused.body["code"] == "SLO_INFEASIBLE"
+    digits.until(
+        lambda: ask(digits, slo_ms, variant=name).status == 200,
+        "what the false profile refused is answered",
+        SLOWEST_S,
+    )
+    told = digits.get("/v1/events")["events"]
+    assert any(
+        event["kind"] == "profile_doubted" and "its profile says" in event["message"]
+        for event in told
+        if event["subject"].endswith(name)
+    )
+
+
+def test_ten_times_too_quick(digits: Deployment, measured: dict[str, Profile]) -> None:
+    true = largest(measured)
+    name, slo_ms = str(true.variant), true.points[0].p95_ms / 2
+    with closing(catalog(digits)) as opened:
+        opened.put_profiles((times_as_long(true, 1 / TIMES, "false"),), ())
+    digits.until(
+        lambda: ask(digits, slo_ms, variant=name).status != 422, "the false profile is known"
+    )
+    digits.until(
+        lambda: ask(digits, slo_ms, variant=name).body.get("code") == "SLO_INFEASIBLE",
+        "no query is admitted that would be late",
+        SLOWEST_S,
+    )
