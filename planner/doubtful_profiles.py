@@ -142,17 +142,28 @@ class DoubtfulProfiles:
             if now_s - (one := self._known[each.replica]).confirmed_s >= one.believed_s
         ]
 
-    def due(self, now_s: float, at_stake: Mapping[ProfileKey, Stake]) -> list[Held]:
-        """What is to be checked, the most pressing first."""
+    def due(
+        self,
+        now_s: float,
+        believed: Mapping[ProfileKey, Stake],
+        as_measured: Mapping[ProfileKey, Stake],
+    ) -> list[tuple[Held, Stake]]:
+        """What is to be checked and what depends on it, the most pressing first.
+
+        Args:
+            believed: what depends on profiles as live latency has them.
+            as_measured: the same by the profiles themselves, which are all that a worker knows of
+                what it has not run.
+        """
         found: list[tuple[Stake, Held]] = []
         for each in self.doubted(now_s):
-            stake = at_stake.get(each.profile, NONE)
+            stake = (believed if each.batches else as_measured).get(each.profile, NONE)
             settled = now_s - self._known[each.replica].met_s >= FIRST_S
             may_wait = each.beside_load or stake.open_qps > 0.0
             if stake.urgent or (may_wait and settled and each.busy_ratio < CALM):
                 found.append((stake, each))
         found.sort(key=lambda one: (*(-qps for qps in one[0]), one[1].replica))
-        return [each for _, each in found]
+        return [(each, stake) for stake, each in found]
 
     def checked(
         self, replica: ReplicaKey, now_s: float, *, batches: int, took_s: float, agrees: bool

@@ -25,7 +25,7 @@ from planner.doubtful_profiles import (
 from planner.reconcile.drift import DRIFTED, LEAST_GAP_MS
 from planner.reconcile.live_corrections import profile_key
 from planner.selection.snapshot import build_snapshot
-from planner.types import Observation, ProfileKey, ReplicaKey, Snapshot
+from planner.types import Demand, Observation, ProfileKey, ReplicaKey, Snapshot
 from variants.errors import ModellessError, RuntimeFailed
 from variants.figures import figure, ms
 from variants.types import (
@@ -59,7 +59,8 @@ class ProfileChecks:
         self._doubtful = DoubtfulProfiles()
         self._failures: Backoff[ReplicaKey] = Backoff()
         self._busy: dict[WorkerId, asyncio.Task[None]] = {}
-        self._snapshot: Snapshot | None = None
+        self._snapshots: dict[bool, Snapshot] = {}
+        """Made last, of profiles as measured (True) and as live latency has them."""
         self._looked_at_s = float("-inf")
         self._measured: tuple[int, Mapping[ProfileKey, Profile]] = (-1, {})
         self._contradicted: list[tuple[ProfileKey, str]] = []
@@ -117,29 +118,41 @@ class ProfileChecks:
         tasks |= {task for task, _, _ in absent}
         if not tasks:
             return
-        catalog = observation.catalog
-        self._snapshot = build_snapshot(
-            catalog, (), before=self._snapshot, transport_ms=observation.transport_ms
-        )
-        at_stake = stakes(self._snapshot, [one for one in observation.demand if one.task in tasks])
+        asked = [one for one in observation.demand if one.task in tasks]
+        as_measured = self._stakes(known, observation, asked, measured=True)
+        believed = as_measured
+        if observation.catalog is not known:
+            believed = self._stakes(observation.catalog, observation, asked, measured=False)
         for key in absent:
             what = (key, measured[key].measured_at)
-            if at_stake.get(key, NONE).refused_qps > 0.0 and what not in self._told:
+            if believed.get(key, NONE).refused_qps > 0.0 and what not in self._told:
                 self._told.add(what)
                 self._contradicted.append((key, BESIDE_LOAD))
-        for each in self._doubtful.due(now_s, at_stake):
+        for each, stake in self._doubtful.due(now_s, believed, as_measured):
             worker = each.replica[0]
-            if worker in self._busy or self._failures.waits(each.replica, now_s):
-                continue
-            believed = next(p for p in catalog.profiles if profile_key(p) == each.profile)
-            about = _Subject(
-                held=each,
-                profiled_ms=measured[each.profile].points[0].p50_ms,
-                believed_ms=believed.points[0].p50_ms,
-                stake=at_stake.get(each.profile, NONE),
-            )
-            begun = self._busy[worker] = asyncio.create_task(self._check(about))
-            begun.add_done_callback(partial(self._over, worker))
+            if worker not in self._busy and not self._failures.waits(each.replica, now_s):
+                about = _Subject(
+                    held=each,
+                    profiled_ms=_single_ms(known, each.profile),
+                    believed_ms=_single_ms(observation.catalog, each.profile),
+                    stake=stake,
+                )
+                begun = self._busy[worker] = asyncio.create_task(self._check(about))
+                begun.add_done_callback(partial(self._over, worker))
+
+    def _stakes(
+        self,
+        catalog: CatalogSnapshot,
+        observation: Observation,
+        asked: Iterable[Demand],
+        *,
+        measured: bool,
+    ) -> dict[ProfileKey, Stake]:
+        """What depends on each profile; quick where the catalog is the same as before."""
+        made = self._snapshots[measured] = build_snapshot(
+            catalog, (), before=self._snapshots.get(measured), transport_ms=observation.transport_ms
+        )
+        return stakes(made, asked)
 
     def _over(self, worker: WorkerId, _: asyncio.Task[None]) -> None:
         self._busy.pop(worker, None)
@@ -193,6 +206,11 @@ class _Subject:
     believed_ms: float
     """By which queries are sent: the profile's, where live latency has not corrected it."""
     stake: Stake
+
+
+def _single_ms(catalog: CatalogSnapshot, key: ProfileKey) -> float:
+    """The median of a single row."""
+    return next(p.points[0].p50_ms for p in catalog.profiles if profile_key(p) == key)
 
 
 def _held(worker: WorkerStatus, measured: Mapping[ProfileKey, Profile]) -> Iterable[Held]:

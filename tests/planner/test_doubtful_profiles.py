@@ -33,6 +33,11 @@ def of(name: str) -> ProfileKey:
     return (DIGITS, VariantName(name), KIND)
 
 
+def due(doubts: DoubtfulProfiles, now_s: float, at_stake: dict[ProfileKey, Stake]) -> list[Held]:
+    """What is to be checked where live latency contradicts no profile."""
+    return [one for one, _ in doubts.due(now_s, at_stake, at_stake)]
+
+
 def demand(latency_ms: float, qps: float = 5.0, pinned: str | None = None) -> Demand:
     return Demand(
         task=DIGITS, latency_ms=latency_ms, accuracy=None, qps=qps,
@@ -68,12 +73,12 @@ def test_the_tightest_deadline_of_a_class_counts() -> None:
 def test_what_refuses_is_checked_at_once_and_then_less_and_less_often() -> None:
     doubts = DoubtfulProfiles()
     doubts.look(0.0, [held("a"), held("b")])
-    assert [one.replica for one in doubts.due(0.0, {of("a"): REFUSED})] == [replica("a")]
+    assert [one.replica for one in due(doubts, 0.0, {of("a"): REFUSED})] == [replica("a")]
     now_s, waits = 0.0, []
     for _ in range(8):
         doubts.checked(replica("a"), now_s, batches=3, took_s=0.1, agrees=True)
         began_s = now_s
-        while not doubts.due(now_s, {of("a"): REFUSED}):
+        while not due(doubts, now_s, {of("a"): REFUSED}):
             now_s += 1.0
         waits.append(now_s - began_s)
     assert waits == [120.0, 240.0, 480.0, 960.0, 1_920.0, MOST_S, MOST_S, MOST_S]
@@ -84,29 +89,29 @@ def test_what_is_not_as_was_believed_is_looked_at_again_soon() -> None:
     doubts.look(0.0, [held("a")])
     doubts.checked(replica("a"), 0.0, batches=50, took_s=0.1, agrees=True)
     doubts.checked(replica("a"), 120.0, batches=50, took_s=0.1, agrees=False)
-    assert not doubts.due(120.0 + FIRST_S - 1.0, {of("a"): REFUSED})
-    assert doubts.due(120.0 + FIRST_S, {of("a"): REFUSED})
+    assert not due(doubts, 120.0 + FIRST_S - 1.0, {of("a"): REFUSED})
+    assert due(doubts, 120.0 + FIRST_S, {of("a"): REFUSED})
 
 
 def test_a_check_that_takes_long_is_not_made_often() -> None:
     doubts = DoubtfulProfiles()
     doubts.look(0.0, [held("a")])
     doubts.checked(replica("a"), 0.0, batches=3, took_s=30.0, agrees=True)
-    assert not doubts.due(SPARED * 30.0 - 1.0, {of("a"): REFUSED})
+    assert not due(doubts, SPARED * 30.0 - 1.0, {of("a"): REFUSED})
 
 
 def test_batches_of_queries_are_as_good_as_a_check() -> None:
     doubts = DoubtfulProfiles()
     doubts.look(0.0, [held("a")])
     doubts.look(1.0, [held("a", batches=1)])
-    assert not doubts.due(1.0, {of("a"): REFUSED})
-    assert doubts.due(1.0 + FIRST_S, {of("a"): REFUSED})
+    assert not due(doubts, 1.0, {of("a"): REFUSED})
+    assert due(doubts, 1.0 + FIRST_S, {of("a"): REFUSED})
 
 
 def test_each_worker_is_checked_because_each_admits_by_what_it_knows() -> None:
     doubts = DoubtfulProfiles()
     doubts.look(0.0, [held("a", batches=9), held("a", worker="w2")])
-    assert [one.replica for one in doubts.due(0.0, {of("a"): REFUSED})] == [replica("a", "w2")]
+    assert [one.replica for one in due(doubts, 0.0, {of("a"): REFUSED})] == [replica("a", "w2")]
 
 
 def test_what_was_measured_or_loaded_anew_is_doubted_anew() -> None:
@@ -121,22 +126,32 @@ def test_what_was_measured_or_loaded_anew_is_doubted_anew() -> None:
 def test_what_may_only_be_dearer_waits_for_a_calm_minute() -> None:
     doubts = DoubtfulProfiles()
     doubts.look(0.0, [held("a")])
-    assert not doubts.due(0.0, {of("a"): OPEN})
+    assert not due(doubts, 0.0, {of("a"): OPEN})
     doubts.look(FIRST_S, [held("a", busy_ratio=CALM)])
-    assert not doubts.due(FIRST_S, {of("a"): OPEN})
+    assert not due(doubts, FIRST_S, {of("a"): OPEN})
     doubts.look(FIRST_S, [held("a")])
-    assert doubts.due(FIRST_S, {of("a"): OPEN})
+    assert due(doubts, FIRST_S, {of("a"): OPEN})
 
 
 def test_what_was_measured_beside_other_work_is_checked_though_nobody_asks() -> None:
     doubts = DoubtfulProfiles()
     doubts.look(0.0, [held("a"), held("b")._replace(beside_load=True)])
-    assert [one.replica for one in doubts.due(FIRST_S, {})] == [replica("b")]
+    assert [one.replica for one in due(doubts, FIRST_S, {})] == [replica("b")]
 
 
 def test_what_most_queries_are_refused_by_comes_first() -> None:
     doubts = DoubtfulProfiles()
     doubts.look(0.0, [held("a"), held("b"), held("c")])
     at_stake = {of("a"): Stake(passed_qps=9.0), of("b"): Stake(1.0), of("c"): Stake(2.0)}
-    found = doubts.due(0.0, at_stake)
+    found = due(doubts, 0.0, at_stake)
     assert [one.replica[2] for one in found] == ["c", "b", "a"]
+
+
+def test_a_worker_that_has_run_nothing_admits_by_the_profile_whatever_others_have_learned() -> None:
+    doubts = DoubtfulProfiles()
+    doubts.look(0.0, [held("a", batches=9), held("a", worker="w2")])
+    found = doubts.due(0.0, {of("a"): OPEN}, {of("a"): REFUSED})
+    assert found == [(held("a", worker="w2"), REFUSED)]
+    later_s = 2 * FIRST_S
+    found = doubts.due(later_s, {of("a"): REFUSED}, {})
+    assert found == [(held("a", batches=9), REFUSED)]

@@ -90,6 +90,22 @@ async def test_a_profile_that_is_far_too_slow_is_found_out_although_it_refuses(
             assert "its profile says 2000 ms" in doubted.reason
 
 
+async def test_a_worker_that_replaces_one_that_had_found_out_finds_out_as_well(
+    tmp_path: Path, port: int
+) -> None:
+    """Gateways know what it takes, but the new worker admits by the profile."""
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, client):
+        it.register("a")
+        falsify(it, 2_000.0)
+        it.control()
+        await eventually(lambda: len(replicas(of)) == 1)
+        await eventually(status(client, 200.0, 200))
+        it.cluster.kill("w1")
+        await it.until_ready(w2=[A])
+        await eventually(status(client, 200.0, 200))
+        await eventually(lambda: [one.checks > 0 for one in replicas(of)] == [True])
+
+
 async def test_a_profile_that_is_far_too_quick_is_found_out_by_batches(
     tmp_path: Path, port: int
 ) -> None:
