@@ -28,9 +28,9 @@ from planner.reconcile.live_profiles import Ratios, SizeRatio, live_profile, siz
 from planner.types import ProfileKey
 from variants.types import CatalogSnapshot, DeviceKindName, Profile
 
-ENOUGH = 10
+ENOUGH = 4
 """Batches of all workers of a kind together that are believed in full: a worker's model needs four
-to follow a change, and takes out the noise by itself."""
+to follow a change, counts the profile for as many, and takes out the noise by itself."""
 MOST = 200
 """Batches beyond which a worker's word weighs no more."""
 NOTICED = SizeRatio(log(1.1), log(1.25))
@@ -96,7 +96,7 @@ class _Correction:
         # Fewer than before: workers have left or begun anew, and others may have run some.
         fresh = max(0, batches - self.batches)
         if fresh > 0:
-            part = min(1.0, fresh / ENOUGH)
+            part = min(1.0, batches / ENOUGH)
             for size, (said, beside) in _means(voices).items():
                 known, share = self.estimate.get(size, _NONE), self.beside.get(size, 0.0)
                 self.beside[size] = share + part * (beside - share)

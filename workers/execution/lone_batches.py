@@ -28,9 +28,9 @@ from workers.types import Checked, ReplyCode, variant_id
 FEW = 3
 """Batches that tell whether a variant is far quicker than expected: the first may set things up,
 and what disturbs one of the others only makes it slower."""
-MANY = 20
-"""Batches of one that is: twice what live correction believes in full
-(``planner.reconcile.live_corrections.ENOUGH``), because it looks on meanwhile."""
+MANY = 10
+"""Batches of one that is: twice what the live model takes to forget what it believed, and more than
+live correction needs (``planner.reconcile.live_corrections.ENOUGH``)."""
 QUICKER = 1.25
 """What takes less than what is expected of it, over this, is far quicker."""
 MOST_MS = 1_000.0

@@ -51,12 +51,12 @@ def test_enough_batches_are_believed_and_only_for_their_profile() -> None:
 
 
 def test_few_batches_are_believed_in_part() -> None:
-    """A fifth of the logarithm; a second fifth of what is left of it."""
+    """A quarter of the logarithm; of two, half of what is left of it."""
     corrections = LiveCorrections()
-    corrections.look(1.0, [seen(2.0, ENOUGH // 5)])
-    assert ratio_of(corrections) == pytest.approx(2.0**0.2)
-    corrections.look(2.0, [seen(2.0, 2 * ENOUGH // 5)])
-    assert ratio_of(corrections) == pytest.approx(2.0**0.36)
+    corrections.look(1.0, [seen(2.0, ENOUGH // 4)])
+    assert ratio_of(corrections) == pytest.approx(2.0**0.25)
+    corrections.look(2.0, [seen(2.0, ENOUGH // 2)])
+    assert ratio_of(corrections) == pytest.approx(2.0**0.625)
 
 
 def test_workers_count_by_their_batches_up_to_a_limit() -> None:
