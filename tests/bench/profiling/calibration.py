@@ -194,6 +194,7 @@ class Cell:
         covered = sum(b["took_ms"] <= b["p95_ms"] for b in mine) / max(len(mine), 1)
         sharp = float(np.median([b["p95_ms"] / b["took_ms"] for b in mine])) if mine else 0.0
         total = len(ended.replies)
+        all_ = max(total, 1)  # a slow variant may get none within a short pass
         refused = [at for at, r in enumerate(ended.replies) if r.code is ReplyCode.OVERLOADED]
         wrongly = sum(self.without.in_time(at, self.slo_ms) for at in refused)
         admitted = total - len(refused)
@@ -205,8 +206,8 @@ class Cell:
         alone = sum(not self.without.in_time(at, self.slo_ms) for at in range(total))
         return (
             f"| {self.name} | {total:,} | {len(mine):,} | {covered:.1%} | {sharp:.2f}"
-            f" | {len(refused) / total:.2%} | {wrongly / total:.2%}"
-            f" | {late / max(admitted, 1):.2%} | {alone / total:.2%} |"
+            f" | {len(refused) / all_:.2%} | {wrongly / all_:.2%}"
+            f" | {late / max(admitted, 1):.2%} | {alone / all_:.2%} |"
         )
 
 
