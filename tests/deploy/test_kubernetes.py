@@ -78,7 +78,7 @@ def applications(overlay: str) -> dict[str, Any]:
     return {one["name"]: one for one in config["applications"]}
 
 
-def unknown(value: object, known: object, at: str = "spec") -> list[str]:
+def unknown(value: Any, known: Any, at: str = "spec") -> list[str]:
     """Fields that KubeRay does not have."""
     if known is None:
         return []
