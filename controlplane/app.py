@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -25,12 +26,16 @@ from controlplane.cluster.kind_placement import options_for
 from controlplane.cluster.sent_settings import SentSettings, receive, secrets_of, send
 from controlplane.gateway.listening import somebody_listens
 from controlplane.settings import Settings, load_settings
-from controlplane.slices import cpu_kind
+from controlplane.slices import Kind, cpu_kind
+from variants.errors import InvalidInput
+from variants.types import DeviceKindName
+from workers.channel.secret import own_digest
 from workers.deployment import bind_replica_to_loopback, take_priority, worker_app
 from workers.process.niceness import HURRIES_NOT, YIELDING, behind
 from workers.types import WorkerConfig
 
 if TYPE_CHECKING:
+    from controlplane.cluster.kind_applications import KindApplications
     from controlplane.controller.events.journal import Journal
     from controlplane.controller.measuring import Measuring
 
@@ -83,19 +88,57 @@ def worker(args: Mapping[str, Any]) -> serve.Application:
     What is not given is as the settings say of the ``device_kind``, or of the first one.
     """
     settings = load_settings()
-    first = settings.kinds[0]
-    own = next((one for one in settings.kinds if one.name == args.get("device_kind")), first)
+    kinds = {str(kind.name): kind for kind in settings.kinds}
+    name = args.get("device_kind")
+    own = kinds.get(str(name)) or next(iter(kinds.values()), None)
+    if own is None:
+        raise InvalidInput(
+            "MODELLESS_SLICES=found has the control loop start workers of the kinds that it finds,"
+            " so no application of workers is deployed"
+        )
     cores = int(args.get("cores", own.cores))
     named = own.name if cores == own.cores else cpu_kind(cores)
-    kind = str(args.get("device_kind", named))
-    config = WorkerConfig(
-        device_kind=kind,
+    kind = replace(
+        own,
+        name=DeviceKindName(str(name or named)),
         cores=cores,
         memory_mib=float(args.get("memory_mib", own.memory_mib)),
+        nodes=own.nodes if own.name == (name or named) else None,
+    )
+    return workers_of(
+        kind,
+        settings,
+        send(settings).secret,
+        replicas=int(args.get("replicas", own.most)),
+        listen=str(args.get("listen", settings.listen_channel)),
+        num_gpus=float(args.get("num_gpus", 0 if own.gpu is None else 1)),
+    )
+
+
+def workers_of(
+    kind: Kind,
+    settings: Settings,
+    secret_digest: str,
+    *,
+    replicas: int,
+    listen: str = "",
+    num_gpus: float | None = None,
+    user_config: Mapping[str, Any] | None = None,
+) -> serve.Application:
+    """So many workers of a device kind, on the nodes that it is bound to.
+
+    Args:
+        listen: where their channel listens; empty: as the settings say.
+        num_gpus: of one worker; None: one where the kind has some.
+    """
+    config = WorkerConfig(
+        device_kind=kind.name,
+        cores=kind.cores,
+        memory_mib=kind.memory_mib,
         run_dir=str(settings.run_dir),
         secret_path=str(settings.secret_path),
-        secret_digest=send(settings).secret,
-        listen=str(args.get("listen", settings.listen_channel)),
+        secret_digest=secret_digest,
+        listen=listen or settings.listen_channel,
         max_frame_mib=settings.max_frame_mib,
         quarantine_dir=str(settings.state_dir / "quarantine"),
         batching=settings.batching,
@@ -112,10 +155,11 @@ def worker(args: Mapping[str, Any]) -> serve.Application:
     )
     return worker_app(
         config,
-        replicas=int(args.get("replicas", own.most)),
-        num_gpus=float(args.get("num_gpus", 0 if own.gpu is None else 1)),
-        options=options_for(own) if own.name == kind else None,
+        replicas=replicas,
+        num_gpus=(0 if kind.gpu is None else 1) if num_gpus is None else num_gpus,
+        options=options_for(kind),
         supplies=supplies if settings.ray_address or settings.artifacts_url else None,
+        user_config=user_config,
     )
 
 
@@ -199,17 +243,33 @@ class ControllerReplica:
             cluster=ServeCluster(),
             secret=secret,
             owner=owner_of(secret, serve.get_replica_context().replica_id.unique_id),
-            measuring_of=self._measuring_on(settings) if settings.ray_address else None,
+            measuring_of=self._measuring_on() if settings.ray_address else None,
+            kind_applications=self._kinds_on(settings, secret) if settings.ray_address else None,
         )
         self._running: asyncio.Task[None] | None = None
 
-    def _measuring_on(self, settings: Settings) -> Callable[["Journal"], "Measuring"]:
+    def _measuring_on(self) -> Callable[["Journal"], "Measuring"]:
         """On a cluster profiles are measured on its nodes; one machine measures as it starts."""
         from controlplane.cluster.measuring_nodes import MeasuringNodes
         from controlplane.controller.measuring import Measuring
 
-        nodes = MeasuringNodes(self._sent, settings)
-        return lambda journal: Measuring(settings, self._catalog, nodes, journal, monotonic)
+        def now() -> Settings:
+            return self._loop.settings
+
+        nodes = MeasuringNodes(self._sent, now)
+        return lambda journal: Measuring(now, self._catalog, nodes, journal, monotonic)
+
+    @staticmethod
+    def _kinds_on(settings: Settings, secret: bytes) -> "KindApplications":
+        """On a cluster nodes of other kinds may join."""
+        from controlplane.cluster.kind_applications import KindApplications
+
+        def made(kind: Kind, replicas: int, user_config: Mapping[str, Any]) -> serve.Application:
+            return workers_of(
+                kind, settings, own_digest(secret), replicas=replicas, user_config=user_config
+            )
+
+        return KindApplications(made)
 
     async def reconfigure(self, _user_config: dict[str, Any]) -> None:
         if self._running is None:

@@ -145,7 +145,10 @@ class LiveState:
         await self._put("nodes", seen, expires_s=60)
 
     async def nodes(self) -> dict[str, Any] | None:
-        """``{"kinds": {kind: [node]}, "advice": [sentence]}``, if a control loop looked lately."""
+        """``{"kinds": {kind: [node]}, "advice": [sentence]}``, if a control loop looked lately.
+
+        With ``slices``, the device kinds as a setting says them, where these follow the nodes.
+        """
         return await self._get("nodes")
 
     async def put_gateway(self, gateway: str, counters: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psutil
 from dotenv import dotenv_values
@@ -20,6 +20,7 @@ from controlplane.exposure import is_every_address
 from controlplane.given_settings import PREFIX, GivenSettings, default_state_dir
 from controlplane.gpus import machine_gpus
 from controlplane.slices import (
+    FOUND,
     MOST_WORKERS,
     Kind,
     Slice,
@@ -130,10 +131,10 @@ class Settings(GivenSettings):
         """The device kinds that this machine is split into, with how many workers each has.
 
         Without ``slices`` these are the cores, divided by the number of workers, and a worker for
-        each GPU.
+        each GPU. None where they are to be found on a cluster's nodes and nobody has looked.
         """
         slices = slices_of(self.slices)
-        if not slices:
+        if not slices and not (self.ray_address and self.slices == FOUND):
             cores = max(1, (self.cores or machine_cores()) // self.workers)
             slices = (
                 Slice(name=cpu_kind(cores), cores=cores, most=self.workers, source=self._source),
@@ -158,6 +159,22 @@ class Settings(GivenSettings):
     def _most_gpus(self) -> int:
         """On a cluster none that was not asked for: applications may be made on any machine."""
         return (0 if self.ray_address else MOST_WORKERS) if self.gpus < 0 else self.gpus
+
+    @property
+    def takes_joining_nodes(self) -> bool:
+        """Whether nodes that join later get workers: where no setting says which there are."""
+        found = all(kind.source is Source.FOUND for kind in self.kinds)
+        return bool(self.ray_address) and self.gpus < 0 and found
+
+    def with_slices(self, text: str) -> Self:
+        """The same with these device kinds in place of its own; none, where the text is empty."""
+        told = {"slices": text or FOUND, "workers": 1, "cores": 0, "gpus": -1}
+        return self.model_copy(update=told)
+
+    def as_seen(self, seen: Mapping[str, Any] | None) -> Self:
+        """The same with the device kinds that a control loop tells in the live state."""
+        slices = None if seen is None else seen.get("slices")
+        return self if slices is None else self.with_slices(str(slices))
 
     @property
     def sliced_by(self) -> str:
@@ -221,7 +238,8 @@ class Settings(GivenSettings):
         """
         counted: dict[str, object] = {}
         if self.slices or self.all_gpus or self._source is Source.FOUND:
-            counted |= {"slices": written(self.kinds), "workers": 1, "cores": 0, "gpus": -1}
+            text = written(self.kinds) or self.slices
+            counted |= {"slices": text, "workers": 1, "cores": 0, "gpus": -1}
         else:
             counted["gpus"] = 0
             counted["cores"] = self.all_cores

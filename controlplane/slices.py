@@ -18,6 +18,8 @@ from controlplane.gpus import NAMES as GPU_NAMES
 from controlplane.gpus import GpuModel
 from variants.types import NAME, DeviceKindName
 
+FOUND = "found"
+"""In place of slices: those that the nodes of a cluster are, now and while it runs."""
 MOST_KINDS = 32
 MOST_WORKERS = 256
 """Of one kind."""
@@ -51,6 +53,8 @@ class Source(StrEnum):
     """By the settings."""
     FOUND = "found"
     """By a look at the machine, or at the nodes of the cluster."""
+    NUMBERED = "numbered"
+    """By a look at the nodes; the settings say how many workers there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +126,13 @@ def cores_of(name: str) -> int | None:
 
 @lru_cache(maxsize=64)
 def slices_of(text: str) -> tuple[Slice, ...]:
-    """The slices that a text names, in its order; none where it is empty.
+    """The slices that a text names, in its order; none where it is empty or says ``found``.
 
     Raises:
         ValueError: it is wrong; the sentence says what.
     """
-    parts = [part.strip() for part in text.split(",")]
-    if parts[-1] == "":
+    parts = [] if text.strip() == FOUND else [part.strip() for part in text.split(",")]
+    if parts and parts[-1] == "":
         parts.pop()
     found = tuple(_slice(part) for part in parts)
     if len(found) > MOST_KINDS:

@@ -120,11 +120,13 @@ def worker_app(
     num_gpus: float = 0,
     options: Mapping[str, Any] | None = None,
     supplies: Supplies | None = None,
+    user_config: Mapping[str, Any] | None = None,
 ) -> serve.Application:
     """A Serve application of workers of one device kind.
 
     Args:
         options: those of Ray that say on which nodes they run.
+        user_config: what the application shall say of itself; it changes nothing.
     """
     deployment = serve.deployment(
         WorkerReplica,
@@ -135,7 +137,7 @@ def worker_app(
             "num_gpus": num_gpus,
             **(options or {}),
         },
-        user_config={},
+        user_config=dict(user_config or {}),
         max_ongoing_requests=100,
         health_check_period_s=1,
         health_check_timeout_s=5,

@@ -9,6 +9,7 @@ from controlplane.registry.operations import Operations, Registrations
 from controlplane.settings import Settings
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
+from variants.errors import StateUnavailable
 from variants.types import CatalogSnapshot
 from workers.types import WorkerStatus
 
@@ -23,7 +24,8 @@ class ControlReads(Operations, Protocol):
         """The last status of each worker that is there, as a value or its fields."""
 
     async def nodes(self) -> Mapping[str, Any] | None:
-        """``{"kinds": {kind: [node]}, "advice": [sentence]}``, where a control loop looked."""
+        """``{"kinds": {kind: [node]}, "advice": [sentence]}``, where a control loop looked; with
+        ``slices``, the device kinds as a setting says them, where these follow the nodes."""
 
     async def clients(self) -> Sequence[Mapping[str, Any]]:
         """``{name, weight, asked, answered, refused}`` of each client's key."""
@@ -47,6 +49,14 @@ class ApiContext:
     async def snapshot(self) -> CatalogSnapshot:
         """The catalog now; read again only when its revision has moved."""
         return await asyncio.to_thread(self._read)
+
+    async def settings_now(self) -> Settings:
+        """The settings, with the device kinds of nodes that joined since the start."""
+        try:
+            seen = await self.live.nodes() if self.settings.ray_address else None
+        except StateUnavailable:
+            return self.settings
+        return self.settings.as_seen(seen)
 
     def _read(self) -> CatalogSnapshot:
         if self.catalog.revision() != self._snapshot.revision:

@@ -39,7 +39,7 @@ def device_routes(context: ApiContext) -> APIRouter:
 
     @routes.get("/devices", summary="Device kinds: price, where they come from, their nodes")
     async def devices() -> Devices:
-        own = {kind.name: kind for kind in context.settings.kinds}
+        own = {kind.name: kind for kind in (await context.settings_now()).kinds}
         known = {kind.name: kind for kind in (await context.snapshot()).device_kinds}
         unmeasured = {
             name: DeviceKind(

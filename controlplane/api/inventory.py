@@ -54,7 +54,7 @@ def inventory_routes(context: ApiContext) -> APIRouter:
     ) -> InventoryRow:
         kind = DeviceKindName(device_kind)
         known = {one.name for one in (await context.snapshot()).device_kinds}
-        known.update(one.name for one in context.settings.kinds)
+        known.update(one.name for one in (await context.settings_now()).kinds)
         if kind not in known:
             names = ", ".join(sorted(known))
             raise NotFound(f"there is no device kind {device_kind[:128]!r}; there are: {names}")
@@ -81,7 +81,7 @@ async def fleet_status_now(context: ApiContext, plan: Plan | None) -> FleetStatu
 
 async def kinds_now(context: ApiContext, plan: Plan | None) -> tuple[KindStatus, ...]:
     """Workers by device kind; ``plan`` says how many where plans decide."""
-    settings = context.settings
+    settings = await context.settings_now()
     stored = await asyncio.to_thread(context.catalog.inventory)
     return kind_statuses(
         {one.name: one.most for one in settings.kinds},

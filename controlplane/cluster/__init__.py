@@ -7,11 +7,11 @@ Read ``ray_processes`` (starting, joining and leaving Ray) with ``single_machine
 runs without), ``idle_agent`` and ``bare_serve``, then ``serve_applications`` (deploying
 applications and reading their state), ``ray_adapter`` (what the control loop asks of the cluster),
 ``protocol`` (the same as the loop sees it), ``start_reports`` (what Serve says of a start, as
-sentences, without Ray), ``nodes`` (what nodes are) with ``found_kinds`` (which kinds that makes,
-without Ray) and ``kind_placement`` (on which nodes workers of a kind run), ``measuring_nodes``
-(measuring variants there), ``sent_settings`` (the settings that travel to replicas) with ``head``
-(what replicas of other machines have from the head: secrets and artifacts), and ``control_store``
-(whether Ray's control store lives).
+sentences, without Ray), ``nodes`` (what nodes are) with ``kinds`` (which kinds that makes, without
+Ray) and ``kind_placement`` (on which nodes workers of a kind run), ``measuring_nodes`` (measuring
+variants there), ``kind_applications`` (kinds that come and go), ``sent_settings`` (the settings
+that travel to replicas) with ``head`` (what replicas of other machines have from the head: secrets
+and artifacts), and ``control_store`` (whether Ray's control store lives).
 
 It imports settings, errors and ``profiling``. Every call to Ray that the control plane makes stands
 here; only ``controlplane.app`` and ``workers.deployment`` know Ray besides.

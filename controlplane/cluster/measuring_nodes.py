@@ -108,11 +108,15 @@ class MeasuringNodes:
     def __init__(
         self,
         sent: SentSettings,
-        settings: Settings,
+        settings: Callable[[], Settings],
         details: Callable[[], Awaitable[Mapping[str, Any]]] = serve_details,
     ) -> None:
+        """
+        Args:
+            settings: gives those of now, with the device kinds that there are.
+        """
         self._sent = sent
-        self._kinds = {kind.name: kind for kind in settings.kinds}
+        self._settings = settings
         self._details = details
 
     async def nodes(self, kinds: Iterable[DeviceKindName]) -> dict[str, str]:
@@ -170,7 +174,7 @@ class MeasuringNodes:
             return profile
 
     def _own_slice(self, name: DeviceKindName) -> dict[str, Any]:
-        kind = self._kinds.get(name)
+        kind = next((one for one in self._settings().kinds if one.name == name), None)
         if kind is None:
             raise NotFound(f"there is no device kind {name!r} in the settings")
         needs = {"num_cpus": kind.cores, "num_gpus": 0 if kind.gpu is None else 1}

@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 from controlplane.backoff import Backoff
-from controlplane.cluster.found_kinds import NODE_LABEL, Node, level_of
+from controlplane.cluster.kinds.node import NODE_LABEL, Node, level_of
 from controlplane.gpus import GpuModel, gpus
 from variants.builders.processor import processor_flags, processor_model
 from variants.errors import ClusterUnavailable

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from controlplane.cluster.found_kinds import Node
+from controlplane.cluster.kinds.node import Node
 from controlplane.cluster.ray_adapter import WorkerAddress
 
 

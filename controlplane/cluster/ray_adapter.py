@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.cluster.found_kinds import Node
+from controlplane.cluster.kinds.node import Node
 from controlplane.cluster.nodes import NodeLook
 from controlplane.cluster.serve_applications import (
     ANSWER_S,

@@ -65,6 +65,42 @@ def deploy(
         time.sleep(START_POLL_S)
 
 
+def deploy_beside(name: str, application: Any) -> None:
+    """Deploy one application, and leave all others as they are.
+
+    Returns when Serve knows it; its replicas start later.
+
+    Raises:
+        ClusterUnavailable: Serve refuses it, or does not answer.
+    """
+    from ray import serve
+    from ray.serve.api import RunTarget
+
+    target = RunTarget(application, name, route_prefix=None, external_scaler_enabled=True)
+    try:
+        serve.run_many(
+            [target],
+            wait_for_ingress_deployment_creation=False,
+            wait_for_applications_running=False,
+        )
+    except Exception as error:
+        raise ClusterUnavailable(f"{name} cannot be deployed: {last_line(error)}") from error
+
+
+def begin_deleting(name: str) -> None:
+    """Have Serve end one application: its workers finish their queries.
+
+    Raises:
+        ClusterUnavailable: Serve does not answer.
+    """
+    from ray.serve.context import _get_global_client
+
+    try:
+        _get_global_client().delete_apps([name], blocking=False)
+    except Exception as error:
+        raise ClusterUnavailable(f"{name} cannot be ended: {last_line(error)}") from error
+
+
 def applications_now(names: Container[str]) -> list[Starting]:
     """What Serve says of these applications.
 

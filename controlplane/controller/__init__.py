@@ -6,7 +6,7 @@ workers.
 
 Read ``loop`` (observe, decide, apply, record); for observing ``roster``, ``worker_pool``,
 ``arrivals`` with ``forecaster_training`` and ``learned_state``, ``peak_calendar``, and
-``node_watch`` (nodes that no worker uses); for applying
+``node_watch`` with ``kinds_now`` (nodes that join and leave); for applying
 ``plan_applier``, ``told_targets`` and ``gateway_scaling``; for recording ``events``,
 ``reprofiling`` and ``profile_checks``; on a cluster ``measuring`` has profiles measured on its
 nodes.

@@ -24,6 +24,7 @@ from controlplane.controller.events.recorder import StatusRecorder
 from controlplane.controller.events.status_events import Target, damaged, in_quarantine
 from controlplane.controller.forecaster_training import ForecasterTraining
 from controlplane.controller.gateway_scaling import GatewayScaler
+from controlplane.controller.kinds_now import Applications
 from controlplane.controller.learned_state import LearnedState
 from controlplane.controller.node_watch import NodeWatch
 from controlplane.controller.other_installations import claimed_by_another, until_alone
@@ -78,6 +79,7 @@ class ControlLoop:
         wall_s: Callable[[], float] = time,
         pool_of: Callable[[bytes, Callable[[], None]], WorkerPool] = WorkerPool,
         measuring_of: MeasuringOf | None = None,
+        kind_applications: Applications | None = None,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
@@ -116,7 +118,7 @@ class ControlLoop:
         self._reprofiling = Reprofiling(timestamp, catalog, self._journal, measuring_of, checks)
         self._rebuilds = Rebuilds(settings, self._journal.tell)
         self._gateways = GatewayScaler(cluster, self._journal, settings)
-        self._nodes = NodeWatch(cluster, live, self._journal, settings)
+        self._nodes = NodeWatch(cluster, live, self._journal, settings, kind_applications)
         self._turned_at_s = float("-inf")
 
     async def run(self) -> None:
@@ -145,6 +147,11 @@ class ControlLoop:
             await self._nodes.close()
             await self._reprofiling.close()
             await self._applier.close()
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the start, with the device kinds of now."""
+        return self._nodes.settings
 
     def check(self) -> None:
         """Raise when no turn has come to its end for long."""
@@ -220,6 +227,9 @@ class ControlLoop:
     # -- observe --------------------------------------------------------------------------------
 
     async def _observe(self) -> Observation:
+        await self._nodes.recall()
+        if self._settings is not self.settings:
+            self._settings, self._targets_at_s = self.settings, float("-inf")
         await self._refresh_catalog()
         await self._refresh_targets()
         await self._meet(await self._roster.workers(self._running))

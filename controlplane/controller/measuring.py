@@ -90,13 +90,13 @@ class Measuring:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: Callable[[], Settings],
         catalog: Catalog,
         nodes: Nodes,
         journal: Journal,
         clock_s: Callable[[], float],
     ) -> None:
-        self._kinds = {kind.name: kind for kind in machine_kinds(settings, lambda: None)}
+        self._settings = settings
         self._catalog = catalog
         self._cluster = nodes
         self._journal = journal
@@ -223,7 +223,8 @@ class Measuring:
 
     def _kinds_of(self, catalog: CatalogSnapshot, observation: Observation) -> list[DeviceKind]:
         """The kinds that have workers or may get some, as the catalog or the settings know them."""
-        known = self._kinds | {kind.name: kind for kind in catalog.device_kinds}
+        own = machine_kinds(self._settings(), lambda: None)
+        known = {kind.name: kind for kind in (*own, *catalog.device_kinds)}
         return [
             known[name]
             for name, count in observation.running.items()

@@ -1,19 +1,22 @@
 """Watching the nodes of a cluster: which have the kinds of the installation, and what others could.
 
-Nodes join and leave while the kinds stay as they were when the installation started. So they are
-looked at every few seconds, and what an operator may do about a node that no worker can use is
-told, as an event and with the device kinds.
+Nodes join and leave, so they are looked at every few seconds. Where the kinds follow the nodes
+(``kinds_now``), each look may add one or end one. What an operator may do about a node that no
+worker can use is told, as an event and with the device kinds.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
-from controlplane.cluster.found_kinds import Node, sighted
+from controlplane.cluster.kinds.node import Node
+from controlplane.cluster.kinds.sightings import sighted
 from controlplane.controller.events.journal import Journal
+from controlplane.controller.kinds_now import Applications, KindsNow
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings
+from controlplane.slices import written
 from variants.errors import ClusterUnavailable, StateUnavailable
 from variants.types import DeviceKindName
 
@@ -30,15 +33,37 @@ class NodeWatch:
     """Looks beside the control loop: a new node may take its time to say what it is."""
 
     def __init__(
-        self, cluster: Nodes, live: LiveState, journal: Journal, settings: Settings
+        self,
+        cluster: Nodes,
+        live: LiveState,
+        journal: Journal,
+        settings: Settings,
+        applications: Applications | None = None,
     ) -> None:
+        """
+        Args:
+            applications: those of the kinds; None where kinds stay as they are.
+        """
         self._cluster = cluster
         self._live = live
         self._journal = journal
-        self._kinds = settings.kinds if settings.ray_address else ()
+        self._kinds = KindsNow(settings, applications, journal)
         self._looked_at_s = float("-inf")
         self._looking: asyncio.Task[None] | None = None
         self._advice: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the start, with the device kinds of now."""
+        return self._kinds.settings
+
+    async def recall(self) -> None:
+        """Know the kinds that there are by now, before the first look.
+
+        Raises:
+            ClusterUnavailable: Serve does not say which there are.
+        """
+        await self._kinds.recall()
 
     def follow(self, wanted: Mapping[DeviceKindName, int], now_s: float) -> None:
         """Look, where that is due and a look is not under way; nothing on one machine.
@@ -47,7 +72,8 @@ class NodeWatch:
             wanted: how many workers of each kind there shall be.
         """
         under_way = self._looking is not None and not self._looking.done()
-        if self._kinds and not under_way and now_s - self._looked_at_s >= LOOK_EVERY_S:
+        due = now_s - self._looked_at_s >= LOOK_EVERY_S
+        if self.settings.ray_address and due and not under_way:
             self._looked_at_s = now_s
             self._looking = asyncio.create_task(self.look(dict(wanted)))
 
@@ -55,18 +81,29 @@ class NodeWatch:
         """Look at the nodes, tell gateways, and note advice that is new."""
         try:
             nodes = await self._cluster.nodes()
+            joined = await self._kinds.follow(nodes, wanted)
         except ClusterUnavailable as error:
             self._journal.trouble("nodes", error)
             return
+        except Exception as error:
+            self._journal.unexpected("look at the nodes", error)
+            return
         self._journal.over("nodes")
-        seen = sighted(self._kinds, wanted, nodes)
-        for sentence in seen.advice:
+        self._journal.over("look at the nodes")
+        kinds = self.settings.kinds
+        seen = sighted(kinds, wanted, nodes, None if joined is None else joined.nodes)
+        remarks = () if joined is None else joined.remarks
+        advice = (*remarks, *seen.advice)
+        for sentence in advice:
             if sentence not in self._advice:
                 self._journal.tell("nodes", "cluster", sentence)
-        self._advice = seen.advice
+        self._advice = advice
+        told: dict[str, Any] = {"advice": list(advice)}
+        told["kinds"] = {name: list(names) for name, names in seen.nodes.items()}
+        if joined is not None:
+            told["slices"] = written(kinds)
         with contextlib.suppress(StateUnavailable):
-            kinds = {name: list(names) for name, names in seen.nodes.items()}
-            await self._live.put_nodes({"kinds": kinds, "advice": list(seen.advice)})
+            await self._live.put_nodes(told)
 
     async def close(self) -> None:
         if self._looking is not None:

@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from time import monotonic, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from controlplane.api.context import ApiContext
@@ -242,7 +242,13 @@ class Gateway:
             self._loads.forget_failures()
             self.shares.follow(self.known.catalog)
         await self.known.refresh_plan()
-        await self.known.refresh_wanted()
+        await self.known.refresh_wanted(await self._nodes())
+
+    async def _nodes(self) -> Mapping[str, Any] | None:
+        """What the control loop tells of a cluster's nodes."""
+        with contextlib.suppress(StateUnavailable):
+            return await self.live.nodes() if self.settings.ray_address else None
+        return None
 
     async def _follow_workers(self) -> None:
         meeting = self.known.meeting

@@ -7,6 +7,7 @@ the next query is chosen from it.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from controlplane.demand_counters import accuracies_of
 from controlplane.gateway.connected_workers import ConnectedWorkers
@@ -110,14 +111,17 @@ class Knowledge:
                     self._routes = plan.routes
                     self._tell(self._path.snapshot)
 
-    async def refresh_wanted(self) -> None:
+    async def refresh_wanted(self, seen: Mapping[str, Any] | None) -> None:
         """Know how many workers there should be, for queries that meet none.
+
+        Args:
+            seen: what the control loop tells of the cluster's nodes, where it does.
 
         Raises:
             StateUnavailable: the catalog cannot be read.
         """
         stored = await asyncio.to_thread(self._source.inventory)
-        self.meeting.want(self._settings.wanted(stored))
+        self.meeting.want(self._settings.as_seen(seen).wanted(stored))
 
     def refresh_latencies(self, now_s: float) -> None:
         """Choose by what workers say of their batches, where profiles say otherwise, and notice

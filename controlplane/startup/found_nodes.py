@@ -4,14 +4,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from controlplane.cluster.found_kinds import (
-    KIND_LABEL,
-    Node,
-    bound_slices,
-    found_slices,
-    found_words,
-    sighted,
-)
+from controlplane.cluster.kinds.found_kinds import bound_slices, found_slices, found_words
+from controlplane.cluster.kinds.node import KIND_LABEL, Node
+from controlplane.cluster.kinds.sightings import sighted
 from controlplane.given_settings import PREFIX
 from controlplane.settings import Settings
 from controlplane.slices import Slice, Source, slices_of

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from controlplane.cluster.found_kinds import Node
+from controlplane.cluster.kinds.node import Node
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.loop import ControlLoop
 from controlplane.controller.worker_pool import WorkerPool

@@ -217,7 +217,8 @@ def _run(settings: Settings, example: str | None) -> None:
         profiled = {(p.task, p.variant) for p in known.profiles if p.device_kind in kinds}
         wanted, others = _wanted_workers(settings, catalog.inventory())
         catalog.close()
-        keeper.start(", ".join(asked_words(row, settings.sliced_by) for row in wanted))
+        words = (asked_words(row, settings.sliced_by) for row in wanted)
+        keeper.start(", ".join(words) or "workers of the nodes that join")
         for row in others:
             err.print(f"  [yellow]![/] {_not_here(row)}", soft_wrap=True)
         answering = {
@@ -229,7 +230,9 @@ def _run(settings: Settings, example: str | None) -> None:
         keeper.wait_for_variants(expected if asked else 0)
         tasks_asked = {variant.task for variant in answers}
         hello(settings, keeper.url, time.monotonic() - began, tasks_asked)
-        if not asked:
+        if not wanted:
+            warn("no node has joined yet: workers start when one does")
+        elif not asked:
             warn(_none_wanted(wanted[0]))
         elif settings.ray_address and answers and not expected:
             warn(

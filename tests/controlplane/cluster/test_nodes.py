@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.cluster.found_kinds import NODE_LABEL, Node
+from controlplane.cluster.kinds.node import NODE_LABEL, Node
 from controlplane.cluster.nodes import Facts, NodeLook, node_of, own_facts
 from controlplane.gpus import GpuModel
 from variants.errors import ClusterUnavailable

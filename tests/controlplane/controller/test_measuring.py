@@ -129,7 +129,7 @@ class House:
             slices=slices or None,
         )
         self.measuring = Measuring(
-            settings, self.catalog, cluster, self.journal, lambda: self.now_s
+            lambda: settings, self.catalog, cluster, self.journal, lambda: self.now_s
         )
 
     def request(self, reason: str, at: str) -> None:

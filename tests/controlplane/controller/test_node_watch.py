@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
-from controlplane.cluster.found_kinds import NODE_LABEL, Node
+from controlplane.cluster.kinds.node import NODE_LABEL, Node
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.node_watch import LOOK_EVERY_S, NodeWatch
 from controlplane.live_state import LiveState

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.cluster.found_kinds import KIND_LABEL, NODE_LABEL, Node
 from controlplane.cluster.kind_placement import options_for
+from controlplane.cluster.kinds.node import KIND_LABEL, NODE_LABEL, Node
 from controlplane.gpus import GpuModel
 from controlplane.settings import Settings, load_settings
 from controlplane.startup.found_nodes import with_kinds_of

@@ -56,7 +56,7 @@ async def _measure(home: Path, cluster: Any, node: Any) -> dict[str, Any]:
 
     settings = load_settings()
     ensure_secret(settings.secret_path)  # as `modelless up` does
-    nodes = MeasuringNodes(send(settings), settings)
+    nodes = MeasuringNodes(send(settings), lambda: settings)
     store = FileArtifactStore(settings.artifacts_dir)
     source = home / "model.txt"
     source.write_text("a model")

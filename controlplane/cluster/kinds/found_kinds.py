@@ -6,61 +6,29 @@ the workers have all of them. What cannot be seen, an operator says by a label o
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from controlplane.cluster.kinds.node import (
+    KIND_LABEL,
+    LABELS,
+    NODE_LABEL,
+    Node,
+    carries,
+    cores_left,
+    label_of,
+)
 from controlplane.gpus import NAMES as GPU_NAMES
-from controlplane.gpus import GpuModel
 from controlplane.slices import (
     GPU_CORES,
     MOST_WORKERS,
-    Kind,
     NodesWith,
     Slice,
     Source,
     cores_of,
     cpu_kind,
 )
-from variants.types import NAME, DeviceKindName
-
-KIND_LABEL = "modelless.io/kind"
-"""The label by which an operator names the kind of a node: ``ray start --labels``."""
-NODE_LABEL = "ray.io/node-id"
-LABELS = (KIND_LABEL, "ray.io/node-group", NODE_LABEL)
-"""Labels by which nodes of a kind are told from others, best first: the later ones tell a node that
-replaces another one from it."""
-LEVELS = (
-    ("amx", ("amx_int8", "amx_bf16")),
-    ("avx512vnni", ("avx512_vnni",)),
-    ("avx512", ("avx512f",)),
-    ("avxvnni", ("avx_vnni",)),
-    ("avx2", ("avx2",)),
-    ("avx", ("avx",)),
-    ("sve2", ("sve2",)),
-    ("i8mm", ("i8mm",)),
-    ("dotprod", ("asimddp",)),
-    ("neon", ("asimd",)),
-)
-"""What a processor is called by its instructions, and the names of these in Linux; best first."""
-BASIC = "basic"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A node of a cluster that is alive."""
-
-    id: str
-    name: str
-    """For people: its host name, or its address."""
-    cores: int
-    """That Ray may give to workers."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    instructions: str | None = None
-    """One of ``LEVELS`` by name; None where the node did not answer."""
-    processor: str = ""
-    memory_mib: float = 0.0
-    """Of all of it; 0 where that is not known."""
-    gpus: tuple[GpuModel, ...] = ()
+from variants.types import NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +42,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Offer:
+class Offer:
     """Nodes that can have workers of a kind."""
 
     name: str
@@ -85,12 +53,6 @@ class _Offer:
     """How many workers fit, by the id of the node."""
     memory_mib: list[float] = field(default_factory=list)
     """What variants may take on one worker, on each node of which that is known."""
-
-
-def level_of(flags: Iterable[str]) -> str:
-    """The name of a processor with these instructions."""
-    there = set(flags)
-    return next((name for name, any_of in LEVELS if there & set(any_of)), BASIC)
 
 
 def found_slices(
@@ -109,7 +71,7 @@ def found_slices(
     each = max(1, cores // workers) if cores else 0
     if not gpus:  # then they need no cores either
         nodes = [replace(node, gpus=()) for node in nodes]
-    offers = _offers(nodes, each)
+    offers = offers_of(nodes, each)
     remarks = (*_remarks(nodes, offers), *_in_no_kind(nodes, offers, each))
     cpus = [one for one in offers if one.gpu is None]
     room = [sum(one.room.values()) for one in cpus]
@@ -123,28 +85,30 @@ def found_slices(
     for one in offers[len(cpus) :]:
         counts.append(min(sum(one.room.values()), left))
         left -= counts[-1]
-    slices = (_slice(one, n, nodes) for one, n in zip(offers, counts, strict=True) if n)
+    numbered = each or workers > 1 or gpus >= 0
+    source = Source.NUMBERED if numbered else Source.FOUND
+    slices = (slice_of(one, n, nodes, source) for one, n in zip(offers, counts, strict=True) if n)
     return Found(slices=tuple(slices), remarks=remarks)
 
 
 def bound_slices(given: Sequence[Slice], nodes: Sequence[Node]) -> Found:
     """The slices that the settings name, bound to the nodes that have their kind."""
-    whole = {offer.name: offer for offer in _offers(nodes, 0)}
+    whole = {offer.name: offer for offer in offers_of(nodes, 0)}
     free = [one for one in given if one.gpu is None and one.nodes is None]
     bound = []
     for one in given:
-        offers = _offers(nodes, one.cores if one.gpu is None else 0)
+        offers = offers_of(nodes, one.cores if one.gpu is None else 0)
         offer = next((each for each in offers if each.name == one.name), None)
         if one in free and any(other.name in whole for other in free if other != one):
             offer = _with_room(whole.get(one.name), one) or offer
         if one.nodes is not None or offer is None:
             bound.append(one)
         else:
-            bound.append(replace(one, nodes=_nodes_with(offer, nodes)))
+            bound.append(replace(one, nodes=nodes_with(offer, nodes)))
     return Found(slices=tuple(bound), remarks=_remarks(nodes, ()))
 
 
-def _with_room(whole: _Offer | None, one: Slice) -> _Offer | None:
+def _with_room(whole: Offer | None, one: Slice) -> Offer | None:
     """The nodes whose cores are just those of a worker, where they have room for all: on others it
     would take the place of a kind that fits nowhere else."""
     if whole is None or whole.cores != one.cores or sum(whole.room.values()) < one.most:
@@ -152,123 +116,34 @@ def _with_room(whole: _Offer | None, one: Slice) -> _Offer | None:
     return whole
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
-    """Which nodes have which kinds, now."""
-
-    nodes: Mapping[str, tuple[str, ...]]
-    """Names of nodes, by device kind."""
-    advice: tuple[str, ...] = ()
-    """What an operator may do about the others."""
-
-
-def sighted(
-    kinds: Sequence[Kind], wanted: Mapping[DeviceKindName, int], nodes: Sequence[Node]
-) -> Sighting:
-    """Which nodes have the kinds of an installation, and what others could do.
-
-    Args:
-        wanted: how many workers of each kind there shall be.
-    """
-    hosts = [node for node in nodes if node.cores or node.gpus]
-    has = {kind.name: [node for node in hosts if has_kind(node, kind)] for kind in kinds}
-    used = {node.id for found in has.values() for node in found}
-    advice: list[str] = []
-    new: defaultdict[str, list[str]] = defaultdict(list)
-    for offer in _offers(nodes, 0):
-        for node in hosts:
-            if node.id in offer.room and node.id not in used:
-                new[offer.name].append(node.name)
-    for node, name, cores in _too_small(hosts, used, kinds):
-        new[name] = [other for other in new[name] if other != node.name]
-        advice.append(
-            f"node {node.name} has {node.cores} cores, and a worker of {name}, which its label "
-            f"names, has {cores}: none runs there"
-        )
-    told = ", ".join(f"{kind} ({', '.join(names)})" for kind, names in new.items() if names)
-    if told:
-        advice.append(
-            f"nodes offer kinds that no workers use: {told}; `modelless down` and `modelless up` "
-            "look anew, or name them in MODELLESS_SLICES"
-        )
-    for kind in kinds:
-        levels = sorted({node.instructions or "" for node in has[kind.name]} - {""})
-        if kind.nodes is None and kind.gpu is None and len(levels) > 1:
-            names = " and ".join(f"{cpu_kind(kind.cores)}-{level}" for level in levels)
-            advice.append(
-                f"nodes of {kind.name} differ, and its profiles are true of one sort of them: name "
-                f"{names} in MODELLESS_SLICES, or leave it empty and start anew with `modelless "
-                "down` and `modelless up`"
-            )
-        have, want = len(has[kind.name]), wanted.get(kind.name, 0)
-        unseen = kind.gpu is not None and any(node.instructions is None for node in nodes)
-        if hosts and want and not have and not unseen:
-            advice.append(
-                f"no node can have a worker of {kind.name}, and {want} "
-                f"{'is' if want == 1 else 'are'} wanted"
-            )
-        if kind.source is Source.FOUND and have > want > 0:
-            advice.append(
-                f"{have} nodes have {kind.name}, and {want} "
-                f"{'worker is' if want == 1 else 'workers are'} wanted; "
-                f"`modelless workers scale {kind.name} {have}` uses them all"
-            )
-    return Sighting(
-        nodes={name: tuple(node.name for node in found) for name, found in has.items()},
-        advice=tuple(advice),
-    )
-
-
-def _too_small(
-    nodes: Iterable[Node], used: Set[str], kinds: Iterable[Kind]
-) -> Iterator[tuple[Node, str, int]]:
-    """Nodes without a worker that have fewer cores than one of the kind that their label names,
-    with this name and its cores."""
-    cores_by_kind = {str(kind.name): kind.cores for kind in kinds}
-    for node in nodes:
-        name = _label_of(node)
-        cores = cores_by_kind.get(name) or cores_of(name) or 0
-        if node.id not in used and node.cores < cores:
-            yield node, name, cores
-
-
-def has_kind(node: Node, kind: Kind) -> bool:
-    """Whether workers of a kind may run on a node."""
-    if kind.nodes is not None and not _carries(node, kind.nodes):
-        return False
-    if kind.gpu is None:
-        return node.cores >= kind.cores
-    return kind.nodes is not None or bool(node.gpus)
-
-
 def found_words(slices: Iterable[Slice], nodes: Sequence[Node]) -> str:
     """What was found, in words: ``2x cpu-4-avx2 (a, b), 1x cpu-4-amx (c)``."""
     told = []
     for one in slices:
-        names = [node.name for node in nodes if one.nodes is None or _carries(node, one.nodes)]
+        names = [node.name for node in nodes if one.nodes is None or carries(node, one.nodes)]
         hosts = f" ({', '.join(names)})" if one.nodes is not None else ""
         told.append(f"{one.most}x {one.name}{hosts}")
     return ", ".join(told)
 
 
-def _offers(nodes: Sequence[Node], each: int) -> list[_Offer]:
+def offers_of(nodes: Sequence[Node], each: int) -> list[Offer]:
     """What nodes can have, by kind; workers have ``each`` cores, or 0: all of their node's."""
-    found: dict[str, _Offer] = {}
+    found: dict[str, Offer] = {}
     alike: dict[int, list[Node]] = defaultdict(list)
     smallest = _smallest_by_label(nodes)
     for node in nodes:
-        named = _label_of(node)
+        named = label_of(node)
         of_gpu = cores_of(named) is None and named.startswith(GPU_NAMES)
         for model in node.gpus:
             name = named if of_gpu else model.kind
-            offer = found.setdefault(name, _Offer(name=name, cores=GPU_CORES, gpu=model.name))
+            offer = found.setdefault(name, Offer(name=name, cores=GPU_CORES, gpu=model.name))
             offer.room[node.id] = offer.room.get(node.id, 0) + model.count
             offer.memory_mib.append(model.usable_mib)
-        size = cores_of(named) or each or _cores_left(node)
+        size = cores_of(named) or each or cores_left(node)
         if named and not of_gpu:
             size = cores_of(named) or each or smallest.get(named, 0)
-            offer = found.setdefault(named, _Offer(name=named, cores=size))
-            _add(offer, node, offer.cores)
+            offer = found.setdefault(named, Offer(name=named, cores=size))
+            add_room(offer, node, offer.cores)
         else:
             alike[size].append(node)
     for size, members in sorted(alike.items()):
@@ -277,11 +152,11 @@ def _offers(nodes: Sequence[Node], each: int) -> list[_Offer]:
             if node.instructions is None and len(levels) > 1:
                 continue  # nobody knows which of them it is
             name = cpu_kind(size) if len(levels) < 2 else f"{cpu_kind(size)}-{node.instructions}"
-            _add(found.setdefault(name, _Offer(name=name, cores=size)), node, size)
+            add_room(found.setdefault(name, Offer(name=name, cores=size)), node, size)
     return sorted((one for one in found.values() if one.room), key=lambda one: bool(one.gpu))
 
 
-def _in_no_kind(nodes: Iterable[Node], offers: Iterable[_Offer], each: int) -> tuple[str, ...]:
+def _in_no_kind(nodes: Iterable[Node], offers: Iterable[Offer], each: int) -> tuple[str, ...]:
     """What to know of nodes that are in no kind because they did not say what they are.
 
     Args:
@@ -292,15 +167,9 @@ def _in_no_kind(nodes: Iterable[Node], offers: Iterable[_Offer], each: int) -> t
         f"no worker runs on {node.name}: other nodes with as many cores differ, and which of them "
         "it is like is not known"
         for node in nodes
-        if node.instructions is None and not _label_of(node) and node.id not in hosts
-        if _cores_left(node) >= max(1, each)
+        if node.instructions is None and not label_of(node) and node.id not in hosts
+        if cores_left(node) >= max(1, each)
     )
-
-
-def _label_of(node: Node) -> str:
-    """The kind that an operator named; empty where none did, or by what is no name."""
-    label = node.labels.get(KIND_LABEL, "")
-    return label if NAME.fullmatch(label) else ""
 
 
 def _smallest_by_label(nodes: Iterable[Node]) -> dict[str, int]:
@@ -308,26 +177,25 @@ def _smallest_by_label(nodes: Iterable[Node]) -> dict[str, int]:
     for a worker, and what the kind is does not depend on the order of the nodes."""
     found: dict[str, int] = {}
     for node in nodes:
-        if left := _cores_left(node):
-            name = _label_of(node)
+        if left := cores_left(node):
+            name = label_of(node)
             found[name] = min(left, found.get(name, left))
     return found
 
 
-def _cores_left(node: Node) -> int:
-    return max(0, node.cores - GPU_CORES * sum(model.count for model in node.gpus))
-
-
-def _add(offer: _Offer, node: Node, cores: int) -> None:
+def add_room(offer: Offer, node: Node, cores: int) -> None:
     """Workers of so many cores on a node, with their part of half of its memory."""
-    left = _cores_left(node)
+    left = cores_left(node)
     if cores and left >= cores:
         offer.room[node.id] = left // cores
         if node.memory_mib:
             offer.memory_mib.append(node.memory_mib / 2 * cores / left)
 
 
-def _slice(offer: _Offer, count: int, nodes: Sequence[Node]) -> Slice:
+def slice_of(
+    offer: Offer, count: int, nodes: Sequence[Node], source: Source = Source.FOUND
+) -> Slice:
+    """So many workers on the nodes of an offer, as a device kind."""
     memory_mib = float(int(min(offer.memory_mib, default=0)))
     return Slice(
         name=offer.name,
@@ -335,12 +203,12 @@ def _slice(offer: _Offer, count: int, nodes: Sequence[Node]) -> Slice:
         most=min(count, MOST_WORKERS),
         memory_mib=memory_mib or None,
         gpu=offer.gpu,
-        nodes=_nodes_with(offer, nodes),
-        source=Source.FOUND,
+        nodes=nodes_with(offer, nodes),
+        source=source,
     )
 
 
-def _nodes_with(offer: _Offer, nodes: Sequence[Node]) -> NodesWith | None:
+def nodes_with(offer: Offer, nodes: Sequence[Node]) -> NodesWith | None:
     """The label that tells the nodes of an offer from others that could have its workers too; None
     where there are no others."""
     here = [node for node in nodes if node.id in offer.room]
@@ -355,10 +223,6 @@ def _nodes_with(offer: _Offer, nodes: Sequence[Node]) -> NodesWith | None:
     return NodesWith(NODE_LABEL, tuple(sorted(offer.room)))
 
 
-def _carries(node: Node, wanted: NodesWith) -> bool:
-    return node.labels.get(wanted.label) in wanted.values
-
-
 def _dealt(room: Sequence[int], most: int) -> list[int]:
     """So many workers in all, to each kind in proportion to its room (D'Hondt)."""
     counts = [0] * len(room)
@@ -368,7 +232,7 @@ def _dealt(room: Sequence[int], most: int) -> list[int]:
     return counts
 
 
-def _remarks(nodes: Sequence[Node], offers: Sequence[_Offer]) -> tuple[str, ...]:
+def _remarks(nodes: Sequence[Node], offers: Sequence[Offer]) -> tuple[str, ...]:
     """What an operator should know of the nodes."""
     told = []
     for node in nodes:

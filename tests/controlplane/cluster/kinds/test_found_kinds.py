@@ -4,17 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.cluster.found_kinds import (
-    KIND_LABEL,
-    NODE_LABEL,
-    Found,
-    Node,
-    bound_slices,
-    found_slices,
-    found_words,
-    level_of,
-    sighted,
-)
+from controlplane.cluster.kinds.found_kinds import Found, bound_slices, found_slices, found_words
+from controlplane.cluster.kinds.node import KIND_LABEL, NODE_LABEL, Node, level_of
+from controlplane.cluster.kinds.sightings import sighted
 from controlplane.gpus import GpuModel
 from controlplane.slices import Kind, NodesWith, Slice, Source, slices_of
 from variants.types import DeviceKindName

@@ -1,0 +1,99 @@
+"""The Serve applications of device kinds that change while an installation runs.
+
+Each kind is an application of its own, so that one that is added touches no other: Serve gives
+whatever is deployed by a call a new version, and starts the replicas of an old version anew. What a
+kind is stands in its application's configuration, where the next control loop reads it.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.cluster.measuring_nodes import in_time
+from controlplane.cluster.ray_adapter import ANSWERING
+from controlplane.cluster.serve_applications import (
+    WORKER_APP,
+    begin_deleting,
+    deploy_beside,
+    serve_details,
+)
+from controlplane.slices import Kind, Slice, slices_of
+from variants.types import DeviceKindName
+
+SLICE = "slice"
+"""The name under which an application says what its kind is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """Workers of a kind, as Serve has them."""
+
+    slice: Slice | None
+    """What they were last deployed as by a control loop; None: only at the start."""
+    target: int
+    """How many Serve was told to run."""
+    nodes: frozenset[str]
+    """The ids of the nodes on which some run."""
+
+
+class KindApplications:
+    """Deploys them, and says which there are. Used inside the control loop's replica."""
+
+    def __init__(
+        self,
+        made: Callable[[Kind, int, Mapping[str, Any]], Any],
+        details: Callable[[], Awaitable[Mapping[str, Any]]] = serve_details,
+    ) -> None:
+        """
+        Args:
+            made: makes the application of so many workers of a kind, with a configuration.
+        """
+        self._made = made
+        self._details = details
+
+    async def deployed(self) -> dict[DeviceKindName, Deployed]:
+        """All device kinds that have an application.
+
+        Raises:
+            ClusterUnavailable: Serve does not answer.
+        """
+        found = {}
+        for name, application in (await self._details())["applications"].items():
+            deployment = application["deployments"].get("worker")
+            if name.startswith(WORKER_APP) and deployment and application["status"] != "DELETING":
+                kind = DeviceKindName(name.removeprefix(WORKER_APP))
+                found[kind] = Deployed(
+                    slice=_slice_of(deployment),
+                    target=deployment["target_num_replicas"],
+                    nodes=frozenset(
+                        replica["node_id"]
+                        for replica in deployment["replicas"]
+                        if replica["state"] in ANSWERING and replica["node_id"]
+                    ),
+                )
+        return found
+
+    async def deploy(self, kind: Kind, one: Slice, replicas: int) -> None:
+        """Have Serve run so many workers of a kind, on the nodes that it is bound to.
+
+        Those of a kind that is there already are started anew, one after the other.
+
+        Raises:
+            ClusterUnavailable: Serve does not do it.
+        """
+        application = self._made(kind, replicas, {SLICE: str(one)})
+        await in_time(lambda: deploy_beside(WORKER_APP + kind.name, application))
+
+    async def remove(self, kind: DeviceKindName) -> None:
+        """Have Serve end the application of a kind.
+
+        Raises:
+            ClusterUnavailable: Serve does not do it.
+        """
+        await in_time(lambda: begin_deleting(WORKER_APP + kind))
+
+
+def _slice_of(deployment: Mapping[str, Any]) -> Slice | None:
+    told = (deployment.get("deployment_config", {}).get("user_config") or {}).get(SLICE)
+    found = slices_of(told) if isinstance(told, str) else ()
+    return found[0] if found else None

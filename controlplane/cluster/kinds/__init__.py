@@ -1,0 +1,8 @@
+"""The device kinds of a cluster's nodes, decided without Ray: from facts of nodes to slices.
+
+Read ``node`` (what is known of one), ``found_kinds`` (which kinds nodes are when an installation
+starts), ``joined_kinds`` (which those are that join or leave while it runs) and ``sightings``
+(which nodes have which kinds now, and what an operator could do about the others).
+
+It imports settings' slices and nothing of Ray.
+"""
