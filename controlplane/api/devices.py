@@ -18,7 +18,8 @@ class DeviceRow(DeviceSchema):
     source: Source | None = Field(
         None,
         description="Whether settings named the kind, or a look at the machine or the cluster's "
-        "nodes found it; null for one that only the catalog knows.",
+        "nodes found it (numbered: settings say how many workers); null for one that only the "
+        "catalog knows.",
     )
     measured: bool = Field(True, description="Whether any variant has a profile on it.")
     nodes: list[str] = Field(

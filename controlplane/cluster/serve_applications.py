@@ -78,11 +78,7 @@ def deploy_beside(name: str, application: Any) -> None:
 
     target = RunTarget(application, name, route_prefix=None, external_scaler_enabled=True)
     try:
-        serve.run_many(
-            [target],
-            wait_for_ingress_deployment_creation=False,
-            wait_for_applications_running=False,
-        )
+        serve.run_many([target], wait_for_applications_running=False)
     except Exception as error:
         raise ClusterUnavailable(f"{name} cannot be deployed: {last_line(error)}") from error
 

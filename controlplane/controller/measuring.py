@@ -3,20 +3,21 @@
 What is due is looked for beside the loop's turns: profiles that are missing on a kind, that were
 asked for, that no machine of the kind would give again, or that were measured beside other work.
 What is missing is measured at once, beside whatever the node does; the rest waits for a node whose
-workers are calm, and not longer than ``PATIENCE_S``.
+workers are calm, for a while (``profiling.places``).
 """
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
 from controlplane.controller.events.journal import Journal
 from controlplane.machine import machine_kinds
 from controlplane.profiling.orders import MeasuringOrder, orders
-from controlplane.profiling.profiles import Cause, Hosts
+from controlplane.profiling.places import NodeLoad, calmest, goes_now
+from controlplane.profiling.profiles import Hosts
 from controlplane.profiling.rests import Attempt, attempt_of
 from controlplane.profiling.setbacks import Setbacks
 from controlplane.profiling.staleness import BackEnd
@@ -39,10 +40,6 @@ LOOK_EVERY_S = 5.0
 """Between two looks for what is due. What a look begins goes on beside them."""
 FIND_EVERY_S = 30.0
 """How long what was found to be due counts, while some of it is left and only profiles come."""
-CALM = 0.5
-"""A node whose workers compute for less than this part of the time is calm."""
-PATIENCE_S = 300.0
-"""How long a profile that is there, but not true, waits for a calm node."""
 
 OWN_SLICE = ""
 """In the place of a node: cores that no worker has, wherever the kind may run."""
@@ -76,13 +73,6 @@ class _Measured:
     profile: Profile
     left: int
     """How many more were to be measured."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Node:
-    busy_ratio: float = 0.0
-    """Of the busiest of its workers."""
-    kinds: set[DeviceKindName] = field(default_factory=set)
 
 
 class Measuring:
@@ -205,7 +195,7 @@ class Measuring:
         catalog: CatalogSnapshot,
         kinds: Iterable[DeviceKind],
         requests: Iterable[ProfilingRequest],
-        nodes: Mapping[str, _Node],
+        nodes: Mapping[str, NodeLoad],
         now_s: float,
     ) -> bool:
         """Whether to find out anew what is due: not after each profile that was measured, for it
@@ -233,13 +223,13 @@ class Measuring:
 
     async def _nodes_of(
         self, kinds: Iterable[DeviceKind], workers: Mapping[str, WorkerStatus]
-    ) -> dict[str, _Node]:
-        found: dict[str, _Node] = {}
+    ) -> dict[str, NodeLoad]:
+        found: dict[str, NodeLoad] = {}
         names = [kind.name for kind in kinds]
         for worker, node in (await self._cluster.nodes(names)).items():
             status = workers.get(worker)
             if status is not None:  # else it has not said yet what it is
-                there = found.setdefault(node, _Node())
+                there = found.setdefault(node, NodeLoad())
                 there.kinds.add(DeviceKindName(status.device_kind))
                 there.busy_ratio = max(there.busy_ratio, status.busy_ratio)
         return found
@@ -265,7 +255,7 @@ class Measuring:
             if self._setbacks.node_failed(node, error, self._clock_s()):
                 self._journal.tell("measuring_failed", node, f"{error.code}: {error.message}")
 
-    def _hosts_among(self, nodes: Mapping[str, _Node]) -> Hosts:
+    def _hosts_among(self, nodes: Mapping[str, NodeLoad]) -> Hosts:
         def hosts(variant: Variant, kind: DeviceKind) -> list[str]:
             """None while one of them is not known: that may be where it was measured."""
             back_end = (variant.runtime, variant.gpu)
@@ -289,7 +279,7 @@ class Measuring:
     def _place(
         self,
         order: MeasuringOrder,
-        nodes: Mapping[str, _Node],
+        nodes: Mapping[str, NodeLoad],
         running: Mapping[DeviceKindName, int],
         now_s: float,
     ) -> str | None:
@@ -299,19 +289,15 @@ class Measuring:
             one_waits = any(job.own_slice for job in self._jobs.values())
             return None if one_waits or self._setbacks.slice_waits(kind, now_s) else OWN_SLICE
         occupied = self._occupied
-        free = [
-            (one.busy_ratio, id_)
-            for id_, one in nodes.items()
-            if kind in one.kinds
-            and id_ not in occupied
-            and not self._setbacks.node_waits(id_, now_s)
-        ]
-        if not free:
-            return None
-        busy_ratio, node = min(free)
+        free = (
+            id_
+            for id_ in nodes
+            if id_ not in occupied and not self._setbacks.node_waits(id_, now_s)
+        )
+        node = calmest(kind, nodes, free)
         waited_s = now_s - self._due_since[attempt_of(order)]
-        impatient = cause is not Cause.DISTURBED and waited_s > PATIENCE_S
-        return node if cause is Cause.MISSING or busy_ratio < CALM or impatient else None
+        ready = node is not None and goes_now(cause, nodes[node].busy_ratio, waited_s)
+        return node if ready else None
 
     def _give_up_slices(self, running: Mapping[DeviceKindName, int]) -> None:
         """Workers are wanted where something is measured on a slice of its own: they come first."""

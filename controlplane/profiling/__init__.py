@@ -5,9 +5,9 @@ load time) and accuracy.
 
 Read ``workbench`` (variants loaded to be measured), then ``measuring`` (all variants of one new
 version, in full or sampled), ``profiles`` (which registered variants are due, and measuring them),
-``orders`` (what a cluster's nodes are to measure, and in which order) with ``rests`` and
-``setbacks`` (for how long what was tried is left alone), and ``staleness`` (what has changed on
-this machine since).
+``orders`` (what a cluster's nodes are to measure, and in which order) with ``places`` (on which
+node), ``rests`` and ``setbacks`` (for how long what was tried is left alone), and ``staleness``
+(what has changed on this machine since).
 
 Imports ``controlplane.building``, ``controlplane.views``, ``profiler``, ``workers`` and
 ``variants``.

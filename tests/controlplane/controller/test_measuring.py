@@ -9,10 +9,10 @@ from controlplane.backoff import LONGEST_S
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.measuring import (
     LOOK_EVERY_S,
-    PATIENCE_S,
     Measuring,
 )
 from controlplane.profiling.orders import MeasuringOrder
+from controlplane.profiling.places import PATIENCE_S
 from controlplane.profiling.setbacks import DISTURBED_REST_S, REFUSED_S, REST_S
 from controlplane.profiling.staleness import BackEnd
 from controlplane.settings import load_settings
