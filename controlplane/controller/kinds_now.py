@@ -48,6 +48,11 @@ class KindsNow:
         self._homes: dict[str, set[str]] = {}
         """Names of the kinds whose workers ran on a node, by its id."""
 
+    @property
+    def follow_nodes(self) -> bool:
+        """Whether nodes that join get workers."""
+        return self._applications is not None
+
     async def recall(self) -> None:
         """Know the kinds that an earlier control loop has added, whose workers run.
 

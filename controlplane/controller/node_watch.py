@@ -21,6 +21,8 @@ from variants.errors import ClusterUnavailable, StateUnavailable
 from variants.types import DeviceKindName
 
 LOOK_EVERY_S = 10.0
+FOLLOW_EVERY_S = 3.0
+"""The same where nodes that join get workers."""
 
 
 class Nodes(Protocol):
@@ -72,13 +74,16 @@ class NodeWatch:
             wanted: how many workers of each kind there shall be.
         """
         under_way = self._looking is not None and not self._looking.done()
-        due = now_s - self._looked_at_s >= LOOK_EVERY_S
+        every_s = FOLLOW_EVERY_S if self._kinds.follow_nodes else LOOK_EVERY_S
+        due = now_s - self._looked_at_s >= every_s
         if self.settings.ray_address and due and not under_way:
             self._looked_at_s = now_s
             self._looking = asyncio.create_task(self.look(dict(wanted)))
 
     async def look(self, wanted: Mapping[DeviceKindName, int]) -> None:
         """Look at the nodes, tell gateways, and note advice that is new."""
+        before = self.settings.wanted({})
+        asked = {kind: count for kind, count in wanted.items() if before.get(kind) != count}
         try:
             nodes = await self._cluster.nodes()
             joined = await self._kinds.follow(nodes, wanted)
@@ -91,6 +96,7 @@ class NodeWatch:
         self._journal.over("nodes")
         self._journal.over("look at the nodes")
         kinds = self.settings.kinds
+        wanted = self.settings.wanted(asked)
         seen = sighted(kinds, wanted, nodes, None if joined is None else joined.nodes)
         remarks = () if joined is None else joined.remarks
         advice = (*remarks, *seen.advice)

@@ -4,11 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
+from controlplane.cluster.kind_applications import Deployed
 from controlplane.cluster.kinds.node import NODE_LABEL, Node
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.node_watch import LOOK_EVERY_S, NodeWatch
 from controlplane.live_state import LiveState
 from controlplane.settings import load_settings
+from controlplane.slices import Kind, Slice, slices_of
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import ClusterUnavailable
 from variants.types import DeviceKindName
@@ -64,6 +66,41 @@ async def test_what_nodes_offer_is_told_once(tmp_path: Path) -> None:
     nodes.away = True
     await watch.look({CPU_2: 1})
     assert journal.troubled("nodes")
+
+
+class Serve:
+    """Serve, that says what was deployed."""
+
+    def __init__(self) -> None:
+        self.deploys: list[str] = []
+
+    async def deployed(self) -> dict[DeviceKindName, Deployed]:
+        return {CPU_2: Deployed(slice=None, target=1, nodes=frozenset({"a"}))}
+
+    async def deploy(self, kind: Kind, one: Slice, replicas: int) -> None:
+        self.deploys.append(kind.name)
+
+    async def remove(self, kind: DeviceKindName) -> None:
+        raise AssertionError(kind)
+
+
+async def test_where_kinds_follow_nodes_there_is_nothing_left_to_do(tmp_path: Path) -> None:
+    catalog, nodes, live, serve = MemoryCatalog(), Nodes(), Live(), Serve()
+    settings = load_settings(state_dir=tmp_path, ray_address="auto", slices="cpu-2:source=found")
+    journal = Journal(catalog)
+    watch = NodeWatch(nodes, cast(LiveState, live), journal, settings, serve)
+    nodes.there = [node("a", 2), node("b", 2), node("c", 1)]
+
+    await watch.look({CPU_2: 1})
+
+    assert serve.deploys == ["cpu-1"]
+    assert live.seen["advice"] == []
+    assert live.seen["kinds"] == {"cpu-2": ["a", "b"], "cpu-1": ["c"]}
+    assert [(one.name, one.most) for one in slices_of(live.seen["slices"])] == [
+        ("cpu-2", 2),
+        ("cpu-1", 1),
+    ]
+    assert watch.settings.as_seen(live.seen).kinds == watch.settings.kinds
 
 
 async def test_a_cluster_is_looked_at_now_and_then_and_one_machine_never(tmp_path: Path) -> None:
