@@ -1,6 +1,7 @@
 """Nodes that join and leave a running installation, on raylets of one machine, under queries.
 
-It begins with a node of two cores, and one of a single core, which is cheaper, joins. The tests build on each other.
+It begins with a node of two cores, and one of a single core, which is cheaper, joins. The tests
+build on each other.
 """
 
 from collections.abc import Iterator
