@@ -46,11 +46,7 @@ from planner.solver.solve import within
 from planner.types import Action, Decision, Load, Observation
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
-from variants.errors import (
-    ClusterUnavailable,
-    StaleEpoch,
-    StateUnavailable,
-)
+from variants.errors import ClusterUnavailable, StaleEpoch, StateUnavailable
 from variants.types import CatalogSnapshot, DeviceKindName, Plan
 from workers.types import WorkerStatus
 

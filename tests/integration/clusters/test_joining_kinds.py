@@ -17,7 +17,7 @@ from tests.integration.machines.lab import register
 
 pytestmark = pytest.mark.integration
 
-FIRST, SMALLER, SAME = "127.0.0.2", "127.0.0.3", "127.0.0.4"
+FIRST, SMALLER, SAME, OTHER = "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"
 ANSWERED = {"200", *BUSY}
 LOST = {"REPLICA_LOST", "NO_WORKERS", "COLD"}
 """What a query may be told besides when the node that it was on is killed."""
@@ -120,12 +120,33 @@ def _takeovers(digits: Deployment) -> list[dict[str, Any]]:
     return [one for one in _events(digits) if one["kind"].startswith("controller_")]
 
 
-def test_its_kind_ends_when_the_node_leaves_and_the_others_go_on(
+def test_workers_that_are_bound_to_nodes_by_name_are_started_anew_for_one_more(
+    digits: Deployment, nodes: ChangingNodes
+) -> None:
+    """Nothing but its id tells this node from the larger one."""
+    before = _workers(digits)
+    with Load(digits, GOOD, clients=2, pause_s=0.02) as load:
+        nodes.add(OTHER, 1)
+        digits.until(
+            lambda: (
+                sorted((_workers(digits) | before).values()) == ["cpu-1"] * 3 + ["cpu-2"]
+                and len(_workers(digits)) == 3
+            ),
+            "two workers of the kind, both new",
+        )
+        digits.until(lambda: all(digits.ready(one) for one in digits.workers()), "all loaded")
+        _more(digits, load)
+
+    assert load.outcomes.keys() <= ANSWERED, load.outcomes
+
+
+def test_its_kind_ends_when_its_nodes_leave_and_the_others_go_on(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
     with Load(digits, GOOD, clients=2, pause_s=0.02) as load:
         _more(digits, load)
         nodes.remove(SMALLER)
+        nodes.remove(OTHER)
         digits.until(
             lambda: any("have left" in one["message"] for one in _events(digits)), "it ends"
         )
