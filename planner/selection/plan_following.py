@@ -9,7 +9,7 @@ is predicted to complete first.
 from bisect import bisect_right
 
 from planner.selection.open_batches import OpenBatches
-from planner.selection.prices import exhausted, priced, quickest
+from planner.selection.prices import UsualFills, exhausted, priced, quickest
 from planner.selection.refusal import crowded, shed
 from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import RouteTable
@@ -41,12 +41,13 @@ class CongestionWindow:
     second. The gateway reports refusals to it, and decisions read it.
     """
 
-    __slots__ = ("_at_ms", "_since_ms", "_value", "batches", "shedding")
+    __slots__ = ("_at_ms", "_since_ms", "_value", "batches", "shedding", "usual")
 
     def __init__(self) -> None:
         self.batches = OpenBatches()
         """What queries that were sent wait for."""
         self.shedding = Shedding()
+        self.usual = UsualFills()
         self._value = WINDOW
         self._at_ms = 0.0
         self._since_ms = 0.0
@@ -104,7 +105,8 @@ def choose(
         first = query.avoid is None and not query.best_effort
         if first and congestion.shedding.sheds(offers.least_usd, now_ms):
             return shed(snapshot, query, now_ms)
-        own = priced(offers, congestion.batches, query, now_ms, transport_ms, window)
+        batches, usual = congestion.batches, congestion.usual
+        own = priced(offers, batches, usual, query, now_ms, transport_ms, window)
         own = own or quickest(offers, query, now_ms, transport_ms)
         if own is not None:
             return own

@@ -9,6 +9,13 @@ of its own, or in an open batch (``planner.selection.open_batches``) what that t
 So the backlogs find the level at which the prices are those of the best division of the work, the
 dual prices of its linear program, without knowing the demand.
 
+What a worker's time is worth follows from the demand, which changes over seconds, whereas its
+backlog changes with every query and batch. By the backlog alone, prices would be too low whenever
+a worker happens to be idle and too high a moment later, and each time some queries get what is not
+the best for all. So a price counts what is usual on workers of that kind, and only a part of how
+far a backlog is from it (``UsualFills``; as in Huang, Neely, *Delay Reduction via Lagrange
+Multipliers in Stochastic Network Optimization*, IEEE TAC 2011).
+
 Refusals lower the room that a backlog is measured by, and time without them raises it, as windows
 do under congestion: while all are served, more waiting is worth it, since it fills batches and
 evens out chance.
@@ -24,7 +31,7 @@ from planner.selection.load_balancing import least_busy
 from planner.selection.menus import HIGHEST_FILL, MenuGroup, Menus, PriceRange
 from planner.selection.open_batches import OpenBatches
 from planner.types import Candidate, Choice, Query, Reason, WorkerView
-from variants.types import WorkerId
+from variants.types import DeviceKindName, WorkerId
 
 LEAST_ROOM, MORE_ROOM = 0.6, 1.2
 """Backlog at which a worker is full, in rooms of the plan: the first after many refusals, both
@@ -38,6 +45,13 @@ LOOKS = 16
 SECOND_TRY = 0.9
 """Part of what is left of its deadline that a query may take on an idle worker where another has
 refused it: what only just fits would be refused again by a worker that knows as much."""
+AT_ONCE = 0.25
+"""Part of the difference between a backlog and the usual one that counts at once."""
+MEMORY_MS = 1_000.0
+"""Time constant of what is usual (docs/decisions/0007-planning.md has the sweeps)."""
+NONE = 0.05
+"""What counts as less, in rooms of the plan, counts as none: at the least price the most accurate
+variants answer, and what is usual never quite reaches it."""
 _PLANNED = Reason.PLANNED
 
 
@@ -65,9 +79,64 @@ class Offers:
         """Of device time for a row, where it costs least."""
 
 
+class _Usual:
+    """Of one kind of workers."""
+
+    __slots__ = ("at_ms", "fill", "seen", "weight")
+
+    def __init__(self, seen: float, at_ms: float) -> None:
+        self.fill = seen
+        """The average."""
+        self.seen = seen
+        """Of the least busy worker that was looked at last."""
+        self.at_ms = at_ms
+        self.weight = 0.0
+        """With which it counts in the average."""
+
+
+class UsualFills:
+    """What is usual for each kind, as far as one gateway knows, in rooms of the plan.
+
+    Written by who looks for workers.
+    """
+
+    __slots__ = ("_kinds",)
+
+    def __init__(self) -> None:
+        self._kinds: dict[DeviceKindName, _Usual] = {}
+
+    def look(self, kind: DeviceKindName, fill: float, now_ms: float) -> float:
+        """How full a worker counts as that was looked at; what is usual learns of it.
+
+        Of several that are looked at in one moment, what is usual learns of the least busy one.
+        """
+        known = self._kinds.get(kind)
+        if known is None:
+            self._kinds[kind] = _Usual(fill, now_ms)
+            return fill
+        since_ms = now_ms - known.at_ms
+        if since_ms > 0.0:
+            known.at_ms = now_ms
+            known.weight = since_ms / (since_ms + MEMORY_MS)
+            known.seen = fill
+            known.fill += (fill - known.fill) * known.weight
+        elif fill < known.seen:
+            known.fill += (fill - known.seen) * known.weight
+            known.seen = fill
+        counted = known.fill + AT_ONCE * (fill - known.fill)
+        return counted if counted > NONE else 0.0
+
+    def counted(self, kind: DeviceKindName, fill: float) -> float:
+        """As ``look``, without learning."""
+        known = self._kinds.get(kind)
+        counted = fill if known is None else known.fill + AT_ONCE * (fill - known.fill)
+        return counted if counted > NONE else 0.0
+
+
 def priced(
     offers: Offers,
     batches: OpenBatches,
+    usual: UsualFills,
     query: Query,
     now_ms: float,
     transport_ms: float,
@@ -91,16 +160,17 @@ def priced(
         if found is None:
             continue
         wait_ms = found.busy_until_ms - now_ms
-        price = least
         if wait_ms > 0.0:
             room_ms = rooms_ms.get(found.id, half_ms)
             if room_ms < half_ms:
                 room_ms = min(half_ms, room_ms * looseness)
-            fill = wait_ms / (room_ms * stretch)  # from here on as ``PriceRange.at``, for speed
-            price *= exp(growth * (fill if fill < HIGHEST_FILL else HIGHEST_FILL))
+            fill = usual.look(found.device_kind, wait_ms / room_ms, now_ms) / stretch
             run_left_ms = left_ms - wait_ms
         else:
+            fill = usual.look(found.device_kind, 0.0, now_ms) / stretch
             wait_ms, run_left_ms = 0.0, idle_left_ms
+        # From here on as ``PriceRange.at``, for speed.
+        price = least * exp(growth * (fill if fill < HIGHEST_FILL else HIGHEST_FILL))
         chosen = group.menu.best(price, run_left_ms, rows, floor, ceiling)
         if chosen is None:
             continue
@@ -121,15 +191,15 @@ def priced(
             continue  # even if its worker were idle
         worker = batch.worker
         wait_ms = worker.busy_until_ms - now_ms
-        price = least
         if wait_ms > 0.0:
             room_ms = rooms_ms.get(worker.id, half_ms)
             if room_ms < half_ms:
                 room_ms = min(half_ms, room_ms * looseness)
-            fill = wait_ms / (room_ms * stretch)
-            price *= exp(growth * (fill if fill < HIGHEST_FILL else HIGHEST_FILL))
+            fill = usual.counted(worker.device_kind, wait_ms / room_ms) / stretch
         else:
             wait_ms = 0.0
+            fill = usual.counted(worker.device_kind, 0.0) / stretch
+        price = least * exp(growth * (fill if fill < HIGHEST_FILL else HIGHEST_FILL))
         worth = gained - price * added_ms
         takes_ms = wait_ms + added_ms
         if (

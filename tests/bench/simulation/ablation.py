@@ -86,6 +86,9 @@ CHANGES = (
         name="always the least room", where=planner.selection.prices, what="MORE_ROOM", instead=0.0
     ),
     Change(
+        name="prices by backlogs alone", where=planner.selection.prices, what="AT_ONCE", instead=1.0
+    ),
+    Change(
         name="full workers cost no more",
         where=planner.selection.menus,
         what="HIGHEST_FILL",

@@ -21,7 +21,7 @@ from planner.selection.eligibility import (
 )
 from planner.selection.open_batches import OpenBatches
 from planner.selection.plan_following import follow
-from planner.selection.prices import exhausted, priced, quickest
+from planner.selection.prices import UsualFills, exhausted, priced, quickest
 from planner.selection.refusal_reasons import Reasons
 from planner.selection.routes import resolve
 from planner.selection.select import load_or_refuse, select
@@ -209,7 +209,7 @@ def test_choosing_by_prices_keeps_to_the_rule(view: Snapshot, questions: list[Qu
         unpinned = asked._replace(variant=None, best_effort=False)
         answer = None
         if offers is not None:
-            answer = priced(offers, OpenBatches(), asked, NOW_MS, view.transport_ms)
+            answer = priced(offers, OpenBatches(), UsualFills(), asked, NOW_MS, view.transport_ms)
         if answer is not None:
             [found] = findings([answer.candidate], circumstances(view, unpinned, NOW_MS))
             assert fits_now(found, unpinned)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from planner.selection.menus import Menu, PriceRange, hull, menu_groups, price_range
 from planner.selection.plan_following import CongestionWindow, choose
+from planner.selection.prices import UsualFills
 from planner.selection.routes import RouteTable, resolve
 from planner.selection.select import select
 from planner.selection.snapshot import build_snapshot
@@ -27,6 +28,7 @@ from tests.planner.builders import (
 )
 from variants.types import (
     CatalogSnapshot,
+    DeviceKindName,
     LatencyPoint,
     Prefer,
     ProfileSource,
@@ -332,3 +334,61 @@ def test_prices_rise_with_the_backlog(one: float, other: float) -> None:
     prices = PriceRange(0.001, log(100))
 
     assert (prices.at(one) <= prices.at(other)) or one > other
+
+
+CPU = DeviceKindName("cpu-1")
+
+
+def test_a_backlog_counts_by_a_quarter_at_once_and_in_full_once_it_is_usual() -> None:
+    usual = UsualFills()
+
+    assert usual.look(CPU, 0.0, NOW_MS) == 0.0
+    assert usual.look(CPU, 0.8, NOW_MS + 1.0) == pytest.approx(0.2, abs=0.001)
+    for ms in range(20_000):
+        last = usual.look(CPU, 0.8, NOW_MS + 2.0 + ms)
+    assert last == pytest.approx(0.8)
+    assert usual.counted(CPU, 0.0) == pytest.approx(0.6)
+    assert usual.counted(DeviceKindName("gpu"), 0.3) == 0.3
+
+
+def test_what_is_usual_is_of_the_least_busy_of_the_workers_of_a_moment() -> None:
+    """Whichever is looked at first."""
+    ahead, behind = UsualFills(), UsualFills()
+    for fills, usual in (((0.2, 0.9), ahead), ((0.9, 0.2), behind)):
+        for seconds in range(30):
+            for fill in fills:
+                usual.look(CPU, fill, NOW_MS + 1_000.0 * seconds)
+
+    assert ahead.counted(CPU, 0.2) == pytest.approx(0.2, abs=0.001)
+    assert behind.counted(CPU, 0.2) == pytest.approx(0.2, abs=0.001)
+
+
+def test_a_worker_that_is_idle_for_a_moment_is_not_as_cheap_as_one_that_mostly_is() -> None:
+    busy, idle = fleet(dict.fromkeys(("w1", "w2", "w3"), 80.0)), fleet()
+    seen = CongestionWindow()
+
+    def answered_by(view: Snapshot, now_ms: float) -> str:
+        for one in view.workers.values():
+            one.busy_until_ms += now_ms - NOW_MS if view is busy else 0.0
+        found = choose(view, table(view), seen, asked()._replace(received_ms=now_ms), now_ms)
+        for one in view.workers.values():
+            one.busy_until_ms -= now_ms - NOW_MS if view is busy else 0.0
+        assert isinstance(found, Choice)
+        return found.candidate.variant
+
+    for ms in range(0, 20_000, 10):
+        answered_by(busy, NOW_MS + ms)
+    assert answered_by(idle, NOW_MS + 20_010.0) == "fair"
+    assert [answered_by(idle, NOW_MS + 20_020.0 + ms) for ms in range(0, 20_000, 10)][-1] == "best"
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 4.0), st.floats(0.0, 5_000.0)), min_size=1, max_size=20))
+def test_what_counts_is_between_the_backlog_and_those_before(
+    looks: list[tuple[float, float]],
+) -> None:
+    usual, now_ms = UsualFills(), NOW_MS
+    for number, (fill, gap_ms) in enumerate(looks):
+        now_ms += gap_ms
+        found = usual.look(CPU, fill, now_ms)
+        known = [each for each, _ in looks[: number + 1]]
+        assert found == 0.0 or min(known) - 1e-9 <= found <= max(known) + 1e-9
