@@ -8,7 +8,8 @@ choice; above the largest, every query takes the quickest variant. Prices run be
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heapreplace
 from itertools import pairwise
 from math import exp, inf, log, sqrt
 from typing import NamedTuple
@@ -33,12 +34,18 @@ FEW_GROUPS = 16
 """So many groups of few workers are looked at throughout."""
 SPREAD = 16
 """From one of so many workers on, those that could answer first are looked at."""
-SORTED_PER_LOOK = 32
-"""Workers are sorted anew when this times the looks since then are as many as they."""
+LOOKED_AT = 16
+"""Of many workers, so many are looked at together before a query is refused."""
+LOOKS = 16
+"""So often, the next ones each time, until one completes in time."""
+ORDERED_PER_LOOK = 32
+"""Workers are put in order anew when this times the looks since then are as many as they."""
+HEAPED_PER_LOOK = 8
+"""The same of a heap, which notices by itself who got work."""
 FRESH_MS = 0.01
-"""Times the number of workers, so long their order counts as that of now: then sorting takes some
+"""Times the number of workers, so long their order counts as that of now: then ordering takes some
 percents of the time at most."""
-SORTED_PER_REFUSAL = 64
+ORDERED_PER_REFUSAL = 64
 """The same before a query is refused (docs/decisions/0007-planning.md)."""
 MOST_FLOORS = 256
 """Floors for which the least cost is remembered."""
@@ -164,25 +171,80 @@ WorkerMenu = tuple[WorkerView, Menu]
 """A worker with what it can do."""
 
 
+class FirstFree:
+    """Which of many workers are free first.
+
+    A heap by what each worker's ``busy_until_ms`` was when it was looked at last. Whoever got work
+    since is found out when it comes to the top, and sinks: one step for a query that was sent, at
+    most. Who is free sooner than was thought is seen when the heap is made anew. All tasks that the
+    same workers can do share one.
+    """
+
+    __slots__ = ("_heap", "_looks", "_made_ms", "workers")
+
+    def __init__(self, workers: tuple[WorkerView, ...]) -> None:
+        """``workers``: at least one."""
+        self.workers = workers
+        self._heap: list[tuple[float, int]] = []
+        self._looks, self._made_ms = 0, -inf
+
+    def look(self, now_ms: float, draw: int) -> tuple[WorkerView, WorkerView]:
+        """The worker that is free first, and one drawn from those that are free early: gateways
+        that know the same take different ones."""
+        workers = self.workers
+        if not self._heap or self._looks * HEAPED_PER_LOOK >= len(workers):
+            self._make(now_ms)
+        self._looks += 1
+        heap = self._heap
+        while True:
+            known_ms, index = heap[0]
+            busy_ms = workers[index].busy_until_ms
+            if busy_ms <= known_ms:
+                break
+            heapreplace(heap, (busy_ms, index))
+        return workers[index], workers[heap[draw % SPREAD if len(heap) > SPREAD else 0][1]]
+
+    def renewed(self, now_ms: float) -> bool:
+        """Make the heap anew, unless that was done a moment ago."""
+        if not _stale(len(self.workers), self._looks, now_ms - self._made_ms):
+            return False
+        self._make(now_ms)
+        return True
+
+    def _make(self, now_ms: float) -> None:
+        self._heap = [(worker.busy_until_ms, n) for n, worker in enumerate(self.workers)]
+        heapify(self._heap)
+        self._looks, self._made_ms = 0, now_ms
+
+
 class Menus:
     """All that can be done for a task, by groups of workers, and who could answer first.
 
-    Where there are many workers, each look at those that are free first would take time by their
-    number, and a look at some of many groups finds little. So workers are kept in the order in
-    which they could answer with their quickest variant, and sorted anew only after so many looks
-    as are a part of their number, so that one look takes the logarithm of it. Who gets work
-    meanwhile stands too far in front until then, and is seen to be busy.
+    Few groups of many workers have a heap each. Of many groups a look at some finds little: there
+    workers are kept in the order in which they could answer with their quickest variant, and sorted
+    anew only after so many looks as are a part of their number. Who gets work meanwhile stands too
+    far in front until then, and is seen to be busy.
     """
 
-    __slots__ = ("_least_usd", "_looks", "_sorted_ms", "_workers", "few", "groups")
+    __slots__ = ("_least_usd", "_looks", "_sorted_ms", "_workers", "few", "first_free", "groups")
 
-    def __init__(self, groups: Sequence[MenuGroup]) -> None:
+    def __init__(
+        self, groups: Sequence[MenuGroup], shared: dict[tuple[int, ...], FirstFree] | None = None
+    ) -> None:
+        """``shared`` has who is free first of the sets of workers of other tasks, by identity; what
+        is new is added."""
+        shared = {} if shared is None else shared
         self.groups = tuple(groups)
         self.few = len(groups) <= FEW_GROUPS and all(len(g.workers) <= COMPARED for g in groups)
-        """Whether all workers are looked at rather than the first of an order."""
+        """Whether all workers are looked at rather than the first ones."""
+        self.first_free: tuple[FirstFree, ...] = ()
+        """One for each group, where there are few groups of many workers."""
+        if not self.few and len(groups) <= FEW_GROUPS:
+            self.first_free = tuple(
+                shared.setdefault(tuple(map(id, g.workers)), FirstFree(g.workers)) for g in groups
+            )
         self._workers: list[WorkerMenu] = []
-        self._looks = 0
-        self._sorted_ms = -inf
+        self._looks, self._sorted_ms = 0, -inf
         self._least_usd: dict[float | None, float] = {}
 
     def least_usd(self, floor: float | None) -> float:
@@ -202,34 +264,50 @@ class Menus:
             )
         return known
 
-    def first(self, now_ms: float, draw: int, count: int) -> Sequence[WorkerMenu]:
-        """So many workers, about in the order in which they could answer; gateways that know the
-        same begin at different ones of the first."""
-        if not self._workers or self._looks * SORTED_PER_LOOK >= len(self._workers):
+    def shared(self) -> dict[tuple[int, ...], FirstFree]:
+        """Who is free first of each group's workers, by their identity, for other tasks."""
+        return {tuple(map(id, free.workers)): free for free in self.first_free}
+
+    def first(self, now_ms: float, draw: int) -> Iterator[Sequence[WorkerMenu]]:
+        """Workers that could answer first, some at a time; gateways that know the same begin at
+        different ones of them."""
+        if self.first_free:
+            pairs = zip(self.groups, self.first_free, strict=True)
+            looks = [(group.menu, *free.look(now_ms, draw)) for group, free in pairs]
+            yield [(some, menu) for menu, _, some in looks]
+            yield [(first, menu) for menu, first, _ in looks]
+            return
+        if not self._workers or self._looks * ORDERED_PER_LOOK >= len(self._workers):
             self._sort(now_ms)
         self._looks += 1
         begin = draw % SPREAD if len(self._workers) > SPREAD else 0
-        return self._workers[begin:count] + self._workers[:begin]
+        ordered = self._workers[begin : LOOKS * LOOKED_AT] + self._workers[:begin]
+        for at in range(0, len(ordered), LOOKED_AT):
+            yield ordered[at : at + LOOKED_AT]
 
     def renewed(self, now_ms: float) -> bool:
-        """Sort the workers anew, unless that was done a moment ago."""
-        fresh_ms = FRESH_MS * len(self._workers)
-        stale = self._looks * SORTED_PER_REFUSAL >= len(self._workers)
-        if not stale and now_ms - self._sorted_ms < fresh_ms:
+        """Put the workers in order anew, unless that was done a moment ago."""
+        if self.first_free:
+            renewed = [free.renewed(now_ms) for free in self.first_free]
+            return any(renewed)
+        if not _stale(len(self._workers), self._looks, now_ms - self._sorted_ms):
             return False
         self._sort(now_ms)
         return True
 
     def _sort(self, now_ms: float) -> None:
         def answered_ms(one: WorkerMenu) -> float:
-            busy_ms = one[0].busy_until_ms
-            return (busy_ms if busy_ms > now_ms else now_ms) + one[1].quickest_ms
+            return max(one[0].busy_until_ms, now_ms) + one[1].quickest_ms
 
         if not self._workers:
             self._workers = [(w, group.menu) for group in self.groups for w in group.workers]
         self._workers.sort(key=answered_ms)
-        self._looks = 0
-        self._sorted_ms = now_ms
+        self._looks, self._sorted_ms = 0, now_ms
+
+
+def _stale(workers: int, looks: int, since_ms: float) -> bool:
+    """Whether an order is out of date before a query is refused."""
+    return looks * ORDERED_PER_REFUSAL >= workers or since_ms >= FRESH_MS * workers
 
 
 def hull(points: Iterable[tuple[float, float, Candidate]]) -> list[tuple[float, float, Candidate]]:

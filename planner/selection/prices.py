@@ -24,11 +24,11 @@ Of each group of workers that can do the same, the least busy of some is looked 
 (``planner.selection.menus``).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import exp, inf
 
 from planner.selection.load_balancing import least_busy
-from planner.selection.menus import HIGHEST_FILL, MenuGroup, Menus, PriceRange
+from planner.selection.menus import HIGHEST_FILL, MenuGroup, Menus, PriceRange, WorkerMenu
 from planner.selection.open_batches import OpenBatches
 from planner.types import Candidate, Choice, Query, Reason, WorkerView
 from variants.types import DeviceKindName, WorkerId
@@ -38,10 +38,6 @@ LEAST_ROOM, MORE_ROOM = 0.6, 1.2
 together after none for a while (docs/decisions/0007-planning.md has the sweep)."""
 MOST_GROUPS = 4
 """Groups that are looked at, from one drawn at random on."""
-LOOKED_AT = 16
-"""Of many workers, so many are looked at together before a query is refused."""
-LOOKS = 16
-"""So often, the next ones each time, until one completes in time."""
 SECOND_TRY = 0.9
 """Part of what is left of its deadline that a query may take on an idle worker where another has
 refused it: what only just fits would be refused again by a worker that knows as much."""
@@ -79,7 +75,7 @@ class Offers:
         """Of device time for a row, where it costs least."""
 
 
-class _Usual:
+class UsualFill:
     """Of one kind of workers."""
 
     __slots__ = ("at_ms", "fill", "seen", "weight")
@@ -100,19 +96,19 @@ class UsualFills:
     Written by who looks for workers.
     """
 
-    __slots__ = ("_kinds",)
+    __slots__ = ("kinds",)
 
     def __init__(self) -> None:
-        self._kinds: dict[DeviceKindName, _Usual] = {}
+        self.kinds: dict[DeviceKindName, UsualFill] = {}
 
     def look(self, kind: DeviceKindName, fill: float, now_ms: float) -> float:
         """How full a worker counts as that was looked at; what is usual learns of it.
 
         Of several that are looked at in one moment, what is usual learns of the least busy one.
         """
-        known = self._kinds.get(kind)
+        known = self.kinds.get(kind)
         if known is None:
-            self._kinds[kind] = _Usual(fill, now_ms)
+            self.kinds[kind] = UsualFill(fill, now_ms)
             return fill
         since_ms = now_ms - known.at_ms
         if since_ms > 0.0:
@@ -128,7 +124,7 @@ class UsualFills:
 
     def counted(self, kind: DeviceKindName, fill: float) -> float:
         """As ``look``, without learning."""
-        known = self._kinds.get(kind)
+        known = self.kinds.get(kind)
         counted = fill if known is None else known.fill + AT_ONCE * (fill - known.fill)
         return counted if counted > NONE else 0.0
 
@@ -179,6 +175,7 @@ def priced(
         takes_ms = wait_ms + run_ms
         if worth > best_worth or (worth == best_worth and takes_ms < best_ms):
             best, best_worker, best_worth, best_ms = chosen, found, worth, takes_ms
+    kinds = usual.kinds
     for batch in batches.of(task, now_ms):
         if rows == 1:
             added_ms = batch.next_ms
@@ -195,10 +192,13 @@ def priced(
             room_ms = rooms_ms.get(worker.id, half_ms)
             if room_ms < half_ms:
                 room_ms = min(half_ms, room_ms * looseness)
-            fill = usual.counted(worker.device_kind, wait_ms / room_ms) / stretch
+            fill = wait_ms / room_ms
         else:
-            wait_ms = 0.0
-            fill = usual.counted(worker.device_kind, 0.0) / stretch
+            fill = wait_ms = 0.0
+        known = kinds.get(worker.device_kind)
+        if known is not None:  # a copy of ``UsualFills.counted``, for speed
+            fill = known.fill + AT_ONCE * (fill - known.fill)
+        fill = fill / stretch if fill > NONE else 0.0
         price = least * exp(growth * (fill if fill < HIGHEST_FILL else HIGHEST_FILL))
         worth = gained - price * added_ms
         takes_ms = wait_ms + added_ms
@@ -223,37 +223,48 @@ def quickest(offers: Offers, query: Query, now_ms: float, transport_ms: float) -
     Where there are few workers it is that on any of them, else that on some of those that are free
     first. None when none of them completes in time.
     """
-    _, rows, received_ms, budget_ms, floor, ceiling, _, _, _, draw, avoid, _, _ = query
-    left_ms = best_ms = received_ms + budget_ms - now_ms - transport_ms
-    best: tuple[Candidate, WorkerView] | None = None
-    menus = offers.menus
-    if menus.few:
-        for group in menus.groups:
-            worker = least_busy(group.workers, draw >> 8, now_ms, avoid)
-            if worker is None:
-                continue
-            wait_ms = max(0.0, worker.busy_until_ms - now_ms)
-            chosen = group.menu.best(inf, best_ms - wait_ms, rows, floor, ceiling)
-            if chosen is not None:
-                best, best_ms = (chosen, worker), wait_ms + chosen.table.ms[rows]
-        return (
-            None if best is None else Choice(*best, best_ms + transport_ms, False, _PLANNED, True)
-        )
-    for again in (False, True):
-        if left_ms <= 0.0 or (again and not menus.renewed(now_ms)):
-            break
-        first = menus.first(now_ms, draw >> 8, LOOKS * LOOKED_AT)
-        for begin in range(0, len(first), LOOKED_AT):
-            for worker, menu in first[begin : begin + LOOKED_AT]:
-                wait_ms = max(0.0, worker.busy_until_ms - now_ms)
-                if wait_ms + menu.quickest_ms > best_ms or worker.id == avoid:
-                    continue
-                chosen = menu.best(inf, best_ms - wait_ms, rows, floor, ceiling)
-                if chosen is not None:
-                    best, best_ms = (chosen, worker), wait_ms + chosen.table.ms[rows]
-            if best is not None:
-                return Choice(*best, best_ms + transport_ms, False, _PLANNED, True)
+    left_ms = query.received_ms + query.latency_ms - now_ms - transport_ms
+    if left_ms <= 0.0:
+        return None
+    for some in _looks(offers.menus, query, now_ms):
+        found = _earliest(some, query, now_ms, left_ms)
+        if found is not None:
+            candidate, worker, takes_ms = found
+            return Choice(candidate, worker, takes_ms + transport_ms, False, _PLANNED, True)
     return None
+
+
+def _looks(menus: Menus, query: Query, now_ms: float) -> Iterator[Sequence[WorkerMenu]]:
+    """The workers that are looked at, some at a time until one of them has time."""
+    draw = query.draw >> 8
+    if menus.few:
+        least = [
+            (least_busy(group.workers, draw, now_ms, query.avoid), group.menu)
+            for group in menus.groups
+        ]
+        yield [(worker, menu) for worker, menu in least if worker is not None]
+        return
+    yield from menus.first(now_ms, draw)
+    if menus.renewed(now_ms):
+        yield from menus.first(now_ms, draw)
+
+
+def _earliest(
+    some: Iterable[WorkerMenu], query: Query, now_ms: float, left_ms: float
+) -> tuple[Candidate, WorkerView, float] | None:
+    """The earliest completion on some workers, with the time until then; None if it is too late."""
+    best: tuple[Candidate, WorkerView, float] | None = None
+    rows, floor, ceiling, avoid = query.rows, query.accuracy, query.cost, query.avoid
+    for worker, menu in some:
+        busy_ms = worker.busy_until_ms
+        wait_ms = busy_ms - now_ms if busy_ms > now_ms else 0.0
+        if wait_ms + menu.quickest_ms > left_ms or worker.id == avoid:
+            continue
+        chosen = menu.best(inf, left_ms - wait_ms, rows, floor, ceiling)
+        if chosen is not None:
+            left_ms = wait_ms + chosen.table.ms[rows]
+            best = (chosen, worker, left_ms)
+    return best
 
 
 def exhausted(query: Query) -> bool:

@@ -10,7 +10,7 @@ from math import inf
 from typing import NamedTuple
 
 from planner.forecasting.demand import SloClass
-from planner.selection.menus import Menus, PriceRange, menu_groups, price_range
+from planner.selection.menus import FirstFree, Menus, PriceRange, menu_groups, price_range
 from planner.selection.prices import Offers
 from planner.selection.route_targets import (
     ROOM,
@@ -41,7 +41,8 @@ class RouteTable:
     """The routes of a plan, resolved against what is ready."""
 
     __slots__ = (
-        "_basis", "_by_class", "_by_task", "_known", "_menus", "_offers", "prefer", "used",
+        "_basis", "_by_class", "_by_task", "_first_free", "_known", "_menus", "_offers", "prefer",
+        "used",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +62,8 @@ class RouteTable:
         self._known: dict[tuple[TaskName, float, float | None], RouteTargets] = {}
         self._offers: dict[tuple[TaskName, float, float | None], Offers | None] = {}
         self._menus: dict[TaskName, tuple[TaskView, Menus]] = {}
+        self._first_free: dict[tuple[int, ...], FirstFree] = {}
+        """Of the sets of workers of all menus, by identity."""
         self._by_class = {
             task: sorted(classes, key=lambda slo: (slo[0], slo[1] or -inf))
             for task, classes in by_class.items()
@@ -133,6 +136,8 @@ class RouteTable:
             self._menus.update(
                 {task: made for task, made in before._menus.items() if tasks.get(task) is made[0]}
             )
+        for _, menus in self._menus.values():
+            self._first_free.update(menus.shared())
 
     def basis(self, routes: Sequence[Route], snapshot: Snapshot, prefer: Prefer) -> _Basis:
         """What a table of these is made of; parts of this one's where they are the same."""
@@ -152,7 +157,7 @@ class RouteTable:
             return None
         known = self._menus.get(task)
         if known is None or known[0] is not view:
-            known = self._menus[task] = (view, Menus(menu_groups(view)))
+            known = self._menus[task] = (view, Menus(menu_groups(view), self._first_free))
         return known[1] if known[1].groups else None
 
     def _class(self, task: TaskName, latency_ms: float, accuracy: float | None) -> SloClass | None:

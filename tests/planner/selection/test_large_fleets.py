@@ -8,13 +8,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.selection.load_balancing import COMPARED, least_busy
-from planner.selection.menus import FRESH_MS, NEIGHBOURS, SORTED_PER_LOOK, Menu, MenuGroup
+from planner.selection.menus import (
+    FRESH_MS,
+    NEIGHBOURS,
+    ORDERED_PER_LOOK,
+    SPREAD,
+    FirstFree,
+    Menu,
+    MenuGroup,
+)
 from planner.selection.plan_following import CongestionWindow, choose
-from planner.selection.routes import resolve
+from planner.selection.routes import RouteTable, resolve
+from planner.selection.snapshot import build_snapshot
 from planner.types import Choice, Refusal, RefusalCode, Snapshot, WorkerView
 from tests.planner.builders import DIGITS, NOW_MS, catalog, key, profile, query, snapshot, variant
 from tests.planner.builders import worker as worker_of
-from variants.types import DeviceKindName, Prefer, ProfileSource, Route, VariantName, WorkerId
+from variants.types import (
+    DeviceKindName,
+    Prefer,
+    ProfileSource,
+    Route,
+    TaskName,
+    VariantName,
+    WorkerId,
+)
 
 KNOWN = catalog([variant("v")], [profile("v", 10.0, source=ProfileSource.EXACT)])
 
@@ -86,6 +103,10 @@ def test_with_a_runner_up_eight_neighbours_do_better_than_sixteen(load: float) -
     assert waits_ms("group", load) < waits_ms("300", load) + 2.0  # all are compared
 
 
+CHOICES = 20 * 4_000 // ORDERED_PER_LOOK
+"""So many that putting four thousand workers in order for the first time is hardly seen."""
+
+
 class Counted(WorkerView):
     """Counts how often somebody looks how busy it is."""
 
@@ -112,11 +133,11 @@ def looked_at(count: int, busy_ms: float) -> tuple[int, bool]:
     table = resolve((route(workers[0]),), view, Prefer.ACCURACY)
     draws = random.Random(0)
     Counted.reads = 0
-    for _ in range(4_000 // SORTED_PER_LOOK):
+    for _ in range(CHOICES):
         asked = query(100.0, prefer=Prefer.ACCURACY, draw=draws.getrandbits(62))
         assert table.offers(asked) is not None
         found = choose(view, table, CongestionWindow(), asked, NOW_MS)
-    return Counted.reads // (4_000 // SORTED_PER_LOOK), isinstance(found, Choice)
+    return Counted.reads // CHOICES, isinstance(found, Choice)
 
 
 def route(worker: WorkerView, name: str = "v") -> Route:
@@ -134,6 +155,67 @@ def test_a_choice_takes_as_long_with_four_thousand_workers_as_with_four_hundred(
     few, many = looked_at(400, busy_ms), looked_at(4_000, busy_ms)
     assert many[0] <= 1.1 * few[0]
     assert few[1] == many[1] == (busy_ms < 100.0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.floats(0.0, 50.0)), max_size=60))
+def test_who_is_free_first_is_known_while_workers_get_work(sent: list[tuple[int, float]]) -> None:
+    rng = random.Random(0)
+    workers = tuple(worker_of(f"w{n:03}", busy_ms=rng.uniform(0.0, 100.0)) for n in range(100))
+    free = FirstFree(workers)
+    for at, more_ms in sent:
+        first, early = free.look(NOW_MS, at)
+        assert first.busy_until_ms == min(each.busy_until_ms for each in workers)
+        assert early in workers
+        workers[at].busy_until_ms += more_ms
+        first.busy_until_ms += more_ms
+
+
+def test_who_is_free_sooner_than_was_thought_is_seen_after_a_while() -> None:
+    workers = tuple(worker_of(f"w{n:03}", busy_ms=50.0) for n in range(100))
+    free = FirstFree(workers)
+    free.look(NOW_MS, 0)
+    workers[70].busy_until_ms = NOW_MS
+
+    assert not free.renewed(NOW_MS)
+    assert free.look(NOW_MS, 0)[0] is not workers[70]
+    assert free.renewed(NOW_MS + FRESH_MS * len(workers))
+    assert free.look(NOW_MS, 0)[0] is workers[70]
+
+
+def test_gateways_that_know_the_same_take_different_workers() -> None:
+    workers = tuple(worker_of(f"w{n:03}", busy_ms=50.0 + n) for n in range(100))
+    taken = {FirstFree(workers).look(NOW_MS, draw)[1].id for draw in range(100)}
+
+    assert len(taken) == SPREAD
+    assert max(taken) < "w070"
+
+
+def test_tasks_that_the_same_workers_can_do_share_who_is_free_first() -> None:
+    other = TaskName("other")
+    known = catalog(
+        [variant("v"), variant("v", task=other)],
+        [profile("v", 10.0), profile("v", 10.0, task=other)],
+    )
+    workers = [worker_of(f"w{n:03}") for n in range(COMPARED + 2)]
+    held = [key("v"), (other, VariantName("v"))]
+    view = snapshot(known, *((each, held) for each in workers))
+    table = resolve((route(workers[0]),), view, Prefer.ACCURACY)
+
+    def first_free(of: RouteTable, task: TaskName) -> FirstFree:
+        offers = of.offers(query(100.0, prefer=Prefer.ACCURACY)._replace(task=task))
+        assert offers is not None
+        [found] = offers.menus.first_free
+        return found
+
+    assert first_free(table, DIGITS) is first_free(table, other)
+    fewer = build_snapshot(
+        known,
+        [(each, held if each is not workers[0] else held[:1]) for each in workers],
+        before=view,
+    )
+    later = resolve((route(workers[0]),), fewer, Prefer.ACCURACY, table)
+    assert first_free(later, DIGITS) is first_free(table, DIGITS)
+    assert first_free(later, other).workers == tuple(workers[1:])
 
 
 @given(st.integers(0, 399), st.integers(0, 2**62 - 1))
