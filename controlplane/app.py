@@ -217,6 +217,7 @@ class ControllerReplica:
     """The control loop inside a Serve replica."""
 
     def __init__(self, sent: SentSettings) -> None:
+        from controlplane.cluster.autoscaling.ray_autoscaler import RayAutoscaler
         from controlplane.cluster.head import store_of
         from controlplane.cluster.ray_adapter import ServeCluster
         from controlplane.controller.loop import ControlLoop
@@ -245,6 +246,7 @@ class ControllerReplica:
             owner=owner_of(secret, serve.get_replica_context().replica_id.unique_id),
             measuring_of=self._measuring_on() if settings.ray_address else None,
             kind_applications=self._kinds_on(settings, secret) if settings.ray_address else None,
+            autoscaler=RayAutoscaler() if settings.ray_address else None,
         )
         self._running: asyncio.Task[None] | None = None
 

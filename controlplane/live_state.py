@@ -10,6 +10,8 @@ Keys, all below ``modelless:``
 ``workers``          JSON: epoch and the workers' addresses, written by the control loop
 ``workers:status``   JSON: the workers' last status, written by the control loop
 ``nodes``            JSON: nodes by device kind, written by the control loop; expires
+``machines``         JSON: nodes and what is asked for, written by the control loop; expires
+``notices``          list of JSON: nodes that go, as somebody said; read by the control loop
 ``gateway:<id>``     JSON: one gateway's counters since it started; expires
 ``gateways``         set: the ids of gateways that wrote, expired ones included
 ``operation:<id>``   JSON: progress of a registration over REST; expires after a day
@@ -150,6 +152,26 @@ class LiveState:
         With ``slices``, the device kinds as a setting says them, where these follow the nodes.
         """
         return await self._get("nodes")
+
+    async def put_machines(self, seen: Mapping[str, Any]) -> None:
+        await self._put("machines", seen, expires_s=60)
+
+    async def machines(self) -> dict[str, Any] | None:
+        """What ``controller.nodes.node_counts`` tells, if a control loop looked lately."""
+        return await self._get("machines")
+
+    async def put_notice(self, notice: Mapping[str, Any]) -> None:
+        """Say that a node goes: ``node``, ``why`` and ``until_s``, a Unix time or 0."""
+        await self._call(self._redis.rpush(f"{PREFIX}notices", orjson.dumps(notice)))
+
+    async def notices(self) -> list[dict[str, Any]]:
+        """What was said of nodes that go and was not passed on yet, oldest first."""
+        found = await self._call(self._redis.lrange(f"{PREFIX}notices", 0, -1))
+        return [_decode(value) for value in found]
+
+    async def noticed(self, notice: Mapping[str, Any]) -> None:
+        """This one was passed on."""
+        await self._call(self._redis.lrem(f"{PREFIX}notices", 0, orjson.dumps(notice).decode()))
 
     async def put_gateway(self, gateway: str, counters: Mapping[str, Any]) -> None:
         pipeline = self._redis.pipeline(transaction=False)

@@ -383,6 +383,9 @@ class Observation:
     least: Mapping[DeviceKindName, int] = field(default_factory=dict)
     """Where it does, fewest workers of each kind that it may leave; of a kind that is not named,
     none. A kind whose least is its inventory is of a fixed size."""
+    absent: frozenset[DeviceKindName] = frozenset()
+    """Kinds of which it may leave none, and for which no machine is there: one would have to come.
+    They are not started before anything is known of the demand."""
     transport_ms: float = TRANSPORT_MS
     corrected: bool = False
     """Whether live latency has changed what profiles say since the plan was made."""

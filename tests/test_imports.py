@@ -46,6 +46,7 @@ IMPURE = {
 }  # fmt: skip
 RAY_FILES = {
     Path("workers/deployment.py"),
+    Path("controlplane/cluster/autoscaling/ray_autoscaler.py"),
     Path("controlplane/cluster/bare_serve.py"),
     Path("controlplane/cluster/head.py"),
     Path("controlplane/cluster/nodes.py"),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from ray import serve
+from ray import get_runtime_context, serve
 from ray.util import get_node_ip_address
 
 from workers.channel.secret import read_shared_secret
@@ -26,6 +26,12 @@ EVERYWHERE = ("tcp:0.0.0.0", "tcp:[::]")
 """Stands for the address that Ray knows the replica's machine by."""
 DRAIN_S = 20.0
 """How long a worker that must leave may take to finish what it has admitted."""
+
+HANDOVER_S = 3.0
+"""How long a worker goes on that leaves because its node does: Serve stops it as soon as its
+replacement runs, which the control loop then has to meet and to have load."""
+CONTROL_STORE_S = 2.0
+"""How long Ray's control store may take to say whether this node goes."""
 
 Supplies = Callable[[str], tuple[bytes, Artifacts]]
 """Gives a replica on a machine of a cluster, which it names, the channel's secret and artifacts."""
@@ -110,7 +116,24 @@ class WorkerReplica:
         Serve chooses which replica goes and sees no traffic on our socket, so any replica must be
         able to leave under load: it tells all gateways, finishes what it has admitted, then stops.
         """
+        if await _node_goes():
+            await asyncio.sleep(HANDOVER_S)
         await self._host.drain_and_stop(DRAIN_S)
+
+
+async def _node_goes() -> bool:
+    """Whether this node drains, as Ray says in time."""
+
+    def ask() -> bool:
+        from ray._private.state import state
+
+        return get_runtime_context().get_node_id() in state.get_draining_nodes()
+
+    try:
+        async with asyncio.timeout(CONTROL_STORE_S):
+            return await asyncio.to_thread(ask)
+    except Exception:  # then it leaves at once
+        return False
 
 
 def worker_app(
@@ -141,7 +164,7 @@ def worker_app(
         max_ongoing_requests=100,
         health_check_period_s=1,
         health_check_timeout_s=5,
-        graceful_shutdown_timeout_s=DRAIN_S + 5,
+        graceful_shutdown_timeout_s=HANDOVER_S + DRAIN_S + 5,
         graceful_shutdown_wait_loop_s=0.05,
     )
     return deployment.bind(asdict(config), supplies)

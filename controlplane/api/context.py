@@ -30,6 +30,12 @@ class ControlReads(Operations, Protocol):
     async def clients(self) -> Sequence[Mapping[str, Any]]:
         """``{name, weight, asked, answered, refused}`` of each client's key."""
 
+    async def machines(self) -> Mapping[str, Any] | None:
+        """What ``controlplane.controller.nodes.node_counts`` tells, where a control loop looked."""
+
+    async def put_notice(self, notice: Mapping[str, Any], /) -> None:
+        """Say that a node goes: ``node``, ``why`` and ``until_s``, a Unix time or 0."""
+
     async def slo_report(self) -> Mapping[str, Any]:
         """``{"window_s": ..., "tasks": [{task, requests, met, late, refused, attainment}]}``."""
 

@@ -20,6 +20,7 @@ from controlplane.api.context import ApiContext
 from controlplane.api.devices import device_routes
 from controlplane.api.errors import ERRORS, RequestIds, add_error_handlers
 from controlplane.api.inventory import fleet_status_now, inventory_routes
+from controlplane.api.nodes import node_routes
 from controlplane.api.peaks import peak_routes
 from controlplane.api.quarantine import quarantine_routes
 from controlplane.api.sharing import sharing_routes
@@ -136,6 +137,7 @@ def build_api(context: ApiContext) -> FastAPI:
     api.include_router(_catalog_routes(context))
     api.include_router(_running_routes(context))
     api.include_router(device_routes(context))
+    api.include_router(node_routes(context))
     api.include_router(inventory_routes(context))
     api.include_router(peak_routes(context))
     api.include_router(client_routes(context))

@@ -126,6 +126,11 @@ COMMANDS = {
             help="Device kinds: cores, memory, price, and how many.",
         ),
         Entry(
+            name="nodes",
+            target="controlplane.cli.commands.workers:nodes",
+            help="Nodes of a cluster, and that one goes.",
+        ),
+        Entry(
             name="plan",
             target="controlplane.cli.commands.look:plan",
             help="The plan and its reasons, or one for a demand from files.",

@@ -19,9 +19,9 @@ from typing import Any
 
 from controlplane.cluster.head import store_of
 from controlplane.cluster.kind_placement import options_for
-from controlplane.cluster.ray_adapter import ANSWERING
+from controlplane.cluster.ray_adapter import nodes_of_workers
 from controlplane.cluster.sent_settings import SentSettings, receive
-from controlplane.cluster.serve_applications import WORKER_APP, last_line, serve_details
+from controlplane.cluster.serve_applications import last_line, serve_details
 from controlplane.profiling.orders import MeasuringOrder
 from controlplane.profiling.profiles import measured
 from controlplane.profiling.staleness import BackEnd, host_with
@@ -125,15 +125,7 @@ class MeasuringNodes:
         Raises:
             ClusterUnavailable: Serve does not answer.
         """
-        applications = (await self._details())["applications"]
-        found: dict[str, str] = {}
-        for kind in kinds:
-            application = applications.get(WORKER_APP + kind)
-            deployment = application and application["deployments"].get("worker")
-            for replica in deployment["replicas"] if deployment else ():
-                if replica["state"] in ANSWERING and replica["node_id"]:
-                    found[f"{kind}-{replica['replica_id']}"] = replica["node_id"]
-        return found
+        return nodes_of_workers(await self._details(), kinds)
 
     async def look(self, node: str, back_ends: Iterable[BackEnd]) -> Mapping[BackEnd, str]:
         """The fingerprint of each back end on a node.

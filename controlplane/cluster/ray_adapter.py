@@ -188,3 +188,14 @@ def _replicas(details: Mapping[str, Any], kind: str) -> int:
     deployment = _deployment(details, kind)
     replicas = deployment["replicas"] if deployment is not None else ()
     return sum(replica["state"] in ANSWERING for replica in replicas)
+
+
+def nodes_of_workers(details: Mapping[str, Any], kinds: Iterable[str]) -> dict[str, str]:
+    """Ray's id of the node that each worker of these kinds runs on, by worker."""
+    return {
+        f"{kind}-{replica['replica_id']}": replica["node_id"]
+        for kind in kinds
+        if (deployment := _deployment(details, kind)) is not None
+        for replica in deployment["replicas"]
+        if replica["state"] in ANSWERING and replica["node_id"]
+    }

@@ -7,9 +7,9 @@ workers.
 Read ``loop`` (observe, decide, apply, record); for observing ``roster``, ``worker_pool``,
 ``arrivals`` with ``forecaster_training`` and ``learned_state``, ``peak_calendar``, and
 ``node_watch`` with ``kinds_now`` (nodes that join and leave); for applying
-``plan_applier``, ``told_targets`` and ``gateway_scaling``; for recording ``events``,
-``reprofiling`` and ``profile_checks``; on a cluster ``measuring`` has profiles measured on its
-nodes.
+``node_counts`` (nodes that are asked for, and those that go), ``plan_applier``, ``told_targets``
+and ``gateway_scaling``; for recording ``events``, ``reprofiling`` and ``profile_checks``; on a
+cluster ``measuring`` has profiles measured on its nodes.
 
 May import ``planner`` for every decision, ``workers`` for the channel, ``variants``, and of the
 control plane settings, live state, cluster, profiling and registry; never the gateway or the API.

@@ -24,9 +24,10 @@ from controlplane.controller.events.recorder import StatusRecorder
 from controlplane.controller.events.status_events import Target, damaged, in_quarantine
 from controlplane.controller.forecaster_training import ForecasterTraining
 from controlplane.controller.gateway_scaling import GatewayScaler
-from controlplane.controller.kinds_now import Applications
 from controlplane.controller.learned_state import LearnedState
-from controlplane.controller.node_watch import NodeWatch
+from controlplane.controller.nodes.kinds_now import Applications
+from controlplane.controller.nodes.node_counts import NodeAutoscaler, NodeCounts
+from controlplane.controller.nodes.node_watch import NodeWatch
 from controlplane.controller.other_installations import claimed_by_another, until_alone
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
@@ -76,6 +77,7 @@ class ControlLoop:
         pool_of: Callable[[bytes, Callable[[], None]], WorkerPool] = WorkerPool,
         measuring_of: MeasuringOf | None = None,
         kind_applications: Applications | None = None,
+        autoscaler: NodeAutoscaler | None = None,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
@@ -115,6 +117,7 @@ class ControlLoop:
         self._rebuilds = Rebuilds(settings, self._journal.tell)
         self._gateways = GatewayScaler(cluster, self._journal, settings)
         self._nodes = NodeWatch(cluster, live, self._journal, settings, kind_applications)
+        self._node_counts = NodeCounts(autoscaler, live, self._journal, settings)
         self._turned_at_s = float("-inf")
 
     async def run(self) -> None:
@@ -141,6 +144,7 @@ class ControlLoop:
             await self._learned.close(self._epoch, self._arrivals.estimator, self._calendar)
             await self._rebuilds.close()
             await self._nodes.close()
+            await self._node_counts.close()
             await self._reprofiling.close()
             await self._applier.close()
 
@@ -166,6 +170,9 @@ class ControlLoop:
         self._applier.know(decision, self._known.revision, self._specs, self._workers)
         actions = [each for each in decision.actions if stored or isinstance(each, Load)]
         begun = await self._applier.apply(actions, self._running)
+        reasons, usual_s = self._applier.reasons, self._calendar.orders.usual_s
+        wanted = decision.plan.workers
+        self._node_counts.follow(wanted, self._workers, reasons, usual_s, self._clock_s())
         if stored:
             self._corrected = False
             self._applier.tell_targets()
@@ -247,7 +254,7 @@ class ControlLoop:
         self._corrected |= self._hourly.moved(self._wall_s())
         return Observation(
             catalog=self._hourly.at(self._live_latency.alone(self._known), self._wall_s()),
-            workers=self._reports.of(self._pool.as_planned_for()),
+            workers=self._reports.of(self._node_counts.staying(self._pool.as_planned_for())),
             demand=self._arrivals.demand,
             inventory=self._inventory,
             running=dict(self._running),  # what is applied changes it
@@ -261,6 +268,7 @@ class ControlLoop:
             declared=foreseen.declared,
             elastic=planning.elastic,
             least=least,
+            absent=await self._node_counts.absent(),
             corrected=self._corrected,
             interference=self._live_latency.interference,
         )
@@ -301,7 +309,8 @@ class ControlLoop:
     async def _meet(self, workers: list[WorkerAddress]) -> None:
         """Connect to the workers that are there, forget those that are not, and tell gateways."""
         await self._pool.meet(workers)
-        self._workers = self._pool.statuses()
+        statuses = self._node_counts.staying(self._pool.statuses().values())
+        self._workers = {status.worker: status for status in statuses}
         await self._publish([asdict(worker) for worker in workers])
         targets = {
             str(kind): Target(count=count, why=self._applier.reasons.get(kind, ""))

@@ -10,7 +10,7 @@ from controlplane.settings import Settings
 from controlplane.startup.checks.configuration import access, names, rules
 from controlplane.startup.checks.finding import Check, Finding, Say
 from controlplane.startup.checks.installation import packages, python, torch
-from controlplane.startup.checks.machine import cores, gpus, memory, niceness
+from controlplane.startup.checks.machine import cores, gpus, memory, niceness, nodes
 from controlplane.startup.checks.services import artifacts, database, live_state, port
 from controlplane.startup.checks.state import leftovers, secrets, state_directory
 
@@ -27,5 +27,5 @@ def examine(settings: Settings, say: Say = lambda _: None) -> Iterator[Finding]:
 
 CHECKS: tuple[Check, ...] = (
     python, packages, torch, names, rules, access, state_directory, secrets, leftovers,
-    port, live_state, database, cores, gpus, memory, niceness,
+    port, live_state, database, cores, gpus, memory, nodes, niceness,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from controlplane.cluster.kinds.found_kinds import bound_slices, found_slices, found_words
 from controlplane.cluster.kinds.node import KIND_LABEL, Node
-from controlplane.cluster.kinds.sightings import sighted
+from controlplane.cluster.kinds.sightings import has_kind, sighted
 from controlplane.given_settings import PREFIX
 from controlplane.settings import Settings
 from controlplane.slices import Slice, Source, slices_of
@@ -21,6 +21,8 @@ class FoundNodes:
     words: str
     """What was found, for the line of the start-up."""
     remarks: tuple[str, ...]
+    absent: frozenset[str] = frozenset()
+    """Kinds of which there may be none, and that no node has: the control loop starts them."""
 
 
 def with_kinds_of(nodes: Sequence[Node], settings: Settings) -> FoundNodes:
@@ -48,6 +50,11 @@ def with_kinds_of(nodes: Sequence[Node], settings: Settings) -> FoundNodes:
         settings=settings,
         words=_words(nodes, slices, settings),
         remarks=(*found.remarks, *_without_memory(slices, settings), *advice),
+        absent=frozenset(
+            kind.name
+            for kind in settings.kinds
+            if kind.least == 0 and not any(has_kind(node, kind) for node in nodes)
+        ),
     )
 
 

@@ -74,7 +74,7 @@ class Supervisor:
     """Starts everything in order, watches it, and stops everything in reverse."""
 
     def __init__(self, settings: Settings, step: Step, say: Say) -> None:
-        self._settings = settings
+        self._settings, self._absent = settings, frozenset[str]()
         self._step = step
         self._show = say
         self._valkey: EmbeddedValkey | None = None
@@ -168,7 +168,7 @@ class Supervisor:
             done(found.words)
         for remark in filter(None, (missing, *found.remarks)):
             self._say(remark)
-        self._settings = found.settings
+        self._settings, self._absent = found.settings, found.absent
         return found.settings
 
     def start(self, workers: str) -> None:
@@ -187,7 +187,7 @@ class Supervisor:
         signal.signal(signal.SIGTERM, self._interrupt)
         signal.signal(signal.SIGINT, self._interrupt)
         with self._step("Ray Serve") as done:
-            deploy(applications(settings), self._stop.is_set, self._say)
+            deploy(*applications(settings, self._absent), self._stop.is_set, self._say)
             if settings.ray_address and settings.gateway_nodes != "head":
                 nodes = gateway_nodes()
                 self.url = base_url(settings, nodes[0]) if nodes else self.url

@@ -98,6 +98,10 @@ def tick(
     snapshot = _snapshot(observation, None if basis is None else basis.snapshot)
     expected = observation.demand if observation.expected is None else observation.expected
     workers, why = _workers(observation, snapshot, expected, planner)
+    seen, going = observation, _going(workers, observation)
+    if going:
+        observation = _without(observation, going)
+        snapshot = _snapshot(observation, snapshot)
     assignment, shares, again = _assignment(observation, snapshot, expected, planner)
     rows = rows_per_query(observation.workers)
     rates = planned_rates(assignment.routes, snapshot, rows)
@@ -136,11 +140,11 @@ def tick(
         plan=plan,
         changed=_differs(plan, observation.plan),
         actions=(
-            *_scaling(workers, observation.running, why),
+            *_scaling(_staying(workers, going, placements, observation), seen.running, why),
             *diff(placements, observation.workers, memory_mib),
         ),
         targets=replica_targets(plan, snapshot, rates, observation.interference),
-        basis=_Basis(observation, snapshot),
+        basis=_Basis(seen, snapshot),
     )
 
 
@@ -191,8 +195,11 @@ def _workers(
     inventory = observation.inventory
     if not observation.elastic:
         return {kind: n for kind, n in sorted(inventory.items()) if n > 0}, "the inventory"
+    absent = observation.absent
     if observation.plan is None and not expected:
-        return dict(inventory), "nothing is known of the demand yet"
+        here = {kind: n for kind, n in inventory.items() if kind not in absent}
+        known = here if any(here.values()) else dict(inventory)
+        return known, "nothing is known of the demand yet"
     usable: dict[DeviceKindName, int] = {}
     for report in observation.workers:
         if not report.draining:
@@ -201,7 +208,8 @@ def _workers(
         snapshot,
         {kind.name: kind for kind in observation.catalog.device_kinds},
         inventory,
-        observation.running,
+        # What waits for a machine was not there yet: nothing is kept because it was ordered.
+        {kind: 0 if kind in absent else n for kind, n in observation.running.items()},
         usable,
         expected if observation.envelope is None else observation.envelope,
         planner,
@@ -214,7 +222,8 @@ def _workers(
         # One worker stays to answer the next query, whenever it comes.
         prices = {kind.name: kind.usd_per_hour for kind in observation.catalog.device_kinds}
         there = [kind for kind, most in inventory.items() if most > 0 and kind in prices]
-        there.sort(key=lambda kind: (not observation.running.get(kind, 0), prices[kind], kind))
+        running = observation.running
+        there.sort(key=lambda k: (k in absent, not running.get(k, 0), prices[k], k))
         counts = dict.fromkeys(there[:1], 1)
         why = "one stays for the next query"
     return {kind: n for kind, n in sorted(counts.items()) if n > 0}, why
@@ -328,6 +337,46 @@ def _ready(report: WorkerReport) -> frozenset[tuple[TaskName, VariantName]]:
         for replica in report.replicas
         if replica.state is ReplicaState.READY
     )
+
+
+def _going(
+    wanted: Mapping[DeviceKindName, int], observation: Observation
+) -> frozenset[DeviceKindName]:
+    """Kinds of workers that are there and of which none is to stay."""
+    there = {worker.device_kind for worker in observation.workers}
+    running = observation.running
+    return frozenset(kind for kind in there if running.get(kind) and not wanted.get(kind))
+
+
+def _without(observation: Observation, going: Collection[DeviceKindName]) -> Observation:
+    """The same, as if workers of these kinds were on their way out: others take over first."""
+    workers = (
+        replace(one, draining=True) if one.device_kind in going else one
+        for one in observation.workers
+    )
+    return replace(observation, workers=tuple(workers))
+
+
+def _staying(
+    wanted: Mapping[DeviceKindName, int],
+    going: Collection[DeviceKindName],
+    placements: Iterable[Placement],
+    observation: Observation,
+) -> Mapping[DeviceKindName, int]:
+    """The worker counts for now: those on their way out stay until all that has a part of the
+    demand is loaded on others."""
+    there = {
+        one.id: {(r.task, r.variant): r.state for r in one.replicas} for one in observation.workers
+    }
+    waits = any(
+        there.get(one.worker, {}).get((one.task, one.variant), ReplicaState.LOADING)
+        is ReplicaState.LOADING
+        for one in placements
+        if one.share
+    )
+    if not waits:
+        return wanted
+    return {**wanted, **{kind: observation.running[kind] for kind in going}}
 
 
 def _scaling(

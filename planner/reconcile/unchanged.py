@@ -31,6 +31,7 @@ def unchanged(before: Observation, now: Observation) -> bool:
         and before.declared == now.declared
         and before.inventory == now.inventory
         and before.least == now.least
+        and before.absent == now.absent
         and before.interference == now.interference
         and before.running == now.running
         and before.objective is now.objective

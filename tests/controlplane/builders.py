@@ -147,6 +147,9 @@ class DictLive:
         self.operations: dict[str, dict[str, Any]] = {}
         self.seen_nodes: dict[str, Any] | None = None
         self.client_rows: list[dict[str, Any]] = []
+        self.seen_machines: dict[str, Any] | None = None
+        self.said: list[dict[str, Any]] = []
+        """Notices of nodes that go."""
         self.gone = False
         """Whether what workers say cannot be read."""
 
@@ -168,6 +171,12 @@ class DictLive:
 
     async def clients(self) -> Sequence[Mapping[str, Any]]:
         return self.client_rows
+
+    async def machines(self) -> Mapping[str, Any] | None:
+        return self.seen_machines
+
+    async def put_notice(self, notice: Mapping[str, Any], /) -> None:
+        self.said.append(dict(notice))
 
     async def slo_report(self) -> Mapping[str, Any]:
         row = {"task": "digits", "requests": 10, "met": 8, "late": 1, "refused": 1}

@@ -148,12 +148,15 @@ def test_applications_pods_and_settings_say_the_same(overlay: str) -> None:
             "device_kind": kind.name,
             "cores": kind.cores,
             "memory_mib": kind.memory_mib,
-            "replicas": kind.most,
+            "replicas": group["replicas"],
             "listen": told.listen_channel,
         }
         assert kind.nodes is not None
-        assert (kind.nodes.label, kind.nodes.values) == ("ray.io/node-group", (kind.name,))
-        assert {group[f"{of}eplicas"] for of in ("r", "minR", "maxR")} == {kind.most}
+        labels = {"ray.io/node-group": group["groupName"], **group.get("labels", {})}
+        assert kind.nodes.values == (labels[kind.nodes.label],) == (kind.name,)
+        least = kind.least_of(kind.most)
+        assert (group["minReplicas"], group["maxReplicas"]) == (least, kind.most)
+        assert least <= group["replicas"] <= kind.most
         limits = container(group)["resources"]["limits"]
         assert limits["cpu"] == group["rayStartParams"]["num-cpus"]
         assert kind.cores <= int(limits["cpu"])
@@ -172,6 +175,18 @@ def test_all_pods_are_told_the_same(overlay: str) -> None:
     assert told[1:] == told[:-1]
     images = {container(group)["image"] for group in groups(overlay).values()}
     assert len(images) == 1
+
+
+def test_what_grows_has_an_autoscaler_that_knows_labels_and_may_ask_for_pods() -> None:
+    for overlay in OVERLAYS:
+        cluster, pods = service(overlay)["rayClusterConfig"], groups(overlay)
+        grows = [one for one in pods.values() if one.get("minReplicas") != one.get("maxReplicas")]
+        assert bool(grows) == cluster.get("enableInTreeAutoscaling", False)
+        assert all("modelless.io/kind" in one["labels"] for one in grows)
+        if grows:
+            assert cluster["autoscalerOptions"]["version"] == "v2"
+        head = pods["head"]["template"]["spec"]
+        assert head["automountServiceAccountToken"] == bool(grows)
 
 
 def test_zones_lose_their_part_alone() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from controlplane.cli.commands.workers import node_news
 from controlplane.cli.gateway_client import UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import percent, printable, table, wanted_words
@@ -117,6 +118,7 @@ def status(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
             "clients": client.get("/v1/clients")["clients"],
             "plan": client.get("/v1/plan"),
             "advice": client.get("/v1/devices").get("advice", []),
+            "nodes": client.get("/v1/nodes"),
         }
     emit(found, output, lambda: _status_table(found))
 
@@ -139,7 +141,7 @@ def _status_table(found: Mapping[str, Any]) -> None:
     out.print(f"[{colour}]●[/] {escape(printable(standing['sentence']))}", soft_wrap=True)
     for row in standing["kinds"]:
         out.print(f"  [dim]{escape(wanted_words(row))}[/]", soft_wrap=True)
-    for sentence in found["advice"]:
+    for sentence in (*node_news(found["nodes"]), *found["advice"]):
         out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
     rows = []
     for worker in found["workers"]:

@@ -1,4 +1,6 @@
-"""``workers``: which run, what they have loaded, how many are wanted; ``devices``: their kinds."""
+"""``workers``: which run, what they have loaded, how many are wanted; ``devices``: their kinds;
+``nodes``: the machines of a cluster.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +10,7 @@ import typer
 
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.render import mib, printable, table, usd, wanted_words
+from controlplane.cli.render import clock, mib, printable, table, usd, wanted_words
 from variants.errors import NotFound
 
 Row = Mapping[str, Any]
@@ -26,11 +28,19 @@ devices = typer.Typer(
 )
 
 
+nodes = typer.Typer(
+    help="Nodes of the cluster: which there are, and that one goes.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
 @devices.command("list")
 def list_devices(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
     """All device kinds: where they come from, the nodes that have them, workers wanted and run."""
     with connect(url) as client:
         found = client.get("/v1/devices")
+        nodes = client.get("/v1/nodes")
         counts = {row["device_kind"]: row for row in client.get("/v1/inventory")["inventory"]}
     rows = [
         {
@@ -40,7 +50,8 @@ def list_devices(url: UrlOption = "", output: OutputOption = Output.TABLE) -> No
         }
         for kind in found["devices"]
     ]
-    emit(rows, output, lambda: _device_table(rows, found.get("advice", ())))
+    advice = [*found.get("advice", ()), autoscaler_words(nodes)]
+    emit(rows, output, lambda: _device_table(rows, advice))
 
 
 @workers.command("list")
@@ -88,6 +99,44 @@ def scale(
     emit(row, output, lambda: typer.echo(wanted_words(row)))
 
 
+@nodes.command("list")
+def list_nodes(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
+    """Nodes that are alive, and what the autoscaler is asked for."""
+    with connect(url) as client:
+        found = client.get("/v1/nodes")
+    emit(found["nodes"], output, lambda: _node_table(found))
+
+
+@nodes.command("drain")
+def drain_node(
+    node: Annotated[
+        str,
+        typer.Argument(
+            metavar="NODE", help="Its id, the beginning of it, its host name or its address."
+        ),
+    ],
+    deadline_s: Annotated[
+        float | None,
+        typer.Option(
+            "--deadline-s", metavar="S", min=0, help="It goes in so many seconds, done or not."
+        ),
+    ] = None,
+    why: Annotated[
+        str, typer.Option("--why", metavar="TEXT", help="For the event.")
+    ] = "an operator asked for it",
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Tell that a node goes, so that it drains.
+
+    What it has is loaded elsewhere, and its workers finish and leave. The hook of a cloud that
+    gives notice of a spot machine calls this, or the control API. It cannot be taken back.
+    """
+    with connect(url) as client:
+        row = client.post(at("v1", "nodes", node, "drain"), {"why": why, "deadline_s": deadline_s})
+    emit(row, output, lambda: typer.echo(printable(_drains(row))))
+
+
 # -- for people ---------------------------------------------------------------------------------
 
 
@@ -121,6 +170,56 @@ def _device_table(rows: Sequence[Row], advice: Sequence[str]) -> None:
     )
     for sentence in advice:
         typer.echo("\n" + printable(sentence))
+
+
+def _node_table(found: Row) -> None:
+    table(
+        ["NODE", "HOST", "ADDRESS", ">CORES", ">GPUS", "KINDS", "STATE"],
+        (
+            [
+                row["id"][:12],
+                row["host"] + (" (head)" if row["head"] else ""),
+                row["address"],
+                str(row["cores"]),
+                str(row["gpus"]),
+                ", ".join(row["kinds"]) or "-",
+                _node_state(row),
+            ]
+            for row in found["nodes"]
+        ),
+        empty="There are no nodes of a cluster.",
+    )
+    typer.echo("\n" + printable(autoscaler_words(found)))
+    for sentence in found["remarks"]:
+        typer.echo(printable(sentence))
+
+
+def autoscaler_words(found: Row) -> str:
+    """What may start nodes, and for what it is asked."""
+    said = f"Autoscaling: {found['autoscaler']}."
+    if not found["missing"]:
+        return said
+    missing = ", ".join(f"{count}x {kind}" for kind, count in sorted(found["missing"].items()))
+    return f"{said} It is asked for nodes for workers that are missing: {missing}."
+
+
+def node_news(found: Row) -> list[str]:
+    """What is asked for, and which nodes go: nothing where all is as it should be."""
+    told = [autoscaler_words(found)] if found["missing"] else []
+    going = [row for row in found["nodes"] if row["draining"]]
+    told += [f"node {row['host']} ({row['address']}) drains" for row in going]
+    return told + list(found["remarks"])
+
+
+def _node_state(row: Row) -> str:
+    if not row["draining"]:
+        return "alive"
+    return f"draining until {clock(row['drains_until'])}" if row["drains_until"] else "draining"
+
+
+def _drains(row: Row) -> str:
+    when = f"goes at {clock(row['drains_until'])}" if row["drains_until"] else "goes when done"
+    return f"node {row['id'][:12]} ({row['host']}, {row['address']}) {when}"
 
 
 def _worker_table(rows: Sequence[Row]) -> None:

@@ -70,11 +70,12 @@ def sighted(
                 "down` and `modelless up`"
             )
         have, want = len(has[kind.name]), wanted.get(kind.name, 0)
+        least = kind.least_of(want)
         unseen = kind.gpu is not None and any(node.instructions is None for node in nodes)
-        if hosts and want and not have and not unseen:
+        if hosts and least and not have and not unseen:
             advice.append(
-                f"no node can have a worker of {kind.name}, and {want} "
-                f"{'is' if want == 1 else 'are'} wanted"
+                f"no node can have a worker of {kind.name}, and {least} "
+                f"{'is' if least == 1 else 'are'} wanted"
             )
         if kind.source is not Source.SET and have > want > 0:
             advice.append(

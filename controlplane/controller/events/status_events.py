@@ -45,7 +45,8 @@ def status_events(
     that turned out to be damaged.
 
     Where fewer workers are wanted than there were, as many of those that are gone have left as
-    they were told, however suddenly; the others are lost.
+    they were told, however suddenly; the others are lost. One that counted as draining and did not
+    say so was on a node that goes.
     """
     yield from _departed(before, after, departures or {}, targets or {})
     for id_ in sorted(after.keys() - before.keys()):
@@ -98,7 +99,10 @@ def _departed(
         departure = gone[id_]
         kind = departure.status.device_kind
         target = targets.get(kind)
-        if target is not None and there[kind] > target.count:
+        if before[id_].draining and not departure.status.draining:
+            there[kind] -= 1
+            yield "worker_left", id_, f"worker {id_} is gone: its node goes"
+        elif target is not None and there[kind] > target.count:
             there[kind] -= 1
             why = target.why or str(target.count)
             yield "worker_left", id_, f"worker {id_} is gone: scaled down to {why}"

@@ -73,6 +73,12 @@ class LiveReads:
             for name, counted in sorted((await self._total()).clients.items())
         ]
 
+    async def machines(self) -> Mapping[str, Any] | None:
+        return await self._live.machines()
+
+    async def put_notice(self, notice: Mapping[str, Any], /) -> None:
+        await self._live.put_notice(notice)
+
     async def slo_report(self) -> Mapping[str, Any]:
         """Attainment per task over all gateways, since each of them started."""
         total: dict[str, dict[str, int]] = {}

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import psutil
 
+from controlplane.cluster.autoscaling.monitor import autoscaler_with, monitors
 from controlplane.gpus import machine_gpus
 from controlplane.settings import Settings
 from controlplane.startup.checks.finding import Finding, fine, problem, warning
@@ -54,6 +55,16 @@ def gpus(settings: Settings) -> Iterator[Finding]:
         )
     if here and settings.all_gpus and (why := missing_onnxruntime_gpu()):
         yield warning("gpus", f"no ONNX model can run on the GPU: {why}", "see docs/reference.md")
+
+
+def nodes(settings: Settings) -> Iterator[Finding]:
+    """Whether something starts nodes as a plan needs them; it runs on the head, if anywhere."""
+    if not settings.ray_address:
+        yield fine("nodes", "one machine: no nodes are asked for")
+        return
+    found = [one for arguments in monitors() if (one := autoscaler_with(arguments))]
+    where = "`modelless nodes list` says what the control loop found"
+    yield fine("nodes", f"{found[0] if found else 'no autoscaler on this machine'}; {where}")
 
 
 def niceness(_: Settings) -> Iterator[Finding]:

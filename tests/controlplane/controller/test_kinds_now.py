@@ -8,7 +8,7 @@ import pytest
 from controlplane.cluster.kind_applications import Deployed
 from controlplane.cluster.kinds.node import Node
 from controlplane.controller.events.journal import Journal
-from controlplane.controller.kinds_now import KindsNow
+from controlplane.controller.nodes.kinds_now import KindsNow
 from controlplane.settings import load_settings
 from controlplane.slices import Kind, Slice
 from tests.controlplane.cluster.kinds.test_found_kinds import node

@@ -7,7 +7,7 @@ from typing import Any, cast
 from controlplane.cluster.kind_applications import Deployed
 from controlplane.cluster.kinds.node import NODE_LABEL, Node
 from controlplane.controller.events.journal import Journal
-from controlplane.controller.node_watch import LOOK_EVERY_S, NodeWatch
+from controlplane.controller.nodes.node_watch import LOOK_EVERY_S, NodeWatch
 from controlplane.live_state import LiveState
 from controlplane.settings import load_settings
 from controlplane.slices import Kind, Slice, slices_of

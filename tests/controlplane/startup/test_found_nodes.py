@@ -126,3 +126,14 @@ def test_nodes_of_too_many_kinds_are_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="there are 33 device kinds, and at most 32 may be"):
         with_kinds_of(nodes, settings(tmp_path))
     assert "MODELLESS_SLICES" not in os.environ
+
+
+def test_a_kind_of_which_there_may_be_none_is_not_missed_and_not_started(tmp_path: Path) -> None:
+    slices = "1xcpu-4,0-2xcpu-4-spot:nodes=rack=7,1-2xcpu-4-new:nodes=rack=8"
+    found = with_kinds_of([node("a")], settings(tmp_path, slices=slices))
+
+    assert found.absent == {"cpu-4-spot"}
+    assert [said for said in found.remarks if "cpu-4-spot" in said] == []
+    assert "no node can have a worker of cpu-4-new, and 1 is wanted" in found.remarks
+    here = node("b", labels={"rack": "7"})
+    assert with_kinds_of([node("a"), here], settings(tmp_path, slices=slices)).absent == frozenset()

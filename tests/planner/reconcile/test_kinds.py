@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from planner.reconcile.tick import tick
-from planner.types import Observation, Scale
+from planner.types import Decision, Load, Observation, ReplicaReport, Scale
 from tests.planner.builders import (
     catalog,
     demand,
@@ -15,7 +16,7 @@ from tests.planner.builders import (
     report,
     variant,
 )
-from variants.types import CatalogSnapshot, DeviceKindName, Plan
+from variants.types import CatalogSnapshot, DeviceKindName, Plan, ReplicaState
 
 QUICK, SLOW = DeviceKindName("quick"), DeviceKindName("slow")
 
@@ -95,12 +96,13 @@ def wanted(
     *,
     running: Mapping[DeviceKindName, int] | None = None,
     slow_usd: float = 0.36,
+    **said: Any,
 ) -> dict[DeviceKindName, int]:
     """How many workers the plan has run, where ``most`` ran before."""
     now = dict(most if running is None else running)
     before = Plan(version=1, epoch=1, placements=(), workers=now)
     one = seen(qps, now, before, slow_usd=slow_usd)
-    decided = tick(replace(one, inventory=most, least=least, elastic=True))
+    decided = tick(replace(one, inventory=most, least=least, elastic=True, **said))
     for action in decided.actions:
         if isinstance(action, Scale):
             assert decided.plan.workers.get(action.device_kind, 0) == action.count
@@ -136,3 +138,72 @@ def test_a_kind_grows_from_its_least() -> None:
         QUICK: 3,
         SLOW: 1,
     }
+
+
+# -- kinds for which a machine would have to come --------------------------------------------------
+
+BOTH: dict[DeviceKindName, int] = {QUICK: 1, SLOW: 1}
+ABSENT: dict[str, Any] = {"absent": frozenset({SLOW})}
+
+
+def test_a_kind_without_a_machine_is_not_started_before_the_demand_is_known() -> None:
+    least, running = {QUICK: 1, SLOW: 0}, {QUICK: 1, SLOW: 0}
+    unknown: dict[str, Any] = {"plan": None, "expected": (), "watched": 0.0}
+
+    here = wanted(0.0, BOTH, least, running=running, **unknown)
+    away = wanted(0.0, BOTH, least, running=running, **unknown, **ABSENT)
+
+    assert (here, away) == (BOTH, {QUICK: 1})
+
+
+def test_where_no_machine_is_there_at_all_one_has_to_come() -> None:
+    none = dict.fromkeys(BOTH, 0)
+    unknown: dict[str, Any] = {"plan": None, "expected": (), "watched": 0.0}
+    assert wanted(0.0, BOTH, none, running=none, absent=frozenset(BOTH), **unknown) == BOTH
+
+
+def test_a_kind_without_a_machine_is_wanted_as_soon_as_its_profile_says_that_it_is_needed() -> None:
+    least, running = {QUICK: 1, SLOW: 0}, {QUICK: 1, SLOW: 0}
+
+    assert wanted(20.0, BOTH, least, running=running, **ABSENT) == {QUICK: 1}
+    assert wanted(100.0, BOTH, least, running=running, **ABSENT) == BOTH
+
+
+def test_what_waits_for_a_machine_is_taken_back_when_it_is_needed_no_more() -> None:
+    least = {QUICK: 1, SLOW: 0}
+    assert wanted(100.0, BOTH, least, **ABSENT) == BOTH
+    assert wanted(20.0, BOTH, least, watched=0.0, **ABSENT) == {QUICK: 1}
+    assert wanted(20.0, BOTH, least, watched=0.0) == BOTH, "a worker that is there stays"
+
+
+# -- a kind of which none is to stay ---------------------------------------------------------------
+
+
+def last_of_its_kind(*loaded: ReplicaReport) -> Decision:
+    """The slow kind suffices, and the quick one goes; ``loaded`` is on the slow one."""
+    workers = (
+        report("quick-0", replica("a"), kind="quick"),
+        report("slow-0", *loaded, kind="slow"),
+    )
+    running = {QUICK: 1, SLOW: 1}
+    before = Plan(version=1, epoch=1, placements=(), workers=running)
+    one = replace(seen(5.0, running, before, slow_usd=0.01), workers=workers)
+    return tick(replace(one, least={QUICK: 0, SLOW: 1}, elastic=True))
+
+
+def test_the_last_of_a_kind_goes_when_others_have_loaded_what_is_asked_for() -> None:
+    first = last_of_its_kind()
+    assert [type(action) for action in first.actions] == [Load]
+    assert rates(first.plan) == {"slow-0": 5.0}
+
+    loading = last_of_its_kind(replica("a", state=ReplicaState.LOADING))
+    assert loading.actions == ()
+
+    [scale] = last_of_its_kind(replica("a")).actions
+    assert isinstance(scale, Scale)
+    assert (scale.device_kind, scale.count) == (QUICK, 0)
+
+
+def test_the_last_of_a_kind_does_not_wait_for_what_cannot_be_loaded() -> None:
+    [scale] = last_of_its_kind(replica("a", state=ReplicaState.FAILED)).actions
+    assert isinstance(scale, Scale)

@@ -51,6 +51,15 @@ def test_a_worker_drains_and_leaves() -> None:
     ]
 
 
+def test_a_worker_whose_node_goes_has_left_though_it_did_not_say_so() -> None:
+    """It counts as draining since its node does, and its replacement is there already."""
+    before = look(replace(worker("w1"), draining=True), worker("w2"))
+    gone = {"w1": Departure(status=worker("w1"), broke="")}
+    one = {"cpu-4": Target(count=1, why="1 instead of 0: the inventory")}
+    told = [("worker_left", "w1", "worker w1 is gone: its node goes")]
+    assert list(status_events(before, look(worker("w2")), gone, one)) == told
+
+
 def test_a_worker_that_was_to_go_has_left_however_suddenly() -> None:
     """Ray Serve may end it before its drain is noticed."""
     before, kept = look(worker("w1"), worker("w2")), look(worker("w2"))

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from controlplane.cluster.kinds.node import Node
 from controlplane.cluster.kinds.sightings import sighted
 from controlplane.controller.events.journal import Journal
-from controlplane.controller.kinds_now import Applications, KindsNow
+from controlplane.controller.nodes.kinds_now import Applications, KindsNow
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings
 from controlplane.slices import written

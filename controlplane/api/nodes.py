@@ -1,0 +1,133 @@
+"""Two routes: the nodes of a cluster with what its autoscaler is asked for, and that one goes."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from pydantic import ConfigDict, Field
+
+from controlplane.api.context import ApiContext
+from controlplane.timestamps import timestamp_of
+from controlplane.views.schemas import Schema
+from variants.errors import Conflict, NotFound
+
+LONGEST_S = 86_400.0
+LEAST_PREFIX = 4
+"""So much of an id names a node."""
+ONE_MACHINE = "one machine: no nodes are asked for"
+NOT_LOOKED = "the control loop has not looked at the nodes yet"
+
+
+class NodeRow(Schema):
+    """A node that is alive."""
+
+    id: str = Field(description="Ray's id of it.")
+    host: str
+    address: str
+    head: bool = Field(description="Whether Ray's control store runs there.")
+    cores: int
+    gpus: int
+    kinds: list[str] = Field(description="Device kinds whose workers may run there.")
+    draining: bool = Field(description="Whether it is about to go.")
+    drains_until: str | None = Field(
+        description="By when it goes; null where it stays, or goes when it is done."
+    )
+
+
+class Nodes(Schema):
+    autoscaler: str = Field(description="What may start nodes, in a sentence.")
+    missing: dict[str, int] = Field(
+        description="Workers, by device kind, for which the autoscaler is asked for nodes."
+    )
+    remarks: list[str] = Field(description="What cannot be asked for, and why.")
+    nodes: list[NodeRow]
+
+
+class Notice(Schema):
+    """That a node goes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    why: str = Field("an operator asked for it", max_length=200)
+    deadline_s: float | None = Field(
+        None, ge=0, le=LONGEST_S, description="In so many seconds; null: when it is done."
+    )
+
+
+def node_routes(context: ApiContext) -> APIRouter:
+    """``GET /v1/nodes`` and ``POST /v1/nodes/{node}/drain``."""
+    routes = APIRouter(prefix="/v1", tags=["running"])
+
+    @routes.get("/nodes", summary="The nodes of the cluster, and what its autoscaler is asked for")
+    async def nodes() -> Nodes:
+        return await _seen(context)
+
+    @routes.post(
+        "/nodes/{node}/drain",
+        summary="Tell that a node goes",
+        description="Nothing is started on it any more; what its workers hold is loaded elsewhere, "
+        "and they finish what they have. Ray then ends the node. It is told to Ray by the control "
+        "loop, within a tick, and cannot be taken back. The hook of a cloud that gives notice of a "
+        "spot machine calls this.",
+    )
+    async def drain(
+        node: Annotated[
+            str, Path(description="Its id, the beginning of it, its host name or its address.")
+        ],
+        notice: Notice,
+    ) -> NodeRow:
+        row = _named(node, (await _seen(context)).nodes)
+        if row.head:
+            raise Conflict(f"node {row.host} is the head: without it nothing is started again")
+        until_s = 0.0 if notice.deadline_s is None else time.time() + notice.deadline_s
+        told = {"node": row.id, "why": notice.why, "until_s": until_s}
+        await context.live.put_notice(told)
+        return row.model_copy(update={"draining": True, "drains_until": _when(until_s)})
+
+    return routes
+
+
+async def _seen(context: ApiContext) -> Nodes:
+    seen: Mapping[str, Any] | None = None
+    if context.settings.ray_address:
+        seen = await context.live.machines()
+    if seen is None:
+        said = NOT_LOOKED if context.settings.ray_address else ONE_MACHINE
+        return Nodes(autoscaler=said, missing={}, remarks=[], nodes=[])
+    rows = [
+        NodeRow(
+            draining=(until_s := one["drains_until_s"]) is not None,
+            drains_until=_when(until_s),
+            **{name: one[name] for name in ("id", "host", "address", "cores", "gpus", "kinds")},
+            head=one["is_head"],
+        )
+        for one in seen["nodes"]
+    ]
+    return Nodes(
+        autoscaler=seen["autoscaler"],
+        missing=seen["missing"],
+        remarks=seen["remarks"],
+        nodes=rows,
+    )
+
+
+def _when(until_s: float | None) -> str | None:
+    return timestamp_of(until_s) if until_s else None
+
+
+def _named(name: str, rows: Sequence[NodeRow]) -> NodeRow:
+    """The node that is meant.
+
+    Raises:
+        NotFound: none is, or several are.
+    """
+    found = [row for row in rows if name == row.id]
+    found = found or [row for row in rows if name in (row.host, row.address)]
+    if not found and len(name) >= LEAST_PREFIX:
+        found = [row for row in rows if row.id.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    there = ", ".join(f"{row.id[:12]} ({row.host}, {row.address})" for row in rows) or "none"
+    how = "several nodes are" if found else "there is no node"
+    raise NotFound(f"{how} {name[:128]!r}; there are: {there}")

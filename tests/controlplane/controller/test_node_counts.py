@@ -1,0 +1,233 @@
+"""Node counts: what is asked for and told, and what becomes of workers on nodes that drain."""
+
+import asyncio
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from controlplane.cluster.autoscaling.node_requests import Bundle
+from controlplane.cluster.autoscaling.node_types import Autoscaler, NodeType
+from controlplane.cluster.autoscaling.ray_autoscaler import ClusterNode
+from controlplane.controller.events.journal import Journal
+from controlplane.controller.nodes.node_counts import NodeCounts
+from controlplane.live_state import LiveState
+from controlplane.settings import load_settings
+from variants.catalog.memory import MemoryCatalog
+from variants.errors import ClusterUnavailable
+from variants.types import DeviceKindName
+from workers.types import WorkerStatus
+
+CPU_2 = DeviceKindName("cpu-2")
+TYPES = (NodeType(name="small", least=0, most=3, cores=2),)
+
+
+def node(id_: str) -> ClusterNode:
+    return ClusterNode(id=id_, host=f"n{id_}", address="10.0.0.1", cores=2)
+
+
+class Ray:
+    def __init__(self, autoscaler: Autoscaler | None = None) -> None:
+        self.autoscaler = autoscaler
+        self.there = [node("a"), node("b")]
+        self.ended = {"b": "it had drained"}
+        self.on = {"w1": "a", "w2": "b"}
+        self.asked: list[Sequence[Bundle]] = []
+        self.drained: list[tuple[str, str, float]] = []
+        self.away = False
+
+    async def find(self) -> Autoscaler | None:
+        return self.autoscaler
+
+    async def ask(self, bundles: Sequence[Bundle]) -> None:
+        self.asked.append(bundles)
+
+    async def nodes(self) -> tuple[ClusterNode, ...]:
+        if self.away:
+            raise ClusterUnavailable("Ray does not answer")
+        return tuple(self.there)
+
+    async def ends(self, ids: Container[str]) -> dict[str, str]:
+        return {id_: how for id_, how in self.ended.items() if id_ in ids}
+
+    async def workers(self, kinds: Iterable[str]) -> dict[str, str]:
+        return self.on
+
+    async def drain(self, node: str, why: str, until_s: float) -> str:
+        self.drained.append((node, why, until_s))
+        [index] = [n for n, one in enumerate(self.there) if one.id == node]
+        self.there[index] = replace(self.there[index], drains_until_s=until_s)
+        return ""
+
+
+class Live:
+    def __init__(self) -> None:
+        self.seen: Any = None
+        self.waiting: list[dict[str, Any]] = []
+
+    async def put_machines(self, seen: Any) -> None:
+        self.seen = seen
+
+    async def notices(self) -> list[dict[str, Any]]:
+        return list(self.waiting)
+
+    async def noticed(self, notice: dict[str, Any]) -> None:
+        self.waiting.remove(notice)
+
+
+class Case:
+    """A cluster of two nodes with a worker each, of up to three."""
+
+    def __init__(
+        self, folder: Path, autoscaler: Autoscaler | None, slices: str = "1-3xcpu-2"
+    ) -> None:
+        self.ray, self.live = Ray(autoscaler), Live()
+        self.catalog = MemoryCatalog()
+        self.journal = Journal(self.catalog)
+        settings = load_settings(state_dir=folder, ray_address="auto", slices=slices)
+        live = cast(LiveState, self.live)
+        self.counts = NodeCounts(self.ray, live, self.journal, settings, lambda: 1_000.0)
+        self.now_s = 0.0
+        self.usual_s: dict[DeviceKindName, float] = {}
+
+    async def look(self, wanted: int, workers: Sequence[str], why: str = "") -> None:
+        self.now_s += 10.0
+        here = {one: status(one) for one in workers}
+        reasons = {"cpu-2": why} if why else {}
+        self.counts.follow({CPU_2: wanted}, here, reasons, self.usual_s, self.now_s)
+        assert self.counts._looking is not None
+        await self.counts._looking
+
+    async def told(self) -> list[tuple[str, str, str]]:
+        await self.journal.store_events()
+        return [(one.kind, one.subject, one.message) for one in reversed(self.catalog.events(99))]
+
+
+def status(worker: str) -> WorkerStatus:
+    return WorkerStatus(
+        worker=worker, device_kind=CPU_2, memory_mib=1.0, reserved_mib=0.0, draining=False,
+        backlog_us=0, busy_ratio=0.0, replicas=(),
+    )  # fmt: skip
+
+
+def small() -> Autoscaler:
+    return Autoscaler(types=TYPES, idle_s=60.0)
+
+
+async def test_a_node_is_asked_for_until_its_worker_runs(tmp_path: Path) -> None:
+    case = Case(tmp_path, small())
+
+    await case.look(2, ["w1", "w2"])
+    await case.look(3, ["w1", "w2"], "3 instead of 2: more is expected than these can serve")
+    await case.look(3, ["w1", "w2"])
+    await case.look(3, ["w1", "w2", "w3"])
+
+    assert [[one.count for one in each] for each in case.ray.asked] == [[], [3], []]
+    assert await case.told() == [
+        (
+            "nodes_asked", "cpu-2",
+            "3 workers are wanted and 2 there: 3 instead of 2: more is expected than these can "
+            "serve; the autoscaler is asked for nodes with room for them",
+        ),
+        ("nodes_asked_no_more", "cpu-2", "all workers run, 20 s later"),
+    ]  # fmt: skip
+
+
+async def test_a_loop_that_stops_asks_for_nothing_more(tmp_path: Path) -> None:
+    case = Case(tmp_path, small())
+    await case.look(3, ["w1", "w2"])
+    await case.counts.close()
+    assert [[one.count for one in each] for each in case.ray.asked] == [[3], []]
+
+
+async def test_how_long_a_machine_took_is_told(tmp_path: Path) -> None:
+    case = Case(tmp_path, small())
+    case.usual_s[CPU_2] = 74.2
+    await case.look(3, ["w1", "w2"])
+    [(_, _, message)] = await case.told()
+    assert message.endswith("nodes with room for them, which took 74 s lately")
+
+
+async def test_what_is_wanted_no_more_is_asked_for_no_more(tmp_path: Path) -> None:
+    case = Case(tmp_path, small())
+
+    await case.look(3, ["w1", "w2"])
+    await case.look(2, ["w1", "w2"])
+
+    assert [[one.count for one in each] for each in case.ray.asked] == [[3], []]
+    assert (await case.told())[-1][2] == "they are wanted no more"
+
+
+async def test_it_is_asked_again_because_ray_may_have_forgotten(tmp_path: Path) -> None:
+    case = Case(tmp_path, small())
+    for _ in range(7):
+        await case.look(3, ["w1", "w2"])
+    assert len(case.ray.asked) == 3
+
+
+async def test_nothing_is_asked_where_there_is_no_autoscaler(tmp_path: Path) -> None:
+    case = Case(tmp_path, None)
+    await case.look(3, ["w1"])
+    assert case.ray.asked == []
+    assert case.live.seen["autoscaler"] == "no autoscaler: nodes come and go by hand"
+
+
+async def test_workers_of_a_node_that_drains_are_planned_for_no_more(tmp_path: Path) -> None:
+    case = Case(tmp_path, small())
+    await case.look(2, ["w1", "w2"])
+    case.live.waiting = [{"node": "b", "why": "a spot machine's notice", "until_s": 1_030.0}]
+
+    await case.look(2, ["w1", "w2"])
+
+    assert case.ray.drained == [("b", "a spot machine's notice", 1_030.0)]
+    assert case.live.waiting == []
+    planned = case.counts.staying([status("w1"), status("w2")])
+    assert [one.draining for one in planned] == [False, True]
+    assert [one.count for one in case.ray.asked[-1]] == [2]
+    [goes, _] = await case.told()
+    assert goes == (
+        "node_draining", "nb (10.0.0.1, b)",
+        "it goes in 30 s; its workers are planned for no more: w2",
+    )  # fmt: skip
+
+    case.ray.there.pop()
+    await case.look(2, ["w1"])
+    assert (await case.told())[-1] == ("node_left", "nb (10.0.0.1, b)", "it had drained")
+
+
+async def test_nodes_that_come_and_go_are_told(tmp_path: Path) -> None:
+    case = Case(tmp_path, small())
+    await case.look(2, ["w1", "w2"])
+    case.ray.there.append(node("c"))
+    await case.look(2, ["w1", "w2"])
+    del case.ray.there[0]
+    await case.look(2, ["w2"])
+    told = await case.told()
+    assert told[0] == ("node_joined", "nc (10.0.0.1, c)", "it is there")
+    assert ("node_left", "na (10.0.0.1, a)", "Ray knows it no more") in told
+
+
+async def test_ray_that_does_not_answer_is_a_trouble_and_no_end(tmp_path: Path) -> None:
+    case = Case(tmp_path, small())
+    case.ray.away = True
+    await case.look(3, ["w1", "w2"])
+    assert case.journal.troubled("node counts")
+    case.ray.away = False
+    await case.look(3, ["w1", "w2"])
+    assert not case.journal.troubled("node counts")
+    assert len(case.ray.asked) == 1
+    await asyncio.sleep(0)
+    await case.counts.close()
+
+
+async def test_a_kind_that_no_node_has_is_absent_where_one_can_be_asked_for(tmp_path: Path) -> None:
+    slices = "1-3xcpu-2,0-1xcpu-8,1-2xcpu-9"
+    assert await Case(tmp_path, small(), slices).counts.absent() == {"cpu-8"}
+    assert await Case(tmp_path, None, slices).counts.absent() == frozenset()
+
+    case = Case(tmp_path, small(), slices)
+    case.ray.there.append(replace(node("c"), cores=8))
+    assert await case.counts.absent() == frozenset()
+    case.ray.there[-1] = replace(case.ray.there[-1], drains_until_s=0.0)
+    await case.look(2, ["w1", "w2"])
+    assert await case.counts.absent() == {"cpu-8"}
