@@ -28,14 +28,12 @@ every = pytest.mark.parametrize("overlay", OVERLAYS)
 
 @cache
 def built(overlay: str) -> list[dict[str, Any]]:
-    """What ``kubectl kustomize`` makes of an overlay.
-
-    Debian's own kubectl is too old for them: where no newer one is there this skips, also in CI.
-    """
+    """What ``kubectl kustomize`` makes of an overlay. Debian's own kubectl is too old for them."""
     kubectl = shutil.which("kubectl")
     told = "" if kubectl is None else output(kubectl, "version", "--client")
     version = told.partition("Kustomize Version: v")[2].partition(".")[0]
     if kubectl is None or not version.isdigit() or int(version) < 5:
+        # No registry of packages has one to install: this skips in CI as well.
         pytest.skip("no kubectl with kustomize 5 is installed")
     return list(yaml.safe_load_all(output(kubectl, "kustomize", str(FOLDER / overlay))))
 

@@ -62,7 +62,7 @@ async def measure(folder: Path) -> list[float]:
             began_s = time.process_time()
             for at in range(0, QUERIES, size):
                 for _ in range(size):
-                    _, _, _, described, number, rows, variant, budget_us, _ = unpack_infer(frame)
+                    _, _, _, described, number, rows, variant, budget_us, *_ = unpack_infer(frame)
                     base = HEADER + described
                     layout = layout_of(frame[HEADER:base])
                     submit(variant, rows, budget_us, layout, frame, base, answers, number)

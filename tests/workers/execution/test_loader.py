@@ -52,7 +52,7 @@ def half(name: str, **options: str) -> LoadSpec:
 def ask(executor: Executor, spec: LoadSpec) -> Answers:
     answers = Answers()
     frame = b"".join(infer_frame(1, vid(spec), 1, 60 * 10**6, row(1)))
-    _, _, _, described, request_id, rows, variant, budget_us, _ = unpack_infer(frame)
+    _, _, _, described, request_id, rows, variant, budget_us, *_ = unpack_infer(frame)
     base = HEADER + described
     executor.submit(
         variant, rows, budget_us, layout_of(frame[HEADER:base]), frame, base, answers, request_id
