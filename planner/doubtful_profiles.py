@@ -94,6 +94,8 @@ class Held(NamedTuple):
     """Of the worker."""
     beside_load: bool = False
     """Whether the profile was measured beside other work."""
+    load_no: int = 0
+    """Of the loads of that worker, the one by which it is there."""
 
     @property
     def profile(self) -> ProfileKey:
@@ -103,16 +105,29 @@ class Held(NamedTuple):
 class _Known:
     """Of one replica."""
 
-    __slots__ = ("batches", "believed_s", "confirmed_s", "mark", "met_s")
+    __slots__ = ("batches", "believed_s", "confirmed_s", "load_no", "mark", "met_s", "told")
 
     def __init__(self, held: Held, now_s: float) -> None:
         self.mark = held.mark
+        self.load_no = held.load_no
+        self.told = held.batches
+        """Batches by the latest report."""
         self.batches = held.batches
+        """The same, or more where a check has said so since."""
         self.met_s = now_s
         self.confirmed_s = now_s if held.batches else -inf
         """When a batch last ran."""
         self.believed_s = FIRST_S
         """How long that counts."""
+
+    def is_of_before(self, held: Held) -> bool:
+        """Whether it was loaded, or its profile measured, again since.
+
+        A report that is older than a check has fewer batches than the check, and never fewer than
+        the report before it.
+        """
+        measured_again = self.mark != held.mark or held.batches < self.told
+        return measured_again or self.load_no != held.load_no
 
 
 class DoubtfulProfiles:
@@ -128,10 +143,11 @@ class DoubtfulProfiles:
         known, self._known = self._known, {}
         for each in self._held:
             one = known.get(each.replica)
-            if one is None or one.mark != each.mark or each.batches < one.batches:
-                one = _Known(each, now_s)  # other latencies than those, or loaded anew
+            if one is None or one.is_of_before(each):
+                one = _Known(each, now_s)
             elif each.batches > one.batches:
                 one.batches, one.confirmed_s = each.batches, now_s
+            one.told = each.batches
             self._known[each.replica] = one
 
     def doubted(self, now_s: float) -> list[Held]:
@@ -166,18 +182,18 @@ class DoubtfulProfiles:
         return [(each, stake) for stake, each in found]
 
     def checked(
-        self, replica: ReplicaKey, now_s: float, *, batches: int, took_s: float, agrees: bool
+        self, replica: ReplicaKey, now_s: float, *, total: int, took_s: float, agrees: bool
     ) -> None:
         """A check is over.
 
         Args:
-            batches: that it ran.
-            took_s: what they took together.
+            total: batches that the worker counts by now, as in ``Held.batches``.
+            took_s: what those of the check took together.
             agrees: whether they took what was believed, or more.
         """
         one = self._known.get(replica)
         if one is not None:
             one.confirmed_s = now_s
-            one.batches += batches
+            one.batches = max(one.batches, total)
             longer_s = min(2.0 * one.believed_s, MOST_S) if agrees else FIRST_S
             one.believed_s = max(longer_s, SPARED * took_s)

@@ -149,6 +149,8 @@ class Checked:
     batches: int
     took_ms: float
     """Median of one row, without the first batch, which may set things up."""
+    total: int
+    """Batches that the worker counts of the variant by now, as in ``ReplicaStatus.batches``."""
 
 
 class OccurrenceKind(StrEnum):

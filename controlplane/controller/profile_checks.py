@@ -177,7 +177,7 @@ class ProfileChecks:
         """Judge what a check found."""
         held, took_ms, profiled_ms = about.held, checked.took_ms, about.profiled_ms
         self._doubtful.checked(
-            held.replica, self._clock_s(), batches=checked.batches,
+            held.replica, self._clock_s(), total=checked.total,
             took_s=checked.batches * took_ms / 1_000, agrees=took_ms * AGREES >= about.believed_ms,
         )  # fmt: skip
         if (what := (held.profile, held.mark)) in self._told:
@@ -224,4 +224,5 @@ def _held(worker: WorkerStatus, measured: Mapping[ProfileKey, Profile]) -> Itera
             yield Held(
                 (WorkerId(worker.worker), replica.task, replica.variant), kind,
                 profile.measured_at, replica.batches, worker.busy_ratio, profile.beside_load,
+                replica.load_no,
             )  # fmt: skip

@@ -76,7 +76,7 @@ def test_what_refuses_is_checked_at_once_and_then_less_and_less_often() -> None:
     assert [one.replica for one in due(doubts, 0.0, {of("a"): REFUSED})] == [replica("a")]
     now_s, waits = 0.0, []
     for _ in range(8):
-        doubts.checked(replica("a"), now_s, batches=3, took_s=0.1, agrees=True)
+        doubts.checked(replica("a"), now_s, total=3, took_s=0.1, agrees=True)
         began_s = now_s
         while not due(doubts, now_s, {of("a"): REFUSED}):
             now_s += 1.0
@@ -84,11 +84,28 @@ def test_what_refuses_is_checked_at_once_and_then_less_and_less_often() -> None:
     assert waits == [120.0, 240.0, 480.0, 960.0, 1_920.0, MOST_S, MOST_S, MOST_S]
 
 
+def test_a_report_of_the_middle_of_a_check_takes_no_patience_away() -> None:
+    """Nor does one from before it that is read after it."""
+    doubts = DoubtfulProfiles()
+    now_s, waits, ran = 0.0, [], 0
+    for _ in range(3):
+        doubts.look(now_s, [held("a", batches=ran + 2)])
+        ran += 3
+        doubts.checked(replica("a"), now_s, total=ran, took_s=1.5, agrees=True)
+        doubts.look(now_s, [held("a", batches=ran - 1)])
+        began_s = now_s
+        while not due(doubts, now_s, {of("a"): REFUSED}):
+            now_s += 1.0
+            doubts.look(now_s, [held("a", batches=ran)])
+        waits.append(now_s - began_s)
+    assert waits == [150.0, 300.0, 600.0]
+
+
 def test_what_is_not_as_was_believed_is_looked_at_again_soon() -> None:
     doubts = DoubtfulProfiles()
     doubts.look(0.0, [held("a")])
-    doubts.checked(replica("a"), 0.0, batches=50, took_s=0.1, agrees=True)
-    doubts.checked(replica("a"), 120.0, batches=50, took_s=0.1, agrees=False)
+    doubts.checked(replica("a"), 0.0, total=50, took_s=0.1, agrees=True)
+    doubts.checked(replica("a"), 120.0, total=50, took_s=0.1, agrees=False)
     assert not due(doubts, 120.0 + FIRST_S - 1.0, {of("a"): REFUSED})
     assert due(doubts, 120.0 + FIRST_S, {of("a"): REFUSED})
 
@@ -96,7 +113,7 @@ def test_what_is_not_as_was_believed_is_looked_at_again_soon() -> None:
 def test_a_check_that_takes_long_is_not_made_often() -> None:
     doubts = DoubtfulProfiles()
     doubts.look(0.0, [held("a")])
-    doubts.checked(replica("a"), 0.0, batches=3, took_s=30.0, agrees=True)
+    doubts.checked(replica("a"), 0.0, total=3, took_s=30.0, agrees=True)
     assert not due(doubts, SPARED * 30.0 - 1.0, {of("a"): REFUSED})
 
 
@@ -121,6 +138,9 @@ def test_what_was_measured_or_loaded_anew_is_doubted_anew() -> None:
     assert doubts.doubted(1.0) == [held("a")]
     doubts.look(2.0, [held("a"), held("b")._replace(mark="again")])
     assert len(doubts.doubted(2.0)) == 2
+    doubts.checked(replica("a"), 2.0, total=3, took_s=0.1, agrees=True)
+    doubts.look(3.0, [held("a")._replace(load_no=1), held("b")._replace(mark="again")])
+    assert len(doubts.doubted(3.0)) == 2
 
 
 def test_what_may_only_be_dearer_waits_for_a_calm_minute() -> None:

@@ -181,7 +181,11 @@ def decode_checked(data: bytes) -> Checked:
     """
     value = decode(data)
     try:
-        return Checked(batches=int(value["batches"]), took_ms=float(value["took_ms"]))
+        return Checked(
+            batches=int(value["batches"]),
+            took_ms=float(value["took_ms"]),
+            total=int(value["total"]),
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"the answer to a check is wrong: {error!r}") from error
 

@@ -71,7 +71,11 @@ class LoneBatches:
             executor.checking = False
         if not took_ms:
             raise Overloaded(f"this worker had no idle moment to check {name}")
-        return Checked(batches=len(took_ms), took_ms=round(median(took_ms[1:] or took_ms), 5))
+        return Checked(
+            batches=len(took_ms),
+            took_ms=round(median(took_ms[1:] or took_ms), 5),
+            total=replica.live.batches,
+        )
 
     async def _run(self, replica: Replica) -> list[float]:
         """What each batch took, in ms."""
