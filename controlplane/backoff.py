@@ -22,10 +22,12 @@ class _Failure:
 
 
 class Backoff(Generic[ActionKey]):
-    """What failed lately, by key: 1 s of waiting after the first failure, or as long as the try
-    took, then twice as long."""
+    """What failed lately, by key: ``first_s`` of waiting after the first failure, or as long as the
+    try took, then twice as long, up to ``longest_s``."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_s: float = FIRST_S, longest_s: float = LONGEST_S) -> None:
+        self._first_s = first_s
+        self._longest_s = longest_s
         self._failures: dict[ActionKey, _Failure] = {}
 
     def waits(self, key: ActionKey, now_s: float) -> str | None:
@@ -41,7 +43,7 @@ class Backoff(Generic[ActionKey]):
         """Note a failure of a try that took so long; return whether its reason is news."""
         before = self._failures.get(key)
         count = before.count if before else 0
-        first_s, longest_s = max(FIRST_S, took_s), max(LONGEST_S, SHARE * took_s)
+        first_s, longest_s = max(self._first_s, took_s), max(self._longest_s, SHARE * took_s)
         wait_s = min(first_s * 2.0 ** min(count, 30), longest_s)
         self._failures[key] = _Failure(count + 1, reason, now_s + wait_s)
         return before is None or before.reason != reason

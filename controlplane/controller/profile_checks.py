@@ -26,7 +26,7 @@ from planner.reconcile.drift import DRIFTED, LEAST_GAP_MS
 from planner.reconcile.live_corrections import profile_key
 from planner.selection.snapshot import build_snapshot
 from planner.types import Demand, Observation, ProfileKey, ReplicaKey, Snapshot
-from variants.errors import ModellessError, RuntimeFailed
+from variants.errors import DeadlineExceeded, ModellessError, RuntimeFailed
 from variants.figures import figure, ms
 from variants.types import (
     CatalogSnapshot,
@@ -43,6 +43,11 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 1.0
 """Between two looks at what is at stake."""
 TIMEOUT_S = 60.0
+"""How long a check is waited for. One that takes longer goes on, and is not repeated soon."""
+FAILS_S, FAILS_MOST_S = 300.0, 86_400.0
+"""How long what fails on made-up numbers is not run on them again, at first and at most."""
+ABSENT_S = 300.0
+"""How long failures are kept of what is not ready, or of a worker that is away."""
 BESIDE_LOAD = "was measured beside other work, queries are refused by it, and no worker holds it"
 """Of a variant that cannot be checked where it is."""
 AGREES = 1.25
@@ -58,6 +63,11 @@ class ProfileChecks:
         self._clock_s = clock_s
         self._doubtful = DoubtfulProfiles()
         self._failures: Backoff[ReplicaKey] = Backoff()
+        """Where a check could not be made."""
+        self._failing: Backoff[ReplicaKey] = Backoff(FAILS_S, FAILS_MOST_S)
+        """Where the variant failed in one."""
+        self._there_s: dict[ReplicaKey, float] = {}
+        """When what has failed was ready last."""
         self._busy: dict[WorkerId, asyncio.Task[None]] = {}
         self._snapshots: dict[bool, Snapshot] = {}
         """Made last, of profiles as measured (True) and as live latency has them."""
@@ -110,8 +120,7 @@ class ProfileChecks:
         measured = self._measured[1]
         held = [one for worker in workers for one in _held(worker, measured)]
         self._doubtful.look(now_s, held)
-        there = {one.replica for one in held}
-        self._failures.forget(lambda replica: replica not in there)
+        self._forget(now_s, {one.replica for one in held})
         ready = {one.profile for one in held}
         absent = [key for key, one in measured.items() if one.beside_load and key not in ready]
         tasks = {one.replica[1] for one in self._doubtful.doubted(now_s)}
@@ -130,7 +139,7 @@ class ProfileChecks:
                 self._contradicted.append((key, BESIDE_LOAD))
         for each, stake in self._doubtful.due(now_s, believed, as_measured):
             worker = each.replica[0]
-            if worker not in self._busy and not self._failures.waits(each.replica, now_s):
+            if worker not in self._busy and not self._waits(each.replica, now_s):
                 about = _Subject(
                     held=each,
                     profiled_ms=_single_ms(known, each.profile),
@@ -154,24 +163,52 @@ class ProfileChecks:
         )
         return stakes(made, asked)
 
+    def _forget(self, now_s: float, there: set[ReplicaKey]) -> None:
+        """Forget failures of what has been away for long."""
+        for replica in there & self._there_s.keys():
+            self._there_s[replica] = now_s
+        gone = {each for each, at_s in self._there_s.items() if now_s - at_s >= ABSENT_S}
+        for replica in gone:
+            del self._there_s[replica]
+        self._failures.forget(gone.__contains__)
+        self._failing.forget(gone.__contains__)
+
+    def _waits(self, replica: ReplicaKey, now_s: float) -> bool:
+        """Whether a check failed lately."""
+        failed = self._failures.waits(replica, now_s) or self._failing.waits(replica, now_s)
+        return failed is not None
+
     def _over(self, worker: WorkerId, _: asyncio.Task[None]) -> None:
         self._busy.pop(worker, None)
 
     async def _check(self, about: "_Subject") -> None:
         held = about.held
         worker, task, variant = held.replica
-        name, now_s = f"{task}/{variant}", self._clock_s
+        name, began_s = f"{task}/{variant}", self._clock_s()
         try:
             async with self._pool.at(worker) as connection:
+                began_s = self._clock_s()
                 checked = await connection.check(task, variant, TIMEOUT_S)
         except ModellessError as error:
             log.info("%s on %s could not be checked: %s", name, worker, error)
-            news = self._failures.failed(held.replica, str(error), now_s())
-            if news and isinstance(error, RuntimeFailed):
-                self._journal.tell("profile_check_failed", name, f"on {worker}: {error}")
+            self._failed(about, error, self._clock_s() - began_s)
             return
         self._failures.succeeded(held.replica)
+        self._failing.succeeded(held.replica)
+        self._there_s.pop(held.replica, None)
         self._take(about, checked)
+
+    def _failed(self, about: "_Subject", error: ModellessError, took_s: float) -> None:
+        replica, now_s = about.held.replica, self._clock_s()
+        if isinstance(error, DeadlineExceeded):
+            self._doubtful.checked(replica, now_s, total=0, took_s=TIMEOUT_S, agrees=True)
+            return
+        self._there_s[replica] = now_s
+        fails = isinstance(error, RuntimeFailed)
+        failures = self._failing if fails else self._failures
+        if failures.failed(replica, str(error), now_s, took_s) and fails:
+            worker, task, variant = replica
+            self._journal.tell("profile_check_failed", f"{task}/{variant}", f"on {worker}: {error}")
 
     def _take(self, about: "_Subject", checked: Checked) -> None:
         """Judge what a check found."""

@@ -34,7 +34,8 @@ live correction needs (``planner.reconcile.live_corrections.ENOUGH``)."""
 QUICKER = 1.25
 """What takes less than what is expected of it, over this, is far quicker."""
 MOST_MS = 1_000.0
-"""What all batches of a check take together, at most; ``FEW`` may take longer."""
+"""What all batches of a check take together, at most; one may take longer, and ``FEW`` that are far
+quicker than expected."""
 REST = 4.0
 """Time between two batches, in times of the one before."""
 LEAST_REST_MS = 5.0
@@ -98,12 +99,14 @@ class LoneBatches:
                 raise RuntimeFailed(
                     f"{replica.name} failed on a row that its profile is checked by"
                 )
-            if code != ReplyCode.OK:
+            if code not in (ReplyCode.OK, ReplyCode.INVALID):
                 break
             replica.checks += 1
             took_ms.append(job.took_ms)
             quicker = median(took_ms[1:] or took_ms) * QUICKER < believed_ms
             if len(took_ms) >= FEW and (not quicker or sum(took_ms) > MOST_MS):
+                break
+            if not quicker and job.took_ms > MOST_MS:
                 break
             await asyncio.sleep(max(LEAST_REST_MS, REST * job.took_ms) / 1_000)
         return took_ms
@@ -137,8 +140,13 @@ class _Answer:
         self.code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def send(self, frame: bytes) -> None:
-        """An answer, or a refusal: its code is the sixth byte of either."""
-        self.code.set_result(frame[5])
+        """An answer, or a refusal: its code is the sixth byte of either. ``INVALID`` is an answer
+        that is too large to be sent; the batch has run all the same."""
+        self._is(frame[5])
 
     def send_large(self, chunks: list[Chunk]) -> None:
-        self.code.set_result(ReplyCode.OK)
+        self._is(ReplyCode.OK)
+
+    def _is(self, code: int) -> None:
+        if not self.code.done():  # cancelled, where the worker stops meanwhile
+            self.code.set_result(code)

@@ -60,6 +60,28 @@ async def test_what_is_not_quicker_costs_a_few_batches(
         assert checked.took_ms >= 20.0
 
 
+async def test_one_batch_is_enough_of_what_takes_long(
+    worker: WorkerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lone_batches, "MOST_MS", 10.0)
+    slow = ((1, 20.0),)
+    spec = echo_spec(options={"latency_ms": "20"}, latency=slow, typical=slow)
+    async with running(worker) as (_, connection):
+        await connection.load(spec, WAIT_S)
+        assert (await connection.check(spec.task, spec.variant, WAIT_S)).batches == 1
+
+
+async def test_an_answer_that_is_too_large_to_be_sent_has_run_all_the_same(
+    tmp_path: Path,
+) -> None:
+    wide = 300_000
+    spec = replace(FALSE, inputs=(tensor("x", wide),), outputs=(tensor("y", wide),))
+    async with running(config(tmp_path, max_frame_mib=1)) as (host, connection):
+        await connection.load(spec, WAIT_S)
+        checked = await connection.check(spec.task, spec.variant, WAIT_S)
+        assert checked.batches == told(host).batches >= FEW
+
+
 async def test_a_check_is_no_use_of_the_variant(worker: WorkerConfig) -> None:
     async with running(worker) as (host, connection):
         await connection.load(FALSE, WAIT_S)

@@ -1,0 +1,123 @@
+"""Checks of profiles: what is made of what they find, and of those that find nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+
+from controlplane.controller.events.journal import Journal
+from controlplane.controller.profile_checks import FAILS_S, TIMEOUT_S, ProfileChecks
+from controlplane.controller.worker_pool import WorkerPool
+from planner.doubtful_profiles import SPARED
+from planner.types import Demand, Observation
+from tests.planner.builders import DIGITS, catalog, profile, variant
+from variants.catalog.memory import MemoryCatalog
+from variants.errors import DeadlineExceeded, Overloaded, RuntimeFailed
+from variants.types import CatalogSnapshot, ReplicaState, VariantName
+from workers.types import Checked, ReplicaStatus, WorkerStatus
+
+A = VariantName("a")
+KNOWN = catalog([variant("a")], [profile("a", 1_000.0)])
+ASKED = Demand(task=DIGITS, latency_ms=200.0, accuracy=None, qps=5.0)
+
+
+class Pool:
+    """One worker, which answers checks with what the test says next."""
+
+    def __init__(self) -> None:
+        self.answer: Checked | Exception = Overloaded("busy")
+        self.asked = 0
+
+    @asynccontextmanager
+    async def at(self, worker: str) -> AsyncIterator["Pool"]:
+        yield self
+
+    async def check(self, task: str, variant: str, timeout_s: float) -> Checked:
+        self.asked += 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+class Checks:
+    """Checks of the only variant, with a clock of the test's."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.pool = Pool()
+        self.catalog = MemoryCatalog()
+        self.journal = Journal(self.catalog)
+        self.checks = ProfileChecks(cast(WorkerPool, self.pool), self.journal, lambda: self.now_s)
+        self.batches = 0
+        self.ready = True
+
+    async def look(self, known: CatalogSnapshot = KNOWN) -> list[str]:
+        """One turn, and the check that it begins; what was contradicted before."""
+        replica = ReplicaStatus(
+            task=DIGITS, variant=A, state=ReplicaState.READY, memory_mib=1.0,
+            batches=self.batches,
+        )  # fmt: skip
+        status = WorkerStatus(
+            worker="w1", device_kind="cpu-1", memory_mib=9.0, reserved_mib=1.0, draining=False,
+            backlog_us=0, busy_ratio=0.0, replicas=(replica,) if self.ready else (),
+        )  # fmt: skip
+        observation = Observation(
+            catalog=known, workers=(), demand=(ASKED,), inventory={}, running={}, plan=None,
+            now_s=self.now_s,
+        )  # fmt: skip
+        found = self.checks.look(known, observation, [status])
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return [what for _, what in found]
+
+    async def wait_for_next(self, most_s: int) -> int:
+        """Turns once a second until the next check has begun: after how many seconds."""
+        asked = self.pool.asked
+        for passed_s in range(1, most_s):
+            self.now_s += 1.0
+            await self.look()
+            if self.pool.asked > asked:
+                return passed_s
+        return most_s
+
+    async def events(self) -> list[str]:
+        """Kinds of all that was told, oldest first."""
+        await self.journal.store_events()
+        return [event.kind for event in reversed(self.catalog.events(100))]
+
+
+@pytest.fixture
+def checks() -> Checks:
+    return Checks()
+
+
+async def test_a_check_that_is_not_waited_for_to_its_end_is_not_repeated_soon(
+    checks: Checks,
+) -> None:
+    checks.pool.answer = DeadlineExceeded("too long")
+    await checks.look()
+    assert checks.pool.asked == 1
+    wait_s = int(SPARED * TIMEOUT_S)
+    assert await checks.wait_for_next(2 * wait_s) == wait_s
+
+
+async def test_what_fails_on_made_up_numbers_is_run_on_them_less_and_less_often(
+    checks: Checks,
+) -> None:
+    checks.pool.answer = RuntimeFailed("no such token")
+    await checks.look()
+    waits = [await checks.wait_for_next(10_000) for _ in range(3)]
+    assert waits == [FAILS_S, 2 * FAILS_S, 4 * FAILS_S]
+    assert await checks.events() == ["profile_check_failed"]
+
+
+async def test_what_failed_is_remembered_while_its_worker_is_away(checks: Checks) -> None:
+    checks.pool.answer = RuntimeFailed("no such token")
+    await checks.look()
+    checks.ready, checks.now_s = False, 10.0
+    await checks.look()
+    checks.ready, checks.now_s = True, 20.0
+    await checks.look()
+    assert checks.pool.asked == 1
