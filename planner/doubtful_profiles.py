@@ -94,6 +94,8 @@ class Held(NamedTuple):
     """Of the worker."""
     beside_load: bool = False
     """Whether the profile was measured beside other work."""
+    lone_ms: float = 0.0
+    """What a lone row takes there, by the batches that ran or else by the profile."""
     load_no: int = 0
     """Of the loads of that worker, the one by which it is there."""
 
@@ -182,18 +184,20 @@ class DoubtfulProfiles:
         return [(each, stake) for stake, each in found]
 
     def checked(
-        self, replica: ReplicaKey, now_s: float, *, total: int, took_s: float, agrees: bool
+        self, replica: ReplicaKey, now_s: float, *, total: int, took_s: float, agrees: bool | None
     ) -> None:
         """A check is over.
 
         Args:
             total: batches that the worker counts by now, as in ``Held.batches``.
             took_s: what those of the check took together.
-            agrees: whether they took what was believed, or more.
+            agrees: whether they took what was believed, or more; None where they were too few to
+                tell.
         """
         one = self._known.get(replica)
         if one is not None:
             one.confirmed_s = now_s
             one.batches = max(one.batches, total)
-            longer_s = min(2.0 * one.believed_s, MOST_S) if agrees else FIRST_S
-            one.believed_s = max(longer_s, SPARED * took_s)
+            if agrees is not None:
+                one.believed_s = min(2.0 * one.believed_s, MOST_S) if agrees else FIRST_S
+            one.believed_s = max(one.believed_s, SPARED * took_s)

@@ -142,9 +142,15 @@ class WorkerStatus:
     """Which clock it reads (``workers.channel.shared_clock``)."""
 
 
+FEW = 3
+"""Lone batches that tell whether a variant is far quicker than its profile says: the first may set
+things up, and what disturbs one of the others only makes it slower."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What came of checking a profile by a few lone batches."""
+    """What came of checking a profile by a few lone batches; of fewer than ``FEW`` nothing follows:
+    they may have been set up in, or disturbed."""
 
     batches: int
     took_ms: float

@@ -36,7 +36,7 @@ from variants.types import (
     ReplicaState,
     WorkerId,
 )
-from workers.types import Checked, WorkerStatus
+from workers.types import FEW, Checked, ReplicaStatus, WorkerStatus
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,9 @@ class ProfileChecks:
         self._measured: tuple[int, Mapping[ProfileKey, Profile]] = (-1, {})
         self._contradicted: list[tuple[ProfileKey, str]] = []
         self._told: set[tuple[ProfileKey, str]] = set()
-        """Profiles of which it was told what a check found."""
+        """Profiles that were contradicted."""
+        self._confirmed: set[tuple[ProfileKey, str]] = set()
+        """Profiles of which it was told that a check confirmed them."""
 
     def look(
         self,
@@ -143,7 +145,6 @@ class ProfileChecks:
                 about = _Subject(
                     held=each,
                     profiled_ms=_single_ms(known, each.profile),
-                    believed_ms=_single_ms(observation.catalog, each.profile),
                     stake=stake,
                 )
                 begun = self._busy[worker] = asyncio.create_task(self._check(about))
@@ -213,11 +214,13 @@ class ProfileChecks:
     def _take(self, about: "_Subject", checked: Checked) -> None:
         """Judge what a check found."""
         held, took_ms, profiled_ms = about.held, checked.took_ms, about.profiled_ms
+        tells = checked.batches >= FEW
         self._doubtful.checked(
             held.replica, self._clock_s(), total=checked.total,
-            took_s=checked.batches * took_ms / 1_000, agrees=took_ms * AGREES >= about.believed_ms,
+            took_s=checked.batches * took_ms / 1_000,
+            agrees=took_ms * AGREES >= held.lone_ms if tells else None,
         )  # fmt: skip
-        if (what := (held.profile, held.mark)) in self._told:
+        if not tells or (what := (held.profile, held.mark)) in self._told:
             return
         worker, task, variant = held.replica
         words = (
@@ -225,13 +228,12 @@ class ProfileChecks:
             f"its profile says {ms(profiled_ms)}"
         )
         if took_ms * DRIFTED < profiled_ms and profiled_ms - took_ms >= LEAST_GAP_MS:
+            self._told.add(what)
             self._contradicted.append((held.profile, words))
-        elif about.stake.refused_qps > 0.0:
+        elif about.stake.refused_qps > 0.0 and what not in self._confirmed:
+            self._confirmed.add(what)
             refused = f"{figure(about.stake.refused_qps)} rows/s are refused by it"
             self._journal.tell("profile_confirmed", f"{task}/{variant}", f"{words}; {refused}")
-        else:
-            return
-        self._told.add(what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,8 +242,6 @@ class _Subject:
 
     held: Held
     profiled_ms: float
-    believed_ms: float
-    """By which queries are sent: the profile's, where live latency has not corrected it."""
     stake: Stake
 
 
@@ -261,5 +261,11 @@ def _held(worker: WorkerStatus, measured: Mapping[ProfileKey, Profile]) -> Itera
             yield Held(
                 (WorkerId(worker.worker), replica.task, replica.variant), kind,
                 profile.measured_at, replica.batches, worker.busy_ratio, profile.beside_load,
-                replica.load_no,
+                _lone_ms(replica, profile), replica.load_no,
             )  # fmt: skip
+
+
+def _lone_ms(replica: ReplicaStatus, profile: Profile) -> float:
+    """What a lone row takes there, by what ran or else by the profile's median."""
+    rows, mean_ms, _ = replica.latency[0] if replica.latency else (0, 0.0, 0.0)
+    return mean_ms if rows == 1 else profile.points[0].p50_ms

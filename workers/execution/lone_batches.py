@@ -23,14 +23,12 @@ from variants.types import ReplicaState
 from workers.channel.frames import Chunk, data_chunks, layout_of, signature_of
 from workers.execution.executor import Executor, now_ms
 from workers.execution.replicas import LoneJob, Replica
-from workers.types import Checked, ReplyCode, variant_id
+from workers.types import FEW, Checked, ReplyCode, variant_id
 
-FEW = 3
-"""Batches that tell whether a variant is far quicker than expected: the first may set things up,
-and what disturbs one of the others only makes it slower."""
 MANY = 10
-"""Batches of one that is: twice what the live model takes to forget what it believed, and more than
-live correction needs (``planner.reconcile.live_corrections.ENOUGH``)."""
+"""Batches of one that is far quicker than expected, which ``FEW`` tell: twice what the live model
+takes to forget what it believed, and more than live correction needs
+(``planner.reconcile.live_corrections.ENOUGH``)."""
 QUICKER = 1.25
 """What takes less than what is expected of it, over this, is far quicker."""
 MOST_MS = 1_000.0

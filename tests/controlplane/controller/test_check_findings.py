@@ -10,7 +10,7 @@ import pytest
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.profile_checks import FAILS_S, TIMEOUT_S, ProfileChecks
 from controlplane.controller.worker_pool import WorkerPool
-from planner.doubtful_profiles import SPARED
+from planner.doubtful_profiles import FIRST_S, SPARED
 from planner.types import Demand, Observation
 from tests.planner.builders import DIGITS, catalog, profile, variant
 from variants.catalog.memory import MemoryCatalog
@@ -51,13 +51,14 @@ class Checks:
         self.journal = Journal(self.catalog)
         self.checks = ProfileChecks(cast(WorkerPool, self.pool), self.journal, lambda: self.now_s)
         self.batches = 0
+        self.latency: tuple[tuple[int, float, float], ...] = ()
         self.ready = True
 
     async def look(self, known: CatalogSnapshot = KNOWN) -> list[str]:
         """One turn, and the check that it begins; what was contradicted before."""
         replica = ReplicaStatus(
             task=DIGITS, variant=A, state=ReplicaState.READY, memory_mib=1.0,
-            batches=self.batches,
+            batches=self.batches, latency=self.latency,
         )  # fmt: skip
         status = WorkerStatus(
             worker="w1", device_kind="cpu-1", memory_mib=9.0, reserved_mib=1.0, draining=False,
@@ -121,3 +122,32 @@ async def test_what_failed_is_remembered_while_its_worker_is_away(checks: Checks
     checks.ready, checks.now_s = True, 20.0
     await checks.look()
     assert checks.pool.asked == 1
+
+
+async def test_one_disturbed_batch_confirms_nothing(checks: Checks) -> None:
+    checks.pool.answer = Checked(batches=1, took_ms=1_500.0, total=1)
+    await checks.look()
+    assert await checks.wait_for_next(1_000) == SPARED * 1.5
+    assert not await checks.events()
+
+
+async def test_what_seemed_to_be_confirmed_is_contradicted_all_the_same(checks: Checks) -> None:
+    checks.pool.answer = Checked(batches=3, took_ms=1_000.0, total=3)
+    await checks.look()
+    assert await checks.events() == ["profile_confirmed"]
+    checks.pool.answer = Checked(batches=10, took_ms=3.0, total=13)
+    await checks.wait_for_next(1_000)
+    checks.now_s += 1.0
+    [what] = await checks.look()
+    assert "10 lone batches on w1 took 3 ms each, its profile says 1000 ms" in what
+
+
+async def test_a_worker_that_differs_from_its_kind_is_compared_with_itself(
+    checks: Checks,
+) -> None:
+    """Its lone rows took 5 ms lately, and still do."""
+    checks.batches, checks.latency = 5, ((1, 5.0, 6.0),)
+    await checks.look()
+    checks.pool.answer = Checked(batches=3, took_ms=5.0, total=8)
+    waits = [await checks.wait_for_next(1_000) for _ in range(3)]
+    assert waits == [FIRST_S, 2 * FIRST_S, 4 * FIRST_S]

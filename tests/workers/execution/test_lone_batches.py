@@ -11,9 +11,9 @@ from tests.workers.builders import ask, config, echo_spec, row, running, tensor,
 from tests.workers.gated import Gates
 from variants.errors import NotFound, Overloaded, RuntimeFailed
 from workers.execution import lone_batches
-from workers.execution.lone_batches import FEW, MANY
+from workers.execution.lone_batches import MANY
 from workers.host import WorkerHost
-from workers.types import LoadSpec, ReplicaStatus, ReplyCode, WorkerConfig
+from workers.types import FEW, LoadSpec, ReplicaStatus, ReplyCode, WorkerConfig
 
 WAIT_S = 60.0
 FALSE = echo_spec(latency=((1, 200.0), (8, 400.0)), typical=((1, 200.0), (8, 400.0)))
