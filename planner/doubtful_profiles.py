@@ -6,20 +6,23 @@ on a worker, has run nothing there lately, and queries are refused or go elsewhe
 its profile, the worker is to run a few batches of it (``workers.execution.lone_batches``).
 
 *When.* Where queries are refused, or lose an answer that it could give, because it is too slow: at
-once. Where another variant answers that may be dearer: after a minute, and on a calm worker only.
-A profile that was measured beside other work is checked on a calm worker even if nobody asks for
-it. What takes as long as was believed is left alone for a minute, then for two, up to an hour, and
-always for ``SPARED`` times as long as the check took. Batches of queries are as good as a check.
-Deterministic; knows no clock.
+once; on a worker that is not calm only if a batch holds up nobody for long. What no correction could
+make quick enough is at stake for nobody: else any deadline would have anything checked. Where
+another variant answers that may be dearer: after a minute, and on a calm worker only. A profile that
+was measured beside other work is checked on a calm worker even if nobody asks for it. What takes as
+long as was believed is left alone for a minute, then for two, up to an hour, and always for
+``SPARED`` times as long as the check took. Batches of queries are as good as a check. Deterministic;
+knows no clock.
 """
 
 from collections.abc import Iterable, Mapping
-from math import inf
+from math import exp, inf
 from typing import NamedTuple
 
+from planner.reconcile.live_corrections import FARTHEST
 from planner.selection.eligibility import LATENCY, profile_rule
 from planner.types import Demand, ProfileKey, ReplicaKey, Snapshot
-from variants.types import DeviceKindName
+from variants.types import DeviceKindName, WorkerId
 
 FIRST_S, MOST_S = 60.0, 3_600.0
 """How long what was confirmed is believed at first, and at most."""
@@ -27,6 +30,10 @@ SPARED = 100.0
 """Part of a worker's time that checks of one variant may take, as its inverse."""
 CALM = 0.5
 """A worker that computes for less than this part of the time is calm."""
+
+DISTURBS = 0.5
+"""A batch that is believed to take more than this part of the tightest deadline that its worker
+serves is run on a calm worker only."""
 
 
 class Stake(NamedTuple):
@@ -38,6 +45,8 @@ class Stake(NamedTuple):
     """It is too slow for them, others are not."""
     open_qps: float = 0.0
     """It may answer them, as others may."""
+    tightest_ms: float = inf
+    """The tightest deadline of those that it may answer."""
 
     @property
     def urgent(self) -> bool:
@@ -57,19 +66,23 @@ def stakes(snapshot: Snapshot, demand: Iterable[Demand]) -> dict[ProfileKey, Sta
             continue
         rule = profile_rule(_as_tight(asked), snapshot.transport_ms)
         judged = [(candidate, rule(candidate)) for candidate in view.by_cost]
+        left_ms = asked.tightest_ms - snapshot.transport_ms
         answered = any(obstacle is None for _, obstacle in judged)
         for candidate, obstacle in judged:
             if obstacle is not None and obstacle is not LATENCY:
                 continue
             key = (candidate.task, candidate.variant, candidate.device_kind)
-            refused, passed, open_ = found.get(key, NONE)
+            refused, passed, open_, tightest_ms = found.get(key, NONE)
             if obstacle is None:
                 open_ += asked.qps
+                tightest_ms = min(tightest_ms, asked.tightest_ms)
+            elif candidate.table.ms[1] > left_ms * exp(FARTHEST):
+                continue  # no correction goes so far
             elif answered:
                 passed += asked.qps
             else:
                 refused += asked.qps
-            found[key] = Stake(refused, passed, open_)
+            found[key] = Stake(refused, passed, open_, tightest_ms)
     return found
 
 
@@ -174,13 +187,19 @@ class DoubtfulProfiles:
                 what it has not run.
         """
         found: list[tuple[Stake, Held]] = []
+        tightest_ms: dict[WorkerId, float] = {}
+        for each in self._held:
+            worker, of_it = each.replica[0], believed.get(each.profile, NONE)
+            tightest_ms[worker] = min(tightest_ms.get(worker, inf), of_it.tightest_ms)
         for each in self.doubted(now_s):
             stake = (believed if each.batches else as_measured).get(each.profile, NONE)
             settled = now_s - self._known[each.replica].met_s >= FIRST_S
             may_wait = each.beside_load or stake.open_qps > 0.0
-            if stake.urgent or (may_wait and settled and each.busy_ratio < CALM):
+            calm = each.busy_ratio < CALM
+            disturbs = each.lone_ms > DISTURBS * tightest_ms[each.replica[0]]
+            if (stake.urgent and (calm or not disturbs)) or (may_wait and settled and calm):
                 found.append((stake, each))
-        found.sort(key=lambda one: (*(-qps for qps in one[0]), one[1].replica))
+        found.sort(key=lambda one: (*(-qps for qps in one[0][:3]), one[1].replica))
         return [(each, stake) for stake, each in found]
 
     def checked(

@@ -55,11 +55,11 @@ def test_what_depends_on_a_profile() -> None:
         )
     )
     found = stakes(
-        known, [demand(5.0, 1.0), demand(50.0, 2.0), demand(500.0, 4.0), demand(1.0, 8.0, "c")]
+        known, [demand(5.0, 1.0), demand(50.0, 2.0), demand(500.0, 4.0), demand(10.0, 8.0, "c")]
     )
     assert found == {
-        of("a"): Stake(refused_qps=1.0, open_qps=6.0),
-        of("b"): Stake(refused_qps=1.0, passed_qps=2.0, open_qps=4.0),
+        of("a"): Stake(refused_qps=1.0, open_qps=6.0, tightest_ms=50.0),
+        of("b"): Stake(refused_qps=1.0, passed_qps=2.0, open_qps=4.0, tightest_ms=500.0),
         of("c"): Stake(refused_qps=8.0),
     }
 
@@ -67,7 +67,29 @@ def test_what_depends_on_a_profile() -> None:
 def test_the_tightest_deadline_of_a_class_counts() -> None:
     known = snapshot(catalog([variant("a")], [profile("a", 20.0)]))
     asked = replace(demand(20.0), slo_ms=30.0)
-    assert stakes(known, [asked]) == {of("a"): Stake(open_qps=5.0)}
+    assert stakes(known, [asked]) == {of("a"): Stake(open_qps=5.0, tightest_ms=30.0)}
+
+
+def test_what_no_correction_could_reach_is_not_at_stake() -> None:
+    """It takes 120 ms with its margin: 2.4 ms if it is 50 times as quick."""
+    known = snapshot(catalog([variant("a")], [profile("a", 100.0)]))
+    for impossible_ms in (0.001, 1.0, 2.0):
+        assert stakes(known, [demand(impossible_ms)]) == {}
+    assert stakes(known, [demand(5.0)]) == {of("a"): REFUSED}
+
+
+def test_what_would_hold_up_others_for_long_waits_for_a_calm_worker() -> None:
+    """``b`` serves queries of 20 ms on the same worker; a batch of ``a`` takes 3 s, or 9 ms."""
+    at_stake = {of("a"): REFUSED, of("b"): Stake(open_qps=5.0, tightest_ms=20.0)}
+    for lone_ms, busy_ratio, expected in (
+        (3_000.0, CALM, False),
+        (3_000.0, 0.0, True),
+        (9.0, CALM, True),
+    ):
+        doubts = DoubtfulProfiles()
+        there = held("a", busy_ratio=busy_ratio)._replace(lone_ms=lone_ms)
+        doubts.look(0.0, [there, held("b", batches=9, busy_ratio=busy_ratio)])
+        assert bool(due(doubts, 0.0, at_stake)) is expected
 
 
 def test_what_refuses_is_checked_at_once_and_then_less_and_less_often() -> None:
