@@ -6,13 +6,13 @@ on a worker, has run nothing there lately, and queries are refused or go elsewhe
 its profile, the worker is to run a few batches of it (``workers.execution.lone_batches``).
 
 *When.* Where queries are refused, or lose an answer that it could give, because it is too slow: at
-once; on a worker that is not calm only if a batch holds up nobody for long. What no correction could
-make quick enough is at stake for nobody: else any deadline would have anything checked. Where
-another variant answers that may be dearer: after a minute, and on a calm worker only. A profile that
-was measured beside other work is checked on a calm worker even if nobody asks for it. What takes as
-long as was believed is left alone for a minute, then for two, up to an hour, and always for
-``SPARED`` times as long as the check took. Batches of queries are as good as a check. Deterministic;
-knows no clock.
+once; on a worker that is not calm only if a batch holds up nobody for long. What no correction
+could make quick enough is at stake for nobody: else any deadline would have anything checked. Where
+another variant answers that may be dearer: after a minute, and on a calm worker only. A profile
+that was measured beside other work is checked on a calm worker even if nobody asks for it. What
+takes as long as was believed is left alone for a minute, then for two, up to an hour, and always
+for ``SPARED`` times as long as the check took. Batches of queries are as good as a check.
+Deterministic; knows no clock.
 """
 
 from collections.abc import Iterable, Mapping

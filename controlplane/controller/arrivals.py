@@ -103,7 +103,7 @@ class Arrivals:
         self._classes = smoothed(self._classes, demands([rows], elapsed_s), DEMAND_WEIGHT)
         self._tightest.saw(now_s, pins_tightest)
         self._pinned = _faded(self._pinned, pinned, elapsed_s)
-        self.demand = (*self._classes, *self.pinned)
+        self.demand = (*self.estimator.by_tightest(self._classes), *self.pinned)
 
     @property
     def pinned(self) -> tuple[Demand, ...]:

@@ -163,10 +163,11 @@ class DemandEstimator:
             self._open = self._open_s = 0.0
 
     def _expected(self) -> tuple[Demand, ...]:
-        return tuple(
-            replace(demand, slo_ms=self._tightest.get(_key(demand)))
-            for demand in self._forecast.demand(self._quantile)
-        )
+        return self.by_tightest(self._forecast.demand(self._quantile))
+
+    def by_tightest(self, classes: Iterable[Demand]) -> tuple[Demand, ...]:
+        """Classes with the tightest SLO that was seen in each lately."""
+        return tuple(replace(each, slo_ms=self._tightest.get(_key(each))) for each in classes)
 
     @property
     def envelope(self) -> tuple[Demand, ...]:
