@@ -30,7 +30,8 @@ from variants.types import CatalogSnapshot, DeviceKindName, Profile
 
 ENOUGH = 4
 """Batches of all workers of a kind together that are believed in full: a worker's model needs four
-to follow a change, counts the profile for as many, and takes out the noise by itself."""
+to follow a change, and counts the profile for as many. So many are once believed as a whole, later
+ones by how many are new: what lone batches say one by one is averaged."""
 MOST = 200
 """Batches beyond which a worker's word weighs no more."""
 NOTICED = SizeRatio(log(1.1), log(1.25))
@@ -89,14 +90,14 @@ class _Correction:
         batches = sum(each.batches for each in voices)
         if self.deaf_until_s == inf:
             self.deaf_until_s = now_s + TOLD_S
-        if batches < self.before:
+        if voices and batches < self.before:
             self.deaf_until_s = -inf
         if now_s < self.deaf_until_s:
             batches = 0  # what they say in the end counts with all that is behind it
         # Fewer than before: workers have left or begun anew, and others may have run some.
         fresh = max(0, batches - self.batches)
         if fresh > 0:
-            part = min(1.0, batches / ENOUGH)
+            part = min(1.0, (batches if self.batches < ENOUGH else fresh) / ENOUGH)
             for size, (said, beside) in _means(voices).items():
                 known, share = self.estimate.get(size, _NONE), self.beside.get(size, 0.0)
                 self.beside[size] = share + part * (beside - share)
@@ -111,6 +112,11 @@ class _Correction:
                     self.estimate[size] = SizeRatio(*(x * keep if x > 0.0 else x for x in known))
                     self.beside[size] *= keep
         self.batches, self.looked_s = batches, now_s
+
+    @property
+    def compared(self) -> int:
+        """Batches that workers count now, heard or not."""
+        return self.before if self.looked_s < self.deaf_until_s else self.batches
 
     def settle(self) -> bool:
         """Take the estimate over if it has moved far enough; whether it was."""
@@ -202,7 +208,7 @@ class LiveCorrections:
                 known = self._known[key] = _Correction(voices[0].mark, now_s)
             elif voices and known.mark != voices[0].mark:
                 changed |= bool(known.used)
-                known = self._known[key] = _Correction(voices[0].mark, now_s, known.batches)
+                known = self._known[key] = _Correction(voices[0].mark, now_s, known.compared)
             known.take(voices, now_s)
             changed |= known.settle()
         changed_alone = self._interference.look(
@@ -232,7 +238,7 @@ class LiveCorrections:
                 del self._known[key]
                 self._profiles.pop(key, None)
                 if mark is not None:
-                    self._known[key] = _Correction(mark, one.looked_s, one.batches)
+                    self._known[key] = _Correction(mark, one.looked_s, one.compared)
         if changed:
             self._made = self._alone = None
         return changed

@@ -59,6 +59,14 @@ def test_few_batches_are_believed_in_part() -> None:
     assert ratio_of(corrections) == pytest.approx(2.0**0.625)
 
 
+def test_a_new_batch_moves_what_enough_have_said_in_part() -> None:
+    """Else a correction would follow each batch of a variant that is rarely asked for."""
+    corrections = LiveCorrections()
+    corrections.look(1.0, [seen(2.0, ENOUGH)])
+    corrections.look(2.0, [seen(4.0, ENOUGH + 1)])
+    assert ratio_of(corrections) == pytest.approx(2.0**1.25)
+
+
 def test_workers_count_by_their_batches_up_to_a_limit() -> None:
     corrections = LiveCorrections()
     corrections.look(1.0, [seen(4.0, 200), seen(1.0, 100_000)])
@@ -109,6 +117,16 @@ def test_workers_that_begin_anew_have_been_told_and_are_heard_at_once() -> None:
     assert not corrections.look(3.0, [])
     assert corrections.look(4.0, [seen(0.5, ENOUGH, mark="tuesday")])
     assert ratio_of(corrections) == pytest.approx(0.5)
+
+
+def test_a_profile_that_is_measured_twice_in_a_row_is_heard_of_as_late() -> None:
+    corrections = LiveCorrections()
+    corrections.look(1.0, [seen(2.0, 500, mark="monday")])
+    corrections.know({KEY: "tuesday"})
+    assert not corrections.look(2.0, [seen(2.0, 500, mark="tuesday")])
+    corrections.know({KEY: "wednesday"})
+    assert not corrections.look(3.0, [seen(2.0, 501, mark="wednesday")])
+    assert corrections.look(4.0, [seen(0.5, ENOUGH, mark="wednesday")])
 
 
 def test_what_ran_before_workers_are_heard_counts_when_they_are() -> None:
