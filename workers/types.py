@@ -153,8 +153,11 @@ class Checked:
     they may have been set up in, or disturbed."""
 
     batches: int
+    """Of one row."""
     took_ms: float
     """Median of one row, without the first batch, which may set things up."""
+    spent_ms: float
+    """What all batches of the check took together."""
     total: int
     """Batches that the worker counts of the variant by now, as in ``ReplicaStatus.batches``."""
 

@@ -217,7 +217,7 @@ class ProfileChecks:
         tells = checked.batches >= FEW
         self._doubtful.checked(
             held.replica, self._clock_s(), total=checked.total,
-            took_s=checked.batches * took_ms / 1_000,
+            took_s=checked.spent_ms / 1_000,
             agrees=took_ms * AGREES >= held.lone_ms if tells else None,
         )  # fmt: skip
         if not tells or (what := (held.profile, held.mark)) in self._told:

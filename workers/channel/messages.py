@@ -184,6 +184,7 @@ def decode_checked(data: bytes) -> Checked:
         return Checked(
             batches=int(value["batches"]),
             took_ms=float(value["took_ms"]),
+            spent_ms=float(value["spent_ms"]),
             total=int(value["total"]),
         )
     except (KeyError, TypeError, ValueError) as error:

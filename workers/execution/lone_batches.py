@@ -9,18 +9,21 @@ wrong is held against nobody.
 
 *What it costs.* A batch begins only while the slice has nothing to do, and then as much time passes
 as four such take. ``FEW`` batches are enough to see that a variant takes what is expected of it, or
-more. Only what is far quicker goes on, until live correction believes it in full.
+more. Only what is far quicker goes on, until live correction believes it in full; then a few larger
+batches show whether they are quicker as well, or only a single row was measured wrongly.
 """
 
 import asyncio
 from contextlib import suppress
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
+from planner.live_model import SHIFTED
 from variants.errors import NotFound, Overloaded, RuntimeFailed
 from variants.types import ReplicaState
-from workers.channel.frames import Chunk, data_chunks, layout_of, signature_of
+from workers.channel.frames import Chunk, Layout, data_chunks, layout_of, signature_of
 from workers.execution.executor import Executor, now_ms
 from workers.execution.replicas import LoneJob, Replica
 from workers.types import FEW, Checked, ReplyCode, variant_id
@@ -34,6 +37,9 @@ QUICKER = 1.25
 MOST_MS = 1_000.0
 """What all batches of a check take together, at most; one may take longer, and ``FEW`` that are far
 quicker than expected."""
+LARGER = 2.0
+"""A larger batch that by its profile takes no longer than so many times what a row is expected to
+take is run as well where a row is far quicker: else its time would be guessed from the row's."""
 REST = 4.0
 """Time between two batches, in times of the one before."""
 LEAST_REST_MS = 5.0
@@ -65,7 +71,7 @@ class LoneBatches:
             raise Overloaded("another profile is being checked here")
         executor.checking = True
         try:
-            took_ms = await self._run(replica)
+            took_ms, larger_ms = await self._run(replica)
         finally:
             executor.checking = False
         if not took_ms:
@@ -73,41 +79,56 @@ class LoneBatches:
         return Checked(
             batches=len(took_ms),
             took_ms=round(median(took_ms[1:] or took_ms), 5),
+            spent_ms=round(sum(took_ms) + sum(larger_ms), 5),
             total=replica.live.batches,
         )
 
-    async def _run(self, replica: Replica) -> list[float]:
-        """What each batch took, in ms."""
-        rng = np.random.default_rng(0)
-        specs = replica.spec.inputs
-        rows = [rng.random((1, *spec.shape)).astype(spec.dtype) for spec in specs]
-        layout = layout_of(signature_of(rows))
-        data = b"".join(data_chunks(rows)[0])
-        believed_ms = _believed_ms(replica)
+    async def _run(self, replica: Replica) -> tuple[list[float], list[float]]:
+        """What each batch took in ms: those of one row, and those of more."""
+        believed_ms, quicker = _believed_ms(replica), False
+        larger = _larger(replica, believed_ms)
+        row = _rows(replica, 1)
         took_ms: list[float] = []
         while len(took_ms) < MANY:
-            self._number += 1
-            answer = _Answer()
-            now = now_ms()
-            job = LoneJob(replica, now + 1e6, now, layout, data, 0, answer, self._number)
-            if not await self._run_when_idle(job):
-                break
-            code = await answer.code
-            if code == ReplyCode.FAILED:
-                raise RuntimeFailed(
-                    f"{replica.name} failed on a row that its profile is checked by"
-                )
-            if code not in (ReplyCode.OK, ReplyCode.INVALID):
-                break
-            replica.checks += 1
-            took_ms.append(job.took_ms)
+            if (ms := await self._run_one(replica, row, *took_ms[-1:])) is None:
+                return took_ms, []
+            took_ms.append(ms)
             quicker = median(took_ms[1:] or took_ms) * QUICKER < believed_ms
             if len(took_ms) >= FEW and (not quicker or sum(took_ms) > MOST_MS):
                 break
-            if not quicker and job.took_ms > MOST_MS:
+            if not quicker and ms > MOST_MS:
                 break
-            await asyncio.sleep(max(LEAST_REST_MS, REST * job.took_ms) / 1_000)
-        return took_ms
+        larger_ms: list[float] = []
+        if quicker and larger > 1 and sum(took_ms) <= MOST_MS:
+            rows = _rows(replica, larger)
+            while len(larger_ms) < SHIFTED and sum(larger_ms) <= MOST_MS:
+                if (ms := await self._run_one(replica, rows, *larger_ms[-1:])) is None:
+                    break
+                larger_ms.append(ms)
+        return took_ms, larger_ms
+
+    async def _run_one(
+        self, replica: Replica, rows: "_Rows", after_ms: float = 0.0
+    ) -> float | None:
+        """Rest after a batch that took ``after_ms``, and run one in the next idle moment; what it
+        took in ms, or None where there is no such moment.
+
+        Raises:
+            RuntimeFailed: it failed.
+        """
+        await asyncio.sleep(max(LEAST_REST_MS, REST * after_ms) / 1_000)
+        self._number += 1
+        answer, now = _Answer(), now_ms()
+        job = LoneJob(replica, now + 1e6, now, rows.layout, rows.data, 0, answer, self._number)
+        if not await self._run_when_idle(job):
+            return None
+        code = await answer.code
+        if code == ReplyCode.FAILED:
+            raise RuntimeFailed(f"{replica.name} failed on numbers that its profile is checked by")
+        if code not in (ReplyCode.OK, ReplyCode.INVALID):
+            return None
+        replica.checks += 1
+        return job.took_ms
 
     async def _run_when_idle(self, job: LoneJob) -> bool:
         """Run a batch in the next idle moment; False where there is none soon."""
@@ -127,6 +148,30 @@ def _believed_ms(replica: Replica) -> float:
     """What a lone batch of one row is expected to take: the profile's median before any ran."""
     known = replica.model.points()
     return known[0].mean_ms if known and known[0].rows == 1 else replica.profiled_ms
+
+
+def _larger(replica: Replica, believed_ms: float) -> int:
+    """The largest batch, a power of two, that takes little longer than a row by its profile."""
+    rows = 1
+    while 2 * rows <= replica.queue.max_batch and replica.typical_ms(2 * rows) <= (
+        LARGER * believed_ms
+    ):
+        rows *= 2
+    return rows
+
+
+class _Rows(NamedTuple):
+    """Made-up numbers."""
+
+    layout: Layout
+    data: bytes
+
+
+def _rows(replica: Replica, count: int) -> _Rows:
+    rng = np.random.default_rng(0)
+    specs = replica.spec.inputs
+    made = [rng.random((count, *spec.shape)).astype(spec.dtype) for spec in specs]
+    return _Rows(layout_of(signature_of(made)), b"".join(data_chunks(made)[0]))
 
 
 class _Answer:

@@ -177,6 +177,10 @@ class Replica:
         """The profile's median of a single row."""
         return self._typical[1]
 
+    def typical_ms(self, rows: int) -> float:
+        """The profile's median of a batch, at most of the largest one."""
+        return self._typical[min(rows, len(self._typical) - 1)]
+
     def accepts(self, layout: Layout, data: bytes, base: int) -> bool:
         """Whether tensors have the variant's signature and at least one row."""
         if layout not in self.accepted:

@@ -125,17 +125,17 @@ async def test_what_failed_is_remembered_while_its_worker_is_away(checks: Checks
 
 
 async def test_one_disturbed_batch_confirms_nothing(checks: Checks) -> None:
-    checks.pool.answer = Checked(batches=1, took_ms=1_500.0, total=1)
+    checks.pool.answer = Checked(batches=1, took_ms=1_500.0, spent_ms=1500.0, total=1)
     await checks.look()
     assert await checks.wait_for_next(1_000) == SPARED * 1.5
     assert not await checks.events()
 
 
 async def test_what_seemed_to_be_confirmed_is_contradicted_all_the_same(checks: Checks) -> None:
-    checks.pool.answer = Checked(batches=3, took_ms=1_000.0, total=3)
+    checks.pool.answer = Checked(batches=3, took_ms=1_000.0, spent_ms=3000.0, total=3)
     await checks.look()
     assert await checks.events() == ["profile_confirmed"]
-    checks.pool.answer = Checked(batches=10, took_ms=3.0, total=13)
+    checks.pool.answer = Checked(batches=10, took_ms=3.0, spent_ms=30.0, total=13)
     await checks.wait_for_next(1_000)
     checks.now_s += 1.0
     [what] = await checks.look()
@@ -148,6 +148,6 @@ async def test_a_worker_that_differs_from_its_kind_is_compared_with_itself(
     """Its lone rows took 5 ms lately, and still do."""
     checks.batches, checks.latency = 5, ((1, 5.0, 6.0),)
     await checks.look()
-    checks.pool.answer = Checked(batches=3, took_ms=5.0, total=8)
+    checks.pool.answer = Checked(batches=3, took_ms=5.0, spent_ms=15.0, total=8)
     waits = [await checks.wait_for_next(1_000) for _ in range(3)]
     assert waits == [FIRST_S, 2 * FIRST_S, 4 * FIRST_S]

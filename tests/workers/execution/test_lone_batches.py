@@ -2,10 +2,12 @@
 
 import asyncio
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
 
+from planner.live_model import SHIFTED
 from planner.reconcile.live_corrections import ENOUGH
 from tests.workers.builders import ask, config, echo_spec, row, running, tensor, until
 from tests.workers.gated import Gates
@@ -30,20 +32,36 @@ def told(host: WorkerHost) -> ReplicaStatus:
 
 
 async def test_what_is_far_quicker_than_its_profile_is_admitted_after_a_check(
-    worker: WorkerConfig,
+    worker: WorkerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lone_batches, "MOST_MS", inf)  # a machine that is shared
     async with running(worker) as (host, connection):
         await connection.load(FALSE, WAIT_S)
         refused = await ask(connection, FALSE, row(1.0), budget_ms=150.0)
         assert refused.code is ReplyCode.OVERLOADED
         checked = await connection.check(FALSE.task, FALSE.variant, WAIT_S)
-        assert checked.batches == checked.total == MANY >= 2 * ENOUGH
+        assert checked.batches == MANY >= 2 * ENOUGH
+        assert checked.total == MANY + SHIFTED
         assert checked.took_ms < 200.0
         seen = told(host)
-        assert (seen.batches, seen.checks) == (MANY, MANY)
+        assert (seen.batches, seen.checks) == (MANY + SHIFTED, MANY + SHIFTED)
         assert seen.latency[0][1] < 150.0
         answered = await ask(connection, FALSE, row(1.0), budget_ms=150.0)
         assert answered.code is ReplyCode.OK
+
+
+async def test_where_only_a_single_row_was_measured_wrongly_larger_batches_are_run_as_well(
+    worker: WorkerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row by its profile takes 200 ms, eight 210. Any batch takes 20."""
+    monkeypatch.setattr(lone_batches, "MOST_MS", inf)
+    profiled = ((1, 200.0), (8, 210.0))
+    spec = echo_spec(options={"latency_ms": "20"}, latency=profiled, typical=profiled)
+    async with running(worker) as (host, connection):
+        await connection.load(spec, WAIT_S)
+        checked = await connection.check(spec.task, spec.variant, WAIT_S)
+        assert checked.spent_ms > checked.batches * 20.0
+        assert [rows for rows, _, _ in told(host).latency] == [1, 8]
 
 
 @pytest.mark.parametrize("profiled_ms", [20.0, 1.0], ids=["as profiled", "slower"])
@@ -79,7 +97,8 @@ async def test_an_answer_that_is_too_large_to_be_sent_has_run_all_the_same(
     async with running(config(tmp_path, max_frame_mib=1)) as (host, connection):
         await connection.load(spec, WAIT_S)
         checked = await connection.check(spec.task, spec.variant, WAIT_S)
-        assert checked.batches == told(host).batches >= FEW
+        assert checked.batches >= FEW
+        assert checked.total == told(host).batches
 
 
 async def test_a_check_is_no_use_of_the_variant(worker: WorkerConfig) -> None:
@@ -125,4 +144,4 @@ async def test_queries_come_first(
         check = asyncio.create_task(connection.check(busy.task, busy.variant, WAIT_S))
         gates.open()
         assert (await query).code is ReplyCode.OK
-        assert (await check).batches == MANY
+        assert (await check).batches >= FEW
