@@ -250,6 +250,10 @@ class Executor:
         self._in_flight += 1
         self._held_bytes += job.layout.nbytes
 
+    def has_crashed(self, replica: Replica) -> bool:
+        """Whether a variant has crashed a worker in the last day, or hung in one."""
+        return bool(self._ledger.crashes_s(replica.key))
+
     def run_alone(self, job: LoneJob) -> bool:
         """Run a batch that checks a profile, if the slice is idle; whether it is.
 

@@ -4,8 +4,10 @@ Latencies are learned from batches that run. Where a profile says far more than 
 queries are refused or go elsewhere, and nothing would ever be learned. So the control loop has a
 few batches of one row run (``controlplane.controller.profile_checks``), of made-up numbers like
 those that profiles are measured with. What they take goes the way of all batches, into the live
-model and from there to gateways and plans; but they are no use of the variant, and what they find
-wrong is held against nobody.
+model and from there to gateways and plans; but they are no use of the variant. A row that fails is
+not held against it. One that crashes the worker or hangs in it is, as a query's would be
+(``workers.process.quarantine``): after the first such the variant is checked no more for a day,
+unless it has answered a query since it was loaded.
 
 *What it costs.* A batch begins only while the slice has nothing to do, and then as much time passes
 as four such take. ``FEW`` batches are enough to see that a variant takes what is expected of it, or
@@ -61,7 +63,7 @@ class LoneBatches:
         Raises:
             NotFound: it is not ready here.
             Overloaded: another profile is being checked, or the slice is never idle.
-            RuntimeFailed: it failed.
+            RuntimeFailed: it failed, or has crashed a worker lately and run no query here since.
         """
         executor, name = self._executor, f"{task}/{variant}"
         replica = executor.replicas.get(variant_id(task, variant))
@@ -69,6 +71,8 @@ class LoneBatches:
             raise NotFound(f"{name} is not ready here")
         if executor.checking:
             raise Overloaded("another profile is being checked here")
+        if not replica.uses and executor.has_crashed(replica):
+            raise RuntimeFailed(f"{name} has crashed a worker lately: no check before a query")
         executor.checking = True
         try:
             took_ms, larger_ms = await self._run(replica)

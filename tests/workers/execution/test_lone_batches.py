@@ -9,12 +9,13 @@ import pytest
 
 from planner.live_model import SHIFTED
 from planner.reconcile.live_corrections import ENOUGH
-from tests.workers.builders import ask, config, echo_spec, row, running, tensor, until
+from tests.workers.builders import ask, config, echo_spec, row, running, tensor, until, vid
 from tests.workers.gated import Gates
 from variants.errors import NotFound, Overloaded, RuntimeFailed
 from workers.execution import lone_batches
 from workers.execution.lone_batches import MANY
 from workers.host import WorkerHost
+from workers.process.quarantine import CrashLedger
 from workers.types import FEW, LoadSpec, ReplicaStatus, ReplyCode, WorkerConfig
 
 WAIT_S = 60.0
@@ -119,6 +120,24 @@ async def test_a_row_that_fails_is_held_against_nobody(worker: WorkerConfig) -> 
             with pytest.raises(RuntimeFailed):
                 await connection.check(spec.task, spec.variant, WAIT_S)
         assert (told(host).state, told(host).checks) == ("ready", 0)
+
+
+async def test_what_has_crashed_a_worker_is_not_checked_before_a_query_ran_it(
+    tmp_path: Path,
+) -> None:
+    """A check would be the second crash, and the second puts it into quarantine."""
+    crashes = tmp_path / "crashes"
+    ledger = CrashLedger(str(crashes))
+    ledger.open()
+    ledger.hung(vid(FALSE).to_bytes(8, "big"), FALSE.task, FALSE.variant, "a batch hung")
+    ledger.close()
+    async with running(config(tmp_path, quarantine_dir=str(crashes))) as (_, connection):
+        await connection.load(FALSE, WAIT_S)
+        with pytest.raises(RuntimeFailed, match="crashed"):
+            await connection.check(FALSE.task, FALSE.variant, WAIT_S)
+        answered = await ask(connection, FALSE, row(1.0), budget_ms=1e3 * WAIT_S)
+        assert answered.code is ReplyCode.OK
+        assert (await connection.check(FALSE.task, FALSE.variant, WAIT_S)).batches
 
 
 async def test_what_is_not_there_cannot_be_checked(worker: WorkerConfig) -> None:
