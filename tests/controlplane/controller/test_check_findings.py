@@ -1,14 +1,14 @@
 """Checks of profiles: what is made of what they find, and of those that find nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
 
 from controlplane.controller.events.journal import Journal
-from controlplane.controller.profile_checks import FAILS_S, TIMEOUT_S, ProfileChecks
+from controlplane.controller.profile_checks import FAILS_S, LOOK_SPARED, TIMEOUT_S, ProfileChecks
 from controlplane.controller.worker_pool import WorkerPool
 from planner.doubtful_profiles import FIRST_S, SPARED
 from planner.types import Demand, Observation
@@ -53,6 +53,8 @@ class Checks:
         self.batches = 0
         self.latency: tuple[tuple[int, float, float], ...] = ()
         self.ready = True
+        self.look_s = 0.0
+        self.looks = 0
 
     async def look(self, known: CatalogSnapshot = KNOWN) -> list[str]:
         """One turn, and the check that it begins; what was contradicted before."""
@@ -68,10 +70,16 @@ class Checks:
             catalog=known, workers=(), demand=(ASKED,), inventory={}, running={}, plan=None,
             now_s=self.now_s,
         )  # fmt: skip
-        found = self.checks.look(known, observation, [status])
+        found = self.checks.look(known, observation, self._slowly(status))
         for _ in range(5):
             await asyncio.sleep(0)
         return [what for _, what in found]
+
+    def _slowly(self, status: WorkerStatus) -> Iterator[WorkerStatus]:
+        """Reading what workers say takes its time."""
+        self.looks += 1
+        self.now_s += self.look_s
+        yield status
 
     async def wait_for_next(self, most_s: int) -> int:
         """Turns once a second until the next check has begun: after how many seconds."""
@@ -151,3 +159,11 @@ async def test_a_worker_that_differs_from_its_kind_is_compared_with_itself(
     checks.pool.answer = Checked(batches=3, took_ms=5.0, spent_ms=15.0, total=8)
     waits = [await checks.wait_for_next(1_000) for _ in range(3)]
     assert waits == [FIRST_S, 2 * FIRST_S, 4 * FIRST_S]
+
+
+async def test_looks_at_a_large_fleet_take_a_small_part_of_the_time(checks: Checks) -> None:
+    checks.look_s = 0.5
+    while checks.now_s < 100.0:
+        await checks.look()
+        checks.now_s += 0.1
+    assert checks.looks <= 100.0 / (LOOK_SPARED * checks.look_s) + 1
