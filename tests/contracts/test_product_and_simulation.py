@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -36,6 +37,8 @@ from tests.planner.simulation.watching import Watched
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
 from variants.types import ReplicaState, TaskName, VariantName, WorkerId
+from workers.channel.client import WorkerConnection
+from workers.types import WorkerStatus
 
 FIXED_AND_ELASTIC = [
     PlanningSettings(objective=objective, elastic=elastic)
@@ -144,6 +147,12 @@ def _connected(worker: Worker) -> ConnectedWorker:
     """A simulated worker as a gateway knows it once the worker has reported."""
     made = ConnectedWorker.__new__(ConnectedWorker)  # without a connection
     made.view = worker.view
+    status = WorkerStatus(
+        worker=worker.id, device_kind=worker.kind.name, memory_mib=worker.kind.memory_mib,
+        reserved_mib=worker.reserved_mib, draining=worker.draining, backlog_us=0, busy_ratio=0.0,
+        replicas=(),
+    )  # fmt: skip
+    made.connection = cast(WorkerConnection, SimpleNamespace(status=status))
     made.ready = frozenset(
         key for key, r in worker.replicas.items() if r.state is ReplicaState.READY
     )
