@@ -1,9 +1,10 @@
 """Load balancing: which of the workers that hold a variant answers, or which host loads it.
 
 ``route`` and ``least_busy`` take the same arguments, so that selection can use either: the workers,
-random bits, the time now in ms, and a worker to avoid.
+random bits, the time now in ms, and a worker to avoid. ``FirstFree`` remembers an order of many.
 """
 
+from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from operator import attrgetter
 
@@ -15,6 +16,17 @@ from variants.types import VariantKey, WorkerId
 
 COMPARED = 64
 """Most workers that ``least_busy`` compares, so that what it takes does not grow with the fleet."""
+SPREAD = 16
+"""From one of so many workers on, those that could answer first are looked at."""
+HEAPED_PER_LOOK = 8
+"""The heap of ``FirstFree`` is made anew when this times the looks since then are as many as its
+workers."""
+FRESH_MS = 0.01
+"""Times the number of workers, so long their order counts as that of now: then ordering takes some
+percents of the time at most."""
+ORDERED_PER_REFUSAL = 64
+"""Before a query is refused workers are put in order anew when this times the looks since then are
+as many as they (docs/decisions/0007-planning.md)."""
 
 _busy_until_ms = attrgetter("busy_until_ms")
 
@@ -116,3 +128,70 @@ def host_for(
         if best is None or rank < best_rank:
             best, best_rank = host, rank
     return best
+
+
+WorkerSet = tuple[int, ...]
+"""Workers by identity."""
+
+
+class FirstFree:
+    """Which of many workers are free first.
+
+    A heap by what each worker's ``busy_until_ms`` was when it was looked at last. Whoever got work
+    since is found out when it comes to the top, and sinks: one step for a query that was sent, at
+    most. Who is free sooner than was thought is seen when the heap is made anew. All tasks that the
+    same workers can do share one.
+    """
+
+    __slots__ = ("_heap", "_looks", "_made_ms", "key", "workers")
+
+    def __init__(self, workers: tuple[WorkerView, ...], key: WorkerSet) -> None:
+        """``workers``: at least one."""
+        self.workers = workers
+        self.key = key
+        self._heap: list[tuple[float, int]] = []
+        self._looks, self._made_ms = 0, -inf
+
+    def look(
+        self, now_ms: float, draw: int, avoid: WorkerId | None = None
+    ) -> tuple[WorkerView, WorkerView]:
+        """The worker that is free first, other than ``avoid`` where there is another, and one drawn
+        from those that are free early: gateways that know the same take different ones."""
+        workers = self.workers
+        if not self._heap or self._looks * HEAPED_PER_LOOK >= len(workers):
+            self._make(now_ms)
+        self._looks += 1
+        first = self._first()
+        heap = self._heap
+        if avoid is not None and first.id == avoid and len(heap) > 1:
+            avoided = heappop(heap)
+            first = self._first()
+            heappush(heap, avoided)
+        return first, workers[heap[draw % SPREAD if len(heap) > SPREAD else 0][1]]
+
+    def _first(self) -> WorkerView:
+        """The worker that is free first; those that got work since sink."""
+        workers, heap = self.workers, self._heap
+        while True:
+            known_ms, index = heap[0]
+            busy_ms = workers[index].busy_until_ms
+            if busy_ms <= known_ms:
+                return workers[index]
+            heapreplace(heap, (busy_ms, index))
+
+    def renewed(self, now_ms: float) -> bool:
+        """Make the heap anew, unless that was done a moment ago."""
+        if not stale(len(self.workers), self._looks, now_ms - self._made_ms):
+            return False
+        self._make(now_ms)
+        return True
+
+    def _make(self, now_ms: float) -> None:
+        self._heap = [(worker.busy_until_ms, n) for n, worker in enumerate(self.workers)]
+        heapify(self._heap)
+        self._looks, self._made_ms = 0, now_ms
+
+
+def stale(workers: int, looks: int, since_ms: float) -> bool:
+    """Whether an order is out of date before a query is refused."""
+    return looks * ORDERED_PER_REFUSAL >= workers or since_ms >= FRESH_MS * workers

@@ -9,13 +9,12 @@ choice; above the largest, every query takes the quickest variant. Prices run be
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heapreplace
 from itertools import pairwise
 from math import exp, inf, log, sqrt
 from typing import NamedTuple
 
 from planner.selection.eligibility import answers
-from planner.selection.load_balancing import COMPARED
+from planner.selection.load_balancing import COMPARED, SPREAD, FirstFree, WorkerSet, stale
 from planner.types import Candidate, Snapshot, TaskView, WorkerView
 from planner.upper_hull import upper_hull
 from variants.types import DeviceKindName, TaskName, WorkerId
@@ -32,21 +31,12 @@ HIGHEST_FILL = 4.0
 """Beyond this multiple of its room a backlog does not raise the price any more."""
 FEW_GROUPS = 16
 """So many groups of few workers are looked at throughout."""
-SPREAD = 16
-"""From one of so many workers on, those that could answer first are looked at."""
 LOOKED_AT = 16
 """Of many workers, so many are looked at together before a query is refused."""
 LOOKS = 16
 """So often, the next ones each time, until one completes in time."""
 ORDERED_PER_LOOK = 32
 """Workers are put in order anew when this times the looks since then are as many as they."""
-HEAPED_PER_LOOK = 8
-"""The same of a heap, which notices by itself who got work."""
-FRESH_MS = 0.01
-"""Times the number of workers, so long their order counts as that of now: then ordering takes some
-percents of the time at most."""
-ORDERED_PER_REFUSAL = 64
-"""The same before a query is refused (docs/decisions/0007-planning.md)."""
 MOST_FLOORS = 256
 """Floors for which the least cost is remembered."""
 
@@ -171,52 +161,6 @@ WorkerMenu = tuple[WorkerView, Menu]
 """A worker with what it can do."""
 
 
-class FirstFree:
-    """Which of many workers are free first.
-
-    A heap by what each worker's ``busy_until_ms`` was when it was looked at last. Whoever got work
-    since is found out when it comes to the top, and sinks: one step for a query that was sent, at
-    most. Who is free sooner than was thought is seen when the heap is made anew. All tasks that the
-    same workers can do share one.
-    """
-
-    __slots__ = ("_heap", "_looks", "_made_ms", "workers")
-
-    def __init__(self, workers: tuple[WorkerView, ...]) -> None:
-        """``workers``: at least one."""
-        self.workers = workers
-        self._heap: list[tuple[float, int]] = []
-        self._looks, self._made_ms = 0, -inf
-
-    def look(self, now_ms: float, draw: int) -> tuple[WorkerView, WorkerView]:
-        """The worker that is free first, and one drawn from those that are free early: gateways
-        that know the same take different ones."""
-        workers = self.workers
-        if not self._heap or self._looks * HEAPED_PER_LOOK >= len(workers):
-            self._make(now_ms)
-        self._looks += 1
-        heap = self._heap
-        while True:
-            known_ms, index = heap[0]
-            busy_ms = workers[index].busy_until_ms
-            if busy_ms <= known_ms:
-                break
-            heapreplace(heap, (busy_ms, index))
-        return workers[index], workers[heap[draw % SPREAD if len(heap) > SPREAD else 0][1]]
-
-    def renewed(self, now_ms: float) -> bool:
-        """Make the heap anew, unless that was done a moment ago."""
-        if not _stale(len(self.workers), self._looks, now_ms - self._made_ms):
-            return False
-        self._make(now_ms)
-        return True
-
-    def _make(self, now_ms: float) -> None:
-        self._heap = [(worker.busy_until_ms, n) for n, worker in enumerate(self.workers)]
-        heapify(self._heap)
-        self._looks, self._made_ms = 0, now_ms
-
-
 class Menus:
     """All that can be done for a task, by groups of workers, and who could answer first.
 
@@ -229,7 +173,7 @@ class Menus:
     __slots__ = ("_least_usd", "_looks", "_sorted_ms", "_workers", "few", "first_free", "groups")
 
     def __init__(
-        self, groups: Sequence[MenuGroup], shared: dict[tuple[int, ...], FirstFree] | None = None
+        self, groups: Sequence[MenuGroup], shared: dict[WorkerSet, FirstFree] | None = None
     ) -> None:
         """``shared`` has who is free first of the sets of workers of other tasks, by identity; what
         is new is added."""
@@ -240,8 +184,9 @@ class Menus:
         self.first_free: tuple[FirstFree, ...] = ()
         """One for each group, where there are few groups of many workers."""
         if not self.few and len(groups) <= FEW_GROUPS:
+            keyed = [(g.workers, tuple(map(id, g.workers))) for g in groups]
             self.first_free = tuple(
-                shared.setdefault(tuple(map(id, g.workers)), FirstFree(g.workers)) for g in groups
+                shared.setdefault(key, FirstFree(workers, key)) for workers, key in keyed
             )
         self._workers: list[WorkerMenu] = []
         self._looks, self._sorted_ms = 0, -inf
@@ -264,16 +209,18 @@ class Menus:
             )
         return known
 
-    def shared(self) -> dict[tuple[int, ...], FirstFree]:
-        """Who is free first of each group's workers, by their identity, for other tasks."""
-        return {tuple(map(id, free.workers)): free for free in self.first_free}
+    def shared(self) -> dict[WorkerSet, FirstFree]:
+        """Who is free first of each group's workers, for other tasks."""
+        return {free.key: free for free in self.first_free}
 
-    def first(self, now_ms: float, draw: int) -> Iterator[Sequence[WorkerMenu]]:
+    def first(
+        self, now_ms: float, draw: int, avoid: WorkerId | None
+    ) -> Iterator[Sequence[WorkerMenu]]:
         """Workers that could answer first, some at a time; gateways that know the same begin at
         different ones of them."""
         if self.first_free:
             pairs = zip(self.groups, self.first_free, strict=True)
-            looks = [(group.menu, *free.look(now_ms, draw)) for group, free in pairs]
+            looks = [(group.menu, *free.look(now_ms, draw, avoid)) for group, free in pairs]
             yield [(some, menu) for menu, _, some in looks]
             yield [(first, menu) for menu, first, _ in looks]
             return
@@ -290,7 +237,7 @@ class Menus:
         if self.first_free:
             renewed = [free.renewed(now_ms) for free in self.first_free]
             return any(renewed)
-        if not _stale(len(self._workers), self._looks, now_ms - self._sorted_ms):
+        if not stale(len(self._workers), self._looks, now_ms - self._sorted_ms):
             return False
         self._sort(now_ms)
         return True
@@ -303,11 +250,6 @@ class Menus:
             self._workers = [(w, group.menu) for group in self.groups for w in group.workers]
         self._workers.sort(key=answered_ms)
         self._looks, self._sorted_ms = 0, now_ms
-
-
-def _stale(workers: int, looks: int, since_ms: float) -> bool:
-    """Whether an order is out of date before a query is refused."""
-    return looks * ORDERED_PER_REFUSAL >= workers or since_ms >= FRESH_MS * workers
 
 
 def hull(points: Iterable[tuple[float, float, Candidate]]) -> list[tuple[float, float, Candidate]]:

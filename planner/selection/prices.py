@@ -244,9 +244,9 @@ def _looks(menus: Menus, query: Query, now_ms: float) -> Iterator[Sequence[Worke
         ]
         yield [(worker, menu) for worker, menu in least if worker is not None]
         return
-    yield from menus.first(now_ms, draw)
+    yield from menus.first(now_ms, draw, query.avoid)
     if menus.renewed(now_ms):
-        yield from menus.first(now_ms, draw)
+        yield from menus.first(now_ms, draw, query.avoid)
 
 
 def _earliest(

@@ -10,7 +10,8 @@ from math import inf
 from typing import NamedTuple
 
 from planner.forecasting.demand import SloClass
-from planner.selection.menus import FirstFree, Menus, PriceRange, menu_groups, price_range
+from planner.selection.load_balancing import FirstFree, WorkerSet
+from planner.selection.menus import Menus, PriceRange, menu_groups, price_range
 from planner.selection.prices import Offers
 from planner.selection.route_targets import (
     ROOM,
@@ -62,8 +63,8 @@ class RouteTable:
         self._known: dict[tuple[TaskName, float, float | None], RouteTargets] = {}
         self._offers: dict[tuple[TaskName, float, float | None], Offers | None] = {}
         self._menus: dict[TaskName, tuple[TaskView, Menus]] = {}
-        self._first_free: dict[tuple[int, ...], FirstFree] = {}
-        """Of the sets of workers of all menus, by identity."""
+        self._first_free: dict[WorkerSet, FirstFree] = {}
+        """Of the sets of workers of all menus."""
         self._by_class = {
             task: sorted(classes, key=lambda slo: (slo[0], slo[1] or -inf))
             for task, classes in by_class.items()

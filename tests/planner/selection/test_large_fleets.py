@@ -7,16 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.selection.load_balancing import COMPARED, least_busy
-from planner.selection.menus import (
-    FRESH_MS,
-    NEIGHBOURS,
-    ORDERED_PER_LOOK,
-    SPREAD,
-    FirstFree,
-    Menu,
-    MenuGroup,
-)
+from planner.selection.load_balancing import COMPARED, FRESH_MS, SPREAD, FirstFree, least_busy
+from planner.selection.menus import NEIGHBOURS, ORDERED_PER_LOOK, Menu, MenuGroup
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.routes import RouteTable, resolve
 from planner.selection.snapshot import build_snapshot
@@ -161,7 +153,7 @@ def test_a_choice_takes_as_long_with_four_thousand_workers_as_with_four_hundred(
 def test_who_is_free_first_is_known_while_workers_get_work(sent: list[tuple[int, float]]) -> None:
     rng = random.Random(0)
     workers = tuple(worker_of(f"w{n:03}", busy_ms=rng.uniform(0.0, 100.0)) for n in range(100))
-    free = FirstFree(workers)
+    free = FirstFree(workers, ())
     for at, more_ms in sent:
         first, early = free.look(NOW_MS, at)
         assert first.busy_until_ms == min(each.busy_until_ms for each in workers)
@@ -172,7 +164,7 @@ def test_who_is_free_first_is_known_while_workers_get_work(sent: list[tuple[int,
 
 def test_who_is_free_sooner_than_was_thought_is_seen_after_a_while() -> None:
     workers = tuple(worker_of(f"w{n:03}", busy_ms=50.0) for n in range(100))
-    free = FirstFree(workers)
+    free = FirstFree(workers, ())
     free.look(NOW_MS, 0)
     workers[70].busy_until_ms = NOW_MS
 
@@ -182,9 +174,30 @@ def test_who_is_free_sooner_than_was_thought_is_seen_after_a_while() -> None:
     assert free.look(NOW_MS, 0)[0] is workers[70]
 
 
+@pytest.mark.parametrize("free", [2, 10, 40])
+def test_a_second_try_finds_a_worker_that_is_free_among_many_that_are_not(free: int) -> None:
+    """Of 400 workers with the same menu: whoever is free first has refused the query."""
+    rng = random.Random(0)
+    workers = [worker_of(f"w{n:03}", busy_ms=500.0) for n in range(400)]
+    idle = rng.sample(workers, free)
+    for each in idle:
+        each.busy_until_ms = NOW_MS
+    view = snapshot(KNOWN, *((each, [key("v")]) for each in workers))
+    table = resolve((route(workers[0]),), view, Prefer.ACCURACY)
+    seen = CongestionWindow()
+    for _ in range(100):
+        asked = query(100.0, prefer=Prefer.ACCURACY, draw=rng.getrandbits(62))
+        first = choose(view, table, seen, asked, NOW_MS)
+        assert isinstance(first, Choice)
+        second = choose(view, table, seen, asked._replace(avoid=first.worker.id), NOW_MS)
+        assert isinstance(second, Choice)
+        assert second.worker in idle
+        assert second.worker is not first.worker
+
+
 def test_gateways_that_know_the_same_take_different_workers() -> None:
     workers = tuple(worker_of(f"w{n:03}", busy_ms=50.0 + n) for n in range(100))
-    taken = {FirstFree(workers).look(NOW_MS, draw)[1].id for draw in range(100)}
+    taken = {FirstFree(workers, ()).look(NOW_MS, draw)[1].id for draw in range(100)}
 
     assert len(taken) == SPREAD
     assert max(taken) < "w070"
