@@ -93,7 +93,8 @@ class UsualFill:
 class UsualFills:
     """What is usual for each kind, as far as one gateway knows, in rooms of the plan.
 
-    Written by who looks for workers.
+    Written by who looks for workers. Where the plan gives a worker no room, nothing is learned of
+    it: what is usual may not depend on who asks.
     """
 
     __slots__ = ("kinds",)
@@ -101,24 +102,30 @@ class UsualFills:
     def __init__(self) -> None:
         self.kinds: dict[DeviceKindName, UsualFill] = {}
 
-    def look(self, kind: DeviceKindName, fill: float, now_ms: float) -> float:
+    def look(self, kind: DeviceKindName, fill: float, planned: float, now_ms: float) -> float:
         """How full a worker counts as that was looked at; what is usual learns of it.
 
         Of several that are looked at in one moment, what is usual learns of the least busy one.
+
+        Args:
+            fill: its backlog in rooms, which are longer for queries with looser SLOs.
+            planned: the same in rooms of the plan, so that all queries teach the same.
         """
+        if planned > HIGHEST_FILL:
+            planned = HIGHEST_FILL
         known = self.kinds.get(kind)
         if known is None:
-            self.kinds[kind] = UsualFill(fill, now_ms)
-            return fill
+            self.kinds[kind] = UsualFill(planned, now_ms)
+            return fill if fill > NONE else 0.0
         since_ms = now_ms - known.at_ms
         if since_ms > 0.0:
             known.at_ms = now_ms
             known.weight = since_ms / (since_ms + MEMORY_MS)
-            known.seen = fill
-            known.fill += (fill - known.fill) * known.weight
-        elif fill < known.seen:
-            known.fill += (fill - known.seen) * known.weight
-            known.seen = fill
+            known.seen = planned
+            known.fill += (planned - known.fill) * known.weight
+        elif planned < known.seen:
+            known.fill += (planned - known.seen) * known.weight
+            known.seen = planned
         counted = known.fill + AT_ONCE * (fill - known.fill)
         return counted if counted > NONE else 0.0
 
@@ -157,14 +164,17 @@ def priced(
             continue
         wait_ms = found.busy_until_ms - now_ms
         if wait_ms > 0.0:
-            room_ms = rooms_ms.get(found.id, half_ms)
-            if room_ms < half_ms:
-                room_ms = min(half_ms, room_ms * looseness)
-            fill = usual.look(found.device_kind, wait_ms / room_ms, now_ms) / stretch
             run_left_ms = left_ms - wait_ms
         else:
-            fill = usual.look(found.device_kind, 0.0, now_ms) / stretch
             wait_ms, run_left_ms = 0.0, idle_left_ms
+        planned_ms = rooms_ms.get(found.id)
+        if planned_ms is None:
+            fill = usual.counted(found.device_kind, wait_ms / half_ms) / stretch
+        else:
+            planned = fill = wait_ms / planned_ms
+            if planned_ms < half_ms:
+                fill = wait_ms / min(half_ms, planned_ms * looseness)
+            fill = usual.look(found.device_kind, fill, planned, now_ms) / stretch
         # From here on as ``PriceRange.at``, for speed.
         price = least * exp(growth * (fill if fill < HIGHEST_FILL else HIGHEST_FILL))
         chosen = group.menu.best(price, run_left_ms, rows, floor, ceiling)
@@ -188,13 +198,12 @@ def priced(
             continue  # even if its worker were idle
         worker = batch.worker
         wait_ms = worker.busy_until_ms - now_ms
-        if wait_ms > 0.0:
-            room_ms = rooms_ms.get(worker.id, half_ms)
-            if room_ms < half_ms:
-                room_ms = min(half_ms, room_ms * looseness)
-            fill = wait_ms / room_ms
-        else:
-            fill = wait_ms = 0.0
+        if wait_ms < 0.0:
+            wait_ms = 0.0
+        room_ms = rooms_ms.get(worker.id, half_ms)
+        if room_ms < half_ms:
+            room_ms = min(half_ms, room_ms * looseness)
+        fill = wait_ms / room_ms
         known = kinds.get(worker.device_kind)
         if known is not None:  # a copy of ``UsualFills.counted``, for speed
             fill = known.fill + AT_ONCE * (fill - known.fill)

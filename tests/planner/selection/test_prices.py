@@ -342,10 +342,10 @@ CPU = DeviceKindName("cpu-1")
 def test_a_backlog_counts_by_a_quarter_at_once_and_in_full_once_it_is_usual() -> None:
     usual = UsualFills()
 
-    assert usual.look(CPU, 0.0, NOW_MS) == 0.0
-    assert usual.look(CPU, 0.8, NOW_MS + 1.0) == pytest.approx(0.2, abs=0.001)
+    assert usual.look(CPU, 0.0, 0.0, NOW_MS) == 0.0
+    assert usual.look(CPU, 0.8, 0.8, NOW_MS + 1.0) == pytest.approx(0.2, abs=0.001)
     for ms in range(20_000):
-        last = usual.look(CPU, 0.8, NOW_MS + 2.0 + ms)
+        last = usual.look(CPU, 0.8, 0.8, NOW_MS + 2.0 + ms)
     assert last == pytest.approx(0.8)
     assert usual.counted(CPU, 0.0) == pytest.approx(0.6)
     assert usual.counted(DeviceKindName("gpu"), 0.3) == 0.3
@@ -357,7 +357,7 @@ def test_what_is_usual_is_of_the_least_busy_of_the_workers_of_a_moment() -> None
     for fills, usual in (((0.2, 0.9), ahead), ((0.9, 0.2), behind)):
         for seconds in range(30):
             for fill in fills:
-                usual.look(CPU, fill, NOW_MS + 1_000.0 * seconds)
+                usual.look(CPU, fill, fill, NOW_MS + 1_000.0 * seconds)
 
     assert ahead.counted(CPU, 0.2) == pytest.approx(0.2, abs=0.001)
     assert behind.counted(CPU, 0.2) == pytest.approx(0.2, abs=0.001)
@@ -370,7 +370,8 @@ def test_a_worker_that_is_idle_for_a_moment_is_not_as_cheap_as_one_that_mostly_i
     def answered_by(view: Snapshot, now_ms: float) -> str:
         for one in view.workers.values():
             one.busy_until_ms += now_ms - NOW_MS if view is busy else 0.0
-        found = choose(view, table(view), seen, asked()._replace(received_ms=now_ms), now_ms)
+        routes = table(view, *(route(on=name) for name in ("w1", "w2", "w3")))
+        found = choose(view, routes, seen, asked()._replace(received_ms=now_ms), now_ms)
         for one in view.workers.values():
             one.busy_until_ms -= now_ms - NOW_MS if view is busy else 0.0
         assert isinstance(found, Choice)
@@ -382,6 +383,25 @@ def test_a_worker_that_is_idle_for_a_moment_is_not_as_cheap_as_one_that_mostly_i
     assert [answered_by(idle, NOW_MS + 20_020.0 + ms) for ms in range(0, 20_000, 10)][-1] == "best"
 
 
+@pytest.mark.parametrize("odd_ms", [5.0, 60_000.0])
+def test_queries_of_other_slos_do_not_change_what_is_usual(odd_ms: float) -> None:
+    """Of three workers, one without a route; every second query has an SLO far from the plan's."""
+
+    def usual(*slos_ms: float) -> dict[DeviceKindName, float]:
+        view = fleet({"w1": 40.0, "w2": 30.0, "w3": 50.0})
+        routes = table(view, route(), route(on="w3"))
+        seen = CongestionWindow()
+        for ms in range(5_000):
+            now_ms = NOW_MS + ms
+            one = asked(slos_ms[ms % len(slos_ms)])._replace(received_ms=now_ms, draw=ms << 8)
+            choose(view, routes, seen, one, now_ms)
+            for each in view.workers.values():
+                each.busy_until_ms += 1.0
+        return {kind: known.fill for kind, known in seen.usual.kinds.items()}
+
+    assert usual(100.0, odd_ms) == pytest.approx(usual(100.0))
+
+
 @given(st.lists(st.tuples(st.floats(0.0, 4.0), st.floats(0.0, 5_000.0)), min_size=1, max_size=20))
 def test_what_counts_is_between_the_backlog_and_those_before(
     looks: list[tuple[float, float]],
@@ -389,6 +409,6 @@ def test_what_counts_is_between_the_backlog_and_those_before(
     usual, now_ms = UsualFills(), NOW_MS
     for number, (fill, gap_ms) in enumerate(looks):
         now_ms += gap_ms
-        found = usual.look(CPU, fill, now_ms)
+        found = usual.look(CPU, fill, fill, now_ms)
         known = [each for each, _ in looks[: number + 1]]
         assert found == 0.0 or min(known) - 1e-9 <= found <= max(known) + 1e-9
