@@ -111,8 +111,7 @@ class UsualFills:
             fill: its backlog in rooms, which are longer for queries with looser SLOs.
             planned: the same in rooms of the plan, so that all queries teach the same.
         """
-        if planned > HIGHEST_FILL:
-            planned = HIGHEST_FILL
+        planned = planned if planned < HIGHEST_FILL else HIGHEST_FILL
         known = self.kinds.get(kind)
         if known is None:
             self.kinds[kind] = UsualFill(planned, now_ms)
@@ -198,12 +197,13 @@ def priced(
             continue  # even if its worker were idle
         worker = batch.worker
         wait_ms = worker.busy_until_ms - now_ms
-        if wait_ms < 0.0:
-            wait_ms = 0.0
-        room_ms = rooms_ms.get(worker.id, half_ms)
-        if room_ms < half_ms:
-            room_ms = min(half_ms, room_ms * looseness)
-        fill = wait_ms / room_ms
+        if wait_ms > 0.0:
+            room_ms = rooms_ms.get(worker.id, half_ms)
+            if room_ms < half_ms:
+                room_ms = min(half_ms, room_ms * looseness)
+            fill = wait_ms / room_ms
+        else:
+            fill = wait_ms = 0.0
         known = kinds.get(worker.device_kind)
         if known is not None:  # a copy of ``UsualFills.counted``, for speed
             fill = known.fill + AT_ONCE * (fill - known.fill)

@@ -5,6 +5,9 @@ has it, and simulates short workloads again, under ``accuracy``: some on the syn
 (``tests.bench.simulation.workloads``), some on slow and fast devices
 (``tests.bench.simulation.mixed_speed``). Cells are violations and effective accuracy, and depend on
 nothing but the code. With MODELLESS_BENCH_DATA set, the diurnal workload is the measured one.
+
+``--regret`` adds by how much accuracy misses what no policy can beat with as many queries in time,
+and its median, mean and worst over the workloads.
 """
 
 import argparse
@@ -14,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
+from statistics import fmean, median
 from typing import Any
 
 import planner.batching.fairness
@@ -27,7 +31,7 @@ import planner.selection.prices
 import planner.selection.route_targets
 import planner.selection.shedding
 from planner.batching.deadline_queue import DeadlineQueue
-from planner.simulate import simulate
+from planner.simulate import bound, simulate
 from planner.simulation.results import Report
 from planner.simulation.setting import Setting
 from planner.types import Objective
@@ -36,6 +40,11 @@ from tests.bench.simulation.cases import Case, made
 NAMES = ("diurnal", "flash", "zipf", "mixed")
 DRAWS = ("draw-00", "draw-08", "draw-12")
 """Drawn workloads with a low load, with bursts, and with a wide swing."""
+SETS = {
+    "half": tuple(f"draw-{number:02}" for number in range(30) if number % 10 in (0, 3, 6, 9)),
+    "high": tuple(f"draw-{number:02}" for number in range(30) if number % 10 in (1, 2, 5, 8)),
+}
+"""Drawn workloads by their peaks: up to half of capacity, and up to nine tenths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +99,7 @@ CHANGES = (
     ),
     Change(
         name="full workers cost no more",
-        where=planner.selection.menus,
+        where=planner.selection.prices,
         what="HIGHEST_FILL",
         instead=1.0,
     ),
@@ -138,37 +147,57 @@ def switched(change: Change) -> Iterator[None]:
 
 def played(case: Case) -> Report:
     """Simulates a case under our policy."""
-    ground, workload, drawn = made(case)
-    setting = Setting(
+    return simulate(_setting(case), made(case)[2].trace, "modelless", clock=time.thread_time)
+
+
+def regret(case: Case, report: Report) -> float:
+    """By how much its accuracy misses the bound for as many queries in time."""
+    return bound(_setting(case), made(case)[2].trace, [report]).beside(report).regret_accuracy
+
+
+def _setting(case: Case) -> Setting:
+    ground, workload, _ = made(case)
+    return Setting(
         catalog=ground.catalog,
         kinds=ground.kinds,
         objective=Objective.ACCURACY,
         seed=case.seed,
         failures_every_s=workload.failures_every_s,
     )
-    return simulate(setting, drawn.trace, "modelless", clock=time.thread_time)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default=",".join((*NAMES, *DRAWS)), help="workloads, by comma")
+    parser.add_argument(
+        "--only",
+        default=",".join((*NAMES, *DRAWS)),
+        help="workloads, by comma; half or high: draws with such peaks",
+    )
     parser.add_argument("--rules", help="parts of the names of rules, by comma")
     parser.add_argument("--seed", default="0", help="one or several, by comma")
+    parser.add_argument("--regret", action="store_true", help="beside what no policy can beat")
     asked = parser.parse_args(arguments)
-    names = asked.only.split(",")
+    names = [name for each in asked.only.split(",") for name in SETS.get(each, (each,))]
     chosen = [
         Case(catalog=_catalog(name), workload=name, seed=int(seed), quick=True)
         for name in names
         for seed in asked.seed.split(",")
     ]
-    print("| without | " + " | ".join(f"{c.workload}, {c.seed}" for c in chosen) + " |")
-    print("|---|" + "--:|" * len(chosen))
+    heads = [f"{c.workload}, {c.seed}" for c in chosen]
+    if asked.regret:
+        heads.append("regret: median, mean, worst")
+    print("| without | " + " | ".join(heads) + " |")
+    print("|---|" + "--:|" * len(heads))
     for change in CHANGES:
         if asked.rules and not any(part in change.name for part in asked.rules.split(",")):
             continue
         with switched(change):
             found = [played(case) for case in chosen]
-        cells = (f"{r.violation_ratio:.2%}, {r.effective_accuracy:.4f}" for r in found)
+        cells = [f"{r.violation_ratio:.2%}, {r.effective_accuracy:.4f}" for r in found]
+        if asked.regret:
+            missed = [regret(case, r) for case, r in zip(chosen, found, strict=True)]
+            cells = [f"{cell}, {by:.4f}" for cell, by in zip(cells, missed, strict=True)]
+            cells.append(f"{median(missed):.4f}, {fmean(missed):.4f}, {max(missed):.4f}")
         print(f"| {change.name} | " + " | ".join(cells) + " |")
         sys.stdout.flush()
 
