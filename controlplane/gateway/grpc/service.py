@@ -27,7 +27,8 @@ from controlplane.gateway.grpc.messages import (
 )
 from controlplane.gateway.grpc.statuses import sentence, status_of
 from controlplane.gateway.grpc.wire import nested, read_request
-from controlplane.gateway.http.access import Access
+from controlplane.gateway.http.access import Access, too_large
+from controlplane.gateway.http.guarded import CONTROL_BODY
 from controlplane.gateway.protection.compression import Inflater, coding_of
 from controlplane.gateway.protection.connections import too_many
 from controlplane.gateway.protection.grpc_connections import GrpcConnections
@@ -157,18 +158,22 @@ class Service:
         except Exception as error:
             path.fail(error, respond, given_id=given_id)
 
-    async def _read(self, context: Any, given_id: bytes | None) -> bytes:
-        """The one message of a call."""
+    async def _read(self, context: Any, given_id: bytes | None, most: int | None = None) -> bytes:
+        """The one message of a call; a compressed one has ``most`` bytes before and after."""
         data = await _read(context, MESSAGE_S)
         try:
-            return await self._unpacked(data)
+            return await self._unpacked(data, most)
         except ModellessError as error:
             await _abort(context, error, given_id)
             raise
 
-    async def _unpacked(self, data: bytes) -> bytes:
+    async def _unpacked(self, data: bytes, most: int | None = None) -> bytes:
         coding = coding_of(data)
-        return bytes(await self._inflater.inflated(data, coding)) if coding else data
+        if not coding:
+            return data
+        if most is not None and len(data) > most:
+            raise too_large(most)
+        return bytes(await self._inflater.inflated(data, coding, most))
 
     # -- everything else ------------------------------------------------------------------------
 
@@ -181,7 +186,8 @@ class Service:
 
         async def handle(_requests: object, context: Any) -> bytes:
             given_id, _ = await self._admit(context, is_open=is_open, asks=asks)
-            data = await self._read(context, given_id)
+            # The request of what anybody may call has no fields: nothing of it is looked at.
+            data = b"" if is_open else await self._read(context, given_id, CONTROL_BODY)
             reply = reply_class()
             try:
                 await answer(request_class.FromString(data), reply)

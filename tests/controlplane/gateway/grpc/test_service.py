@@ -276,6 +276,24 @@ async def test_a_compressed_message_is_refused_while_it_is_unpacked(live_url: st
                 assert [one.error_message for one in found] == [text, ""]
 
 
+async def test_of_other_procedures_little_is_unpacked_and_of_open_ones_nothing(
+    served: Served,
+) -> None:
+    options = {**COMPRESSED, "grpc.max_send_message_length": -1}
+    async with connected(served.gateway.settings.grpc_port, **options) as stubs:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stubs.call("ModelReady", name="7" * 300_000)
+        assert error_of(caught.value)[1] == (
+            "PAYLOAD_TOO_LARGE: the body unpacks to more than 0.25 MiB"
+        )
+        assert (await stubs.call("ServerLive")).live
+    async with grpc.aio.insecure_channel(
+        f"127.0.0.1:{served.gateway.settings.grpc_port}"
+    ) as channel:
+        live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+        assert await live(b"\x1f\x8b" + bytes(1_000)) == b"\x08\x01"
+
+
 async def test_a_stream_answers_in_order_and_survives_errors(served: Served, stubs: Stubs) -> None:
     await served.worker("w1", FAST, SLOW)
     asked = [

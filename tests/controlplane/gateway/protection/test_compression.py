@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import os
+import threading
 import zlib
 from collections.abc import Iterator
 
@@ -14,7 +15,10 @@ from controlplane.gateway.protection.compression import (
     AT_ONCE,
     LEAST_PACKED,
     MOST,
+    MOST_BYTES,
     MOST_PACKED,
+    ON_LOOP,
+    WORK_S,
     Body,
     Inflater,
     Inflation,
@@ -22,14 +26,14 @@ from controlplane.gateway.protection.compression import (
     packed,
 )
 from tests.controlplane.serving import until
-from variants.errors import InvalidInput, ModellessError, Overloaded, PayloadTooLarge
+from variants.errors import Internal, InvalidInput, ModellessError, Overloaded, PayloadTooLarge
 
 MAX_BODY = 2**20
 
 
 @pytest.fixture
 def inflater() -> Iterator[Inflater]:
-    unpacking = Inflater(MAX_BODY)
+    unpacking = Inflater(MAX_BODY, wait_s=60.0)
     yield unpacking
     unpacking.close()
 
@@ -103,6 +107,70 @@ async def test_a_short_one_is_there_at_once_and_of_long_ones_only_so_many_wait(
     await asyncio.sleep(0)
     inflater.inflate(gzip.compress(bytes(MAX_BODY)), b"gzip", found.append)
     await until(lambda: len(found) == MOST + 3)
+
+
+EMPTY = b"\x1f\x8b\x08" + bytes(6) + b"\xff" + b"\x00\x00\x00\xff\xff" * 2**18
+"""A body of more than 1 MiB of blocks that hold nothing, and no end."""
+
+
+def test_what_takes_long_and_holds_little_is_given_up_after_a_few_pieces() -> None:
+    times = iter(range(1_000))
+    inflation = Inflation(EMPTY, b"gzip", MAX_BODY, lambda: next(times) * WORK_S / 4)
+    with pytest.raises(InvalidInput, match="takes too long to be unpacked"):
+        inflation.go_on(float("inf"))
+    assert next(times) == 6  # looks: the beginning, and before each of five pieces
+    assert not inflation.body
+
+
+async def test_only_short_bodies_are_begun_on_the_event_loop(
+    inflater: Inflater, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[tuple[int, bool]] = []
+    go_on = Inflation.go_on
+
+    def seen(inflation: Inflation, until: float) -> bool:
+        own = threading.current_thread() is threading.main_thread()
+        threads.append((len(inflation._packed), own))
+        return go_on(inflation, until)
+
+    monkeypatch.setattr(Inflation, "go_on", seen)
+    for size in (ON_LOOP, ON_LOOP + 1, len(EMPTY)):
+        with pytest.raises(InvalidInput):
+            await inflater.inflated(EMPTY[:size], b"gzip")
+    assert [own for size, own in threads if size <= ON_LOOP] == [True]
+    assert [own for size, own in threads if size > ON_LOOP] == [False, False]
+
+
+async def test_who_waits_too_long_is_told_so_and_his_body_is_dropped() -> None:
+    go = threading.Event()
+    inflater = Inflater(MAX_BODY, wait_s=0.01)
+    inflater._thread.submit(go.wait)
+    try:
+        with pytest.raises(Overloaded, match="could not be unpacked soon enough"):
+            await inflater.inflated(gzip.compress(bytes(MAX_BODY)), b"gzip")
+        assert inflater._under_way == 1
+    finally:
+        go.set()
+    await until(lambda: inflater._under_way == inflater._bytes == 0)
+    inflater.close()
+
+
+async def test_a_failure_of_ours_is_an_answer(
+    inflater: Inflater, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: Inflation, until: float) -> bool:
+        raise MemoryError(until)
+
+    monkeypatch.setattr(Inflation, "go_on", failing)
+    with pytest.raises(Internal):
+        await inflater.inflated(bytes(ON_LOOP + 1), b"gzip")
+
+
+async def test_what_waits_has_so_many_bytes(inflater: Inflater) -> None:
+    inflater._bytes = MOST_BYTES - ON_LOOP
+    with pytest.raises(Overloaded, match="Too many compressed bodies"):
+        await inflater.inflated(EMPTY[: ON_LOOP + 1], b"gzip")
+    inflater._bytes = 0
 
 
 @pytest.mark.parametrize(
