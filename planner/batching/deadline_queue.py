@@ -26,9 +26,10 @@ For how much latencies vary, and how sure it has to be, see ``planner.batching.l
 
 *Fairness.* Who stands behind others in the order of refusal (``planner.batching.refusal_order``:
 above the share of its client's key, above that of its task, of lower priority) is refused first:
-for as long as one who stands before it was refused lately, a query is admitted only if it finishes
-within the first half of its budget. The other half stays free for those. While none of them is
-refused, nobody is held back.
+for as long as one who stands before it was refused lately, a query is admitted only if it waits no
+longer than the first half of its slack, which is its budget but for its own run. The other half
+stays free for those. While none of them is refused, nobody is held back; who would be late on an
+idle slice as well counts for nothing.
 
 All times are milliseconds on one clock of the caller's choosing.
 """
@@ -48,8 +49,8 @@ from planner.batching.tight_budgets import TightBudgets
 from planner.batching.variant_queues import Entry, Item, TaskShare, VariantQueue
 from planner.latency_table import LatencyTable
 
-GREEDY_BUDGET = 0.5
-"""Part of its budget that a query may use while others who stand before it are refused."""
+GREEDY_SLACK = 0.5
+"""Part of its slack that a query may wait while others who stand before it are refused."""
 GROWTH_BUDGET = 0.5
 """Part of a query's budget that a batch opened for it may be planned to take, once it has grown."""
 FORECAST_STEPS = 4_096
@@ -190,7 +191,8 @@ class DeadlineQueue:
         added_ms = queue.bound_ms(len(queue.heap) + 1, queue.rows + rows) - queue.work_ms
         done_ms = start_ms + self.work_ms + added_ms
         ample = done_ms <= min(deadline_ms, self._earliest_ms)
-        modest_ms = now_ms + GREEDY_BUDGET * (deadline_ms - now_ms)
+        run_ms = queue.ms[rows] * queue.correction
+        modest_ms = now_ms + run_ms + GREEDY_SLACK * (deadline_ms - now_ms - run_ms)
         entry = (deadline_ms, self._order, item)
         proved = False
         if not ample or done_ms > modest_ms:
@@ -207,7 +209,7 @@ class DeadlineQueue:
                 if not self._fits(entry, start_ms, limit_ms, room_ms):
                     if greedy:
                         return Verdict.OVER_SHARE
-                    if contended:
+                    if contended and now_ms + run_ms <= deadline_ms:
                         self._refused.add(standing, now_ms)
                     return Verdict.NO_ROOM if room_ms else Verdict.WOULD_BE_LATE
                 proved = True

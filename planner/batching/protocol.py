@@ -24,7 +24,7 @@ class Verdict(StrEnum):
     QUEUE_FULL = "the queue is full"
     WOULD_BE_LATE = "it, or an admitted query, would be late"
     NO_ROOM = "no batch that it could share would be in time"
-    OVER_SHARE = "others come first, and the backlog uses half of its budget"
+    OVER_SHARE = "others come first, and the backlog takes half of its slack"
 
 
 class Batch(NamedTuple):

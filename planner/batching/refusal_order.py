@@ -7,8 +7,9 @@
 
 The first three are the ``Standing`` of a query. Where room is short it decides at once
 (``planner.batching.queue_room``). Where time is short nobody is given up who was promised to be in
-time; but while somebody was refused lately, a query that stands behind him may use the first half
-of its budget only, so that the other half is free for who stands before it
+time; but while somebody was refused lately whom more room would have helped, a query that stands
+behind him may wait for the first half of its slack only, so that the other half is free for who
+stands before it
 (``planner.batching.deadline_queue`` in a worker, and the gateway's query path).
 
 While all queries are one client's, all of this is a comparison of a query's client with that one.

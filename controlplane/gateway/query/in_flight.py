@@ -50,7 +50,7 @@ WHILE_RUNNING = (
     "The worker was lost while it ran this query, which may have been the cause: it is not tried"
     " again elsewhere."
 )
-OTHERS_FIRST = "Others come first, and the queues leave this query less than half of its time."
+OTHERS_FIRST = "Others come first, and the queues leave this query less than half of its slack."
 WHILE_MEETING = "the gateway has just started and was still connecting to its workers"
 
 CHOICE_REASON = {
@@ -135,9 +135,11 @@ class InFlight:
         if isinstance(found, Refusal):
             self._turned_down(found)
             return
-        if path.comes_later(query, found, now_ms):
+        modest = path.leaving_room(query, found, now_ms)
+        if modest is None:
             self.fail(Overloaded(OTHERS_FIRST))
             return
+        found = modest
         self.tries += 1
         self.reason = found.reason
         if found.cold:
@@ -194,7 +196,7 @@ class InFlight:
             if self.candidate is not None:
                 query, why, path = self.parsed.query, reply.message, self.path
                 standing = path.standing(query, now_ms)
-                path.lately.add(standing, now_ms)
+                path.lately.add(query.task, standing, now_ms)
                 path.refusals.add(worker.id, self.candidate, query, why, now_ms, standing)
         if code is ReplyCode.LOST and reply.batch_size and self._was_lethal(reply, now_ms):
             if not self.done:
@@ -314,8 +316,8 @@ class InFlight:
         After a first try elsewhere, the reply says why that try failed.
         """
         if refusal.code is RefusalCode.OVERLOADED:
-            now_ms = self.path.clock_ms()
-            self.path.lately.add(self.path.standing(self.parsed.query, now_ms), now_ms)
+            path, query, now_ms = self.path, self.parsed.query, self.path.clock_ms()
+            path.lately.add(query.task, path.standing(query, now_ms), now_ms)
         if self.refused is ReplyCode.LOST:
             self.fail(ReplicaLost("The worker was lost and no other could answer in time."))
             return

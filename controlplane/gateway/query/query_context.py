@@ -12,6 +12,7 @@ import orjson
 from controlplane.gateway.counters import Counters
 from controlplane.gateway.overload.held_answers import HeldAnswers
 from controlplane.gateway.overload.recent_refusals import RecentRefusals
+from controlplane.gateway.overload.refused_tasks import RefusedTasks
 from controlplane.gateway.overload.repeated_refusals import RepeatedRefusals, Wording
 from controlplane.gateway.overload.retry_advice import RetryAdvice
 from controlplane.gateway.protection.body_reader import BodyReader
@@ -21,14 +22,15 @@ from controlplane.gateway.query.query_errors import expired_error, header_lines
 from controlplane.gateway.query.replies import JSON
 from controlplane.gateway.query.waiting import Waiting
 from controlplane.http_errors import error_body, request_id, status_of
-from planner.batching.deadline_queue import GREEDY_BUDGET
-from planner.batching.refusal_order import ClientShares, LatelyRefused, Standing
+from planner.batching.deadline_queue import GREEDY_SLACK
+from planner.batching.refusal_order import ClientShares, Standing
 from planner.eviction.query_rates import QueryRates
 from planner.selection.plan_following import CongestionWindow
 from planner.selection.routes import EMPTY, RouteTable
+from planner.selection.select import select
 from planner.types import Candidate, Choice, Client, Query, Snapshot
 from variants.errors import DeadlineExceeded, Internal, ModellessError, Overloaded
-from variants.types import Task, TaskName, VariantKey, WorkerId
+from variants.types import Prefer, Task, TaskName, VariantKey, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.types import variant_id
 
@@ -85,8 +87,8 @@ class QueryContext:
         self.repeated = RepeatedRefusals(expired_error)
         self.clients = ClientShares()
         """Who asks by which key, and what of the workers' time each uses through this gateway."""
-        self.lately = LatelyRefused()
-        """Who was refused for want of time lately."""
+        self.lately = RefusedTasks(self.snapshot)
+        """Who was refused lately for want of room."""
         self.counts_clients = False
         """Whether there are keys, so that it is counted by key what is asked."""
         self.held_answers = HeldAnswers(clock_ms)
@@ -135,6 +137,7 @@ class QueryContext:
             connections: open connections, by worker; may change while they are used here.
         """
         self.snapshot = snapshot
+        self.lately.follow(snapshot)
         self.routes = routes
         self.tasks = tasks
         self.connections = connections
@@ -178,18 +181,28 @@ class QueryContext:
         over = clients.only is None and clients.is_over(query.client, now_ms)
         return (over, False, query.priority)
 
-    def comes_later(self, query: Query, found: Choice, now_ms: float) -> bool:
-        """Whether a query has to leave the room to others, who were refused and stand before it.
+    def leaving_room(self, query: Query, found: Choice, now_ms: float) -> Choice | None:
+        """A choice that leaves the room to others, who were refused and stand before a query.
 
-        Then it may use the first half of its budget only, as in a worker's queue.
+        It is the one that was found, or the quickest where that one does not; ``None`` where
+        neither does.
         """
-        if self.clients.only is not None and query.priority <= self.lately.priority:
-            return False
+        if not self._comes_later(query, found, now_ms):
+            return found
+        quickest = select(self.snapshot, query._replace(prefer=Prefer.LATENCY), now_ms)
+        if isinstance(quickest, Choice) and not quickest.cold:
+            return None if self._comes_later(query, quickest, now_ms) else quickest
+        return None
+
+    def _comes_later(self, query: Query, found: Choice, now_ms: float) -> bool:
+        """Whether a query would wait for more than the first half of its slack, as in a worker's
+        queue, where others come first."""
         if query.best_effort or found.cold or found.worker.busy_until_ms <= now_ms:
             return False
-        modest_ms = query.received_ms + GREEDY_BUDGET * query.latency_ms
-        return now_ms + found.predicted_ms > modest_ms and self.lately.is_before(
-            self.standing(query, now_ms), now_ms
+        run_ms = found.candidate.table.ms[query.rows]
+        slack_ms = query.received_ms + query.latency_ms - now_ms - run_ms
+        return found.predicted_ms - run_ms > GREEDY_SLACK * slack_ms and self.lately.is_before(
+            self.standing(query, now_ms), found.worker.id, now_ms
         )
 
     # -- for each query -------------------------------------------------------------------------

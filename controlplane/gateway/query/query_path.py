@@ -429,10 +429,12 @@ class QueryPath(QueryContext):
         why, until_ms, before_ms = "", inf, inf
         standing = self.standing(query, now_ms)
         while isinstance(found, Choice):
-            if self.comes_later(query, found, now_ms):
+            modest = self.leaving_room(query, found, now_ms)
+            if modest is None:
                 return _Expected(
                     Overloaded(OTHERS_FIRST), refused, now_ms + FOR_OTHERS_MS, before_ms
                 )
+            found = modest
             said, worker = None, found.worker.id
             if not found.cold and not query.best_effort:
                 said = self.refusals.expected(worker, found.candidate, query, now_ms, standing)
@@ -448,8 +450,10 @@ class QueryPath(QueryContext):
         if isinstance(found, Refusal) and found.code not in FOR_WANT_OF_TIME:
             return None
         self._narrow(len(refused), now_ms)
-        self.lately.add(standing, now_ms)
-        if refused and (isinstance(found, Choice) or found.code is RefusalCode.OVERLOADED):
+        short = isinstance(found, Choice) or found.code is RefusalCode.OVERLOADED
+        if refused or short:  # else no room would have helped
+            self.lately.add(query.task, standing, now_ms)
+        if refused and short:
             error: ModellessError = worker_error(ReplyCode.OVERLOADED, why, query, None)
             return _Expected(error, refused, until_ms, before_ms)
         assert isinstance(found, Refusal)

@@ -143,15 +143,17 @@ def test_the_backlog_is_what_runs_and_what_waits() -> None:
 
 
 def overloaded(share_a: float, share_b: float) -> tuple[DeadlineQueue, VariantQueue, VariantQueue]:
-    """Task ``a`` has used the last 100 ms and has 60 ms queued; ``b`` has asked once."""
+    """Task ``a`` has used the last 100 ms, runs for 10 ms more and has 60 ms queued; ``b`` has
+    asked once."""
     slice_queue = DeadlineQueue()
     a, b = (
         slice_queue.add_variant("a", LINEAR, share_a),
         slice_queue.add_variant("b", LINEAR, share_b),
     )
     slice_queue.finished(a, 0.0, 100.0)
+    slice_queue.busy_until_ms = 10.0
     assert admit(slice_queue, a, *[100.0] * 6) == [True] * 6
-    assert slice_queue.admit(item(b, 5.0), 0.0) is Verdict.WOULD_BE_LATE
+    assert slice_queue.admit(item(b, 15.0), 0.0) is Verdict.WOULD_BE_LATE
     return slice_queue, a, b
 
 
@@ -172,6 +174,7 @@ def test_an_idle_slice_takes_a_query_whoever_was_refused_before() -> None:
     slice_queue, a, _ = overloaded(0.5, 0.5)
     for entry in slice_queue.take(a):
         assert entry.deadline_ms == 100.0
+    slice_queue.busy_until_ms = 0.0
     assert slice_queue.admit(item(a, 15.0), 0.0) is Verdict.ADMITTED
 
 
@@ -182,6 +185,25 @@ def test_a_query_that_is_late_on_an_idle_slice_holds_no_other_task_back() -> Non
     slice_queue.finished(a, 0.0, 100.0)
     assert slice_queue.admit(item(b, 5.0), 0.0) is Verdict.WOULD_BE_LATE
     assert admit(slice_queue, a, *[100.0] * 11) == [True] * 10 + [False]
+
+
+def test_nor_does_one_that_is_late_in_any_case_while_others_run() -> None:
+    slice_queue = DeadlineQueue()
+    a, b = slice_queue.add_variant("a", LINEAR, 0.5), slice_queue.add_variant("b", LINEAR, 0.5)
+    slice_queue.finished(a, 0.0, 100.0)
+    slice_queue.busy_until_ms = 10.0
+    assert admit(slice_queue, b, 9.0, 0.0) == [False, False]
+    assert admit(slice_queue, a, *[100.0] * 10) == [True] * 9 + [False]
+
+
+def test_who_runs_for_more_than_half_of_its_budget_may_wait_for_half_of_the_rest() -> None:
+    """It has 14 ms and runs for 10: 2 of the 4 that are left."""
+    slice_queue, a, _ = overloaded(0.5, 0.5)
+    slice_queue.take(a)
+    slice_queue.busy_until_ms = 2.5
+    assert slice_queue.admit(item(a, 14.0), 0.0) is Verdict.OVER_SHARE
+    slice_queue.busy_until_ms = 2.0
+    assert slice_queue.admit(item(a, 14.0), 0.0) is Verdict.ADMITTED
 
 
 def test_a_task_that_is_alone_may_use_all_of_its_budget() -> None:
@@ -204,8 +226,9 @@ def test_a_task_above_its_share_is_held_back_once_another_was_refused() -> None:
     slice_queue = DeadlineQueue()
     a, b = slice_queue.add_variant("a", LINEAR, 0.1), slice_queue.add_variant("b", LINEAR, 0.9)
     slice_queue.finished(a, 0.0, 100.0)
-    assert admit(slice_queue, b, 100.0, 5.0) == [True, False]
-    assert admit(slice_queue, a, *[100.0] * 5) == [True] * 4 + [False]
+    slice_queue.busy_until_ms = 10.0
+    assert admit(slice_queue, b, 100.0, 15.0) == [True, False]
+    assert admit(slice_queue, a, *[100.0] * 4) == [True] * 3 + [False]
 
 
 def test_a_long_queue_with_far_deadlines_keeps_no_near_one_out() -> None:
