@@ -12,23 +12,22 @@ whether they wait or are the newcomer. So what waits without hurry, of whomever,
 client and a task that are within their shares.
 
 Shares are those of ``planner.batching.refusal_order`` and ``planner.batching.fairness``, among
-those that wait here. Going through the
-queue takes time in proportion to it, so room is made for a few at once, and who is refused is told
-so for a moment without another look.
+those that wait here. Going through the queue takes time in proportion to it, so room is made for a
+few at once, and for a moment whoever ranks no better than the last who waits is refused without
+another look, whoever it is.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from heapq import nlargest
+from typing import NamedTuple
 
 from planner.batching.fairness import entitled
 from planner.batching.variant_queues import Item, TaskShare
 
 AT_ONCE = 32
 """Room is made for so many queries."""
-MOST_REFUSED = 1_000
-"""Clients and tasks whose refusals are kept."""
 STANDS_MS = 50.0
-"""For so long newcomers that rank no better than one that was refused are refused unseen."""
+"""For so long newcomers that rank no better than the last of a look are refused unseen."""
 
 Rank = tuple[bool, bool, int, float]
 """Whether its client is over its share; its task; its priority, 1 is the highest; its deadline."""
@@ -41,14 +40,27 @@ def one(_: Item) -> int:
     return 1
 
 
+class Look(NamedTuple):
+    """What was found when all that waited was looked through."""
+
+    until_ms: float
+    clients: frozenset[str]
+    """Those over their share; ``tasks`` as well."""
+    tasks: frozenset[str]
+    mark: Rank
+    """Who ranks no better is refused, ..."""
+    needed: int
+    """... if it needs as much room as this."""
+
+
 class QueueRoom:
     """Finds who has to leave a full queue. Deterministic; knows no clock."""
 
-    __slots__ = ("_refused",)
+    __slots__ = ("_looks",)
 
     def __init__(self) -> None:
-        self._refused: dict[tuple[str, str], tuple[float, tuple[int, float]]] = {}
-        """By client and task: until when newcomers are refused that rank no better than this."""
+        self._looks: dict[Callable[[Item], int], Look] = {}
+        """The last ones, by what was counted."""
 
     def leaving(
         self,
@@ -65,10 +77,13 @@ class QueueRoom:
             needed: so much room there has to be, in the unit of ``size_of``.
             size_of: what a query takes of the queue.
         """
-        who = (newcomer.client.name, newcomer.queue.task)
-        own = (newcomer.priority, newcomer.deadline_ms)
-        until_ms, mark = self._refused.get(who, (now_ms, own))
-        if now_ms < until_ms and own >= mark:
+        last = self._looks.get(size_of)
+        if (
+            last is not None
+            and now_ms < last.until_ms
+            and needed >= last.needed
+            and _rank(newcomer, last.clients, last.tasks) >= last.mark
+        ):
             return []
         items = list(waiting())
         everybody = [*items, newcomer]
@@ -93,12 +108,15 @@ class QueueRoom:
                 spare[holder] = excess - size_of(item)
             left.append(item)
             room += size_of(item)
-        if room < needed:
-            if len(self._refused) >= MOST_REFUSED:
-                self._refused.clear()
-            self._refused[who] = (now_ms + STANDS_MS, own)
+        until_ms, clients, tasks = now_ms + STANDS_MS, frozenset(over[0]), frozenset(over[1])
+        if room < needed and after:
+            self._looks[size_of] = Look(until_ms, clients, tasks, rank, needed)
             return []
-        self._refused.pop(who, None)
+        if room < needed:
+            left = []
+        gone = set(left)
+        worst = max((_rank(item, *over) for item in items if item not in gone), default=rank)
+        self._looks[size_of] = Look(until_ms, clients, tasks, worst, 0)
         return left
 
 
@@ -133,7 +151,7 @@ def tasks_over(items: Sequence[Item], size_of: Callable[[Item], int]) -> Excess:
     return {task: more for task, more in excess.items() if more > 0.0}
 
 
-def _rank(item: Item, clients: Excess, tasks: Excess) -> Rank:
+def _rank(item: Item, clients: Container[str], tasks: Container[str]) -> Rank:
     return (
         item.client.name in clients,
         item.queue.task in tasks,
