@@ -1,8 +1,8 @@
 """Client keys: who may ask queries, under which name and with what share. A file holds them.
 
 A line is a name, a key or its digest (``sha256:`` and 64 hexadecimal digits), and where it is not 1
-the weight: ``shop sha256:9f86d0... weight=2``. What follows a ``#`` is for people. A key opens the
-inference routes and nothing else; it is no operator's token.
+the weight: ``shop sha256:9f86d0... weight=2``. What follows a ``#`` behind a space is for people. A
+key opens the inference routes and nothing else; it is no operator's token.
 """
 
 import os
@@ -23,6 +23,7 @@ MOST_KEYS = 4_096
 MOST_BYTES = 2**20
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000.0
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})", re.IGNORECASE)
+_COMMENT = re.compile(r"(?:^|\s)#")
 _WEIGHT = "weight="
 
 
@@ -42,25 +43,33 @@ def parsed(text: str, where: str) -> list[ClientKey]:
     """The keys of a file.
 
     Raises:
-        InvalidInput: a line is wrong; the sentence names it and shows no key.
+        InvalidInput: a line is wrong; the sentence says which one, and shows nothing of it: what
+            stands in the place of a name may be a key.
     """
     found: dict[str, ClientKey] = {}
-    digests: dict[bytes, str] = {}
+    digests: dict[bytes, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split()
+        words = _words(line)
         if not words:
             continue
         at = f"{where}, line {number}"
+        if any("#" in word for word in words):
+            raise InvalidInput(f"{at}: a '#' follows no space; keys and names have none")
         key = _key_of(words, at)
         if key.name in found:
-            raise InvalidInput(f"{at}: there is a key {key.name!r} above")
+            raise InvalidInput(f"{at}: there is a key of this name above")
         if key.digest in digests:
-            raise InvalidInput(f"{at}: {key.name!r} has the same key as {digests[key.digest]!r}")
+            raise InvalidInput(f"{at}: it is the same key as in line {digests[key.digest]}")
         found[key.name] = key
-        digests[key.digest] = key.name
+        digests[key.digest] = number
     if len(found) > MOST_KEYS:
         raise InvalidInput(f"{where}: there are {len(found)} keys, {MOST_KEYS} at most")
     return [*found.values()]
+
+
+def _words(line: str) -> list[str]:
+    """Those of a line that are not for people."""
+    return _COMMENT.split(line, maxsplit=1)[0].split()
 
 
 def _key_of(words: list[str], at: str) -> ClientKey:
@@ -71,15 +80,15 @@ def _key_of(words: list[str], at: str) -> ClientKey:
     weight = 1.0
     if len(words) == 3:
         if not words[2].startswith(_WEIGHT):
-            raise InvalidInput(f"{at}: the third word of {name!r} is not weight=N")
+            raise InvalidInput(f"{at}: the third word is not weight=N")
         weight = weight_of(words[2].removeprefix(_WEIGHT), at)
     secret = words[1]
     if (digest := _DIGEST.fullmatch(secret)) is not None:
         return ClientKey(name, bytes.fromhex(digest[1]), weight)
     if secret.lower().startswith("sha256:"):
-        raise InvalidInput(f"{at}: the digest of {name!r} does not have 64 hexadecimal digits")
+        raise InvalidInput(f"{at}: the digest does not have 64 hexadecimal digits")
     if len(secret) < LEAST_KEY:
-        raise InvalidInput(f"{at}: the key of {name!r} has fewer than {LEAST_KEY} characters")
+        raise InvalidInput(f"{at}: the key has fewer than {LEAST_KEY} characters")
     return ClientKey(name, digest_of(secret.encode()), weight)
 
 
@@ -91,7 +100,7 @@ def check_name(name: str, at: str) -> None:
     if NAME.fullmatch(name) is None or len(name) > 64:
         raise InvalidInput(
             f"{at}: a key's name has at most 64 of a-z, 0-9, '.', '_' and '-', and begins with a"
-            f" letter or digit, not {name[:80]!r}"
+            " letter or digit"
         )
 
 
@@ -105,10 +114,7 @@ def weight_of(text: str, at: str) -> float:
     except ValueError:
         weight = 0.0
     if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
-        raise InvalidInput(
-            f"{at}: a weight is a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g},"
-            f" not {text[:20]!r}"
-        )
+        raise InvalidInput(f"{at}: a weight is a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}")
     return weight
 
 
@@ -151,7 +157,7 @@ def remove(path: Path, name: str) -> None:
     text = _text(path)
     if not any(key.name == name for key in parsed(text, str(path))):
         raise NotFound(f"there is no key {name!r} in {path}")
-    kept = [line for line in text.splitlines() if line.partition("#")[0].split()[:1] != [name]]
+    kept = [line for line in text.splitlines() if _words(line)[:1] != [name]]
     _write(path, "".join(f"{line}\n" for line in kept))
 
 

@@ -117,6 +117,7 @@ class Service:
     async def stream(self, _requests: object, context: Any) -> None:
         """``ModelStreamInfer``: queries as they come, answers in the order of their queries."""
         given_id, client = await self._admit(context)
+        admitted_by = self._access.clients
         if self._streams >= STREAMS:
             await _abort(context, RateLimited(f"{STREAMS} streams are open"), given_id)
         self._streams += 1
@@ -124,6 +125,14 @@ class Service:
         try:
             while (data := await context.read()) is not grpc.aio.EOF:
                 began_ms = monotonic_ms()
+                if self._access.clients is not admitted_by:  # its key may have been removed
+                    admitted_by = self._access.clients
+                    authorization = _authorization(context)
+                    error = self._access.permit_call(None, authorization, asks=True)
+                    if error is not None:
+                        await writer.finish()
+                        await _abort(context, error, given_id)
+                    client = self._access.client_of(authorization)
                 answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
                 try:
                     data = await self._unpacked(data)
@@ -210,13 +219,17 @@ class Service:
             limit = self.connections.limit_over(context.peer())
             if limit is not None:
                 await _abort(context, RateLimited(too_many(limit)), given_id)
-        authorization = _bytes(fields.get("authorization"))
+        authorization = _authorization(context)
         error = self._access.permit_call(
             _bytes(fields.get("origin")), authorization, open=is_open, asks=asks
         )
         if error is not None:
             await _abort(context, error, given_id)
         return given_id, self._access.client_of(authorization)
+
+
+def _authorization(context: Any) -> bytes | None:
+    return _bytes(dict(context.invocation_metadata() or ()).get("authorization"))
 
 
 def _into(answered: "asyncio.Future[Answer]") -> Respond:

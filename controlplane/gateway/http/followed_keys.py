@@ -42,6 +42,8 @@ class FollowedKeys:
         mark = self._mark()
         if mark == self._read:
             return
+        if mark is None:
+            log.warning("the file of clients' keys is gone: %s", self._file)
         self._read = mark
         try:
             keys = read(self._file)

@@ -98,7 +98,8 @@ class Entrance:
         )
 
     def _client_of(self, request: Request) -> Client:
-        return self._access.client_of(request.headers.get("authorization", "").encode("latin-1"))
+        # The last of several headers, as what permits it has it.
+        return self._access.client_of(dict(request.scope["headers"]).get(b"authorization"))
 
     async def _read(self, request: Request) -> Body:
         body = bytearray()

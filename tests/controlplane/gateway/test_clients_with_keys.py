@@ -97,6 +97,57 @@ async def test_over_grpc_it_is_the_same(guarded: Served) -> None:
     assert guarded.gateway.path.counters.client("shop").answered == 1
 
 
+async def test_a_key_that_is_removed_ends_an_open_stream_with_its_next_query(
+    guarded: Served,
+) -> None:
+    file = guarded.gateway.settings.client_keys_path
+    key = add(file, "shop")
+    await until(lambda: guarded.gateway.path.counts_clients)
+    async with connected(guarded.gateway.settings.grpc_port) as stubs:
+        stream = stubs.open_stream((("authorization", f"Bearer {key}"),))
+        await stream.write(request(model_version=FAST))
+        assert not (await stream.read()).error_message
+        add(file, "other")
+        await until(lambda: "other" in guarded.gateway.path.counters.clients)
+        await stream.write(request(model_version=FAST))
+        assert not (await stream.read()).error_message
+        remove(file, "shop")
+        while (await guarded.get("/v2/models/letters", headers=bearer(key))).status == 200:
+            pass
+        await stream.write(request(model_version=FAST))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert guarded.gateway.path.counters.client("shop").answered == 2
+
+
+async def test_a_file_that_vanishes_takes_its_keys_with_it_and_is_told(
+    guarded: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = guarded.gateway.settings.client_keys_path
+    add(file, "shop")
+    await until(lambda: guarded.gateway.path.counts_clients)
+    file.unlink()
+    await until(lambda: not guarded.gateway.path.counts_clients)
+    assert "the file of clients' keys is gone" in caplog.text
+
+
+async def test_of_two_authorization_headers_the_one_that_permits_says_who_asks(
+    guarded: Served,
+) -> None:
+    file = guarded.gateway.settings.client_keys_path
+    keys = {name: add(file, name) for name in ("first", "last")}
+    await until(lambda: len(guarded.gateway.path.counters.clients) >= 2)
+    both = [*bearer(keys["first"]), *bearer(keys["last"])]
+    assert (await guarded.ask(query(1), headers=both)).status == 200
+    client = await guarded.client()
+    pipelined = post(query(1), headers=both)
+    client.send(pipelined + pipelined)  # the second goes the ordinary way
+    assert [(await client.answer()).status for _ in range(2)] == [200, 200]
+    counted = {name: one.answered for name, one in guarded.gateway.path.counters.clients.items()}
+    assert (counted["first"], counted["last"]) == (0, 3)
+
+
 async def test_without_a_token_who_has_no_key_is_anybody(live_url: str) -> None:
     with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
         file = Path(folder) / "keys"
@@ -133,5 +184,7 @@ async def test_a_modest_client_is_answered_beside_one_that_asks_ten_times_as_muc
                     await asyncio.sleep(0.05)
             counters = served.gateway.path.counters.clients
             assert counters["modest"].answered == answers["modest", 200] > 60
-            assert counters["heavy"].refused == answers["heavy", 503] > 500
+            late = answers["heavy", 504]  # a worker may be slow for a moment
+            assert counters["heavy"].refused == answers["heavy", 503] + late
+            assert answers["heavy", 503] > 500
             assert answers["heavy", 200] > 50

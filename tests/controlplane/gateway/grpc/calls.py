@@ -49,6 +49,16 @@ class Stubs:
         )
         return found
 
+    def open_stream(self, metadata: Sequence[tuple[str, str]] = ()) -> Any:
+        """A stream to write requests to and to read answers from."""
+        reply = message_class("ModelStreamInferResponse")
+        ask = self.channel.stream_stream(
+            f"/{SERVICE}/ModelStreamInfer",
+            request_serializer=lambda one: one.SerializeToString(),
+            response_deserializer=reply.FromString,
+        )
+        return ask(metadata=metadata, timeout=ANSWER_S)
+
 
 @asynccontextmanager
 async def connected(port: int, credentials: Any = None, **options: Any) -> AsyncIterator[Stubs]:
