@@ -89,6 +89,7 @@ class Gateway:
         self._serving: asyncio.Task[None] | None = None
         self._grpc: GrpcServer | None = None
         self.path.reader = self._reader = BodyReader()
+        self.path.compresses = settings.compress_answers
         self._inflater = Inflater(int(settings.max_body_mib * 2**20))
         self.views = ProtocolViews(self.known, self.path, self.ready, self._siblings.total)
         self.path.variant_of = self.views.variant_of

@@ -45,6 +45,8 @@ WAIT_S, WAIT_S_PER_MIB = 0.25, 0.05
 LEAST_PACKED, MOST_PACKED = 2**14, 2**18
 """Answers of these lengths, in bytes, are compressed: a shorter one fits a few packets, and a
 longer one would take the event loop more than 4 ms."""
+WORTH = 0.8
+"""Part of an answer's length to which it has to shrink."""
 LEVEL = 1
 """Numbers shrink by half at the first level, and hardly more at any other."""
 
@@ -250,9 +252,11 @@ def accepted(header: bytes) -> bytes:
 
 
 def packed(body: bytes, headers: bytes, coding: bytes) -> tuple[bytes, bytes]:
-    """An answer and its header lines, compressed if it is of a length that is worth it."""
+    """An answer and its header lines, compressed where that is worth it: by its length, before and
+    after."""
     if not LEAST_PACKED <= len(body) <= MOST_PACKED:
         return body, headers
     stream = zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOWS[coding])
     lines = b"%scontent-encoding: %s\r\nvary: accept-encoding\r\n" % (headers, coding)
-    return stream.compress(body) + stream.flush(), lines
+    small = stream.compress(body) + stream.flush()
+    return (small, lines) if len(small) <= WORTH * len(body) else (body, headers)

@@ -454,7 +454,9 @@ def encode(
         body, headers = encode_v1(parsed.task, outputs, metadata), JSON
     else:
         body, headers = parsed.v2.encode(parsed.task, outputs, metadata)
-    return packed(body, headers, parsed.takes) if parsed.takes else (body, headers)
+    if parsed.takes and headers.startswith(JSON):  # raw tensors hardly become shorter
+        return packed(body, headers, parsed.takes)
+    return body, headers
 
 
 def _answered(_status: int, _body: bytes, _headers: bytes) -> None:

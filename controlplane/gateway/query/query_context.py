@@ -91,6 +91,8 @@ class QueryContext:
         """Who was refused lately for want of room."""
         self.counts_clients = False
         """Whether there are keys, so that it is counted by key what is asked."""
+        self.compresses = False
+        """Whether answers are compressed for those who take them so."""
         self.held_answers = HeldAnswers(clock_ms)
         self.advice = RetryAdvice(Random())
         self.counters = Counters()

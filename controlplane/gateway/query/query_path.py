@@ -231,7 +231,7 @@ class QueryPath(QueryContext):
     def _parsed(self, parsed: ParsedQuery, asking: "_Asking") -> None:
         """Take a query whose body was read."""
         respond, given_id, told_ms, outline, takes, client = asking
-        if takes:
+        if takes and self.compresses:
             parsed = parsed._replace(takes=takes)
         if client is not ANYBODY:
             parsed = parsed._replace(query=parsed.query._replace(client=client))

@@ -441,6 +441,9 @@ async def test_an_answer_is_compressed_for_who_takes_it(
 ) -> None:
     monkeypatch.setattr(compression, "LEAST_PACKED", 1)
     client = await served.client()
+    client.send(post(query(3), headers=[("Accept-Encoding", "gzip")]))
+    assert "content-encoding" not in (await client.answer()).headers  # nobody has set it
+    served.gateway.path.compresses = True
     plain = await client.ask(query(3))
     assert "content-encoding" not in plain.headers
     for _ in range(2):  # the second by a head that is known

@@ -206,3 +206,5 @@ def test_an_answer_is_compressed_where_that_is_worth_it(coding: bytes) -> None:
         assert unpacking.body == body
     for size in (LEAST_PACKED - 1, MOST_PACKED + 1):
         assert packed(bytes(size), b"", coding) == (bytes(size), b"")
+    noise = os.urandom(LEAST_PACKED)
+    assert packed(noise, b"", coding) == (noise, b"")
