@@ -25,8 +25,8 @@ from planner.types import Client
 STAYS_MS = 10_000.0
 """For so long after one was refused those above the share of their key are held back: so much
 rarer is the refusal that shows that they have to be."""
-FRESH_MS = 10.0
-"""For so long it is not looked anew who is above his share: there may be a thousand keys."""
+FRESH_MS, FRESH_MS_PER_CLIENT = 10.0, 0.1
+"""For so long it is not looked anew who is above his share: at least, and for each that asks."""
 FORGOTTEN_MS = 60_000.0
 """Who has not asked for so long is not counted any more."""
 
@@ -95,7 +95,8 @@ class ClientShares:
         """Whether a client uses more than its share; False where no other one asks."""
         if len(self._shares) < 2:
             return False
-        if not 0.0 <= now_ms - self._looked_ms < FRESH_MS:
+        fresh_ms = max(FRESH_MS, FRESH_MS_PER_CLIENT * len(self._shares))
+        if not 0.0 <= now_ms - self._looked_ms < fresh_ms:
             self._looked_ms = now_ms
             self._over = frozenset(self._above(now_ms))
         return client.name in self._over

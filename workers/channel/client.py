@@ -153,12 +153,12 @@ class WorkerConnection(asyncio.Protocol):
     def _number_of(self, client: Client) -> int:
         """The number of a client on this connection, which the worker learns with its first query.
 
-        A client that is one too many for this connection is anybody there.
+        Those that there may be are numbered anew when one more comes: others have no key any more.
         """
         number = self._clients.get(client)
         if number is None:
             if len(self._clients) >= MOST_CLIENTS:
-                return 0
+                self._clients.clear()
             number = self._clients[client] = len(self._clients) + 1
             self._outbox.write([small_frame(FrameKind.CLIENT, encode(client._asdict()))])
         return number

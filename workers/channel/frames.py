@@ -13,7 +13,8 @@ multiple of 8, so that tensors lie aligned and are used where they arrived. Byte
 ==========  ======================================================================================
 
 * Infer continues with rows u32, variant u64, budget in µs u32, priority u16, client u16.
-  The clients of a connection are numbered from 1 on, in the order of their ``CLIENT`` frames.
+  The clients of a connection are numbered from 1 on, in the order of their ``CLIENT`` frames, and
+  from 1 on again after ``MOST_CLIENTS``.
 * Reply continues with batch size, time in queue, time in the runtime, backlog (µs) and length of
   the message, u32 each.
 * All others continue with the length of their payload, u32: JSON, or raw bytes in a handshake.

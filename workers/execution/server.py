@@ -161,7 +161,7 @@ class Peer(asyncio.Protocol):
             self._server.joined(decode(payload))
         elif kind == FrameKind.CLIENT:
             if len(self._clients) > MOST_CLIENTS:
-                raise FrameRefused(Violation.TOO_MANY, "clients")
+                del self._clients[1:]  # the other end numbers them anew
             self._clients.append(self._server.client(decode(payload)))
         elif kind in CONTROLS:
             if len(self._controls) >= MAX_CONTROLS:

@@ -207,6 +207,7 @@ class Front(HttpToolsProtocol):
         exchange = self.exchange
         assert exchange is not None
         if exchange.take(body) > self.max_body:
+            self.path.refused_unread(exchange.client)
             self._refuse(exchange, too_large(self.max_body))
 
     def on_message_complete(self) -> None:
@@ -256,10 +257,13 @@ class Front(HttpToolsProtocol):
         if coding is None:
             self._ask(exchange, body, lain_ms)
         else:
+            if self.path.under_pressure():
+                exchange.received_ms -= lain_ms()
             self.inflater.inflate(body, coding, partial(self._unpacked, exchange))
 
     def _unpacked(self, exchange: Exchange, found: Body | ModellessError) -> None:
         if isinstance(found, ModellessError):
+            self.path.refused_unread(exchange.client)
             self._fail(exchange, found)
         else:
             self._ask(exchange, found, known_to_be_new)

@@ -11,7 +11,7 @@ from controlplane.gateway.protection.compression import Body, Inflater, accepted
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from planner.types import Client
-from variants.errors import PayloadTooLarge
+from variants.errors import ModellessError, PayloadTooLarge
 
 
 def add_query_routes(
@@ -102,6 +102,13 @@ class Entrance:
         return self._access.client_of(dict(request.scope["headers"]).get(b"authorization"))
 
     async def _read(self, request: Request) -> Body:
+        try:
+            return await self._unpacked(request)
+        except ModellessError:
+            self._path.refused_unread(self._client_of(request))
+            raise
+
+    async def _unpacked(self, request: Request) -> Body:
         body = bytearray()
         async for chunk in request.stream():
             body += chunk

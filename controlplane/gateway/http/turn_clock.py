@@ -64,10 +64,14 @@ class TurnClock:
         Args:
             told_ms: how long ago they came, as the kernel says it in its ticks.
 
-        What the turn before did not find came after it.
+        What the turn before did not find came after it. Where that was long ago, it says nothing,
+        and the kernel's time counts, less the tick by which it may be too long.
         """
-        came_ms = max(self._before_ms, self._clock_ms() - told_ms)
-        return max(0.0, self.arrived_ms() - came_ms)
+        came_ms = self._clock_ms() - told_ms
+        began_ms = self.arrived_ms()
+        if began_ms - self._before_ms > TICK_MS:
+            came_ms += TICK_MS
+        return max(0.0, began_ms - max(self._before_ms, came_ms))
 
     def _end(self) -> None:
         self._began_ms = None

@@ -45,6 +45,7 @@ WAIT_S, WAIT_S_PER_MIB = 0.25, 0.05
 LEAST_PACKED, MOST_PACKED = 2**14, 2**18
 """Answers of these lengths, in bytes, are compressed: a shorter one fits a few packets, and a
 longer one would take the event loop more than 4 ms."""
+LONGEST_HEADER = 256
 WORTH = 0.8
 """Part of an answer's length to which it has to shrink."""
 LEVEL = 1
@@ -234,9 +235,16 @@ def unsupported(coding: bytes) -> InvalidInput | None:
     return InvalidInput(f"Content-Encoding {shown!r} is not supported; gzip and deflate are")
 
 
-@lru_cache(1_024)
 def accepted(header: bytes) -> bytes:
-    """The coding that a client takes, by its ``Accept-Encoding``; empty where it takes none."""
+    """The coding that a client takes, by its ``Accept-Encoding``; empty where it takes none.
+
+    A header that no client sends unless to take memory counts for none.
+    """
+    return _accepted(header) if len(header) <= LONGEST_HEADER else b""
+
+
+@lru_cache(1_024)
+def _accepted(header: bytes) -> bytes:
     weights: dict[bytes, float] = {}
     for part in header.lower().split(b","):
         name, _, parameter = part.partition(b";")

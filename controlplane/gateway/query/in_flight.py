@@ -20,6 +20,7 @@ from controlplane.gateway.query.query_errors import (
 )
 from controlplane.gateway.query.replies import JSON, ReplyMetadata, encode_v1
 from planner import sentences as explain
+from planner.batching.protocol import Verdict
 from planner.selection.plan_following import choose
 from planner.types import TRANSPORT_MS, Candidate, Query, Reason, Refusal, RefusalCode, WorkerView
 from variants.errors import (
@@ -193,7 +194,8 @@ class InFlight:
             worker.busy_until_ms = busy_until_ms
         if code is ReplyCode.OVERLOADED:
             self.path.congestion.refused(now_ms, twice=self.tries >= TRIES)
-            if self.candidate is not None:
+            # Whom a worker holds back for others does not stand where this gateway thinks he does.
+            if self.candidate is not None and reply.message != Verdict.OVER_SHARE.value:
                 query, why, path = self.parsed.query, reply.message, self.path
                 standing = path.standing(query, now_ms)
                 path.lately.add(query.task, standing, now_ms)
@@ -315,7 +317,7 @@ class InFlight:
 
         After a first try elsewhere, the reply says why that try failed.
         """
-        if refusal.code is RefusalCode.OVERLOADED:
+        if refusal.code is RefusalCode.OVERLOADED and self.why != Verdict.OVER_SHARE.value:
             path, query, now_ms = self.path, self.parsed.query, self.path.clock_ms()
             path.lately.add(query.task, path.standing(query, now_ms), now_ms)
         if self.refused is ReplyCode.LOST:

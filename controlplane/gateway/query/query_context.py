@@ -177,6 +177,11 @@ class QueryContext:
 
         return counted
 
+    def refused_unread(self, client: Client) -> None:
+        """A client's query was refused before ``enter``: its body is too long, or wrong."""
+        if self.counts_clients:
+            self.counters.client(client.name).ended(answered=False)
+
     def standing(self, query: Query, now_ms: float) -> Standing:
         """Where a query stands in the order of refusal; what tasks use, workers know."""
         clients = self.clients

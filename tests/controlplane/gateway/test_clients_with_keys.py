@@ -148,6 +148,16 @@ async def test_of_two_authorization_headers_the_one_that_permits_says_who_asks(
     assert (counted["first"], counted["last"]) == (0, 3)
 
 
+async def test_a_body_that_cannot_be_read_counts_for_its_client(guarded: Served) -> None:
+    key = add(guarded.gateway.settings.client_keys_path, "shop")
+    await until(lambda: guarded.gateway.path.counts_clients)
+    client = await guarded.client()
+    bad = post(b"no gzip", headers=[*bearer(key), ("Content-Encoding", "gzip")])
+    client.send(bad + bad)  # the second goes the ordinary way
+    assert [(await client.answer()).status for _ in range(2)] == [400, 400]
+    assert guarded.gateway.path.counters.client("shop").refused == 2
+
+
 async def test_without_a_token_who_has_no_key_is_anybody(live_url: str) -> None:
     with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
         file = Path(folder) / "keys"

@@ -181,13 +181,14 @@ class Refusing:
 
     def __init__(self, code: ReplyCode) -> None:
         self.code = code
+        self.said = ""
         self.asked = 0
 
     def infer(self, *arguments: Any) -> None:
         self.asked += 1
         replied: Callable[[Reply], None] = arguments[4]
         outputs = [np.zeros((1, 10), np.float32)] if self.code is ReplyCode.OK else []
-        replied(Reply(self.code, 1, 0, 0, 0, "", outputs))
+        replied(Reply(self.code, 1, 0, 0, 0, self.said, outputs))
 
 
 class TwoWorkerPath:

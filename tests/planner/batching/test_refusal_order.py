@@ -58,6 +58,17 @@ def test_who_uses_more_than_a_quarter_over_its_share_is_over_it(
     assert {client.name for client in (HEAVY, MODEST, BIG) if found.is_over(client, 0.0)} == over
 
 
+def test_with_many_clients_it_is_looked_more_rarely() -> None:
+    found = ClientShares()
+    for number in range(1_000):
+        found.saw(Client(f"client-{number}"), 0.0)
+    found.saw(HEAVY, 0.0)
+    assert not found.is_over(HEAVY, 0.0)
+    found.use(HEAVY, 1_000.0, 0.0)
+    assert not found.is_over(HEAVY, 10 * FRESH_MS)
+    assert found.is_over(HEAVY, 11 * FRESH_MS)
+
+
 def test_who_asks_no_more_has_no_share_and_is_forgotten() -> None:
     found = shares(heavy=900.0, modest=100.0)
     later_ms = ACTIVE_MS + FRESH_MS

@@ -91,6 +91,30 @@ async def test_a_client_within_its_share_is_taken_into_a_queue_that_another_has_
     assert [reply.code for reply in mine] == [ReplyCode.OK] * 2
 
 
+async def test_clients_are_numbered_anew_when_there_are_too_many(
+    tmp_path: Path, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("channel.client", "execution.server"):
+        monkeypatch.setattr(f"workers.{module}.MOST_CLIENTS", 2)
+    names = ["a", "b", "c", "a", "c", "d", "b"]
+    async with running(config(tmp_path)) as (host, connection):
+        await connection.load(GREEDY, 60.0)
+        executor = host._running()
+        gates.runs.clear()
+        one = flood(connection, GREEDY, 1)
+        await until(lambda: executor._running is not None)
+        replies: list[Reply] = []
+        for number, name in enumerate(names):
+            budget_us = HOUR_US + 1_000_000 * number
+            who = Client(name)
+            connection.infer(vid(GREEDY), 1, budget_us, row(1), replies.append, 100, who)
+        await until(lambda: executor.queue.count == len(names))
+        jobs = sorted(waiting(executor), key=lambda job: job.deadline_ms)
+        assert [job.client.name for job in jobs] == names
+        gates.open()
+        await until(lambda: len(one) + len(replies) == len(names) + 1)
+
+
 async def test_a_queue_is_full_when_its_bytes_are(tmp_path: Path, gates: Gates) -> None:
     async with running(config(tmp_path)) as (host, connection):
         await connection.load(GREEDY, 60.0)

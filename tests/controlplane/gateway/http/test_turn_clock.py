@@ -29,13 +29,17 @@ async def test_what_the_turn_before_did_not_find_came_after_it() -> None:
     now_ms = 30.0
     turn.arrived_ms()
     now_ms = 35.0  # the last that is read in that turn
-    assert turn.lain_ms(told_ms=12.0) == 7.0
+    assert turn.lain_ms(told_ms=12.0) == 7.0 - TICK_MS  # it may be a tick less
     assert turn.lain_ms(told_ms=4.0) == 0.0  # it came after the turn began
     assert turn.lain_ms(told_ms=400.0) == 20.0
     await asyncio.sleep(0)
     now_ms = 36.0
     turn.arrived_ms()
     assert turn.lain_ms(told_ms=400.0) == 6.0
+    now_ms += TICK_MS / 2
+    await asyncio.sleep(0)
+    turn.arrived_ms()
+    assert turn.lain_ms(told_ms=TICK_MS / 4) == TICK_MS / 4
 
 
 class Transport:

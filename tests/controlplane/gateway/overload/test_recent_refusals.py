@@ -10,6 +10,7 @@ import pytest
 from controlplane.gateway.overload.recent_refusals import RecentRefusals
 from controlplane.gateway.overload.retry_advice import RetryAdvice
 from controlplane.gateway.query.query_path import QueryPath
+from planner.batching.protocol import Verdict
 from planner.selection.routes import EMPTY
 from planner.types import Query
 from tests.controlplane.gateway.test_plan_following import Refusing
@@ -85,6 +86,19 @@ async def test_what_a_worker_has_just_refused_it_is_not_asked_again() -> None:
     assert path.asked == 1
     assert path.answers[0] == path.answers[1]
     assert path.answers[0][0] == 503
+
+
+async def test_whom_a_worker_holds_back_for_others_says_nothing_of_the_next() -> None:
+    path = Path(ReplyCode.OVERLOADED)
+    path.workers[ONE].said = Verdict.OVER_SHARE.value
+    path.ask()
+    path.ask()
+    assert path.asked == 2
+    low = (False, False, 200)
+    assert not path.path.lately.is_before(low, ONE, NOW_MS)
+    path.workers[ONE].said = Verdict.WOULD_BE_LATE.value
+    path.ask()
+    assert path.path.lately.is_before(low, ONE, NOW_MS)
 
 
 async def test_all_that_is_asked_is_counted_once_as_demand_and_as_an_answer() -> None:

@@ -187,6 +187,8 @@ async def test_what_waits_has_so_many_bytes(inflater: Inflater) -> None:
         (b"identity, gzip;q=0.5", b""),
         (b"br", b""),
         (b"gzip;q=x", b""),
+        (b"gzip" + b"," * 252, b"gzip"),
+        (b"gzip" + b"," * 253, b""),
     ],
 )
 def test_the_coding_that_a_client_takes(header: bytes, coding: bytes) -> None:
