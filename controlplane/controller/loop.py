@@ -117,7 +117,7 @@ class ControlLoop:
         self._rebuilds = Rebuilds(settings, self._journal.tell)
         self._gateways = GatewayScaler(cluster, self._journal, settings)
         self._nodes = NodeWatch(cluster, live, self._journal, settings, kind_applications)
-        self._node_counts = NodeCounts(autoscaler, live, self._journal, settings)
+        self._node_counts = NodeCounts(autoscaler, live, self._journal, lambda: self.settings)
         self._turned_at_s = float("-inf")
 
     async def run(self) -> None:

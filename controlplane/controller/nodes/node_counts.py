@@ -58,17 +58,18 @@ class NodeCounts:
         ray: NodeAutoscaler | None,
         live: LiveState,
         journal: Journal,
-        settings: Settings,
+        settings: Callable[[], Settings],
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         """
         Args:
             ray: None on one machine, where there are no nodes to ask for.
+            settings: gives those of now, with the device kinds that there are.
         """
         self._ray = ray
         self._live = live
         self._journal = journal
-        self._kinds = settings.kinds
+        self._settings = settings
         self._wall_s = wall_s
         self._looking: asyncio.Task[None] | None = None
         self._looked_at_s = self._found_at_s = self._asked_at_s = float("-inf")
@@ -105,7 +106,7 @@ class NodeCounts:
         here = [node for node in self._nodes.values() if node.drains_until_s is None]
         return frozenset(
             kind.name
-            for kind in self._kinds
+            for kind in self._settings().kinds
             if kind.least == 0 and not any(node.has_room_for(kind) for node in here)
         )
 
@@ -189,7 +190,7 @@ class NodeCounts:
     ) -> None:
         if self._autoscaler is None:
             return
-        request = node_request(self._kinds, wanted, there, self._autoscaler)
+        request = node_request(self._settings().kinds, wanted, there, self._autoscaler)
         again = now_s - self._asked_at_s >= ASK_EVERY_S
         if request.bundles != self._asked or (request.bundles and again):
             await ray.ask(request.bundles)
@@ -250,7 +251,7 @@ class NodeCounts:
         leaving = {id_ for id_, node in nodes.items() if node.drains_until_s is not None}
         on: dict[str, str] = {}
         if leaving:
-            on = await ray.workers([kind.name for kind in self._kinds])
+            on = await ray.workers([kind.name for kind in self._settings().kinds])
         self._leaving = frozenset(worker for worker, node in on.items() if node in leaving)
         before, self._nodes = self._nodes, nodes
         for id_ in leaving:
@@ -276,6 +277,7 @@ class NodeCounts:
 
     def _told(self) -> dict[str, Any]:
         """What people see of it."""
+        kinds = self._settings().kinds
         return {
             "autoscaler": NOBODY if self._autoscaler is None else str(self._autoscaler),
             "missing": {str(kind): count for kind, count in self._missing.items()},
@@ -288,7 +290,7 @@ class NodeCounts:
                     "is_head": node.is_head,
                     "cores": node.cores,
                     "gpus": node.gpus,
-                    "kinds": [one.name for one in self._kinds if node.has_room_for(one)],
+                    "kinds": [one.name for one in kinds if node.has_room_for(one)],
                     "drains_until_s": node.drains_until_s,
                 }
                 for node in (self._nodes or {}).values()

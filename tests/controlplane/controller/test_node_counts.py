@@ -35,6 +35,7 @@ class Ray:
         self.asked: list[Sequence[Bundle]] = []
         self.drained: list[tuple[str, str, float]] = []
         self.away = False
+        self.looked_for: list[str] = []
 
     async def find(self) -> Autoscaler | None:
         return self.autoscaler
@@ -51,6 +52,7 @@ class Ray:
         return {id_: how for id_, how in self.ended.items() if id_ in ids}
 
     async def workers(self, kinds: Iterable[str]) -> dict[str, str]:
+        self.looked_for = list(kinds)
         return self.on
 
     async def drain(self, node: str, why: str, until_s: float) -> str:
@@ -84,9 +86,11 @@ class Case:
         self.ray, self.live = Ray(autoscaler), Live()
         self.catalog = MemoryCatalog()
         self.journal = Journal(self.catalog)
-        settings = load_settings(state_dir=folder, ray_address="auto", slices=slices)
+        self.settings = load_settings(state_dir=folder, ray_address="auto", slices=slices)
         live = cast(LiveState, self.live)
-        self.counts = NodeCounts(self.ray, live, self.journal, settings, lambda: 1_000.0)
+        self.counts = NodeCounts(
+            self.ray, live, self.journal, lambda: self.settings, lambda: 1_000.0
+        )
         self.now_s = 0.0
         self.usual_s: dict[DeviceKindName, float] = {}
 
@@ -231,3 +235,14 @@ async def test_a_kind_that_no_node_has_is_absent_where_one_can_be_asked_for(tmp_
     case.ray.there[-1] = replace(case.ray.there[-1], drains_until_s=0.0)
     await case.look(2, ["w1", "w2"])
     assert await case.counts.absent() == {"cpu-8"}
+
+
+async def test_kinds_that_came_later_are_looked_at_as_well(tmp_path: Path) -> None:
+    case = Case(tmp_path, small())
+    case.ray.there[1] = replace(node("b"), drains_until_s=0.0)
+    case.settings = case.settings.with_slices("1-3xcpu-2,0-1xcpu-1")
+
+    await case.look(2, ["w1", "w2"])
+
+    assert case.ray.looked_for == ["cpu-2", "cpu-1"]
+    assert case.live.seen["nodes"][0]["kinds"] == ["cpu-2", "cpu-1"]
