@@ -45,10 +45,16 @@ def own_facts() -> Facts:
 
 
 def listed_nodes() -> list[Mapping[str, Any]]:
-    """The nodes that Ray knows, in its own words."""
+    """The nodes that Ray knows, in its own words; with ``DrainsUntilMs``, a Unix time, those that
+    drain."""
     import ray
+    from ray._private.state import state
 
-    return list(ray.nodes())
+    draining = state.get_draining_nodes()
+    return [
+        one | ({"DrainsUntilMs": draining[one["NodeID"]]} if one["NodeID"] in draining else {})
+        for one in ray.nodes()
+    ]
 
 
 def listed_in_time() -> list[Mapping[str, Any]]:
@@ -161,6 +167,7 @@ def node_of(listed: Mapping[str, Any], facts: Facts | None, name: str) -> Node:
         name=name,
         cores=int(resources.get("CPU", 0)),
         labels={NODE_LABEL: listed["NodeID"], **listed["Labels"]},
+        draining="DrainsUntilMs" in listed,
     )
     if facts is None:
         return node

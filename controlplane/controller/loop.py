@@ -98,6 +98,8 @@ class ControlLoop:
         """Whether live latency, or the hour's carbon, has changed what the plan was made by."""
         self._specs = Specs(self._known, store)
         self._inventory: dict[DeviceKindName, int] = {}
+        self._asked_for: dict[DeviceKindName, int] = {}
+        """What an operator wants, by kind; the rest of the inventory is as set or as found."""
         self._running: dict[DeviceKindName, int] = {}
         self._targets_at_s = float("-inf")
         self._wake = asyncio.Event()
@@ -171,7 +173,7 @@ class ControlLoop:
         actions = [each for each in decision.actions if stored or isinstance(each, Load)]
         begun = await self._applier.apply(actions, self._running)
         reasons, usual_s = self._applier.reasons, self._calendar.orders.usual_s
-        wanted = decision.plan.workers
+        wanted = self._node_counts.within(decision.plan.workers, self._asked_for)
         self._node_counts.follow(wanted, self._workers, reasons, usual_s, self._clock_s())
         if stored:
             self._corrected = False
@@ -237,7 +239,9 @@ class ControlLoop:
         await self._refresh_targets()
         await self._meet(await self._roster.workers(self._running))
         await self._recorder.on_demand(self._pool)
-        self._nodes.follow(self._inventory, self._clock_s())
+        absent = await self._node_counts.absent()
+        autoscaled = self._node_counts.autoscaled
+        self._nodes.follow(self._inventory, self._clock_s(), autoscaled=autoscaled)
         if self._arrivals.due(self._clock_s()):
             await self._count()
         estimator, planning = self._arrivals.estimator, self._settings.planning
@@ -268,7 +272,7 @@ class ControlLoop:
             declared=foreseen.declared,
             elastic=planning.elastic,
             least=least,
-            absent=await self._node_counts.absent(),
+            absent=absent,
             corrected=self._corrected,
             interference=self._live_latency.interference,
         )
@@ -280,7 +284,7 @@ class ControlLoop:
             if revision != self._known.revision:
                 self._known = await asyncio.to_thread(self._catalog.snapshot)
                 self._specs = Specs(self._known, self._store)
-            wanted = await asyncio.to_thread(self._catalog.inventory)
+            self._asked_for = await asyncio.to_thread(self._catalog.inventory)
             peaks = await asyncio.to_thread(self._catalog.peaks)
         except StateUnavailable as error:
             self._journal.trouble("catalog", error)
@@ -288,7 +292,7 @@ class ControlLoop:
                 raise
         else:
             self._journal.over("catalog")
-            self._inventory = self._settings.wanted(wanted)
+            self._inventory = self._settings.wanted(self._asked_for)
             self._calendar.know(peaks, self._known)
 
     async def _refresh_targets(self) -> None:

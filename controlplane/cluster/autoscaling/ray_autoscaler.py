@@ -128,10 +128,7 @@ def _ask(bundles: Sequence[Bundle]) -> None:
 
 
 def _nodes() -> tuple[ClusterNode, ...]:
-    from ray._private.state import state
-
-    draining = state.get_draining_nodes()
-    found = [cluster_node(one, draining) for one in listed_nodes() if one["Alive"]]
+    found = [cluster_node(one) for one in listed_nodes() if one["Alive"]]
     return tuple(sorted(found, key=lambda node: (node.name, node.id)))
 
 
@@ -146,13 +143,10 @@ def _ends(ids: Container[str]) -> dict[str, str]:
     return found
 
 
-def cluster_node(listed: Mapping[str, Any], draining: Mapping[str, int]) -> ClusterNode:
-    """A node as Ray lists it.
-
-    Args:
-        draining: Unix times in ms by which nodes go, by id.
-    """
+def cluster_node(listed: Mapping[str, Any]) -> ClusterNode:
+    """A node as ``listed_nodes`` lists it."""
     id_, resources = listed["NodeID"], listed["Resources"]
+    drains_until_ms = listed.get("DrainsUntilMs")
     return ClusterNode(
         id=id_,
         host=listed["NodeManagerHostname"],
@@ -161,7 +155,7 @@ def cluster_node(listed: Mapping[str, Any], draining: Mapping[str, int]) -> Clus
         cores=int(resources.get("CPU", 0)),
         gpus=int(resources.get("GPU", 0)),
         labels={NODE_LABEL: id_, **listed["Labels"]},
-        drains_until_s=draining[id_] / 1_000 if id_ in draining else None,
+        drains_until_s=None if drains_until_ms is None else drains_until_ms / 1_000,
     )
 
 

@@ -42,6 +42,8 @@ def joined_kinds(
     now: Sequence[Slice],
     nodes: Sequence[Node],
     homes: Mapping[str, Set[str]],
+    *,
+    autoscaled: bool = False,
 ) -> Joined:
     """The kinds now, of nodes that may all have workers.
 
@@ -49,6 +51,8 @@ def joined_kinds(
         started: the kinds of the start: they keep at least their workers.
         now: all kinds, as they were at the last look.
         homes: names of the kinds whose workers run, or ran, on a node, by its id.
+        autoscaled: whether nodes come and go by themselves: a worker that each of them got would
+            keep it from going, so none gets one.
     """
     known = {one.name: one for one in now}
     levels: defaultdict[str, set[str]] = defaultdict(set)
@@ -75,16 +79,21 @@ def joined_kinds(
                 f"no worker of {own.name} is started on {node.name}: it has {node.memory_mib:.0f} "
                 f"MiB, and each takes {own.memory_mib:.0f} MiB for variants alone"
             )
+    room = {name: _staying(found, nodes) for name, found in room.items()}
     least = {one.name: one.most for one in started}
     slices = [
         replace(
             one,
-            most=min(MOST_WORKERS, max(least.get(one.name, 0), sum(room[one.name].values()))),
+            most=max(
+                least.get(one.name, 0),
+                min(one.most if autoscaled else MOST_WORKERS, sum(room[one.name].values())),
+            ),
             nodes=_widened(one, room[one.name], nodes),
         )
         for one in now
     ]
-    for offer in _new_kinds(strange, known):
+    stay = [(node, model) for node, model in strange if not (node.draining or autoscaled)]
+    for offer in _new_kinds(stay, known):
         if len(slices) < MOST_KINDS:
             slices.append(slice_of(offer, sum(offer.room.values()), nodes))
             room[offer.name] = offer.room
@@ -97,6 +106,12 @@ def joined_kinds(
         nodes={DeviceKindName(name): frozenset(found) for name, found in room.items()},
         remarks=tuple(remarks),
     )
+
+
+def _staying(room: Mapping[str, int], nodes: Sequence[Node]) -> dict[str, int]:
+    """Without nodes that drain, unless these are all: then what replaces them is wanted."""
+    going = {node.id for node in nodes if node.draining}
+    return {id_: fit for id_, fit in room.items() if id_ not in going} or dict(room)
 
 
 def _gpu_kind(node: Node, model: GpuModel) -> str:

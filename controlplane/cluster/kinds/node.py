@@ -45,6 +45,8 @@ class Node:
     memory_mib: float = 0.0
     """Of all of it; 0 where that is not known."""
     gpus: tuple[GpuModel, ...] = ()
+    draining: bool = False
+    """Whether it is about to go."""
 
 
 def level_of(flags: Iterable[str]) -> str:

@@ -42,6 +42,7 @@ def sighted(
         for kind in kinds
     }
     used = {node.id for found in has.values() for node in found}
+    used |= {node.id for node in hosts if node.draining}
     advice: list[str] = []
     new: defaultdict[str, list[str]] = defaultdict(list)
     for offer in offers_of(nodes, 0):

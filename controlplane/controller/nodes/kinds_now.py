@@ -64,13 +64,18 @@ class KindsNow:
             self._know(_running(self._started, deployed))
 
     async def follow(
-        self, nodes: Sequence[Node], wanted: Mapping[DeviceKindName, int]
+        self,
+        nodes: Sequence[Node],
+        wanted: Mapping[DeviceKindName, int],
+        *,
+        autoscaled: bool = False,
     ) -> Joined | None:
         """Start and end what nodes that joined or left ask for; None where kinds stay.
 
         Args:
             wanted: how many workers of each kind there shall be, with what an operator asked for of
                 kinds that are not there.
+            autoscaled: whether nodes come and go by themselves; no workers are added then.
 
         Raises:
             ClusterUnavailable: Serve does not do it. The next call goes on.
@@ -81,7 +86,8 @@ class KindsNow:
         deployed = await self._applications.deployed()
         self._remember(deployed, nodes)
         before = {one.name: one for one in self._slices or ()}
-        found = joined_kinds(self._started, tuple(before.values()), nodes, self._homes)
+        known = tuple(before.values())
+        found = joined_kinds(self._started, known, nodes, self._homes, autoscaled=autoscaled)
         kept = []
         for one in found.slices:
             there = deployed.get(DeviceKindName(one.name))

@@ -20,6 +20,7 @@ from controlplane.cluster.autoscaling.ray_autoscaler import ClusterNode
 from controlplane.controller.events.journal import Journal
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings
+from controlplane.slices import Source
 from variants.errors import ClusterUnavailable, StateUnavailable
 from variants.types import DeviceKindName
 from workers.types import WorkerStatus
@@ -70,6 +71,7 @@ class NodeCounts:
         self._live = live
         self._journal = journal
         self._settings = settings
+        self._started = {kind.name: kind.most for kind in settings().kinds}
         self._wall_s = wall_s
         self._looking: asyncio.Task[None] | None = None
         self._looked_at_s = self._found_at_s = self._asked_at_s = float("-inf")
@@ -86,6 +88,27 @@ class NodeCounts:
         self._nodes: dict[str, ClusterNode] | None = None
         self._leaving: frozenset[str] = frozenset()
         """Workers on nodes that drain, by the end of their names."""
+
+    @property
+    def autoscaled(self) -> bool:
+        """Whether an autoscaler starts nodes, as far as is known."""
+        return self._autoscaler is not None
+
+    def within(
+        self, wanted: Mapping[DeviceKindName, int], asked_for: Mapping[DeviceKindName, int]
+    ) -> dict[DeviceKindName, int]:
+        """The workers of a plan for which nodes may be asked.
+
+        Of kinds that were found, those of the start, or as many as an operator wants: what nodes
+        that joined since have made of it must not have more nodes join.
+        """
+        found = {kind.name for kind in self._settings().kinds if kind.source is Source.FOUND}
+        return {
+            kind: min(count, asked_for.get(kind, self._started.get(kind, 0)))
+            if kind in found
+            else count
+            for kind, count in wanted.items()
+        }
 
     def staying(self, statuses: Iterable[WorkerStatus]) -> list[WorkerStatus]:
         """The workers as they are planned for: those on nodes that drain are on their way out, so

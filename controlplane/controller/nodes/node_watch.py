@@ -67,26 +67,29 @@ class NodeWatch:
         """
         await self._kinds.recall()
 
-    def follow(self, wanted: Mapping[DeviceKindName, int], now_s: float) -> None:
+    def follow(
+        self, wanted: Mapping[DeviceKindName, int], now_s: float, *, autoscaled: bool = False
+    ) -> None:
         """Look, where that is due and a look is not under way; nothing on one machine.
 
         Args:
             wanted: how many workers of each kind there shall be.
+            autoscaled: whether an autoscaler starts nodes: those that join get no workers then.
         """
         under_way = self._looking is not None and not self._looking.done()
         every_s = FOLLOW_EVERY_S if self._kinds.follow_nodes else LOOK_EVERY_S
         due = now_s - self._looked_at_s >= every_s
         if self.settings.ray_address and due and not under_way:
             self._looked_at_s = now_s
-            self._looking = asyncio.create_task(self.look(dict(wanted)))
+            self._looking = asyncio.create_task(self.look(dict(wanted), autoscaled=autoscaled))
 
-    async def look(self, wanted: Mapping[DeviceKindName, int]) -> None:
+    async def look(self, wanted: Mapping[DeviceKindName, int], *, autoscaled: bool = False) -> None:
         """Look at the nodes, tell gateways, and note advice that is new."""
         before = self.settings.wanted({})
         asked = {kind: count for kind, count in wanted.items() if before.get(kind) != count}
         try:
             nodes = await self._cluster.nodes()
-            joined = await self._kinds.follow(nodes, wanted)
+            joined = await self._kinds.follow(nodes, wanted, autoscaled=autoscaled)
         except ClusterUnavailable as error:
             self._journal.trouble("nodes", error)
             return

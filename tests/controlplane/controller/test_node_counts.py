@@ -144,6 +144,18 @@ async def test_a_loop_that_stops_asks_for_nothing_more(tmp_path: Path) -> None:
     assert [[one.count for one in each] for each in case.ray.asked] == [[3], []]
 
 
+async def test_of_kinds_that_were_found_no_more_than_at_the_start_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    """Each node that joined would have been a reason for one more."""
+    case = Case(tmp_path, small(), "1xcpu-2:source=found,1xcpu-1")
+    case.settings = case.settings.with_slices("3xcpu-2:source=found,2xcpu-8:source=found,4xcpu-1")
+    plan = {CPU_2: 3, DeviceKindName("cpu-8"): 2, DeviceKindName("cpu-1"): 4}
+
+    assert case.counts.within(plan, {}) == {"cpu-2": 1, "cpu-8": 0, "cpu-1": 4}
+    assert case.counts.within(plan, {CPU_2: 2}) == {"cpu-2": 2, "cpu-8": 0, "cpu-1": 4}
+
+
 async def test_how_long_a_machine_took_is_told(tmp_path: Path) -> None:
     case = Case(tmp_path, small())
     case.usual_s[CPU_2] = 74.2

@@ -71,7 +71,7 @@ def test_a_node_as_ray_lists_it() -> None:
         "Resources": {"CPU": 4.0, "GPU": 1.0, "memory": 1.0},
         "Labels": {"modelless.io/kind": "cpu-4-spot"},
     }
-    stays, goes = cluster_node(listed, {}), cluster_node(listed, {"ab" * 28: 5_000})
+    stays, goes = cluster_node(listed), cluster_node({**listed, "DrainsUntilMs": 5_000})
 
     assert (stays.name, stays.cores, stays.gpus) == ("host (10.0.0.2, abababab)", 4, 1)
     assert (stays.is_head, stays.drains_until_s, goes.drains_until_s) == (False, None, 5.0)

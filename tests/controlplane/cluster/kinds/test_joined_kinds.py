@@ -1,6 +1,7 @@
 """What nodes are that join while an installation runs, by what is known of them."""
 
 from collections.abc import Mapping, Set
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,33 @@ def test_a_node_that_joins_is_one_more_or_a_new_kind(
     assert told(found.slices) == kinds
     assert {one.source for one in found.slices} == {Source.FOUND}
     assert found.remarks == ()
+
+
+def test_a_node_that_drains_has_no_room_but_keeps_its_kind() -> None:
+    both = {"id-a": {"cpu-4"}, "id-b": {"cpu-4"}}
+    began = found_slices([A]).slices
+    slices = joined_kinds(began, began, [A, B], both).slices
+    assert told(slices) == [(2, "cpu-4", "")]
+
+    goes = replace(B, draining=True)
+    found = joined_kinds(began, slices, [A, goes], both)
+    assert (told(found.slices), found.nodes) == ([(1, "cpu-4", "")], {"cpu-4": {"id-a"}})
+
+    other = joined_kinds(began, slices, [A, B, replace(LARGE, draining=True)], both)
+    assert told(other.slices) == [(2, "cpu-4", "")]
+
+
+def test_a_kind_of_which_all_nodes_drain_is_still_wanted() -> None:
+    began = found_slices([A]).slices
+    slices = joined_kinds(began, began, [A, LARGE], HOME).slices
+    found = joined_kinds(began, slices, [A, replace(LARGE, draining=True)], HOME)
+    assert told(found.slices) == [(1, "cpu-4", ""), (1, "cpu-8", "")]
+
+
+def test_where_nodes_come_by_themselves_they_get_no_workers() -> None:
+    began = found_slices([A]).slices
+    found = joined_kinds(began, began, [A, B, LARGE], HOME, autoscaled=True)
+    assert told(found.slices) == [(1, "cpu-4", "")]
 
 
 def test_a_kind_that_came_later_goes_to_nothing_with_its_nodes_and_one_of_the_start_stays() -> None:
