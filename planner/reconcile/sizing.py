@@ -87,6 +87,9 @@ def size(
         if needed == now:
             return now, "the demand is not known for long enough to let any go"
     if all(now[kind] >= needed[kind] for kind in now):
+        if any(usable.get(kind, 0) < needed[kind] for kind in now):
+            # What stays is not there, or is about to go.
+            return {kind: min(now[kind], most[kind]) for kind in now}, "those to stay do not run"
         if price_needed < price_now * WORTH_SHRINKING:
             return needed, "fewer suffice, and have for a while"
         return now, "hardly fewer would do"

@@ -14,6 +14,7 @@ takes over decides what the one before it would have decided.
 All of it looks at one snapshot, which is built once.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -99,7 +100,9 @@ def tick(
     expected = observation.demand if observation.expected is None else observation.expected
     workers, why = _workers(observation, snapshot, expected, planner)
     seen, going = observation, _going(workers, observation)
-    if going:
+    held = _until_replaced(workers, going, observation)
+    going -= held
+    if going and any(not w.draining and w.device_kind not in going for w in observation.workers):
         observation = _without(observation, going)
         snapshot = _snapshot(observation, snapshot)
     assignment, shares, again = _assignment(observation, snapshot, expected, planner)
@@ -140,7 +143,14 @@ def tick(
         plan=plan,
         changed=_differs(plan, observation.plan),
         actions=(
-            *_scaling(_staying(workers, going, placements, observation), seen.running, why),
+            *_scaling(
+                {
+                    **_staying(workers, going, placements, observation),
+                    **{kind: seen.running[kind] for kind in held},
+                },
+                seen.running,
+                why,
+            ),
             *diff(placements, observation.workers, memory_mib),
         ),
         targets=replica_targets(plan, snapshot, rates, observation.interference),
@@ -346,6 +356,19 @@ def _going(
     there = {worker.device_kind for worker in observation.workers}
     running = observation.running
     return frozenset(kind for kind in there if running.get(kind) and not wanted.get(kind))
+
+
+def _until_replaced(
+    wanted: Mapping[DeviceKindName, int],
+    going: Collection[DeviceKindName],
+    observation: Observation,
+) -> frozenset[DeviceKindName]:
+    """Those of the kinds on their way out that go on as they are, because workers that are wanted
+    are not there. A kind of which nobody wants any goes: others may need its room."""
+    there = Counter(one.device_kind for one in observation.workers if not one.draining)
+    if all(there[kind] >= count for kind, count in wanted.items()):
+        return frozenset()
+    return frozenset(kind for kind in going if observation.inventory.get(kind))
 
 
 def _without(observation: Observation, going: Collection[DeviceKindName]) -> Observation:

@@ -204,6 +204,39 @@ def test_the_last_of_a_kind_goes_when_others_have_loaded_what_is_asked_for() -> 
     assert (scale.device_kind, scale.count) == (QUICK, 0)
 
 
+def test_the_last_of_a_kind_stays_while_none_of_the_others_is_there() -> None:
+    """A node has come whose worker starts; or it drains, or its worker is started anew."""
+    quick = report("quick-0", replica("a"), kind="quick")
+    gone = report("slow-0", replica("a"), kind="slow", draining=True)
+    running = {QUICK: 1, SLOW: 1}
+    before = Plan(version=1, epoch=1, placements=(), workers=running)
+    for least in ({QUICK: 0, SLOW: 0}, {QUICK: 0, SLOW: 1}):
+        for workers in ((quick,), (quick, gone)):
+            one = replace(seen(5.0, running, before, slow_usd=0.01), workers=workers)
+            decided = tick(replace(one, least=least, elastic=True))
+            assert [action for action in decided.actions if isinstance(action, Scale)] == []
+            assert rates(decided.plan) == {"quick-0": 5.0}
+
+
+def test_the_last_of_a_kind_goes_on_where_a_plan_has_others_that_left_since() -> None:
+    one = seen(0.0, {QUICK: 1, SLOW: 1}, slow_usd=0.01)
+    before = Plan(version=1, epoch=1, placements=(), workers={SLOW: 1})
+    alone = replace(one, workers=one.workers[:1], plan=before, elastic=True)
+    decided = tick(alone)
+    assert [action for action in decided.actions if isinstance(action, Scale)] == []
+
+
+def test_a_kind_of_which_an_operator_wants_none_goes_at_once() -> None:
+    """What shall replace it may need its room."""
+    one = seen(5.0, {QUICK: 1, SLOW: 1})
+    for elastic in (True, False):
+        alone = replace(
+            one, workers=one.workers[:1], inventory={QUICK: 0, SLOW: 1}, elastic=elastic
+        )
+        [scale] = [each for each in tick(alone).actions if isinstance(each, Scale)]
+        assert (scale.device_kind, scale.count) == (QUICK, 0)
+
+
 def test_the_last_of_a_kind_does_not_wait_for_what_cannot_be_loaded() -> None:
     [scale] = last_of_its_kind(replica("a", state=ReplicaState.FAILED)).actions
     assert isinstance(scale, Scale)
