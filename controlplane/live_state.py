@@ -12,6 +12,7 @@ Keys, all below ``modelless:``
 ``nodes``            JSON: nodes by device kind, written by the control loop; expires
 ``machines``         JSON: nodes and what is asked for, written by the control loop; expires
 ``notices``          list of JSON: nodes that go, as somebody said; read by the control loop
+``nodes_asked``      there while nodes are asked for, written by the control loop
 ``gateway:<id>``     JSON: one gateway's counters since it started; expires
 ``gateways``         set: the ids of gateways that wrote, expired ones included
 ``operation:<id>``   JSON: progress of a registration over REST; expires after a day
@@ -159,6 +160,15 @@ class LiveState:
     async def machines(self) -> dict[str, Any] | None:
         """What ``controller.nodes.node_counts`` tells, if a control loop looked lately."""
         return await self._get("machines")
+
+    async def put_asked_for_nodes(self, *, asked: bool) -> None:
+        """Keep whether a request for nodes of ours may stand with Ray."""
+        key = f"{PREFIX}nodes_asked"
+        await self._call(self._redis.set(key, b"1") if asked else self._redis.delete(key))
+
+    async def asked_for_nodes(self) -> bool:
+        """Whether one may, of this control loop or one before it."""
+        return bool(await self._call(self._redis.exists(f"{PREFIX}nodes_asked")))
 
     async def put_notice(self, notice: Mapping[str, Any]) -> None:
         """Say that a node goes: ``node``, ``why`` and ``until_s``, a Unix time or 0."""

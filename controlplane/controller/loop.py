@@ -135,18 +135,21 @@ class ControlLoop:
                 await self._turn_safely()
                 await self._pause(self._settings.tick_s - (self._clock_s() - began_s))
         except asyncio.CancelledError:
+            with contextlib.suppress(Exception):  # first, before a successor may lead
+                await self._node_counts.withdraw()
             with contextlib.suppress(StateUnavailable):
                 await self._recorder.stop(self._pool)
             with contextlib.suppress(StateUnavailable):
                 await self._live.give_up(self._owner)
             raise
         finally:
+            with contextlib.suppress(Exception):
+                await self._node_counts.close()
             if self._training is not None:
                 self._training.close()
             await self._learned.close(self._epoch, self._arrivals.estimator, self._calendar)
             await self._rebuilds.close()
             await self._nodes.close()
-            await self._node_counts.close()
             await self._reprofiling.close()
             await self._applier.close()
 

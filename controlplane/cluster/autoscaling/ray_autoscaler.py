@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 from controlplane.cluster.autoscaling.monitor import autoscaler_with, control_store_of, monitors
@@ -114,6 +115,10 @@ def _reports(address: str) -> bool:
     return bool(reply.autoscaling_state.autoscaler_state_version)
 
 
+_ASKING = Lock()
+"""A call that nobody waits for any more goes on: a later one must not come before it."""
+
+
 def _ask(bundles: Sequence[Bundle]) -> None:
     from ray.autoscaler.sdk import request_resources
 
@@ -124,7 +129,12 @@ def _ask(bundles: Sequence[Bundle]) -> None:
         shapes += [dict(shape) for _ in range(one.count)]
         label = options_for(one.kind).get("label_selector", {})
         selectors += [dict(label) for _ in range(one.count)]
-    request_resources(bundles=shapes, bundle_label_selectors=selectors)
+    if not _ASKING.acquire(timeout=ANSWER_S):
+        raise ConnectionError("an earlier request for nodes has no answer")
+    try:
+        request_resources(bundles=shapes, bundle_label_selectors=selectors)
+    finally:
+        _ASKING.release()
 
 
 def _nodes() -> tuple[ClusterNode, ...]:

@@ -18,6 +18,7 @@ from controlplane.cluster.autoscaling.node_requests import Bundle, NodeRequest, 
 from controlplane.cluster.autoscaling.node_types import Autoscaler
 from controlplane.cluster.autoscaling.ray_autoscaler import ClusterNode
 from controlplane.controller.events.journal import Journal
+from controlplane.controller.nodes.standing_request import StandingRequest
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings
 from controlplane.slices import Source
@@ -28,10 +29,6 @@ from workers.types import WorkerStatus
 LOOK_EVERY_S = 1.0
 FIND_EVERY_S = 60.0
 """An autoscaler is looked for as often: it may be started after the control loop."""
-ASK_EVERY_S = 30.0
-"""What is asked for is asked for again: Ray's control store may have been started anew."""
-STOPPING_S = 2.0
-"""How long a loop that is told to stop may take over that."""
 NOBODY = "no autoscaler: nodes come and go by hand"
 
 
@@ -74,11 +71,10 @@ class NodeCounts:
         self._started = {kind.name: kind.most for kind in settings().kinds}
         self._wall_s = wall_s
         self._looking: asyncio.Task[None] | None = None
-        self._looked_at_s = self._found_at_s = self._asked_at_s = float("-inf")
+        self._looked_at_s = self._found_at_s = float("-inf")
         self._begun = False
         self._autoscaler: Autoscaler | None = None
-        self._asked: tuple[Bundle, ...] | None = None
-        """None: nothing yet, and nobody knows what a controller before this one asked for."""
+        self._request = None if ray is None else StandingRequest(ray, live)
         self._missing: Mapping[DeviceKindName, int] = {}
         self._wanted: Mapping[DeviceKindName, int] = {}
         self._since_s: dict[DeviceKindName, float] = {}
@@ -158,15 +154,20 @@ class NodeCounts:
             self._look(self._ray, dict(wanted), dict(workers), dict(reasons), now_s)
         )
 
+    async def withdraw(self) -> None:
+        """Ask for nothing more: without modelless no node is needed. A successor asks again.
+
+        Only for who leads: what stands is the successor's otherwise.
+        """
+        await self.close()
+        if self._request is not None:
+            await self._request.withdraw()
+
     async def close(self) -> None:
-        """Ask for nothing more: without modelless no node is needed. A successor asks again."""
+        """Look no more."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
-        if self._ray is not None and self._asked:
-            with contextlib.suppress(ClusterUnavailable, TimeoutError):
-                async with asyncio.timeout(STOPPING_S):
-                    await self._ray.ask(())
 
     async def _look(
         self,
@@ -186,7 +187,7 @@ class NodeCounts:
                 for one in self.staying(workers.values())
                 if not one.draining
             )
-            await self._ask(ray, wanted, there, reasons, now_s)
+            await self._ask(wanted, there, reasons, now_s)
             self._journal.over("node counts")
         with contextlib.suppress(StateUnavailable):
             await self._live.put_machines(self._told())
@@ -205,19 +206,15 @@ class NodeCounts:
 
     async def _ask(
         self,
-        ray: NodeAutoscaler,
         wanted: Mapping[DeviceKindName, int],
         there: Mapping[DeviceKindName, int],
         reasons: Mapping[str, str],
         now_s: float,
     ) -> None:
-        if self._autoscaler is None:
+        if self._autoscaler is None or self._request is None:
             return
         request = node_request(self._settings().kinds, wanted, there, self._autoscaler)
-        again = now_s - self._asked_at_s >= ASK_EVERY_S
-        if request.bundles != self._asked or (request.bundles and again):
-            await ray.ask(request.bundles)
-            self._asked, self._asked_at_s = request.bundles, now_s
+        await self._request.replace(request.bundles, now_s)
         self._tell(request, wanted, there, reasons, now_s)
 
     def _tell(

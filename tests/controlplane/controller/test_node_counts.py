@@ -35,6 +35,7 @@ class Ray:
         self.asked: list[Sequence[Bundle]] = []
         self.drained: list[tuple[str, str, float]] = []
         self.away = False
+        self.answers = True
         self.looked_for: list[str] = []
 
     async def find(self) -> Autoscaler | None:
@@ -42,6 +43,8 @@ class Ray:
 
     async def ask(self, bundles: Sequence[Bundle]) -> None:
         self.asked.append(bundles)
+        if not self.answers:
+            raise ClusterUnavailable("it did it, and its answer was lost")
 
     async def nodes(self) -> tuple[ClusterNode, ...]:
         if self.away:
@@ -66,9 +69,16 @@ class Live:
     def __init__(self) -> None:
         self.seen: Any = None
         self.waiting: list[dict[str, Any]] = []
+        self.asked = False
 
     async def put_machines(self, seen: Any) -> None:
         self.seen = seen
+
+    async def put_asked_for_nodes(self, *, asked: bool) -> None:
+        self.asked = asked
+
+    async def asked_for_nodes(self) -> bool:
+        return self.asked
 
     async def notices(self) -> list[dict[str, Any]]:
         return list(self.waiting)
@@ -102,6 +112,10 @@ class Case:
         assert self.counts._looking is not None
         await self.counts._looking
 
+    def counted(self) -> list[list[int]]:
+        """How many workers of each kind were asked for, each time."""
+        return [[one.count for one in each] for each in self.ray.asked]
+
     async def told(self) -> list[tuple[str, str, str]]:
         await self.journal.store_events()
         return [(one.kind, one.subject, one.message) for one in reversed(self.catalog.events(99))]
@@ -126,7 +140,7 @@ async def test_a_node_is_asked_for_until_its_worker_runs(tmp_path: Path) -> None
     await case.look(3, ["w1", "w2"])
     await case.look(3, ["w1", "w2", "w3"])
 
-    assert [[one.count for one in each] for each in case.ray.asked] == [[], [3], []]
+    assert [[one.count for one in each] for each in case.ray.asked] == [[3], []]
     assert await case.told() == [
         (
             "nodes_asked", "cpu-2",
@@ -140,8 +154,50 @@ async def test_a_node_is_asked_for_until_its_worker_runs(tmp_path: Path) -> None
 async def test_a_loop_that_stops_asks_for_nothing_more(tmp_path: Path) -> None:
     case = Case(tmp_path, small())
     await case.look(3, ["w1", "w2"])
+    await case.counts.withdraw()
+    await case.counts.withdraw()
+    assert (case.counted(), case.live.asked) == ([[3], []], False)
+
+
+async def test_one_that_leads_no_more_leaves_its_successors_request(tmp_path: Path) -> None:
+    case = Case(tmp_path, small())
+    await case.look(3, ["w1", "w2"])
     await case.counts.close()
-    assert [[one.count for one in each] for each in case.ray.asked] == [[3], []]
+    assert (case.counted(), case.live.asked) == ([[3]], True)
+
+
+async def test_what_may_have_been_asked_for_without_an_answer_is_withdrawn(tmp_path: Path) -> None:
+    case = Case(tmp_path, small())
+    case.ray.answers = False
+    await case.look(3, ["w1", "w2"])
+    await case.counts.withdraw()
+    case.ray.answers = True
+    await case.look(2, ["w1", "w2"])
+    assert case.counted() == [[3], [], []]
+    await case.counts.withdraw()
+    assert case.counted() == [[3], [], []]
+
+
+async def test_that_nothing_is_asked_for_is_said_twice(tmp_path: Path) -> None:
+    case = Case(tmp_path, small())
+    await case.look(3, ["w1", "w2"])
+    for _ in range(10):
+        await case.look(2, ["w1", "w2"])
+    assert (case.counted(), case.live.asked) == ([[3], [], []], False)
+
+
+async def test_what_an_earlier_loop_asked_for_is_withdrawn_and_what_others_did_is_not(
+    tmp_path: Path,
+) -> None:
+    case = Case(tmp_path, small())
+    await case.look(2, ["w1", "w2"])
+    await case.counts.withdraw()
+    assert case.counted() == []
+
+    left = Case(tmp_path, small())
+    left.live.asked = True
+    await left.look(2, ["w1", "w2"])
+    assert left.counted() == [[]]
 
 
 async def test_of_kinds_that_were_found_no_more_than_at_the_start_are_asked_for(
