@@ -20,6 +20,7 @@ class NodeType:
     cores: float
     gpus: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)
+    is_head: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,8 @@ class Autoscaler:
     """Ray's first autoscaler does not: it starts what is cheapest for the cores alone."""
     types: tuple[NodeType, ...] = ()
     """None where they are not known."""
+    most: int | None = None
+    """Nodes beside the head, of all types together; None: not known."""
     idle_s: float | None = None
     """How long a node is idle before it goes; None: not known."""
 
@@ -60,6 +63,7 @@ def autoscaler_of(file: Mapping[str, Any], *, reads_labels: bool) -> Autoscaler:
                 name=str(name),
                 least=1 if name == head else int(one.get("min_workers") or 0),
                 most=1 if name == head else limit,
+                is_head=name == head,
                 cores=float(resources.get("CPU", 0)),
                 gpus=float(resources.get("GPU", 0)),
                 labels={str(key): str(value) for key, value in (one.get("labels") or {}).items()},
@@ -69,23 +73,11 @@ def autoscaler_of(file: Mapping[str, Any], *, reads_labels: bool) -> Autoscaler:
     return Autoscaler(
         reads_labels=reads_labels,
         types=tuple(found),
+        most=most,
         idle_s=None if idle_minutes is None else 60.0 * float(idle_minutes),
     )
 
 
-def most_workers(kind: Kind, autoscaler: Autoscaler) -> int | None:
-    """How many workers of a kind there may be at most; None where nothing is known of the types.
-
-    Nodes that were started by hand are not counted.
-    """
-    if not autoscaler.types:
-        return None
-    return sum(one.most * workers_on(kind, one) for one in autoscaler.types)
-
-
-def workers_on(kind: Kind, type_: NodeType) -> int:
-    """How many workers of a kind fit on a node of this type; none where its label is another."""
-    if kind.nodes is not None and type_.labels.get(kind.nodes.label) not in kind.nodes.values:
-        return 0
-    by_cores = int(type_.cores // kind.cores)
-    return by_cores if kind.gpu is None else min(by_cores, int(type_.gpus))
+def has_label(kind: Kind, type_: NodeType) -> bool:
+    """Whether workers of a kind may run on nodes of this type by its labels."""
+    return kind.nodes is None or type_.labels.get(kind.nodes.label) in kind.nodes.values

@@ -29,6 +29,9 @@ from workers.types import WorkerStatus
 LOOK_EVERY_S = 1.0
 FIND_EVERY_S = 60.0
 """An autoscaler is looked for as often: it may be started after the control loop."""
+PATIENCE_S = 600.0
+"""How long a kind is asked for without more of its workers coming. Workers that wait in Ray are
+demand to its autoscaler without a request, which would keep idle nodes meanwhile."""
 NOBODY = "no autoscaler: nodes come and go by hand"
 
 
@@ -79,6 +82,8 @@ class NodeCounts:
         self._wanted: Mapping[DeviceKindName, int] = {}
         self._since_s: dict[DeviceKindName, float] = {}
         """Since when workers of a kind are missing, on the loop's clock."""
+        self._hoped_since_s: dict[DeviceKindName, float] = {}
+        """Since when no fewer of a kind are missing, and no more."""
         self._usual_s: Mapping[DeviceKindName, float] = {}
         self._remarks: tuple[str, ...] = ()
         self._nodes: dict[str, ClusterNode] | None = None
@@ -213,7 +218,9 @@ class NodeCounts:
     ) -> None:
         if self._autoscaler is None or self._request is None:
             return
-        request = node_request(self._settings().kinds, wanted, there, self._autoscaler)
+        waited = {k for k, s in self._hoped_since_s.items() if now_s - s >= PATIENCE_S}
+        kinds = self._settings().kinds
+        request = node_request(kinds, wanted, there, self._autoscaler, waited)
         await self._request.replace(request.bundles, now_s)
         self._tell(request, wanted, there, reasons, now_s)
 
@@ -228,6 +235,8 @@ class NodeCounts:
         for kind, count in request.missing.items():
             before = self._missing.get(kind, 0)
             self._since_s.setdefault(kind, now_s)
+            if count != before:
+                self._hoped_since_s[kind] = now_s
             if count > before:
                 why = f": {reasons[kind]}" if kind in reasons else ""
                 self._journal.tell(
@@ -238,6 +247,7 @@ class NodeCounts:
                 )
         for kind in self._missing.keys() - request.missing.keys():
             took_s = now_s - self._since_s.pop(kind, now_s)
+            self._hoped_since_s.pop(kind, None)
             came = wanted.get(kind, 0) >= self._wanted.get(kind, 0)
             how = f"all workers run, {took_s:.0f} s later" if came else "they are wanted no more"
             self._journal.tell("nodes_asked_no_more", kind, how)

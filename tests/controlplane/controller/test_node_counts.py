@@ -212,6 +212,19 @@ async def test_of_kinds_that_were_found_no_more_than_at_the_start_are_asked_for(
     assert case.counts.within(plan, {CPU_2: 2}) == {"cpu-2": 2, "cpu-8": 0, "cpu-1": 4}
 
 
+async def test_what_does_not_come_is_asked_for_for_ten_minutes(tmp_path: Path) -> None:
+    case = Case(tmp_path, small())
+    for _ in range(62):
+        await case.look(3, ["w1", "w2"])
+    assert case.counted()[-2:] == [[3], []]
+    assert case.live.seen["missing"] == {"cpu-2": 1}
+    assert "missing for long" in case.live.seen["remarks"][0]
+
+    await case.look(3, ["w1"])
+    await case.look(3, ["w1"])
+    assert case.counted()[-1] == [3]
+
+
 async def test_how_long_a_machine_took_is_told(tmp_path: Path) -> None:
     case = Case(tmp_path, small())
     case.usual_s[CPU_2] = 74.2

@@ -32,9 +32,9 @@ def test_one_with_a_file_starts_what_that_says(tmp_path: Path) -> None:
     path.write_text(json.dumps(FILE))
     types = (NodeType(name="small", least=0, most=2, cores=2),)
 
-    assert autoscaler_with(arguments(NEWER, str(path))) == Autoscaler(types=types)
+    assert autoscaler_with(arguments(NEWER, str(path))) == Autoscaler(types=types, most=2)
     older = autoscaler_with(arguments(OLDER, str(path)))
-    assert older == Autoscaler(types=types, reads_labels=False)
+    assert older == Autoscaler(types=types, most=2, reads_labels=False)
     assert control_store_of(arguments(NEWER)) == "10.0.0.1:6379"
 
 

@@ -69,13 +69,11 @@ def test_nothing_is_asked_for_while_all_workers_are_there() -> None:
     assert node_request(BOTH, {HERE: 1}, there, spots(4)) == NodeRequest()
 
 
-def test_while_one_is_missing_room_is_asked_for_all() -> None:
-    """The request stands for the whole cluster: what runs takes its part of the room."""
+def test_while_one_is_missing_room_is_asked_for_all_of_its_kind() -> None:
+    """What runs takes its part of the room. Idle nodes of other kinds are not kept."""
     asked = node_request(BOTH, {HERE: 1, SPOT: 2}, {HERE: 1, SPOT: 1}, spots(4))
 
-    assert asked == NodeRequest(
-        bundles=(Bundle(kind=BOTH[0], count=1), Bundle(kind=BOTH[1], count=2)), missing={SPOT: 1}
-    )
+    assert asked == NodeRequest(bundles=(Bundle(kind=BOTH[1], count=2),), missing={SPOT: 1})
 
 
 def test_a_kind_without_any_node_is_asked_for() -> None:
@@ -122,3 +120,38 @@ def test_workers_with_a_gpu_need_as_many_gpus() -> None:
     [l4] = kinds("0-9xnvidia-l4:cores=1:memory_mib=8:nodes=modelless.io/kind=nvidia-l4")
     asked = node_request([l4], {GPU: 3}, {}, autoscaler_of(FILE, reads_labels=True))
     assert asked.bundles == (Bundle(kind=l4, count=2),)
+
+
+def test_kinds_share_the_types_and_the_most_of_all_nodes() -> None:
+    """One bundle too many, and Ray starts nothing of the request."""
+    file = {
+        "max_workers": 3,
+        "head_node_type": "head",
+        "available_node_types": {
+            "head": {"resources": {"CPU": 4}},
+            "any": {"resources": {"CPU": 4}},
+            "spot": {"resources": {"CPU": 4}, "labels": {"modelless.io/kind": "cpu-4-spot"}},
+        },
+    }
+    asked = node_request(BOTH, {HERE: 3, SPOT: 3}, {}, autoscaler_of(file, reads_labels=True))
+
+    assert asked.missing == {HERE: 3, SPOT: 1}, "one runs on the head"
+    assert "room for 1 of 3 workers of cpu-4-spot" in asked.remarks[0]
+
+    runs = node_request(BOTH, {HERE: 3, SPOT: 3}, {SPOT: 2}, autoscaler_of(file, reads_labels=True))
+    assert runs.missing == {HERE: 2}, "two on the spot nodes, and one on the head"
+
+
+def test_other_nodes_than_those_by_name_are_not_asked_for() -> None:
+    [one] = kinds("0-9xcpu-4-amx:cores=4:nodes=ray.io/node-id=abcd")
+    asked = node_request([one], {one.name: 1}, {}, Autoscaler())
+    assert (asked.bundles, asked.missing) == ((), {})
+    assert "give its nodes the label modelless.io/kind" in asked.remarks[0]
+
+
+def test_what_does_not_come_for_long_keeps_no_idle_nodes() -> None:
+    asked = node_request(BOTH, {HERE: 2, SPOT: 1}, {HERE: 1}, spots(3), {SPOT})
+
+    assert asked.bundles == (Bundle(kind=BOTH[0], count=2),)
+    assert asked.missing == {HERE: 1, SPOT: 1}
+    assert "1 of 1 workers of cpu-4-spot have been missing for long" in asked.remarks[0]
