@@ -11,7 +11,7 @@ Keys, all below ``modelless:``
 ``workers:status``   JSON: the workers' last status, written by the control loop
 ``nodes``            JSON: nodes by device kind, written by the control loop; expires
 ``machines``         JSON: nodes and what is asked for, written by the control loop; expires
-``notices``          list of JSON: nodes that go, as somebody said; read by the control loop
+``notices``          list of JSON: nodes that go, as was said; read by the control loop; expires
 ``nodes_asked``      there while nodes are asked for, written by the control loop
 ``gateway:<id>``     JSON: one gateway's counters since it started; expires
 ``gateways``         set: the ids of gateways that wrote, expired ones included
@@ -36,6 +36,8 @@ from variants.errors import StateUnavailable
 
 PREFIX = "modelless:"
 GATEWAY_TTL_S = 10
+NOTICES_TTL_S = 3600
+MOST_NOTICES = 1000
 OPERATION_TTL_S = 24 * 3600
 
 _PUBLISH_WORKERS = """
@@ -171,8 +173,16 @@ class LiveState:
         return bool(await self._call(self._redis.exists(f"{PREFIX}nodes_asked")))
 
     async def put_notice(self, notice: Mapping[str, Any]) -> None:
-        """Say that a node goes: ``node``, ``why`` and ``until_s``, a Unix time or 0."""
-        await self._call(self._redis.rpush(f"{PREFIX}notices", orjson.dumps(notice)))
+        """Say that a node goes: ``node``, ``why`` and ``until_s``, a Unix time or 0.
+
+        The last ones are kept, for as long as a control loop may take to be there again.
+        """
+        key = f"{PREFIX}notices"
+        pipeline = self._redis.pipeline(transaction=True)
+        pipeline.rpush(key, orjson.dumps(notice))
+        pipeline.ltrim(key, -MOST_NOTICES, -1)
+        pipeline.expire(key, NOTICES_TTL_S)
+        await self._call(pipeline.execute())
 
     async def notices(self) -> list[dict[str, Any]]:
         """What was said of nodes that go and was not passed on yet, oldest first."""

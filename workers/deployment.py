@@ -81,6 +81,7 @@ class WorkerReplica:
         take_priority()
         settings = WorkerConfig(**config)
         node = f"{socket.gethostname()} ({get_node_ip_address()})"
+        self._on_cluster = supplies is not None
         secret, artifacts = None, None
         if supplies is not None:
             secret, artifacts = supplies(node)
@@ -116,7 +117,7 @@ class WorkerReplica:
         Serve chooses which replica goes and sees no traffic on our socket, so any replica must be
         able to leave under load: it tells all gateways, finishes what it has admitted, then stops.
         """
-        if await _node_goes():
+        if self._on_cluster and await _node_goes():
             await asyncio.sleep(HANDOVER_S)
         await self._host.drain_and_stop(DRAIN_S)
 

@@ -68,8 +68,8 @@ def node_routes(context: ApiContext) -> APIRouter:
         summary="Tell that a node goes",
         description="Nothing is started on it any more; what its workers hold is loaded elsewhere, "
         "and they finish what they have. Ray then ends the node. It is told to Ray by the control "
-        "loop, within a tick, and cannot be taken back. The hook of a cloud that gives notice of a "
-        "spot machine calls this.",
+        "loop, within seconds, and cannot be taken back. The hook of a cloud that gives notice of "
+        "a spot machine calls this.",
     )
     async def drain(
         node: Annotated[

@@ -227,9 +227,14 @@ def _judged(
     kinds: Sequence[KindStatus], plan: Plan | None, replicas: PlacementCounts
 ) -> tuple[Level, str]:
     wanted, running = sum(row.wanted for row in kinds), sum(row.running for row in kinds)
+    asked = ", ".join(_workers(row.wanted, row.device_kind) for row in kinds if row.wanted)
+    if not running and (going := sum(row.draining for row in kinds)):
+        return Level.DIFFERS, (
+            f"Only {_plural(going, 'worker')} on the way out {'is' if going == 1 else 'are'} "
+            f"running, {asked or 'none'} wanted."
+        )
     if not running:
         if wanted:
-            asked = ", ".join(_workers(row.wanted, row.device_kind) for row in kinds if row.wanted)
             return Level.DOWN, (
                 f"No worker is running, {asked} wanted: no query can be answered until one has "
                 "started."

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from controlplane.cli.commands.workers import node_news
+from controlplane.cli.commands.workers import node_news, nodes_of
 from controlplane.cli.gateway_client import UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import percent, printable, table, wanted_words
@@ -118,7 +118,7 @@ def status(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
             "clients": client.get("/v1/clients")["clients"],
             "plan": client.get("/v1/plan"),
             "advice": client.get("/v1/devices").get("advice", []),
-            "nodes": client.get("/v1/nodes"),
+            "nodes": nodes_of(client),
         }
     emit(found, output, lambda: _status_table(found))
 

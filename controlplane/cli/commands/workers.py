@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from controlplane.cli.gateway_client import UrlOption, at, connect
+from controlplane.cli.gateway_client import Client, UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import clock, mib, printable, table, usd, wanted_words
 from variants.errors import NotFound
@@ -40,7 +40,7 @@ def list_devices(url: UrlOption = "", output: OutputOption = Output.TABLE) -> No
     """All device kinds: where they come from, the nodes that have them, workers wanted and run."""
     with connect(url) as client:
         found = client.get("/v1/devices")
-        nodes = client.get("/v1/nodes")
+        nodes = nodes_of(client)
         counts = {row["device_kind"]: row for row in client.get("/v1/inventory")["inventory"]}
     rows = [
         {
@@ -50,7 +50,8 @@ def list_devices(url: UrlOption = "", output: OutputOption = Output.TABLE) -> No
         }
         for kind in found["devices"]
     ]
-    advice = [*found.get("advice", ()), autoscaler_words(nodes)]
+    autoscaler = [autoscaler_words(nodes)] if nodes["nodes"] else []
+    advice = [*found.get("advice", ()), *autoscaler]
     emit(rows, output, lambda: _device_table(rows, advice))
 
 
@@ -192,6 +193,15 @@ def _node_table(found: Row) -> None:
     typer.echo("\n" + printable(autoscaler_words(found)))
     for sentence in found["remarks"]:
         typer.echo(printable(sentence))
+
+
+def nodes_of(client: Client) -> Row:
+    """What a gateway says of nodes; an older one says nothing."""
+    try:
+        found: Row = client.get("/v1/nodes")
+    except NotFound:
+        return {"autoscaler": "not known", "missing": {}, "remarks": [], "nodes": []}
+    return found
 
 
 def autoscaler_words(found: Row) -> str:

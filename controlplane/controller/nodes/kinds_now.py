@@ -87,6 +87,7 @@ class KindsNow:
         self._remember(deployed, nodes)
         before = {one.name: one for one in self._slices or ()}
         known = tuple(before.values())
+        autoscaled = autoscaled and bool(self._started)  # else nothing would ever run
         found = joined_kinds(self._started, known, nodes, self._homes, autoscaled=autoscaled)
         kept = []
         for one in found.slices:

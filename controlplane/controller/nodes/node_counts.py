@@ -27,6 +27,8 @@ from variants.types import DeviceKindName
 from workers.types import WorkerStatus
 
 LOOK_EVERY_S = 1.0
+BY_HAND_EVERY_S = 5.0
+"""The same where no autoscaler is known and no node drains."""
 FIND_EVERY_S = 60.0
 """An autoscaler is looked for as often: it may be started after the control loop."""
 PATIENCE_S = 600.0
@@ -87,6 +89,8 @@ class NodeCounts:
         self._usual_s: Mapping[DeviceKindName, float] = {}
         self._remarks: tuple[str, ...] = ()
         self._nodes: dict[str, ClusterNode] | None = None
+        self._draining = False
+        """Whether any node does."""
         self._leaving: frozenset[str] = frozenset()
         """Workers on nodes that drain, by the end of their names."""
 
@@ -151,7 +155,9 @@ class NodeCounts:
             usual_s: how long workers of a kind took from their order, machine included.
         """
         under_way = self._looking is not None and not self._looking.done()
-        if self._ray is None or under_way or now_s - self._looked_at_s < LOOK_EVERY_S:
+        calm = self._nodes is not None and not self.autoscaled and not self._draining
+        every_s = BY_HAND_EVERY_S if calm else LOOK_EVERY_S
+        if self._ray is None or under_way or now_s - self._looked_at_s < every_s:
             return
         self._looked_at_s = now_s
         self._usual_s = dict(usual_s)
@@ -279,6 +285,7 @@ class NodeCounts:
         """Look which nodes there are, and tell what has changed."""
         nodes = {node.id: node for node in await ray.nodes()}
         leaving = {id_ for id_, node in nodes.items() if node.drains_until_s is not None}
+        self._draining = bool(leaving)
         on: dict[str, str] = {}
         if leaving:
             on = await ray.workers([kind.name for kind in self._settings().kinds])

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,7 +24,8 @@ from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli import main as cli
 from controlplane.cli.commands.lifecycle import _not_here, _wanted_workers
-from controlplane.cli.gateway_client import TIMEOUT_S
+from controlplane.cli.commands.workers import node_news, nodes_of
+from controlplane.cli.gateway_client import TIMEOUT_S, Client
 from controlplane.http_errors import error_body, error_headers, status_of
 from controlplane.settings import load_settings
 from controlplane.views.fleet_status import asked_words
@@ -33,7 +34,7 @@ from tests.controlplane.cli.shell import Ended, Shell
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.database import BUSY_TIMEOUT_S
 from variants.catalog.memory import MemoryCatalog
-from variants.errors import Alternative, Cold, ModellessError, SloInfeasible
+from variants.errors import Alternative, Cold, ModellessError, NotFound, SloInfeasible
 from variants.types import DeviceKindName, Event, Stage
 
 ANSWER = {
@@ -144,6 +145,19 @@ def test_a_look_is_readable_and_the_same_in_json_and_yaml(
     assert as_json.json() == yaml.safe_load(as_yaml.out)
     assert isinstance(as_json.json(), list if command[1] == "list" else dict)
     assert (table.err, as_json.err, as_yaml.err) == ("", "", "")
+
+
+def test_what_an_older_gateway_says_of_nodes_is_nothing() -> None:
+    class Older:
+        def get(self, path: str) -> None:
+            raise NotFound(f"no route {path}")
+
+    found = nodes_of(cast(Client, Older()))
+    assert (node_news(found), found["nodes"]) == ([], [])
+
+
+def test_devices_of_one_machine_have_no_word_of_autoscaling(gateway: Gateway, shell: Shell) -> None:
+    assert "Autoscaling" not in shell("devices", "list", url=gateway.url).out
 
 
 def test_a_variant_says_where_it_was_measured(gateway: Gateway, shell: Shell) -> None:

@@ -280,6 +280,16 @@ async def test_workers_of_a_node_that_drains_are_planned_for_no_more(tmp_path: P
     assert (await case.told())[-1] == ("node_left", "nb (10.0.0.1, b)", "it had drained")
 
 
+async def test_where_nodes_come_by_hand_they_are_looked_at_less_often(tmp_path: Path) -> None:
+    for autoscaler, later in ((None, False), (small(), True)):
+        case = Case(tmp_path, autoscaler)
+        await case.look(2, ["w1", "w2"])
+        first = case.counts._looking
+        case.counts.follow({CPU_2: 2}, {}, {}, {}, case.now_s + 2.0)
+        assert (case.counts._looking is not first) is later
+        await case.counts.close()
+
+
 async def test_nodes_that_come_and_go_are_told(tmp_path: Path) -> None:
     case = Case(tmp_path, small())
     await case.look(2, ["w1", "w2"])

@@ -80,6 +80,15 @@ def test_no_worker_left_whatever_the_old_plan_says() -> None:
     assert set(found.placements.values()) == {PlacedState.WORKER_GONE}
 
 
+def test_the_only_worker_goes_and_answers_meanwhile() -> None:
+    going = replace(worker("w1", "a"), draining=True)
+    found = now(plan(("w1", "a")), [going])
+    assert (found.level, found.sentence) == (
+        Level.DIFFERS,
+        "Only 1 worker on the way out is running, 1 worker cpu-4 wanted.",
+    )
+
+
 def test_scaled_to_zero() -> None:
     found = now(plan(workers=0), [], asked=0)
     assert (found.level, found.sentence) == (

@@ -8,7 +8,9 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,3 +101,12 @@ def test_no_query_is_lost_meanwhile(cluster: Growing, asking: Asking) -> None:
     outcomes = Counter(entry.get("outcome", "none") for entry in ledger)
     assert outcomes.keys() <= {"200", *BUSY}, outcomes
     assert outcomes["200"] > 100
+    gap_s = longest_gap_s(ledger)
+    print(f"the longest while without an answer: {gap_s:.1f} s")
+    assert gap_s < 60.0
+
+
+def longest_gap_s(ledger: list[dict[str, Any]]) -> float:
+    """The longest while between two answers, by when they came."""
+    came_s = sorted(one["sent_s"] + one["took_s"] for one in ledger if one.get("outcome") == "200")
+    return max(later - earlier for earlier, later in pairwise(came_s))
