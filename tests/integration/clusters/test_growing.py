@@ -108,5 +108,7 @@ def test_no_query_is_lost_meanwhile(cluster: Growing, asking: Asking) -> None:
 
 def longest_gap_s(ledger: list[dict[str, Any]]) -> float:
     """The longest while between two answers, by when they came."""
-    came_s = sorted(one["sent_s"] + one["took_s"] for one in ledger if one.get("outcome") == "200")
+    came_s: list[float] = sorted(
+        one["sent_s"] + one["took_s"] for one in ledger if one.get("outcome") == "200"
+    )
     return max(later - earlier for earlier, later in pairwise(came_s))
