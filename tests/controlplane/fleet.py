@@ -16,6 +16,7 @@ import httpx
 from controlplane.cluster.kinds.node import Node
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.loop import ControlLoop
+from controlplane.controller.nodes.node_counts import NodeAutoscaler
 from controlplane.controller.worker_pool import WorkerPool
 from controlplane.gateway.gateway import Gateway
 from controlplane.live_state import LiveState
@@ -241,6 +242,7 @@ class Controller:
         *,
         live: LiveState | None = None,
         pool_of: Callable[[bytes, Callable[[], None]], WorkerPool] = WorkerPool,
+        autoscaler: NodeAutoscaler | None = None,
     ) -> None:
         self.loop = ControlLoop(
             settings=fleet.settings,
@@ -251,6 +253,7 @@ class Controller:
             secret=fleet.secret,
             owner="test",
             pool_of=pool_of,
+            autoscaler=autoscaler,
         )
         self.task = asyncio.create_task(self.loop.run())
 

@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Sequence
 from contextlib import asynccontextmanager, closing
 from math import log2
 from pathlib import Path
@@ -14,6 +14,9 @@ from typing import cast
 
 import pytest
 
+from controlplane.cluster.autoscaling.node_requests import Bundle
+from controlplane.cluster.autoscaling.node_types import Autoscaler
+from controlplane.cluster.autoscaling.ray_autoscaler import ClusterNode
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.events.recorder import StatusRecorder
 from controlplane.controller.worker_pool import WorkerPool
@@ -324,6 +327,49 @@ async def test_of_two_controllers_the_older_gives_up(tmp_path: Path) -> None:
         directory = await it.live.workers()
         assert directory is not None
         assert directory["epoch"] == 2
+
+
+class Nodes:
+    """The only node drains, so that another one is asked for, and none comes."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    async def find(self) -> Autoscaler:
+        return Autoscaler()
+
+    async def ask(self, bundles: Sequence[Bundle]) -> None:
+        self.asked.append(sum(one.count for one in bundles))
+
+    async def nodes(self) -> tuple[ClusterNode, ...]:
+        return (ClusterNode(id="a", host="a", address="10.0.0.1", drains_until_s=0.0),)
+
+    async def ends(self, ids: Container[str]) -> dict[str, str]:
+        return {}
+
+    async def workers(self, kinds: Iterable[str]) -> dict[str, str]:
+        return {"w1": "a"}
+
+    async def drain(self, node: str, why: str, until_s: float) -> str:
+        return ""
+
+
+async def test_who_leads_withdraws_its_request_for_nodes_and_who_was_superseded_does_not(
+    tmp_path: Path,
+) -> None:
+    async with fleet(tmp_path) as it:
+        older_nodes, nodes = Nodes(), Nodes()
+        older = it.control(autoscaler=older_nodes)
+        await eventually(lambda: older_nodes.asked == [1])
+        newer = it.control(autoscaler=nodes)
+        with pytest.raises(StaleEpoch):
+            await asyncio.wait_for(older.task, 60)
+        await eventually(lambda: bool(nodes.asked))
+        await newer.stop()
+
+        assert 0 not in older_nodes.asked
+        assert nodes.asked[-1] == 0
+        assert not await it.live.asked_for_nodes()
 
 
 async def test_without_live_state_the_database_fences_the_older_controller(tmp_path: Path) -> None:
