@@ -7,15 +7,16 @@ and they are stopped little by little, as far as the demand has been observed: s
 many workers cost less than the first queries.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
 from planner.reconcile.problem_builder import build_problem
 from planner.solver.power import idle_price
 from planner.solver.problem import AvailableKind, Planner, Pool, Problem, Solution
-from planner.types import Demand, Objective, Snapshot
-from variants.types import DeviceKind, DeviceKindName
+from planner.types import Demand, Objective, Observation, Snapshot
+from variants.types import DeviceKind, DeviceKindName, Placement, ReplicaState
 
 MOST_LOAD = 0.97
 """Most of a worker's time that fleets are sized for, whatever the slack; what chance needs with
@@ -101,6 +102,59 @@ def size(
     if any(usable.get(kind, 0) < needed[kind] for kind in now):
         return now, "their replacements are not there yet"
     return needed, "their replacements are there"
+
+
+def going_kinds(
+    wanted: Mapping[DeviceKindName, int], observation: Observation
+) -> frozenset[DeviceKindName]:
+    """Kinds of workers that are there and of which none is to stay."""
+    there = {worker.device_kind for worker in observation.workers}
+    running = observation.running
+    return frozenset(kind for kind in there if running.get(kind) and not wanted.get(kind))
+
+
+def until_replaced(
+    wanted: Mapping[DeviceKindName, int],
+    going: Collection[DeviceKindName],
+    observation: Observation,
+) -> frozenset[DeviceKindName]:
+    """Those of the kinds on their way out that go on as they are, because workers that are wanted
+    are not there. A kind of which nobody wants any goes: others may need its room."""
+    there = Counter(one.device_kind for one in observation.workers if not one.draining)
+    if all(there[kind] >= count for kind, count in wanted.items()):
+        return frozenset()
+    return frozenset(kind for kind in going if observation.inventory.get(kind))
+
+
+def without(observation: Observation, going: Collection[DeviceKindName]) -> Observation:
+    """The same, as if workers of these kinds were on their way out: others take over first."""
+    workers = (
+        replace(one, draining=True) if one.device_kind in going else one
+        for one in observation.workers
+    )
+    return replace(observation, workers=tuple(workers))
+
+
+def staying(
+    wanted: Mapping[DeviceKindName, int],
+    going: Collection[DeviceKindName],
+    placements: Iterable[Placement],
+    observation: Observation,
+) -> Mapping[DeviceKindName, int]:
+    """The worker counts for now: those on their way out stay until all that has a part of the
+    demand is loaded on others."""
+    there = {
+        one.id: {(r.task, r.variant): r.state for r in one.replicas} for one in observation.workers
+    }
+    waits = any(
+        there.get(one.worker, {}).get((one.task, one.variant), ReplicaState.LOADING)
+        is ReplicaState.LOADING
+        for one in placements
+        if one.share
+    )
+    if not waits:
+        return wanted
+    return {**wanted, **{kind: observation.running[kind] for kind in going}}
 
 
 def _at_least(

@@ -14,7 +14,6 @@ takes over decides what the one before it would have decided.
 All of it looks at one snapshot, which is built once.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -41,7 +40,7 @@ from planner.reconcile.replica_targets import (
     replica_targets,
     rows_per_query,
 )
-from planner.reconcile.sizing import size
+from planner.reconcile.sizing import going_kinds, size, staying, until_replaced, without
 from planner.reconcile.unchanged import unchanged
 from planner.reconcile.worker_memory import PlannedWork
 from planner.selection.eligibility import kept_out, profile_rule
@@ -99,11 +98,11 @@ def tick(
     snapshot = _snapshot(observation, None if basis is None else basis.snapshot)
     expected = observation.demand if observation.expected is None else observation.expected
     workers, why = _workers(observation, snapshot, expected, planner)
-    seen, going = observation, _going(workers, observation)
-    held = _until_replaced(workers, going, observation)
+    seen, going = observation, going_kinds(workers, observation)
+    held = until_replaced(workers, going, observation)
     going -= held
     if going and any(not w.draining and w.device_kind not in going for w in observation.workers):
-        observation = _without(observation, going)
+        observation = without(observation, going)
         snapshot = _snapshot(observation, snapshot)
     assignment, shares, again = _assignment(observation, snapshot, expected, planner)
     rows = rows_per_query(observation.workers)
@@ -145,7 +144,7 @@ def tick(
         actions=(
             *_scaling(
                 {
-                    **_staying(workers, going, placements, observation),
+                    **staying(workers, going, placements, observation),
                     **{kind: seen.running[kind] for kind in held},
                 },
                 seen.running,
@@ -347,59 +346,6 @@ def _ready(report: WorkerReport) -> frozenset[tuple[TaskName, VariantName]]:
         for replica in report.replicas
         if replica.state is ReplicaState.READY
     )
-
-
-def _going(
-    wanted: Mapping[DeviceKindName, int], observation: Observation
-) -> frozenset[DeviceKindName]:
-    """Kinds of workers that are there and of which none is to stay."""
-    there = {worker.device_kind for worker in observation.workers}
-    running = observation.running
-    return frozenset(kind for kind in there if running.get(kind) and not wanted.get(kind))
-
-
-def _until_replaced(
-    wanted: Mapping[DeviceKindName, int],
-    going: Collection[DeviceKindName],
-    observation: Observation,
-) -> frozenset[DeviceKindName]:
-    """Those of the kinds on their way out that go on as they are, because workers that are wanted
-    are not there. A kind of which nobody wants any goes: others may need its room."""
-    there = Counter(one.device_kind for one in observation.workers if not one.draining)
-    if all(there[kind] >= count for kind, count in wanted.items()):
-        return frozenset()
-    return frozenset(kind for kind in going if observation.inventory.get(kind))
-
-
-def _without(observation: Observation, going: Collection[DeviceKindName]) -> Observation:
-    """The same, as if workers of these kinds were on their way out: others take over first."""
-    workers = (
-        replace(one, draining=True) if one.device_kind in going else one
-        for one in observation.workers
-    )
-    return replace(observation, workers=tuple(workers))
-
-
-def _staying(
-    wanted: Mapping[DeviceKindName, int],
-    going: Collection[DeviceKindName],
-    placements: Iterable[Placement],
-    observation: Observation,
-) -> Mapping[DeviceKindName, int]:
-    """The worker counts for now: those on their way out stay until all that has a part of the
-    demand is loaded on others."""
-    there = {
-        one.id: {(r.task, r.variant): r.state for r in one.replicas} for one in observation.workers
-    }
-    waits = any(
-        there.get(one.worker, {}).get((one.task, one.variant), ReplicaState.LOADING)
-        is ReplicaState.LOADING
-        for one in placements
-        if one.share
-    )
-    if not waits:
-        return wanted
-    return {**wanted, **{kind: observation.running[kind] for kind in going}}
 
 
 def _scaling(
