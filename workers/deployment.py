@@ -28,10 +28,11 @@ DRAIN_S = 20.0
 """How long a worker that must leave may take to finish what it has admitted."""
 
 HANDOVER_S = 3.0
-"""How long a worker goes on that leaves because its node does: Serve stops it as soon as its
-replacement runs, which the control loop then has to meet and to have load."""
+"""How long a worker goes on that leaves because its node does, or because its kind has more nodes
+now: Serve stops it as soon as its replacement runs, which the control loop then has to meet and to
+have load."""
 CONTROL_STORE_S = 2.0
-"""How long Ray's control store may take to say whether this node goes."""
+"""How long Ray may take to say whether this node goes, and Serve whether a new worker comes."""
 
 Supplies = Callable[[str], tuple[bytes, Artifacts]]
 """Gives a replica on a machine of a cluster, which it names, the channel's secret and artifacts."""
@@ -95,11 +96,14 @@ class WorkerReplica:
         self._host = WorkerHost(settings, self._id, secret=secret, artifacts=artifacts)
         self._device_kind = settings.device_kind
         self._address = ""
+        self._told: dict[str, Any] = {}
+        """What the application says of itself, of which this worker is."""
         self._starting = asyncio.Lock()
 
-    async def reconfigure(self, _user_config: dict[str, Any]) -> None:
+    async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Open the socket. Serve waits for this before it calls the replica ready."""
         async with self._starting:
+            self._told = user_config
             if not self._address:
                 self._address = await self._host.start()
 
@@ -117,7 +121,7 @@ class WorkerReplica:
         Serve chooses which replica goes and sees no traffic on our socket, so any replica must be
         able to leave under load: it tells all gateways, finishes what it has admitted, then stops.
         """
-        if self._on_cluster and await _node_goes():
+        if self._on_cluster and (await _node_goes() or await _is_replaced(self._told)):
             await asyncio.sleep(HANDOVER_S)
         await self._host.drain_and_stop(DRAIN_S)
 
@@ -135,6 +139,39 @@ async def _node_goes() -> bool:
             return await asyncio.to_thread(ask)
     except Exception:  # then it leaves at once
         return False
+
+
+async def _is_replaced(told: Mapping[str, Any]) -> bool:
+    """Whether another version of this worker's application was deployed, as Serve says in time.
+
+    Args:
+        told: what this version says of itself.
+    """
+    from ray.serve.context import _get_global_client
+
+    try:
+        application = serve.get_replica_context().app_name
+        controller = _get_global_client()._controller
+        async with asyncio.timeout(CONTROL_STORE_S):
+            details = await controller.get_serve_instance_details.remote()
+        return says_otherwise(details, application, told)
+    except Exception:  # then it leaves at once
+        return False
+
+
+def says_otherwise(details: Mapping[str, Any], application: str, told: Mapping[str, Any]) -> bool:
+    """Whether an application that stays says something else of itself now.
+
+    Args:
+        details: what Serve says of all of them.
+    """
+    found = details["applications"].get(application)
+    if found is None or found["status"] == "DELETING" or "worker" not in found["deployments"]:
+        return False
+    deployment = found["deployments"]["worker"]
+    return (deployment["deployment_config"].get("user_config") or {}) != told and bool(
+        deployment["target_num_replicas"]
+    )
 
 
 def worker_app(

@@ -1,6 +1,7 @@
 """What every route of the control API stands on: the catalog, the artifacts, the live state."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -50,6 +51,8 @@ class ApiContext:
     live: ControlReads
     registrations: Registrations | None = None
     """Made from the rest when it is not given."""
+    _seen: Mapping[str, Any] | None = None
+    """What the control loop told last of the nodes: it holds while nobody can say it."""
     _snapshot: CatalogSnapshot = field(default_factory=lambda: CatalogSnapshot(revision=-1))
 
     async def snapshot(self) -> CatalogSnapshot:
@@ -58,11 +61,10 @@ class ApiContext:
 
     async def settings_now(self) -> Settings:
         """The settings, with the device kinds of nodes that joined since the start."""
-        try:
+        with contextlib.suppress(StateUnavailable):
             seen = await self.live.nodes() if self.settings.ray_address else None
-        except StateUnavailable:
-            return self.settings
-        return self.settings.as_seen(seen)
+            self._seen = self._seen if seen is None else seen
+        return self.settings.as_seen(self._seen)
 
     def _read(self) -> CatalogSnapshot:
         if self.catalog.revision() != self._snapshot.revision:

@@ -20,6 +20,8 @@ from controlplane.cluster.serve_applications import (
 from controlplane.slices import Kind, Slice, slices_of
 from variants.types import DeviceKindName
 
+PLACED = (*ANSWERING, "STARTING", "RECOVERING")
+"""States of a replica that has its node, where it has one: Ray has given it the cores there."""
 SLICE = "slice"
 """The name under which an application says what its kind is."""
 
@@ -33,7 +35,11 @@ class Deployed:
     target: int
     """How many Serve was told to run."""
     nodes: frozenset[str]
-    """The ids of the nodes on which some run."""
+    """The ids of the nodes on which some run or start."""
+    placed: int
+    """How many run or start on a node; the others wait for room."""
+    wrong: str = ""
+    """What is wrong with what the application says of its kind, if anything is."""
 
 
 class KindApplications:
@@ -62,14 +68,18 @@ class KindApplications:
             deployment = application["deployments"].get("worker")
             if name.startswith(WORKER_APP) and deployment and application["status"] != "DELETING":
                 kind = DeviceKindName(name.removeprefix(WORKER_APP))
+                nodes = [
+                    node
+                    for replica in deployment["replicas"]
+                    if replica["state"] in PLACED and (node := replica.get("node_id"))
+                ]
+                one, wrong = _slice_of(kind, deployment)
                 found[kind] = Deployed(
-                    slice=_slice_of(deployment),
+                    slice=one,
                     target=deployment["target_num_replicas"],
-                    nodes=frozenset(
-                        replica["node_id"]
-                        for replica in deployment["replicas"]
-                        if replica["state"] in ANSWERING and replica["node_id"]
-                    ),
+                    nodes=frozenset(nodes),
+                    placed=len(nodes),
+                    wrong=wrong,
                 )
         return found
 
@@ -93,7 +103,16 @@ class KindApplications:
         await in_time(lambda: begin_deleting(WORKER_APP + kind))
 
 
-def _slice_of(deployment: Mapping[str, Any]) -> Slice | None:
+def _slice_of(kind: str, deployment: Mapping[str, Any]) -> tuple[Slice | None, str]:
+    """What an application says of its kind, and what is wrong with that: another version of
+    modelless may have written it."""
     told = (deployment.get("deployment_config", {}).get("user_config") or {}).get(SLICE)
-    found = slices_of(told) if isinstance(told, str) else ()
-    return found[0] if found else None
+    if told is None:
+        return None, ""
+    try:
+        [found] = slices_of(str(told))
+    except ValueError as error:
+        return None, f"what its application says of it cannot be read: {error}"
+    if found.name != kind:
+        return None, f"its application says that it is {found.name}"
+    return found, ""

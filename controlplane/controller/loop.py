@@ -97,9 +97,9 @@ class ControlLoop:
         self._corrected = False
         """Whether live latency, or the hour's carbon, has changed what the plan was made by."""
         self._specs = Specs(self._known, store)
+        self._asked: dict[DeviceKindName, int] = {}
+        """The numbers of workers that an operator asked for."""
         self._inventory: dict[DeviceKindName, int] = {}
-        self._asked_for: dict[DeviceKindName, int] = {}
-        """What an operator wants, by kind; the rest of the inventory is as set or as found."""
         self._running: dict[DeviceKindName, int] = {}
         self._targets_at_s = float("-inf")
         self._wake = asyncio.Event()
@@ -176,7 +176,7 @@ class ControlLoop:
         actions = [each for each in decision.actions if stored or isinstance(each, Load)]
         begun = await self._applier.apply(actions, self._running)
         reasons, usual_s = self._applier.reasons, self._calendar.orders.usual_s
-        wanted = self._node_counts.within(decision.plan.workers, self._asked_for)
+        wanted = self._node_counts.within(decision.plan.workers, self._asked)
         self._node_counts.follow(wanted, self._workers, reasons, usual_s, self._clock_s())
         if stored:
             self._corrected = False
@@ -244,7 +244,7 @@ class ControlLoop:
         await self._recorder.on_demand(self._pool)
         absent = await self._node_counts.absent()
         autoscaled = self._node_counts.autoscaled
-        self._nodes.follow(self._inventory, self._clock_s(), autoscaled=autoscaled)
+        self._nodes.follow(self._asked, self._running, self._clock_s(), autoscaled=autoscaled)
         if self._arrivals.due(self._clock_s()):
             await self._count()
         estimator, planning = self._arrivals.estimator, self._settings.planning
@@ -287,7 +287,7 @@ class ControlLoop:
             if revision != self._known.revision:
                 self._known = await asyncio.to_thread(self._catalog.snapshot)
                 self._specs = Specs(self._known, self._store)
-            self._asked_for = await asyncio.to_thread(self._catalog.inventory)
+            self._asked = await asyncio.to_thread(self._catalog.inventory)
             peaks = await asyncio.to_thread(self._catalog.peaks)
         except StateUnavailable as error:
             self._journal.trouble("catalog", error)
@@ -295,7 +295,7 @@ class ControlLoop:
                 raise
         else:
             self._journal.over("catalog")
-            self._inventory = self._settings.wanted(self._asked_for)
+            self._inventory = self._settings.wanted(self._asked)
             self._calendar.know(peaks, self._known)
 
     async def _refresh_targets(self) -> None:

@@ -60,6 +60,8 @@ class Knowledge:
         path.unheard = self.workers.suspect
         self.meeting = Meeting(path, self.rebuild)
         self._settings = settings
+        self._settings_now = settings
+        """With the device kinds that the control loop told last."""
         self._source = catalog
         self._store = store
         self._path = path
@@ -115,13 +117,16 @@ class Knowledge:
         """Know how many workers there should be, for queries that meet none.
 
         Args:
-            seen: what the control loop tells of the cluster's nodes, where it does.
+            seen: what the control loop tells of the cluster's nodes; None where it does not, or
+                cannot: then what it told last holds.
 
         Raises:
             StateUnavailable: the catalog cannot be read.
         """
         stored = await asyncio.to_thread(self._source.inventory)
-        self.meeting.want(self._settings.as_seen(seen).wanted(stored))
+        if seen is not None:
+            self._settings_now = self._settings.as_seen(seen)
+        self.meeting.want(self._settings_now.wanted(stored))
 
     def refresh_latencies(self, now_s: float) -> None:
         """Choose by what workers say of their batches, where profiles say otherwise, and notice

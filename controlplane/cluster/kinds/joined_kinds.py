@@ -9,7 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from controlplane.cluster.kinds.found_kinds import Offer, add_room, nodes_with, slice_of
-from controlplane.cluster.kinds.node import Node, carries, cores_left, label_of
+from controlplane.cluster.kinds.node import (
+    KIND_LABEL,
+    NODE_LABEL,
+    Node,
+    carries,
+    cores_left,
+    label_of,
+)
 from controlplane.gpus import NAMES as GPU_NAMES
 from controlplane.gpus import GpuModel
 from controlplane.slices import (
@@ -33,6 +40,8 @@ class Joined:
     later and whose nodes have left."""
     nodes: Mapping[DeviceKindName, Set[str]]
     """The ids of the nodes of each kind."""
+    waiting: frozenset[str] = frozenset()
+    """The ids of nodes that a worker of a known kind may be put on, and are no new kind yet."""
     remarks: tuple[str, ...] = ()
     """Sentences for the operator."""
 
@@ -42,6 +51,8 @@ def joined_kinds(
     now: Sequence[Slice],
     nodes: Sequence[Node],
     homes: Mapping[str, Set[str]],
+    missing: Set[str] = frozenset(),
+    waited: Set[str] = frozenset(),
     *,
     autoscaled: bool = False,
 ) -> Joined:
@@ -51,6 +62,8 @@ def joined_kinds(
         started: the kinds of the start: they keep at least their workers.
         now: all kinds, as they were at the last look.
         homes: names of the kinds whose workers run, or ran, on a node, by its id.
+        missing: kinds whose workers wait for room, and are put wherever there is some.
+        waited: ids of nodes that have waited long enough for one.
         autoscaled: whether nodes come and go by themselves: a worker that each of them got would
             keep it from going, so none gets one.
     """
@@ -61,6 +74,7 @@ def joined_kinds(
             levels[name] |= {node.instructions} if node.instructions else set()
     room: dict[str, dict[str, int]] = {one.name: {} for one in now}
     strange: list[tuple[Node, GpuModel | None]] = []
+    waiting: set[str] = set()
     remarks: list[str] = []
     for node in nodes:
         for model in node.gpus:
@@ -70,7 +84,9 @@ def joined_kinds(
             else:
                 strange.append((node, model))
         own = _own_kind(node, known, homes.get(node.id, frozenset()), levels)
-        if own is None:
+        if own is None and node.id not in waited and _may_take(node, known, missing):
+            waiting.add(node.id)
+        elif own is None:
             strange.append((node, None))
         elif (fit := _fitting(node, own)) and not _lacks_memory(node, own):
             room[own.name][node.id] = fit
@@ -104,6 +120,7 @@ def joined_kinds(
     return Joined(
         slices=tuple(slices),
         nodes={DeviceKindName(name): frozenset(found) for name, found in room.items()},
+        waiting=frozenset(waiting),
         remarks=tuple(remarks),
     )
 
@@ -112,6 +129,17 @@ def _staying(room: Mapping[str, int], nodes: Sequence[Node]) -> dict[str, int]:
     """Without nodes that drain, unless these are all: then what replaces them is wanted."""
     going = {node.id for node in nodes if node.draining}
     return {id_: fit for id_, fit in room.items() if id_ not in going} or dict(room)
+
+
+def _may_take(node: Node, known: Mapping[str, Slice], missing: Set[str]) -> bool:
+    """Whether a worker that waits for room may be put on a node."""
+    return any(
+        one.name in missing
+        and one.gpu is None
+        and cores_left(node) >= one.cores
+        and (one.nodes is None or carries(node, one.nodes))
+        for one in known.values()
+    )
 
 
 def _gpu_kind(node: Node, model: GpuModel) -> str:
@@ -123,9 +151,13 @@ def _own_kind(
     node: Node, known: Mapping[str, Slice], home: Set[str], levels: Mapping[str, Set[str]]
 ) -> Slice | None:
     """The kind that the cores of a node are, of those there are."""
-    for name in sorted(home):
-        if name in known and known[name].gpu is None:
-            return known[name]
+    at_home = [
+        one
+        for one in known.values()
+        if one.gpu is None and (one.name in home or _is_named_by(one, node))
+    ]
+    if at_home:  # a worker that may run anywhere takes no node from a kind that is bound to it
+        return min(at_home, key=lambda one: (not _bound_to(one, node), one.name))
     named = label_of(node)
     if named and not named.startswith(GPU_NAMES):
         return known.get(named)
@@ -136,6 +168,16 @@ def _own_kind(
     if plain in known and levels.get(plain, frozenset()) <= {node.instructions}:
         return known[plain]
     return None
+
+
+def _bound_to(kind: Slice, node: Node) -> bool:
+    return kind.nodes is not None and carries(node, kind.nodes)
+
+
+def _is_named_by(kind: Slice, node: Node) -> bool:
+    """Whether a kind is bound to this very node, or by the label in which an operator names it."""
+    of_one = kind.nodes is not None and kind.nodes.label in (NODE_LABEL, KIND_LABEL)
+    return of_one and _bound_to(kind, node)
 
 
 def _fitting(node: Node, kind: Slice) -> int:

@@ -5,17 +5,24 @@ node of a new kind gets a Serve application of that kind, one more of a known ki
 and a kind that came later and has no node any more leaves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Protocol
 
 from controlplane.cluster.kind_applications import Deployed
 from controlplane.cluster.kinds.joined_kinds import Joined, joined_kinds
-from controlplane.cluster.kinds.node import Node
+from controlplane.cluster.kinds.node import Node, cores_left
 from controlplane.controller.events.journal import Journal
 from controlplane.settings import Settings
-from controlplane.slices import Kind, Slice, slices_of, written
+from controlplane.slices import MOST_KINDS, Kind, Slice, slices_of, written
 from variants.types import DeviceKindName
+
+PATIENCE = 7
+"""For how many looks a node waits for a worker that Serve may be about to put on it: Ray needs a
+moment to tell where one is that it starts."""
+SELDOM = 10
+"""Looks between two questions to Serve where nothing has changed: a worker that was lost may have
+been started anew on another node."""
 
 
 class Applications(Protocol):
@@ -47,6 +54,17 @@ class KindsNow:
         """The kinds now, with those whose last node has just left; None: not known yet."""
         self._homes: dict[str, set[str]] = {}
         """Names of the kinds whose workers ran on a node, by its id."""
+        self._told: set[tuple[str, str]] = set()
+        """What was told of kinds, and is told once."""
+        self._waits: dict[str, int] = {}
+        """For how many looks a node has waited for a worker of a known kind, by its id."""
+        self._looked_at: object = None
+        """What the latest look went by; None: the next one asks Serve in any case."""
+        self._found: Joined | None = None
+        self._same = 0
+        """Looks since Serve was asked."""
+        self._settling: dict[str, int] = {}
+        """For how many looks a new kind has had workers without a node, by its name."""
 
     @property
     def follow_nodes(self) -> bool:
@@ -61,20 +79,26 @@ class KindsNow:
         """
         if self._applications is not None and self._slices is None:
             deployed = await self._applications.deployed()
-            self._know(_running(self._started, deployed))
+            running = _running(self._started, deployed)
+            for one in running[MOST_KINDS:]:
+                self._tell_once(one.name, f"it is one kind more than the {MOST_KINDS} there may be")
+            self._know(running[:MOST_KINDS])
 
     async def follow(
         self,
         nodes: Sequence[Node],
-        wanted: Mapping[DeviceKindName, int],
+        asked: Mapping[DeviceKindName, int],
+        targets: Mapping[DeviceKindName, int],
         *,
         autoscaled: bool = False,
     ) -> Joined | None:
         """Start and end what nodes that joined or left ask for; None where kinds stay.
 
+        Serve is asked only where something has changed, and now and then.
+
         Args:
-            wanted: how many workers of each kind there shall be, with what an operator asked for of
-                kinds that are not there.
+            asked: the numbers of workers that an operator asked for, of kinds there are and others.
+            targets: how many Serve was told to run, as far as is known.
             autoscaled: whether nodes come and go by themselves; no workers are added then.
 
         Raises:
@@ -83,17 +107,43 @@ class KindsNow:
         if self._applications is None:
             return None
         await self.recall()
+        looked_at = (tuple(nodes), dict(asked), dict(targets), autoscaled)
+        self._same += 1
+        if self._found and looked_at == self._looked_at and self._same < SELDOM:
+            return self._found
         deployed = await self._applications.deployed()
+        for name, each in deployed.items():
+            if each.wrong:
+                self._tell_once(name, each.wrong)
         self._remember(deployed, nodes)
         before = {one.name: one for one in self._slices or ()}
-        known = tuple(before.values())
         autoscaled = autoscaled and bool(self._started)  # else nothing would ever run
-        found = joined_kinds(self._started, known, nodes, self._homes, autoscaled=autoscaled)
+        missing = {str(name) for name, each in deployed.items() if each.placed < each.target}
+        waited = {id_ for id_, looks in self._waits.items() if looks >= PATIENCE}
+        found = joined_kinds(
+            self._started,
+            tuple(before.values()),
+            nodes,
+            self._homes,
+            missing,
+            waited,
+            autoscaled=autoscaled,
+        )
+        self._waits = {
+            node.id: self._waits.get(node.id, 0) + (node.id in found.waiting) for node in nodes
+        }
+        new = {one.name for one in found.slices} - before.keys() if self._slices else set()
+        self._settle({name for name in new if asked.get(DeviceKindName(name)) != 0}, missing)
         kept = []
-        for one in found.slices:
+        for one in self._held_back(found, before, nodes):
             there = deployed.get(DeviceKindName(one.name))
-            if await self._bring_about(one, before.get(one.name), there, wanted):
-                kept.append(one)
+            if (
+                now := await self._bring_about(one, before.get(one.name), there, asked)
+            ) is not None:
+                kept.append(now)
+        calm = tuple(kept) == self._slices and not found.waiting and not self._settling
+        self._looked_at, self._same = (looked_at if calm else None), 0
+        self._found = found
         self._know(tuple(kept))
         return found
 
@@ -102,6 +152,30 @@ class KindsNow:
         settings = self._with(slices)
         if settings.kinds != self.settings.kinds:
             self.settings = settings
+
+    def _settle(self, new: Set[str], missing: Set[str]) -> None:
+        """Note the new kinds whose workers have no node yet."""
+        self._settling = {
+            name: looks + 1
+            for name, looks in self._settling.items()
+            if name in missing and looks < PATIENCE
+        } | dict.fromkeys(new, 0)
+
+    def _held_back(
+        self, found: Joined, before: Mapping[str, Slice], nodes: Sequence[Node]
+    ) -> list[Slice]:
+        """The kinds, without more workers than before of those that may run anywhere and would be
+        put on the nodes of a new kind whose workers have none yet."""
+        theirs = set[str]().union(
+            *(found.nodes.get(DeviceKindName(one), ()) for one in self._settling)
+        )
+        largest = max((cores_left(node) for node in nodes if node.id in theirs), default=0)
+        return [
+            replace(one, most=min(one.most, before[one.name].most))
+            if one.name in before and one.nodes is None and one.cores <= largest
+            else one
+            for one in found.slices
+        ]
 
     def _remember(self, deployed: Mapping[DeviceKindName, Deployed], nodes: Sequence[Node]) -> None:
         there = {node.id for node in nodes}
@@ -115,38 +189,58 @@ class KindsNow:
         one: Slice,
         before: Slice | None,
         there: Deployed | None,
-        wanted: Mapping[DeviceKindName, int],
-    ) -> bool:
-        """Have Serve run what a kind is now; whether it is still a kind."""
+        asked: Mapping[DeviceKindName, int],
+    ) -> Slice | None:
+        """Have Serve run what a kind is now; what it is then, or None where it is none any more."""
         assert self._applications is not None
         name = DeviceKindName(one.name)
         old = (there.slice if there is not None else None) or before
         if there is None:
             if one.name in self._first:
-                return True  # whoever started the installation left it out
-            if replicas := wanted.get(name, one.most) if one.most else 0:
+                return one  # whoever started the installation left it out
+            if replicas := asked.get(name, one.most) if one.most else 0:
                 await self._deploy(one, replicas)
                 self._tell(name, f"nodes have joined: {_counted(replicas)} of this kind")
-            return bool(replicas)
+            return one if replicas else None
         if old is not None and old.nodes != one.nodes:
-            await self._deploy(one, max(one.most, there.target))
+            if not (replicas := self._renewed(one, there, asked)):
+                return replace(one, nodes=old.nodes)  # when there are workers again
+            await self._deploy(one, replicas)
             self._tell(name, f"its workers are started anew, to run on {one.nodes or 'any node'}")
         elif before is not None and one.most != before.most:
             self._tell(name, f"its nodes have room for {_counted(one.most)} now")
-        elif not one.most and not wanted.get(name):
+        elif not one.most and not asked.get(name):
             await self._applications.remove(name)
             self._tell(name, "all of its nodes have left, and its workers end")
-            return False
-        return True
+            return None
+        return one
+
+    def _renewed(self, one: Slice, there: Deployed, asked: Mapping[DeviceKindName, int]) -> int:
+        """How many workers of a kind are started anew: as many as run where plans decide, or else
+        as an operator asked for, or as there is room for. Of one that is to have none: none."""
+        decided = self._kind_of(one).least is not None
+        return (
+            there.target
+            if decided or not there.target
+            else asked.get(DeviceKindName(one.name), max(1, one.most))
+        )
 
     async def _deploy(self, one: Slice, replicas: int) -> None:
         assert self._applications is not None
         there = replace(one, most=max(1, one.most))
-        [kind] = self._with((there,)).kinds
-        await self._applications.deploy(kind, there, replicas)
+        await self._applications.deploy(self._kind_of(there), there, replicas)
+
+    def _kind_of(self, one: Slice) -> Kind:
+        [kind] = self._with((replace(one, most=max(1, one.most)),)).kinds
+        return kind
 
     def _tell(self, kind: DeviceKindName, sentence: str) -> None:
         self._journal.tell("nodes", kind, sentence)
+
+    def _tell_once(self, kind: str, sentence: str) -> None:
+        if (kind, sentence) not in self._told:
+            self._told.add((kind, sentence))
+            self._journal.tell("nodes", kind, sentence)
 
     def _with(self, slices: Sequence[Slice]) -> Settings:
         """Settings say of all workers without a GPU what variants may take on one."""

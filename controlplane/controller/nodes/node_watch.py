@@ -68,12 +68,18 @@ class NodeWatch:
         await self._kinds.recall()
 
     def follow(
-        self, wanted: Mapping[DeviceKindName, int], now_s: float, *, autoscaled: bool = False
+        self,
+        asked: Mapping[DeviceKindName, int],
+        targets: Mapping[DeviceKindName, int],
+        now_s: float,
+        *,
+        autoscaled: bool = False,
     ) -> None:
         """Look, where that is due and a look is not under way; nothing on one machine.
 
         Args:
-            wanted: how many workers of each kind there shall be.
+            asked: the numbers of workers that an operator asked for.
+            targets: how many Serve was told to run.
             autoscaled: whether an autoscaler starts nodes: those that join get no workers then.
         """
         under_way = self._looking is not None and not self._looking.done()
@@ -81,15 +87,20 @@ class NodeWatch:
         due = now_s - self._looked_at_s >= every_s
         if self.settings.ray_address and due and not under_way:
             self._looked_at_s = now_s
-            self._looking = asyncio.create_task(self.look(dict(wanted), autoscaled=autoscaled))
+            look = self.look(dict(asked), dict(targets), autoscaled=autoscaled)
+            self._looking = asyncio.create_task(look)
 
-    async def look(self, wanted: Mapping[DeviceKindName, int], *, autoscaled: bool = False) -> None:
+    async def look(
+        self,
+        asked: Mapping[DeviceKindName, int],
+        targets: Mapping[DeviceKindName, int],
+        *,
+        autoscaled: bool = False,
+    ) -> None:
         """Look at the nodes, tell gateways, and note advice that is new."""
-        before = self.settings.wanted({})
-        asked = {kind: count for kind, count in wanted.items() if before.get(kind) != count}
         try:
             nodes = await self._cluster.nodes()
-            joined = await self._kinds.follow(nodes, wanted, autoscaled=autoscaled)
+            joined = await self._kinds.follow(nodes, asked, targets, autoscaled=autoscaled)
         except ClusterUnavailable as error:
             self._journal.trouble("nodes", error)
             return
@@ -100,6 +111,9 @@ class NodeWatch:
         self._journal.over("look at the nodes")
         kinds = self.settings.kinds
         wanted = self.settings.wanted(asked)
+        if joined is not None:  # those that are held back for a moment come without anybody's doing
+            wanted = {DeviceKindName(one.name): one.most for one in joined.slices}
+            wanted |= asked
         seen = sighted(kinds, wanted, nodes, None if joined is None else joined.nodes)
         remarks = () if joined is None else joined.remarks
         advice = (*remarks, *seen.advice)

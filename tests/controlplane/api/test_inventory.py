@@ -49,6 +49,27 @@ async def test_each_kind_of_the_settings_is_wanted(tmp_path: Path) -> None:
         assert await rows(api) == [("cpu-1", 2, 0), ("cpu-2-avx2", 4, 0)]
 
 
+async def test_kinds_that_came_later_are_known_while_nobody_can_say_them(tmp_path: Path) -> None:
+    settings = load_settings(state_dir=tmp_path, ray_address="auto", slices="cpu-2:source=found")
+    live = DictLive()
+    context = ApiContext(
+        catalog=digits_catalog(),
+        store=FileArtifactStore(settings.artifacts_dir),
+        settings=settings,
+        live=live,
+    )
+    live.seen_nodes = {"kinds": {}, "advice": [], "slices": "cpu-2:source=found,cpu-8:source=found"}
+
+    async def names() -> list[str]:
+        return [one.name for one in (await context.settings_now()).kinds]
+
+    assert await names() == ["cpu-2", "cpu-8"]
+    live.seen_nodes = None  # the control loop has been silent for a minute
+    assert await names() == ["cpu-2", "cpu-8"]
+    live.gone = True
+    assert await names() == ["cpu-2", "cpu-8"]
+
+
 async def test_what_was_asked_for_wins_over_the_settings(
     api: httpx.AsyncClient, catalog: MemoryCatalog
 ) -> None:

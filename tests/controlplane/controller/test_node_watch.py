@@ -51,7 +51,7 @@ async def test_what_nodes_offer_is_told_once(tmp_path: Path) -> None:
     nodes.there = [node("a", 2), node("b", 1)]
 
     for _ in range(2):
-        await watch.look({CPU_2: 1})
+        await watch.look({CPU_2: 1}, {})
     await journal.store_events()
 
     (advice,) = live.seen["advice"]
@@ -60,11 +60,11 @@ async def test_what_nodes_offer_is_told_once(tmp_path: Path) -> None:
     assert [(one.kind, one.message) for one in catalog.events(9)] == [("nodes", advice)]
 
     nodes.there.pop()
-    await watch.look({CPU_2: 1})
+    await watch.look({CPU_2: 1}, {})
     assert live.seen == {"kinds": {"cpu-2": ["a"]}, "advice": []}
 
     nodes.away = True
-    await watch.look({CPU_2: 1})
+    await watch.look({CPU_2: 1}, {})
     assert journal.troubled("nodes")
 
 
@@ -75,7 +75,7 @@ class Serve:
         self.deploys: list[str] = []
 
     async def deployed(self) -> dict[DeviceKindName, Deployed]:
-        return {CPU_2: Deployed(slice=None, target=1, nodes=frozenset({"a"}))}
+        return {CPU_2: Deployed(slice=None, target=1, nodes=frozenset({"a"}), placed=1)}
 
     async def deploy(self, kind: Kind, one: Slice, replicas: int) -> None:
         self.deploys.append(kind.name)
@@ -91,7 +91,7 @@ async def test_where_kinds_follow_nodes_there_is_nothing_left_to_do(tmp_path: Pa
     watch = NodeWatch(nodes, cast(LiveState, live), journal, settings, serve)
     nodes.there = [node("a", 2), node("b", 2), node("c", 1)]
 
-    await watch.look({CPU_2: 1})
+    await watch.look({}, {})
 
     assert serve.deploys == ["cpu-1"]
     assert live.seen["advice"] == []
@@ -108,11 +108,11 @@ async def test_a_cluster_is_looked_at_now_and_then_and_one_machine_never(tmp_pat
     alone = load_settings(state_dir=tmp_path, cores=2)
     cluster = load_settings(state_dir=tmp_path, cores=2, ray_address="auto")
     journal = Journal(MemoryCatalog())
-    NodeWatch(nodes, live, journal, alone).follow({CPU_2: 1}, 0.0)
+    NodeWatch(nodes, live, journal, alone).follow({CPU_2: 1}, {}, 0.0)
     watch = NodeWatch(nodes, live, journal, cluster)
 
     for now_s in (0.0, 1.0, LOOK_EVERY_S, LOOK_EVERY_S + 1):
-        watch.follow({CPU_2: 1}, now_s)
+        watch.follow({CPU_2: 1}, {}, now_s)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 

@@ -121,6 +121,26 @@ def test_a_node_is_of_the_kind_whose_workers_it_has() -> None:
     assert found.nodes == {"cpu-4": {"id-a", "id-large"}}
 
 
+def test_a_worker_that_may_run_anywhere_takes_no_node_from_a_kind_that_is_bound_to_it() -> None:
+    began = found_slices([A]).slices
+    slices = joined_kinds(began, began, [A, FAST], HOME).slices
+
+    for home in ({"cpu-4"}, {"cpu-4", "cpu-4-avx512vnni"}):
+        found = joined_kinds(began, slices, [A, FAST], HOME | {"id-fast": home})
+
+        assert found.slices == slices
+        assert found.nodes == {"cpu-4": {"id-a"}, "cpu-4-avx512vnni": {"id-fast"}}
+
+
+def test_nor_from_one_that_an_operator_named() -> None:
+    began = found_slices([A]).slices
+    slices = joined_kinds(began, began, [A, LABELLED], HOME).slices
+
+    found = joined_kinds(began, slices, [A, LABELLED], HOME | {"id-labelled": {"cpu-4"}})
+
+    assert found.nodes == {"cpu-4": {"id-a"}, "cpu-4-rack": {"id-labelled"}}
+
+
 def test_a_node_with_too_little_memory_has_no_worker_and_that_is_told() -> None:
     small = Node(
         id="s", name="s", cores=4, labels={NODE_LABEL: "s"}, instructions="avx2", memory_mib=2_000

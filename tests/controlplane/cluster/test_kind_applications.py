@@ -1,0 +1,67 @@
+"""What Serve's details say of the workers of each kind."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from controlplane.cluster.kind_applications import Deployed, KindApplications
+
+
+def application(*replicas: tuple[str, str | None], target: int = 2, told: Any = None) -> Any:
+    """An application of workers, by the state and the node of each."""
+    return {
+        "status": "RUNNING",
+        "deployments": {
+            "worker": {
+                "target_num_replicas": target,
+                "deployment_config": {"user_config": told},
+                # One that has no node yet says nothing of it.
+                "replicas": [
+                    {"state": state} | ({"node_id": node} if node else {})
+                    for state, node in replicas
+                ],
+            }
+        },
+    }
+
+
+async def deployed(**applications: Any) -> Mapping[str, Deployed]:
+    async def details() -> Mapping[str, Any]:
+        found = {f"modelless-worker-{name}": each for name, each in applications.items()}
+        return {"applications": found}
+
+    def made(*_: Any) -> Any:
+        raise AssertionError
+
+    found = await KindApplications(made, details).deployed()
+    return {str(name): each for name, each in found.items()}
+
+
+async def test_a_worker_that_starts_has_its_node_and_one_that_stops_has_left_it() -> None:
+    replicas = (("RUNNING", "a"), ("STARTING", "b"), ("STARTING", None), ("STOPPING", "c"))
+
+    found = await deployed(cpu=application(*replicas, target=3))
+
+    assert found == {
+        "cpu": Deployed(slice=None, target=3, nodes=frozenset({"a", "b"}), placed=2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("told", "wrong"),
+    [
+        ({"slice": "1xcpu:cores=2"}, ""),
+        ({}, ""),
+        (None, ""),
+        ({"slice": "1xcpu:cores=2:colour=red"}, "what its application says of it cannot be read: "),
+        ({"slice": ""}, "what its application says of it cannot be read: "),
+        ({"slice": "1xother:cores=2"}, "its application says that it is other"),
+    ],
+)
+async def test_what_an_application_says_of_its_kind_may_be_wrong(told: Any, wrong: str) -> None:
+    [found] = (await deployed(cpu=application(told=told))).values()
+
+    assert (found.slice is None) == (bool(wrong) or not told)
+    assert found.wrong.startswith(wrong)
+    assert bool(found.wrong) == bool(wrong)

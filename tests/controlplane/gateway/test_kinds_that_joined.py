@@ -1,0 +1,28 @@
+"""Device kinds that joined since the start, as a gateway knows them."""
+
+from pathlib import Path
+
+from controlplane.gateway.gateway import Gateway
+from controlplane.settings import load_settings
+from tests.controlplane.builders import digits_catalog
+from variants.artifacts.store import FileArtifactStore
+from variants.types import DeviceKindName
+
+CPU_2, CPU_8 = DeviceKindName("cpu-2"), DeviceKindName("cpu-8")
+
+
+async def test_they_are_wanted_while_nobody_can_say_them(tmp_path: Path) -> None:
+    settings = load_settings(
+        state_dir=tmp_path, ray_address="auto", redis_url="", slices="cpu-2:source=found"
+    )
+    store = FileArtifactStore(settings.artifacts_dir)
+    known = Gateway(settings, digits_catalog(), store, b"secret").known
+    both = "cpu-2:source=found,cpu-8:source=found"
+
+    async def wanted(seen: dict[str, str] | None) -> set[DeviceKindName]:
+        await known.refresh_wanted(seen)
+        return set(known.meeting.wanted(()).kinds())
+
+    assert await wanted(None) == {CPU_2}
+    assert await wanted({"slices": both}) == {CPU_2, CPU_8}
+    assert await wanted(None) == {CPU_2, CPU_8}

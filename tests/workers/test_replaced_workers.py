@@ -1,0 +1,33 @@
+"""How a worker tells that it leaves for a new one of its application."""
+
+from typing import Any
+
+import pytest
+
+from workers.deployment import says_otherwise
+
+OLD, NEW = {"slice": "1xcpu-1"}, {"slice": "2xcpu-1"}
+
+
+def details(told: Any, status: str = "RUNNING", target: int = 1) -> Any:
+    """What Serve says of an application with these workers."""
+    worker = {"deployment_config": {"user_config": told}, "target_num_replicas": target}
+    return {"applications": {"app": {"status": status, "deployments": {"worker": worker}}}}
+
+
+@pytest.mark.parametrize(
+    ("said", "told", "otherwise"),
+    [
+        (details(OLD), OLD, False),
+        (details(NEW), OLD, True),
+        (details(NEW), {}, True),
+        (details(None), {}, False),
+        (details(NEW, status="DELETING"), OLD, False),
+        (details(NEW, target=0), OLD, False),
+        ({"applications": {}}, OLD, False),
+    ],
+)
+def test_another_version_says_something_else_and_stays(
+    said: Any, told: dict[str, Any], otherwise: bool
+) -> None:
+    assert says_otherwise(said, "app", told) is otherwise
