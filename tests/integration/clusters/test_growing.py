@@ -77,7 +77,7 @@ def test_a_node_with_notice_is_left_before_it_goes(cluster: Growing, asking: Ask
     asking.at(MANY)
     cluster.until(lambda: cluster.kinds() == [HERE, SPOT], "a worker on a node that comes again")
     [spot] = [node for node in cluster.nodes() if SPOT in node["kinds"]]
-    [before] = [one["worker"] for one in cluster.workers() if one["device_kind"] == SPOT]
+    before, *_ = [one["worker"] for one in cluster.workers() if one["device_kind"] == SPOT]
 
     told = cluster.told("nodes", "drain", spot["id"], "--deadline-s=120", "--why=spot notice")
 

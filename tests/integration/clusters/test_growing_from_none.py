@@ -11,7 +11,7 @@ import pytest
 from tests.integration.clusters.growing import SPOT, Asking, Growing, growing
 from tests.integration.deployment import BUSY
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.campaign]
 
 ONE = f"1x{SPOT}:cores=1:memory_mib=100:nodes=modelless.io/kind={SPOT}"
 

@@ -174,6 +174,7 @@ def test_one_more_node_of_a_known_kind_is_one_more_worker(
     assert before.keys() < _workers(digits).keys()
 
 
+@pytest.mark.campaign
 def test_an_installation_begins_without_kinds_and_has_those_of_its_nodes() -> None:
     with (
         short_directory() as state,
