@@ -61,8 +61,8 @@ _METADATA: dict[str, Any] = {
 
 _COMPRESSED = (
     "May come compressed, with `Content-Encoding: gzip` or `deflate`: then what it unpacks to has"
-    " the limit of a body. An answer of 16 to 256 KiB is compressed for who sends"
-    " `Accept-Encoding`."
+    " the limit of a body. With `MODELLESS_COMPRESS_ANSWERS` a JSON answer of 16 to 256 KiB is"
+    " compressed for who sends `Accept-Encoding`."
 )
 
 QUERY: dict[str, Any] = {

@@ -13,22 +13,30 @@ import yaml
 from controlplane.cluster.serve_applications import CONTROLLER_APP, GATEWAY_APP, WORKER_APP
 from controlplane.gateway.http.access import Access
 from controlplane.settings import Settings
-from tests.deploy.files import documents, ray_cluster, ray_service, serve_config
+from tests.deploy.files import (
+    TOKEN,
+    container_of,
+    documents,
+    groups_of,
+    ray_cluster,
+    ray_service,
+    serve_config,
+    settings_of,
+)
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 FILES = sorted([*DEPLOY.glob("*.yaml"), *DEPLOY.glob("*.yml")])
-TOKEN = "0123456789abcdef" * 4
-"""As `openssl rand -hex 32` makes it."""
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
+
+def groups() -> dict[str, Any]:
+    return groups_of(ray_service()["rayClusterConfig"])
 
 
 def pods() -> dict[str, Any]:
     """The one Ray container of each group of pods, by group."""
-    cluster = ray_service()["rayClusterConfig"]
-    groups = {"head": cluster["headGroupSpec"]}
-    groups |= {group["groupName"]: group for group in cluster["workerGroupSpecs"]}
-    return {name: group["template"]["spec"]["containers"][0] for name, group in groups.items()}
+    return {name: container_of(group) for name, group in groups().items()}
 
 
 def environment(group: str) -> dict[str, str]:
@@ -160,12 +168,9 @@ def test_every_ray_pod_has_the_token_and_a_place_for_its_state(group: str) -> No
 
 
 def test_the_head_alone_mounts_the_claim() -> None:
-    cluster = ray_service()["rayClusterConfig"]
-    groups = {"head": cluster["headGroupSpec"]}
-    groups |= {group["groupName"]: group for group in cluster["workerGroupSpecs"]}
     volumes = {
         name: next(v for v in group["template"]["spec"]["volumes"] if v["name"] == "state")
-        for name, group in groups.items()
+        for name, group in groups().items()
     }
     assert [name for name, one in volumes.items() if "persistentVolumeClaim" in one] == ["head"]
     settings = Settings.model_validate({})
@@ -197,13 +202,7 @@ def test_urls_and_tokens_come_from_a_secret() -> None:
 
 
 def test_the_worker_application_is_what_the_settings_say() -> None:
-    # What comes from a secret is not in the file: the other values have to be settings.
-    plain = {
-        variable["name"].removeprefix("MODELLESS_").lower(): variable["value"]
-        for variable in pods()["head"]["env"]
-        if variable["name"].startswith("MODELLESS_") and "value" in variable
-    }
-    settings = Settings.model_validate(plain | {"api_token": TOKEN})
+    settings = settings_of(groups()["head"])
     [app] = [one for one in serve_config()["applications"] if one["name"].startswith(WORKER_APP)]
 
     [kind] = settings.kinds
@@ -231,10 +230,7 @@ def test_a_gateway_is_ready_when_it_says_so() -> None:
 
 def test_the_service_leads_to_the_gateways() -> None:
     [service] = [one for one in documents("rayservice.yaml") if one["kind"] == "Service"]
-    groups = ray_service()["rayClusterConfig"]["workerGroupSpecs"]
-    [gateway] = [group for group in groups if group["groupName"] == "gateway"]
-
-    labels = gateway["template"]["metadata"]["labels"]
+    labels = groups()["gateway"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"].items() <= labels.items()
     assert service["spec"]["type"] == "ClusterIP"
 
@@ -242,10 +238,9 @@ def test_the_service_leads_to_the_gateways() -> None:
 def test_every_pod_is_behind_a_network_policy() -> None:
     policies = [one for one in documents("rayservice.yaml") if one["kind"] == "NetworkPolicy"]
     every = policies[0]["spec"]["podSelector"]["matchLabels"]
-    cluster = ray_service()["rayClusterConfig"]
-    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    labels = [group["template"]["metadata"]["labels"] for group in groups().values()]
 
-    assert all(every.items() <= one["template"]["metadata"]["labels"].items() for one in groups)
+    assert all(every.items() <= one.items() for one in labels)
     # A rule without "from" would let every pod in.
     assert all(rule["from"] for policy in policies for rule in policy["spec"]["ingress"])
 

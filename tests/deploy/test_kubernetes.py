@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ import pytest
 import yaml
 
 from controlplane.cluster.serve_applications import GATEWAY_APP, WORKER_APP
-from controlplane.settings import Settings
 from tests.clients import program
-from tests.deploy.files import DEPLOY
+from tests.deploy.files import DEPLOY, container_of, groups_of, settings_of
 
 FOLDER = DEPLOY / "kubernetes"
 OVERLAYS = [
@@ -22,7 +20,6 @@ OVERLAYS = [
 ]
 FIELDS = yaml.safe_load((Path(__file__).parent / "kuberay_fields.yaml").read_text())
 KUBERNETES = "1.34"
-TOKEN = "0123456789abcdef" * 4
 every = pytest.mark.parametrize("overlay", OVERLAYS)
 
 
@@ -51,24 +48,7 @@ def service(overlay: str) -> dict[str, Any]:
 
 def groups(overlay: str) -> dict[str, Any]:
     """The groups of pods by their names."""
-    cluster = service(overlay)["rayClusterConfig"]
-    workers = {group["groupName"]: group for group in cluster["workerGroupSpecs"]}
-    return {"head": cluster["headGroupSpec"]} | workers
-
-
-def container(group: Mapping[str, Any]) -> dict[str, Any]:
-    [one] = group["template"]["spec"]["containers"]
-    return dict(one)
-
-
-def settings(overlay: str) -> Settings:
-    """What the head is told; secrets are left out."""
-    values = {
-        variable["name"].removeprefix("MODELLESS_").lower(): variable["value"]
-        for variable in container(groups(overlay)["head"])["env"]
-        if variable["name"].startswith("MODELLESS_") and "value" in variable
-    }
-    return Settings.model_validate(values | {"api_token": TOKEN})
+    return groups_of(service(overlay)["rayClusterConfig"])
 
 
 def applications(overlay: str) -> dict[str, Any]:
@@ -134,7 +114,7 @@ def test_kubernetes_accepts_all_that_is_its_own(overlay: str, tmp_path: Path) ->
 
 @every
 def test_applications_pods_and_settings_say_the_same(overlay: str) -> None:
-    told, pods, apps = settings(overlay), groups(overlay), applications(overlay)
+    told, pods, apps = settings_of(groups(overlay)["head"]), groups(overlay), applications(overlay)
 
     assert {name for name in apps if name.startswith(WORKER_APP)} == {
         WORKER_APP + kind.name for kind in told.kinds
@@ -155,7 +135,7 @@ def test_applications_pods_and_settings_say_the_same(overlay: str) -> None:
         least = kind.least_of(kind.most)
         assert (group["minReplicas"], group["maxReplicas"]) == (least, kind.most)
         assert least <= group["replicas"] <= kind.most
-        limits = container(group)["resources"]["limits"]
+        limits = container_of(group)["resources"]["limits"]
         assert limits["cpu"] == group["rayStartParams"]["num-cpus"]
         assert kind.cores <= int(limits["cpu"])
         assert kind.gpu is not None or kind.cores == int(limits["cpu"])
@@ -169,9 +149,9 @@ def test_applications_pods_and_settings_say_the_same(overlay: str) -> None:
 
 @every
 def test_all_pods_are_told_the_same(overlay: str) -> None:
-    told = [container(group)["env"] for group in groups(overlay).values()]
+    told = [container_of(group)["env"] for group in groups(overlay).values()]
     assert told[1:] == told[:-1]
-    images = {container(group)["image"] for group in groups(overlay).values()}
+    images = {container_of(group)["image"] for group in groups(overlay).values()}
     assert len(images) == 1
 
 

@@ -86,11 +86,9 @@ def _table(rows: Sequence[Row]) -> None:
         [
             row["name"] or "(without a key)",
             f"{row['weight']:g}",
-            *(
-                "" if row[what] is None else str(row[what])
-                for what in ("asked", "answered", "refused")
-            ),
+            *("" if row[what] is None else str(row[what]) for what in COUNTED),
         ]
         for row in rows
     ]
-    table(["NAME", "WEIGHT", "ASKED", "ANSWERED", "REFUSED"], shown, empty="There are no keys.")
+    heads = ["NAME", "WEIGHT", *(what.upper() for what in COUNTED)]
+    table(heads, shown, empty="There are no keys.")

@@ -127,7 +127,7 @@ class Service:
                 began_ms = monotonic_ms()
                 if self._access.clients is not admitted_by:  # its key may have been removed
                     admitted_by = self._access.clients
-                    authorization = _authorization(context)
+                    authorization = _bytes(_fields(context).get("authorization"))
                     error = self._access.permit_call(None, authorization, asks=True)
                     if error is not None:
                         await writer.finish()
@@ -213,13 +213,13 @@ class Service:
         self, context: Any, *, is_open: bool = False, asks: bool = True
     ) -> tuple[bytes | None, Client]:
         """Refuse a call that may not be made; of an admitted one, its own id and its client."""
-        fields = dict(context.invocation_metadata() or ())
+        fields = _fields(context)
         given_id = _bytes(fields.get("x-request-id"))
         if self.connections is not None and self.connections.marked:
             limit = self.connections.limit_over(context.peer())
             if limit is not None:
                 await _abort(context, RateLimited(too_many(limit)), given_id)
-        authorization = _authorization(context)
+        authorization = _bytes(fields.get("authorization"))
         error = self._access.permit_call(
             _bytes(fields.get("origin")), authorization, open=is_open, asks=asks
         )
@@ -228,8 +228,9 @@ class Service:
         return given_id, self._access.client_of(authorization)
 
 
-def _authorization(context: Any) -> bytes | None:
-    return _bytes(dict(context.invocation_metadata() or ()).get("authorization"))
+def _fields(context: Any) -> dict[str, Any]:
+    """The metadata that a call came with."""
+    return dict(context.invocation_metadata() or ())
 
 
 def _into(answered: "asyncio.Future[Answer]") -> Respond:
