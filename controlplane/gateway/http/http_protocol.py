@@ -35,12 +35,8 @@ from controlplane.gateway.http.turn_clock import Arrival, TurnClock
 from controlplane.gateway.protection.compression import Body, Inflater
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protection.turned_away import TurnedAway, answer_to
-from controlplane.gateway.query.query_path import (
-    LainMs,
-    QueryPath,
-    known_to_be_new,
-    monotonic_ms,
-)
+from controlplane.gateway.query.early_refusals import LainMs, known_to_be_new
+from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from variants.errors import InvalidInput, ModellessError
 
 log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from planner.selection.routes import EMPTY, RouteTable
 from planner.selection.select import select
 from planner.types import Candidate, Choice, Client, Query, Snapshot
 from variants.errors import DeadlineExceeded, Internal, ModellessError, Overloaded
-from variants.types import Prefer, Task, TaskName, VariantKey, WorkerId
+from variants.types import Prefer, Task, TaskName, VariantKey, VariantName, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.types import variant_id
 
@@ -47,6 +47,13 @@ bodies are read. Where none is refused, the look would be in vain."""
 
 FREE_MS = 20.0
 """For so long it is not looked anew which worker is free first: there may be a thousand."""
+
+MAX_CLASSES = 10_000
+"""Distinct needs that are counted between two reports; clients may ask for anything."""
+
+DemandKey = tuple[TaskName, float, float | None, VariantName | None]
+"""What demand is counted by: task, latency SLO in ms, accuracy floor, and the variant that the
+query is pinned to."""
 
 
 class Loader(Protocol):
@@ -116,6 +123,7 @@ class QueryContext:
         self.clock_ms = clock_ms
         self.guard = DeadlineGuard(clock_ms)
         self._ids: dict[tuple[str, str], int] = {}
+        self._demand: dict[DemandKey, int] = {}
         self._pressed_until_ms = -inf
         self._free_ms: dict[str, tuple[float, float]] = {}
         """By task, when it was found and when the first of its workers is expected to be free."""
@@ -270,6 +278,18 @@ class QueryContext:
             free_ms = min((worker.busy_until_ms for worker in workers.values()), default=now_ms)
             known = self._free_ms[task] = (now_ms, free_ms)
         return max(0.0, known[1] - now_ms)
+
+    def count_demand(self, query: Query) -> None:
+        """Count a query as demand."""
+        key = (query.task, query.latency_ms, query.accuracy, query.variant)
+        demand = self._demand
+        if key in demand or len(demand) < MAX_CLASSES:
+            demand[key] = demand.get(key, 0) + query.rows
+
+    def take_demand(self) -> dict[DemandKey, int]:
+        """Rows that were asked for since this was last called."""
+        taken, self._demand = self._demand, {}
+        return taken
 
     def under_pressure(self) -> bool:
         """Whether a query could not be answered in time a moment ago."""

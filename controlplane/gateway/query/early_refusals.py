@@ -1,0 +1,269 @@
+"""EarlyRefusals: queries that would be refused for want of time are, before their bodies are read.
+
+A refusal may cost a tenth of an answer at most, so under pressure no more of a query is read than
+says what it needs: headers, or the first fields of its body. What was refused a moment ago, and
+still would be, is refused again by what was said then (``RepeatedRefusals``).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from random import getrandbits
+from typing import NamedTuple
+
+from controlplane.gateway.overload.repeated_refusals import Holds, Outline, outline_of_headers
+from controlplane.gateway.query.in_flight import OTHERS_FIRST, TRIES
+from controlplane.gateway.query.query_context import QueryContext, Respond
+from controlplane.gateway.query.query_errors import refusal_error, worker_error
+from controlplane.gateway.query.skimming import asked_by_headers
+from planner.selection.plan_following import choose
+from planner.selection.refusal import room_at_ms
+from planner.types import ANYBODY, Choice, Client, Query, Refusal, RefusalCode
+from variants.errors import ModellessError, Overloaded
+from variants.types import TaskName, WorkerId
+from workers.types import ReplyCode
+
+FOR_OTHERS_MS = 2.0
+"""For so long one who has to leave the room to others is refused without another look."""
+FOR_WANT_OF_TIME = frozenset({RefusalCode.OVERLOADED, RefusalCode.DEADLINE_EXCEEDED})
+
+LainMs = Callable[[], float]
+"""For how long a query's bytes had lain there before they were seen, in ms; costs a system call."""
+
+
+def known_to_be_new() -> float:
+    """Of bytes that had not lain anywhere, or for a time that is counted already."""
+    return 0.0
+
+
+class Asking(NamedTuple):
+    """Who asks: where the answer goes, and what is known of him."""
+
+    respond: Respond
+    given_id: bytes | None = None
+    """The caller's ``X-Request-Id``."""
+    told_ms: float = -inf
+    """When he was told to come back."""
+    takes: bytes = b""
+    """The coding in which the answer may be compressed."""
+    client: Client = ANYBODY
+    unseen: bool = False
+    """Whether it could not be seen yet, under pressure, if the query would be refused; ..."""
+    outline: Outline | None = None
+    """... and by what others that ask for the same are known then."""
+
+
+class _Expected(NamedTuple):
+    """What a query would be told."""
+
+    error: ModellessError
+    workers: tuple[WorkerId, ...]
+    """Those that would refuse it."""
+    until_ms: float
+    """For so long they would, ..."""
+    before_ms: float
+    """... if it came before this."""
+
+
+class EarlyRefusals(QueryContext):
+    """Answers queries that would be refused, by as little of them as says so."""
+
+    def turn_away_by_outline(
+        self,
+        outline: Outline | None,
+        skim: Callable[[float], Query | None],
+        asking: Asking,
+        received_ms: float,
+        draw: int,
+        lain_ms: LainMs,
+    ) -> tuple[bool | None, float]:
+        """Answer a query that would be refused for want of time now, before its body is parsed.
+
+        Args:
+            outline: what it asks for, if the body shows that plainly.
+            skim: finds what it asks for, given when it was received, where nobody was refused the
+                same a moment ago.
+            lain_ms: asked once, unless it is refused whenever it came.
+
+        Returns:
+            Whether it was answered, ``None`` if what it asks for could not be seen; and when it was
+            received, with ``lain_ms``.
+        """
+        respond, given_id, told_ms, client = (
+            asking.respond,
+            asking.given_id,
+            asking.told_ms,
+            asking.client,
+        )
+        told = self._refused_again(outline, received_ms, draw, respond, given_id, told_ms, lain_ms)
+        if not told:
+            received_ms -= lain_ms()
+        if told is None:
+            asked = skim(received_ms)
+            if asked is not None:
+                asked = asked._replace(client=client)
+                told = self.turn_away(asked, respond, given_id, told_ms, outline)
+        return told, received_ms
+
+    def turn_away_by_headers(
+        self,
+        task: str,
+        variant: str | None,
+        slo: bytes | None,
+        received_ms: float,
+        respond: Respond,
+        given_id: bytes | None,
+        told_ms: float,
+        client: Client = ANYBODY,
+    ) -> bool:
+        """Answer a query whose body is still to come, if it would be refused for want of time now.
+
+        Args:
+            task: what it asks for, by its headers or path; ``variant`` and ``slo``, which is JSON,
+                as well, where those say it.
+
+        Returns:
+            Whether it was answered, or will be: then its body is not wanted.
+        """
+        if not self.under_pressure():
+            return False
+        draw = getrandbits(32)
+        outline = asked_by(client, outline_of_headers(task, variant, slo))
+        respond = self.enter(client, respond)
+        try:
+            told = self._refused_again(outline, received_ms, draw, respond, given_id, told_ms)
+            if told is not None:
+                return told
+            if variant is not None:
+                variant = self.variant_of(TaskName(task), variant)
+            asked = asked_by_headers(task, variant, slo, self.tasks, received_ms, draw)
+            if asked is None:
+                return False
+            asked = asked._replace(client=client)
+            return self.turn_away(asked, respond, given_id, told_ms, outline)
+        except ModellessError:
+            return False  # what is wrong is found when it is read as a whole
+
+    def turn_away(
+        self,
+        query: Query,
+        respond: Respond,
+        given_id: bytes | None = None,
+        told_ms: float = -inf,
+        outline: Outline | None = None,
+    ) -> bool:
+        """Answer a query that would be refused for want of time now; return whether it was.
+
+        The refusal is the one that it would get after its body was read. Who has come back sooner
+        than told gets it when that time has come, but no later than an answer: those who ask again
+        at once do not take the time of those who wait. With the same ``outline`` others are refused
+        for a moment.
+        """
+        if self.waiting is not None or query.task in self.sharing:
+            return False
+        now_ms = self.clock_ms()
+        expected = self._expected_error(query, now_ms)
+        if expected is None:
+            return False
+        if outline is not None:
+            room_ms = room_at_ms(self.snapshot, query, expected.workers)
+            before_ms = min(expected.before_ms, room_ms)
+            holds = Holds(expected.until_ms, before_ms, len(expected.workers))
+            self.repeated.add(outline, query, expected.error, holds, now_ms)
+        self.count_demand(query)
+        worded = self.repeated.wording(expected.error)
+        answer = partial(self.refuse, worded, respond, query.task, given_id)
+        held_ms = min(told_ms, query.received_ms + query.latency_ms) if worded.waits else -inf
+        self._give(answer, held_ms, now_ms)
+        return True
+
+    def _refused_again(
+        self,
+        outline: Outline | None,
+        received_ms: float,
+        draw: int,
+        respond: Respond,
+        given_id: bytes | None,
+        told_ms: float,
+        lain_ms: LainMs = known_to_be_new,
+    ) -> bool | None:
+        """Answer a query that asks for what was refused a moment ago, if it still would be.
+
+        Returns:
+            Whether it was answered; ``None`` if nothing is known of what it asks for.
+        """
+        found = None if outline is None else self.repeated.find(outline)
+        if found is None:
+            return None
+        now_ms = self.clock_ms()
+        wording = self.repeated.again(found, received_ms, now_ms)
+        if wording is None:
+            received_ms -= lain_ms()
+            wording = self.repeated.again(found, received_ms, now_ms)
+        if wording is None:
+            query = found.query._replace(received_ms=received_ms, draw=draw)
+            return self.turn_away(query, respond, given_id, told_ms, outline)
+        query = found.query
+        self.count_demand(query)
+        held_ms = -inf
+        if wording.waits:
+            self._narrow(found.holds.workers, now_ms)
+            held_ms = min(told_ms, received_ms + query.latency_ms)
+        self._give(partial(self.refuse, wording, respond, query.task, given_id), held_ms, now_ms)
+        return True
+
+    def _give(self, answer: Callable[[], None], held_ms: float, now_ms: float) -> None:
+        """Give an answer, at ``held_ms`` if that is yet to come."""
+        if held_ms > now_ms:
+            self.held_answers.hold(held_ms, answer)
+        else:
+            answer()
+
+    def _expected_error(self, query: Query, now_ms: float) -> "_Expected | None":
+        """What a query would be told, were workers to say what they have just said to others."""
+        found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
+        refused: tuple[WorkerId, ...] = ()
+        why, until_ms, before_ms = "", inf, inf
+        standing = self.standing(query, now_ms)
+        while isinstance(found, Choice):
+            modest = self.leaving_room(query, found, now_ms)
+            if modest is None:
+                return _Expected(
+                    Overloaded(OTHERS_FIRST), refused, now_ms + FOR_OTHERS_MS, before_ms
+                )
+            found = modest
+            said, worker = None, found.worker.id
+            if not found.cold and not query.best_effort:
+                said = self.refusals.expected(worker, found.candidate, query, now_ms, standing)
+            if said is None:
+                return None
+            refused = (*refused, found.worker.id)
+            why = said.why
+            until_ms, before_ms = min(until_ms, said.until_ms), min(before_ms, said.before_ms)
+            if len(refused) == TRIES:
+                break
+            query = query._replace(avoid=found.worker.id)
+            found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
+        if isinstance(found, Refusal) and found.code not in FOR_WANT_OF_TIME:
+            return None
+        self._narrow(len(refused), now_ms)
+        short = isinstance(found, Choice) or found.code is RefusalCode.OVERLOADED
+        if refused or short:  # else no room would have helped
+            self.lately.add(query.task, standing, now_ms)
+        if refused and short:
+            error: ModellessError = worker_error(ReplyCode.OVERLOADED, why, query, None)
+            return _Expected(error, refused, until_ms, before_ms)
+        assert isinstance(found, Refusal)
+        return _Expected(refusal_error(found), refused, until_ms, before_ms)
+
+    def _narrow(self, workers: int, now_ms: float) -> None:
+        """Narrow the window as if so many workers had refused a query."""
+        for number in range(1, workers + 1):
+            self.congestion.refused(now_ms, twice=number == TRIES)
+
+
+def asked_by(client: Client, outline: Outline | None) -> Outline | None:
+    """The outline of what one client asks: what others were refused says nothing of it."""
+    if outline is None or client is ANYBODY:
+        return outline
+    return (*outline[:3], client.name)
