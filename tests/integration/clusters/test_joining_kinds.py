@@ -101,6 +101,7 @@ def test_a_node_of_a_new_kind_answers_and_no_query_is_lost_meanwhile(
     assert SMALLER in devices["cpu-1"]["nodes"][0]
 
 
+@pytest.mark.campaign
 def test_a_control_loop_that_takes_over_keeps_its_worker(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
@@ -120,6 +121,7 @@ def _takeovers(digits: Deployment) -> list[dict[str, Any]]:
     return [one for one in _events(digits) if one["kind"].startswith("controller_")]
 
 
+@pytest.mark.campaign
 def test_workers_that_are_bound_to_nodes_by_name_are_started_anew_for_one_more(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
@@ -145,8 +147,8 @@ def test_its_kind_ends_when_its_nodes_leave_and_the_others_go_on(
 ) -> None:
     with Load(digits, GOOD, clients=2, pause_s=0.02) as load:
         _more(digits, load)
-        nodes.remove(SMALLER)
-        nodes.remove(OTHER)
+        for address in nodes.added & {SMALLER, OTHER}:
+            nodes.remove(address)
         digits.until(
             lambda: any("have left" in one["message"] for one in _events(digits)), "it ends"
         )

@@ -69,6 +69,7 @@ def test_the_gateway_listens_where_the_documents_say(cluster: RayUp) -> None:
     assert [port for found in others for _, port in found if port == 8000] == []
 
 
+@pytest.mark.campaign
 def test_a_machine_dies_under_load_and_one_that_joins_takes_its_place(cluster: RayUp) -> None:
     gateway = cluster.gateway
     gateway.until(lambda: len(gateway.workers()) == 2, "two workers")

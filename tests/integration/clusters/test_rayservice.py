@@ -61,7 +61,7 @@ def test_the_first_model_is_registered_through_the_service_and_answers(
         assert gateway.query([[0.0] * 64]).status == 200
 
 
-def test_pods_join_under_load_before_and_after_the_node_of_another_dies(
+def test_a_pod_joins_under_load_and_goes_on_when_the_node_of_another_dies(
     service: KubeRay,
 ) -> None:
     gateway = service.service()
@@ -74,6 +74,11 @@ def test_pods_join_under_load_before_and_after_the_node_of_another_dies(
         gateway.until(lambda: len(gateway.workers()) == 1, "one worker is left")
         before = load.snapshot()["200"]
         gateway.until(lambda: load.snapshot()["200"] > before + 100, "service")
-        service.add(service.group("cpu-4"))
-        gateway.until(lambda: len(gateway.workers()) == 2, "two workers again")
     assert load.untyped == []
+
+
+@pytest.mark.campaign
+def test_a_pod_that_joins_takes_the_place_of_the_lost_one(service: KubeRay) -> None:
+    gateway = service.service()
+    service.add(service.group("cpu-4"))
+    gateway.until(lambda: len(gateway.workers()) == 2, "two workers again")
