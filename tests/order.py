@@ -17,7 +17,7 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 INTEGRATION = "tests/integration/"
-SHARED = tuple(INTEGRATION + name for name in ("one_worker", "two_workers", "elastic"))
+SHARED = tuple(INTEGRATION + name for name in ("one_worker", "two_workers", "elastic", "scarce"))
 """Folders whose files share a deployment: one process runs them, one after the other."""
 LAST = "test_examples.py"
 """Of its folder: it adds a task to the deployment."""

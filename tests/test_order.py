@@ -2,7 +2,7 @@
 
 from tests.order import INTEGRATION, group, next_group
 
-LONG, OTHER = f"{INTEGRATION}test_cold.py", f"{INTEGRATION}clusters/test_compose.py"
+LONG, OTHER = f"{INTEGRATION}test_digits_family.py", f"{INTEGRATION}clusters/test_compose.py"
 FILE = "tests/planner/test_energy.py"
 
 

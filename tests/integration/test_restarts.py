@@ -28,7 +28,7 @@ BEST, QUICK = "best-v1-echo-fp32", "quick-v1-echo-fp32"
 MODELS = {"quick": (0.9, 2.0, 0.0), "best": (0.99, 40.0, 0.0)}
 """Accuracy, and ms of a batch and of each row."""
 SLO = {"latency_ms": 70.0, "prefer": "accuracy"}
-"""The best meets it on an idle worker only: who just misses a batch of it waits for two."""
+"""The best meets it on an idle worker only: who just misses a batch of it waits for two of them."""
 CLASS_MS = 50.0
 """Plans are made for classes of SLOs, of which this is the one below."""
 ROW = [0.0] * uneven.WIDTH
@@ -66,7 +66,7 @@ def test_queries_follow_a_plan_for_accuracy(first: Deployment) -> None:
         return {route["variant"] for route in routes(first) if route["latency_ms"] == CLASS_MS}
 
     first.until(lambda: first.ready(first.workers()[0]) == {BEST, QUICK}, "all loaded")
-    first.until(lambda: first.query([ROW], slo=SLO) and planned(), "a plan")
+    first.until(lambda: answering(first, SLO) and planned(), "a plan")
     assert planned() == {QUICK}
     first.until(lambda: answering(first, SLO) == QUICK, "an answer by the plan")
     # It would have been in time, when it is asked for.

@@ -61,7 +61,7 @@ class Cluster:
         self._temporary = str(scratch / "ray")
 
     def start_ray(self) -> None:
-        # Nobody reads Ray's dashboard and its logs here, and both take processor time all the while.
+        # Nobody reads Ray's dashboard and logs here, and both take processor time all the while.
         common = ["--disable-usage-stats", "--include-log-monitor=false"]
         head = ["--head", "--port=6379", "--node-ip-address=127.0.0.1", "--num-cpus=0", *common]
         self._ray(*head, "--include-dashboard=false", f"--temp-dir={self._temporary}")
