@@ -83,7 +83,7 @@ def test_a_node_of_a_new_kind_answers_and_no_query_is_lost_meanwhile(
 ) -> None:
     before = _workers(digits)
     assert set(before.values()) == {"cpu-2"}
-    with Load(digits, GOOD, clients=2, pause_s=0.02) as load:
+    with Load(digits, GOOD, clients=2, pause_s=0.05) as load:
         _more(digits, load)
         nodes.add(SMALLER, 1)
         digits.until(lambda: "cpu-1" in _workers(digits).values(), "a worker of the new kind")
@@ -106,7 +106,7 @@ def test_a_control_loop_that_takes_over_keeps_its_worker(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
     before, told = _workers(digits), len(_takeovers(digits))
-    with Load(digits, GOOD, clients=2, pause_s=0.02) as load:
+    with Load(digits, GOOD, clients=2, pause_s=0.05) as load:
         [controller] = nodes.replicas("modelless-controller")
         controller.kill()
         digits.until(lambda: len(_takeovers(digits)) > told, "another one leads")
@@ -127,7 +127,7 @@ def test_workers_that_are_bound_to_nodes_by_name_are_started_anew_for_one_more(
 ) -> None:
     """Nothing but its id tells this node from the larger one."""
     before = _workers(digits)
-    with Load(digits, GOOD, clients=2, pause_s=0.02) as load:
+    with Load(digits, GOOD, clients=2, pause_s=0.05) as load:
         nodes.add(OTHER, 1)
         digits.until(
             lambda: (
@@ -145,7 +145,7 @@ def test_workers_that_are_bound_to_nodes_by_name_are_started_anew_for_one_more(
 def test_its_kind_ends_when_its_nodes_leave_and_the_others_go_on(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
-    with Load(digits, GOOD, clients=2, pause_s=0.02) as load:
+    with Load(digits, GOOD, clients=2, pause_s=0.05) as load:
         _more(digits, load)
         for address in nodes.added & {SMALLER, OTHER}:
             nodes.remove(address)
@@ -166,7 +166,7 @@ def test_one_more_node_of_a_known_kind_is_one_more_worker(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
     before = _workers(digits)
-    with Load(digits, GOOD, clients=2, pause_s=0.02) as load:
+    with Load(digits, GOOD, clients=2, pause_s=0.05) as load:
         nodes.add(SAME, 2)
         digits.until(lambda: list(_workers(digits).values()) == ["cpu-2"] * 2, "two workers")
         digits.until(lambda: all(digits.ready(one) for one in digits.workers()), "both loaded")
