@@ -16,8 +16,8 @@ up: $(VENV)/.run  ## install, make the example models on the first run, serve on
 down: $(VENV)/.run  ## stop what `modelless up --detach` started
 	@$(BIN)/modelless down
 
-# Three processes for two cores: many tests wait, for other processes or for a deployment to start.
-JOBS ?= 3
+# Four processes for two cores: many tests wait, for other processes or for a deployment to start.
+JOBS ?= 4
 test: $(VENV)/.dev  ## all tests that this machine has the services for
 	@$(BIN)/pytest --cache-clear -n $(JOBS) $(ARGS) || $(BIN)/python -m tests.again $$?
 
@@ -42,9 +42,9 @@ quick-control:
 quick-others:
 	@$(QUICK) tests --ignore tests/controlplane --ignore tests/integration --ignore tests/gpu --ignore tests/corpus
 
-campaign: $(VENV)/.dev  ## properties, with 20 times as many examples, and the longest tests of clusters
+campaign: $(VENV)/.dev  ## properties, with 20 times as many examples, and all tests of clusters
 	@MODELLESS_TEST_EXAMPLES=20 $(BIN)/pytest -n $(JOBS) -m "hypothesis and not integration" $(ARGS)
-	@$(BIN)/pytest -m campaign tests/integration $(ARGS)
+	@$(BIN)/pytest -m "campaign or integration" tests/integration/clusters $(ARGS)
 
 lint: $(VENV)/.dev  ## format, lint and strict types
 	@$(BIN)/ruff format --check .

@@ -2,6 +2,8 @@
 
 ``MODELLESS_TEST_CACHE`` puts it elsewhere. What is kept is named after all that it depends on, so a
 change of that makes it anew.
+
+``python -m tests.machine_cache`` makes what takes longest, ahead of the tests.
 """
 
 import fcntl
@@ -47,3 +49,7 @@ def _locked(name: str) -> Iterator[Path]:
     with (cache / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield cache
+
+
+if __name__ == "__main__":
+    digits_folder()

@@ -1,25 +1,24 @@
 """In which order test processes take the tests, and which of them one process runs together.
 
-Processes take whole files (three processes for two cores, because many tests wait). What takes
-long comes first, so that none is left alone with it at the end, and what waits lies beside what
-computes:
+Processes take whole files. Integration tests wait most of the time, for processes that start, and
+other tests compute: so there are more processes than cores, and one of them leaves the integration
+tests to the others. What takes long comes first, so that none is left alone with it at the end:
 
 1. the integration tests that share a deployment of one worker; they register the example family;
-2. integration tests that need no registered family;
-3. files with tests that are marked ``slow``, and among them, evenly, the other integration tests;
+2. integration tests that need no registered family, and those that do;
+3. files with tests that are marked ``slow``;
 4. the rest.
 """
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 INTEGRATION = "tests/integration/"
-SHARED = tuple(INTEGRATION + name for name in ("one_worker", "two_workers", "elastic"))
+SHARED = tuple(INTEGRATION + name for name in ("one_worker", "two_workers", "elastic", "scarce"))
 """Folders whose files share a deployment: one process runs them, one after the other."""
-T = TypeVar("T")
 LAST = "test_examples.py"
 """Of its folder: it adds a task to the deployment."""
 
@@ -48,20 +47,8 @@ def ordered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
             is_slow = any(item.get_closest_marker("slow") for item in tests)
             turn = "slow" if is_slow else "rest"
         turns[turn].insert(0 if name in SHARED else len(turns[turn]), tests)
-    chosen = [
-        first,
-        *turns["early"],
-        *spread(turns["registering"], turns["slow"]),
-        *turns["rest"],
-    ]
+    chosen = [first, *turns["early"], *turns["registering"], *turns["slow"], *turns["rest"]]
     return [item for tests in chosen for item in tests]
-
-
-def spread(few: Sequence[T], among: Sequence[T]) -> list[T]:
-    """Those of the first evenly among the second, in the order of each."""
-    turns = [((index + 0.5) / len(few), one) for index, one in enumerate(few)]
-    turns += [((index + 0.5) / len(among), one) for index, one in enumerate(among)]
-    return [one for _, one in sorted(turns, key=lambda turn: turn[0])]
 
 
 def fixtures(item: pytest.Item) -> Sequence[str]:
@@ -70,8 +57,36 @@ def fixtures(item: pytest.Item) -> Sequence[str]:
     return found
 
 
+def next_group(waiting: Iterable[str], busy: Sequence[bool]) -> str | None:
+    """What a process takes of the groups that wait, in their order; None where it is the first.
+
+    Args:
+        busy: whether each of the other processes has integration tests to run.
+    """
+    if not busy or not all(busy):
+        return None
+    return next((name for name in waiting if not name.startswith(INTEGRATION)), None)
+
+
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]
-    """Hands groups to the test processes, in the order in which they were collected."""
+    """Hands groups to the test processes, in the order in which they were collected.
+
+    Integration tests go to all processes but one.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return group(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        others = [work for one, work in self.assigned_work.items() if one is not node]
+        chosen = next_group(self.workqueue, [_has_integration(work) for work in others])
+        if chosen is not None:
+            self.workqueue.move_to_end(chosen, last=False)
+        super()._assign_work_unit(node)
+
+
+def _has_integration(work: Mapping[str, Mapping[str, bool]]) -> bool:
+    """Whether a process, with its groups and which of their tests are done, has such tests left."""
+    return any(
+        name.startswith(INTEGRATION) and not all(done.values()) for name, done in work.items()
+    )

@@ -26,7 +26,8 @@ def inputs(package: Any, **how: Any) -> list[Any]:
     return [tensor]
 
 
-def http(port: int) -> Any:
+def http(port: int) -> tuple[Any, str]:
+    """Scores, and the variant that gave them."""
     client = over_http.InferenceServerClient(f"127.0.0.1:{port}", network_timeout=60.0)
     assert client.is_server_live()
     assert client.is_server_ready()
@@ -38,59 +39,58 @@ def http(port: int) -> Any:
     assert any(row["state"] == "READY" for row in client.get_model_repository_index())
     client.load_model("digits")
     binary = client.infer("digits", inputs(over_http), parameters=SLO)
+    found = binary.as_numpy("scores")
+    assert found.shape == (3, 10)
+    # The same one from now on: another may be cheaper a moment later.
+    variant = str(binary.get_response()["parameters"]["variant"])
+    same = {"model_version": variant, "parameters": SLO}
     text = client.infer(
         "digits",
         inputs(over_http, binary_data=False),
         outputs=[over_http.InferRequestedOutput("scores", binary_data=False)],
-        parameters=SLO,
+        **same,
     )
-    found = binary.as_numpy("scores")
-    assert found.shape == (3, 10)
     assert np.allclose(found, text.as_numpy("scores"), atol=1e-3)
-    variant = binary.get_response()["parameters"]["variant"]
     pinned = client.infer("digits", inputs(over_http), model_version=variant)
     assert np.allclose(found, pinned.as_numpy("scores"), atol=1e-3)
-    later = client.async_infer("digits", inputs(over_http), parameters=SLO).get_result()
+    later = client.async_infer("digits", inputs(over_http), **same).get_result()
     assert np.allclose(found, later.as_numpy("scores"), atol=1e-3)
     for coding in ("gzip", "deflate"):
         small = client.infer(
-            "digits", inputs(over_http), parameters=SLO,
+            "digits", inputs(over_http), **same,
             request_compression_algorithm=coding, response_compression_algorithm=coding,
         )  # fmt: skip
         assert np.allclose(found, small.as_numpy("scores"), atol=1e-3)
     counted = client.get_inference_statistics("digits")["model_stats"]
     assert sum(one["inference_count"] for one in counted) >= 3 * 4
     classes = [over_http.InferRequestedOutput("scores", class_count=2)]
-    best = client.infer("digits", inputs(over_http), outputs=classes, parameters=SLO)
+    best = client.infer("digits", inputs(over_http), outputs=classes, **same)
     labels = [int(row[0].decode().split(":")[1]) for row in best.as_numpy("scores")]
     assert labels == found.argmax(axis=1).tolist()
     client.close()
-    return found
+    return found, variant
 
 
-def grpc(port: int, expected: Any) -> None:
+def grpc(port: int, expected: Any, variant: str) -> None:
+    same = {"model_version": variant, "parameters": SLO}
     client = over_grpc.InferenceServerClient(f"127.0.0.1:{port}")
     assert client.is_server_live()
     assert client.is_server_ready()
     assert client.is_model_ready("digits")
     assert client.get_model_config("digits").config.max_batch_size >= 3
-    reply = client.infer("digits", inputs(over_grpc), parameters=SLO)
+    reply = client.infer("digits", inputs(over_grpc), **same)
     assert np.allclose(reply.as_numpy("scores"), expected, atol=1e-3)
     for coding in ("gzip", "deflate"):
-        small = client.infer(
-            "digits", inputs(over_grpc), parameters=SLO, compression_algorithm=coding
-        )
+        small = client.infer("digits", inputs(over_grpc), compression_algorithm=coding, **same)
         assert np.allclose(small.as_numpy("scores"), expected, atol=1e-3)
     half = over_grpc.InferInput("pixels", list(ROWS.shape), "FP16")
     half.set_data_from_numpy(ROWS.astype(np.float16))
-    narrow = client.infer("digits", [half], parameters=SLO)
+    narrow = client.infer("digits", [half], **same)
     assert np.allclose(narrow.as_numpy("scores"), expected, atol=1e-3)
     answers: queue.Queue[Any] = queue.Queue()
     client.start_stream(partial(_put, answers))
     for number in range(5):
-        client.async_stream_infer(
-            "digits", inputs(over_grpc), request_id=str(number), parameters=SLO
-        )
+        client.async_stream_infer("digits", inputs(over_grpc), request_id=str(number), **same)
     for number in range(5):
         result, error = answers.get(timeout=60)
         assert error is None, error
@@ -105,18 +105,19 @@ def _put(answers: "queue.Queue[Any]", result: Any, error: Any) -> None:
     answers.put((result, error))
 
 
-async def asynchronously(http_port: int, grpc_port: int, expected: Any) -> None:
+async def asynchronously(http_port: int, grpc_port: int, expected: Any, variant: str) -> None:
+    same = {"model_version": variant, "parameters": SLO}
     async with over_http_aio.InferenceServerClient(f"127.0.0.1:{http_port}") as client:
-        reply = await client.infer("digits", inputs(over_http_aio), parameters=SLO)
+        reply = await client.infer("digits", inputs(over_http_aio), **same)
         assert np.allclose(reply.as_numpy("scores"), expected, atol=1e-3)
     async with over_grpc_aio.InferenceServerClient(f"127.0.0.1:{grpc_port}") as client:
-        reply = await client.infer("digits", inputs(over_grpc_aio), parameters=SLO)
+        reply = await client.infer("digits", inputs(over_grpc_aio), **same)
         assert np.allclose(reply.as_numpy("scores"), expected, atol=1e-3)
 
 
 if __name__ == "__main__":
     ports = int(sys.argv[1]), int(sys.argv[2])
-    scores = http(ports[0])
-    grpc(ports[1], scores)
-    asyncio.run(asynchronously(*ports, scores))
+    answered = http(ports[0])
+    grpc(ports[1], *answered)
+    asyncio.run(asynchronously(*ports, *answered))
     print("as expected")

@@ -63,11 +63,15 @@ def installed(folder: Path) -> Iterator[Path]:
 
 
 def register(
-    state_dir: Path, task: str, variants: Mapping[str, tuple[float, float, float]]
+    state_dir: Path,
+    task: str,
+    variants: Mapping[str, tuple[float, float, float]],
+    runtime: str = "uneven",
 ) -> None:
     """Register a task of which nothing is measured yet: `up` does that on each kind.
 
-    ``variants`` are models by name, with their accuracy, and ms of a batch and of each row.
+    ``variants`` are models by name, with their accuracy, and ms of a batch and of each row. The
+    runtime ``echo`` takes the same time on each kind.
     """
     settings = load_settings(state_dir=state_dir)
     store = FileArtifactStore(settings.artifacts_dir)
@@ -90,10 +94,10 @@ def register(
             )
             variant = Variant(
                 task=asked.name,
-                name=VariantName(f"{model}-v1-uneven-fp32"),
+                name=VariantName(f"{model}-v1-{runtime}-fp32"),
                 model=version.model,
                 version=1,
-                runtime="uneven",
+                runtime=runtime,
                 precision=Precision.FP32,
                 artifact=artifact,
                 size_bytes=source.stat().st_size,

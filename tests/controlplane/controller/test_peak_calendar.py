@@ -113,11 +113,11 @@ async def test_an_elastic_fleet_is_there_before_a_declared_peak(tmp_path: Path) 
             return it.cluster.count == 1 and await serving() == 1
 
         await eventually(one, "one worker while nobody asks")
-        begin_s = time() + 30.0
+        begin_s = time() + 20.0
         lasts = Peak(start_s=begin_s, end_s=begin_s + 3_600.0, task=DIGITS.name, qps=1_500.0)
         peak = it.catalog.add_peak(lasts)
         assert it.cluster.count == 1
-        # The start that a controller expects is shorter than half a minute: it waits.
+        # The start that a controller expects is shorter than that: it waits.
         await eventually(lambda: it.cluster.count == 2, "a second worker", timeout_s=90.0)
 
         async def two() -> bool:

@@ -24,13 +24,17 @@ class ChangingNodes:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
         self.address = self._heard()
+        self.added: set[str] = set()
+        """Addresses of the nodes that are there."""
 
     def add(self, address: str, cores: int) -> None:
         self._say(f"add {address} {cores}")
+        self.added.add(address)
 
     def remove(self, address: str) -> None:
         """Its raylet is killed, and all that runs on it."""
         self._say(f"remove {address}")
+        self.added.remove(address)
 
     def replicas(self, application: str) -> list[psutil.Process]:
         """The processes of a Serve application, on all nodes."""

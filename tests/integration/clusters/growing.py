@@ -99,7 +99,8 @@ class Growing(Service):
         }
         command = [
             RAY, "start", "--head", "--port=6379", "--node-ip-address=127.0.0.1", "--num-cpus=0",
-            "--disable-usage-stats", "--include-dashboard=false", f"--temp-dir={self.folder}/ray",
+            "--disable-usage-stats", "--include-dashboard=false", "--include-log-monitor=false",
+            f"--temp-dir={self.folder}/ray",
             "--object-store-memory=80000000", f"--autoscaling-config={file}",
         ]  # fmt: skip
         ran = self.inside.run(command, self.plain | fake)

@@ -83,7 +83,7 @@ def test_a_node_of_a_new_kind_answers_and_no_query_is_lost_meanwhile(
 ) -> None:
     before = _workers(digits)
     assert set(before.values()) == {"cpu-2"}
-    with Load(digits, GOOD, clients=2, pause_s=0.02) as load:
+    with Load(digits, GOOD, clients=2, pause_s=0.05) as load:
         _more(digits, load)
         nodes.add(SMALLER, 1)
         digits.until(lambda: "cpu-1" in _workers(digits).values(), "a worker of the new kind")
@@ -101,11 +101,12 @@ def test_a_node_of_a_new_kind_answers_and_no_query_is_lost_meanwhile(
     assert SMALLER in devices["cpu-1"]["nodes"][0]
 
 
+@pytest.mark.campaign
 def test_a_control_loop_that_takes_over_keeps_its_worker(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
     before, told = _workers(digits), len(_takeovers(digits))
-    with Load(digits, GOOD, clients=2, pause_s=0.02) as load:
+    with Load(digits, GOOD, clients=2, pause_s=0.05) as load:
         [controller] = nodes.replicas("modelless-controller")
         controller.kill()
         digits.until(lambda: len(_takeovers(digits)) > told, "another one leads")
@@ -120,12 +121,13 @@ def _takeovers(digits: Deployment) -> list[dict[str, Any]]:
     return [one for one in _events(digits) if one["kind"].startswith("controller_")]
 
 
+@pytest.mark.campaign
 def test_workers_that_are_bound_to_nodes_by_name_are_started_anew_for_one_more(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
     """Nothing but its id tells this node from the larger one."""
     before = _workers(digits)
-    with Load(digits, GOOD, clients=2, pause_s=0.02) as load:
+    with Load(digits, GOOD, clients=2, pause_s=0.05) as load:
         nodes.add(OTHER, 1)
         digits.until(
             lambda: (
@@ -143,10 +145,10 @@ def test_workers_that_are_bound_to_nodes_by_name_are_started_anew_for_one_more(
 def test_its_kind_ends_when_its_nodes_leave_and_the_others_go_on(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
-    with Load(digits, GOOD, clients=2, pause_s=0.02) as load:
+    with Load(digits, GOOD, clients=2, pause_s=0.05) as load:
         _more(digits, load)
-        nodes.remove(SMALLER)
-        nodes.remove(OTHER)
+        for address in nodes.added & {SMALLER, OTHER}:
+            nodes.remove(address)
         digits.until(
             lambda: any("have left" in one["message"] for one in _events(digits)), "it ends"
         )
@@ -164,7 +166,7 @@ def test_one_more_node_of_a_known_kind_is_one_more_worker(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
     before = _workers(digits)
-    with Load(digits, GOOD, clients=2, pause_s=0.02) as load:
+    with Load(digits, GOOD, clients=2, pause_s=0.05) as load:
         nodes.add(SAME, 2)
         digits.until(lambda: list(_workers(digits).values()) == ["cpu-2"] * 2, "two workers")
         digits.until(lambda: all(digits.ready(one) for one in digits.workers()), "both loaded")

@@ -13,7 +13,7 @@ from tests.integration.digits import GOOD
 from tests.integration.machines.lab import PASSWORD, lab, register
 from tests.integration.machines.ray_up import RayUp, kill_raylet
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.campaign]
 
 TYPED = {"200", "COLD", "NO_WORKERS", "OVERLOADED", "REPLICA_LOST", "DEADLINE_EXCEEDED"}
 
@@ -72,7 +72,7 @@ def test_the_gateway_listens_where_the_documents_say(cluster: RayUp) -> None:
 def test_a_machine_dies_under_load_and_one_that_joins_takes_its_place(cluster: RayUp) -> None:
     gateway = cluster.gateway
     gateway.until(lambda: len(gateway.workers()) == 2, "two workers")
-    with Load(gateway, GOOD, clients=4, pause_s=0.02) as load:
+    with Load(gateway, GOOD, clients=4, pause_s=0.05) as load:
         gateway.until(lambda: load.snapshot()["200"] > 100, "load")
         kill_raylet(cluster.workers[0])
         gateway.until(lambda: len(gateway.workers()) == 1, "one worker is left")

@@ -61,11 +61,24 @@ def test_the_first_model_is_registered_through_the_service_and_answers(
         assert gateway.query([[0.0] * 64]).status == 200
 
 
-def test_pods_join_under_load_before_and_after_the_node_of_another_dies(
+def test_a_pod_has_a_copy_of_what_it_loads_and_no_secret_on_its_disk(service: KubeRay) -> None:
+    head, [worker] = service.head.state, [pod.state for pod in service.of("cpu-4")]
+    kept = {path.name: path.read_bytes() for path in (head / "artifacts").glob("??/??/*")}
+    copies = {path.name: path.read_bytes() for path in (worker / "copies/files").glob("??/??/*")}
+    assert copies
+    assert copies.items() <= kept.items()
+    given = service.secrets["modelless"].values()
+    secrets = [(head / "channel.secret").read_bytes(), *(secret.encode() for secret in given)]
+    files = [path for path in worker.rglob("*") if path.is_file()]
+    assert [p for p in files if any(secret in p.read_bytes() for secret in secrets)] == []
+    assert not (worker / "artifacts").exists()
+
+
+def test_a_pod_joins_under_load_and_goes_on_when_the_node_of_another_dies(
     service: KubeRay,
 ) -> None:
     gateway = service.service()
-    with Load(gateway, GOOD, clients=4, pause_s=0.02) as load:
+    with Load(gateway, GOOD, clients=4, pause_s=0.05) as load:
         gateway.until(lambda: load.snapshot()["200"] > 100, "load")
         service.add(service.group("cpu-4"))
         gateway.until(lambda: len(gateway.workers()) == 2, "two workers")
@@ -74,6 +87,11 @@ def test_pods_join_under_load_before_and_after_the_node_of_another_dies(
         gateway.until(lambda: len(gateway.workers()) == 1, "one worker is left")
         before = load.snapshot()["200"]
         gateway.until(lambda: load.snapshot()["200"] > before + 100, "service")
-        service.add(service.group("cpu-4"))
-        gateway.until(lambda: len(gateway.workers()) == 2, "two workers again")
     assert load.untyped == []
+
+
+@pytest.mark.campaign
+def test_a_pod_that_joins_takes_the_place_of_the_lost_one(service: KubeRay) -> None:
+    gateway = service.service()
+    service.add(service.group("cpu-4"))
+    gateway.until(lambda: len(gateway.workers()) == 2, "two workers again")

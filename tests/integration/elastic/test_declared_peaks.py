@@ -14,7 +14,7 @@ from tests.integration.deployment import ANSWER_S, CLI, Deployment, environment
 
 pytestmark = pytest.mark.integration
 
-AHEAD_S = 40.0
+AHEAD_S = 30.0
 """From the declaration to the peak: more than the first guess at how long workers take."""
 TRIES = 4
 """How long workers take on a busy machine is learned from the first of them."""

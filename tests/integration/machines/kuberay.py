@@ -51,6 +51,8 @@ class Pod:
     command: str
     """What its container runs."""
     ray: Program
+    state: Path
+    """What it mounts for its state, as the test sees it."""
     starts: int = 1
 
     def tend(self) -> None:
@@ -153,7 +155,8 @@ class KubeRay:
 
     def _pod(self, group: Mapping[str, Any], name: str, number: int, head: str, role: str) -> Pod:
         [container] = group["template"]["spec"]["containers"]
-        machine = self._lab.machine(number, f"{name}-{number}", self._volumes(group, number))
+        state = self._state(group, number)
+        machine = self._lab.machine(number, f"{name}-{number}", {state: PLACES["/state"]})
         environment = user_environment() | dict(self._variables(container))
         environment |= {
             "PATH": f"{HOME}/modelless-env/bin:{PATH}",  # the image's
@@ -175,16 +178,17 @@ class KubeRay:
             environment=environment,
             command=command,
             ray=machine.shell(command, environment),
+            state=state,
         )
 
-    def _volumes(self, group: Mapping[str, Any], number: int) -> dict[Path, str]:
+    def _state(self, group: Mapping[str, Any], number: int) -> Path:
         """What the pod mounts for its state: the claim, or an empty folder of its own."""
         spec = group["template"]["spec"]
         [volume] = [one for one in spec["volumes"] if one["name"] == "state"]
         claim = volume.get("persistentVolumeClaim", {}).get("claimName")
         folder = self._lab.network.folder / (claim or f"state-{number}")
         folder.mkdir(mode=0o700, exist_ok=claim is not None)
-        return {folder: PLACES["/state"]}
+        return folder
 
     def _variables(self, container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for variable in container["env"]:

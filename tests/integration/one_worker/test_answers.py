@@ -12,7 +12,7 @@ from tests.integration.digits import GOOD, Rows, check_five_slos, check_infeasib
 pytestmark = pytest.mark.integration
 
 
-def test_five_slos_pick_five_variants_as_accurate_as_claimed(
+def test_five_slos_get_cheap_variants_as_accurate_as_claimed(
     digits: Deployment, held_out: tuple[Rows, list[int]]
 ) -> None:
     check_five_slos(digits, held_out)

@@ -45,7 +45,7 @@ def test_no_schedule_beats_it(small: Setting, few: Trace) -> None:
 
 @pytest.mark.slow
 @given(settings(devices=4, objective=Objective.COST), traces(queries=4, spells_s=150))
-@effort(max_examples=10, deadline=None)
+@effort(max_examples=4, deadline=None)
 def test_no_fleet_is_cheaper(small: Setting, few: Trace) -> None:
     best = least_costs(small, few)
     most = max(n for n, cost in enumerate(best) if cost < inf)
@@ -62,7 +62,7 @@ def test_no_fleet_is_cheaper(small: Setting, few: Trace) -> None:
     st.sampled_from(Objective).flatmap(lambda objective: settings(objective=objective)),
     traces(queries=12, spells_s=60),
 )
-@effort(max_examples=6, deadline=None)
+@effort(max_examples=4, deadline=None)
 def test_no_policy_beats_it(small: Setting, few: Trace) -> None:
     reports = [simulate(small, few, name, clock=lambda: 0.0) for name in POLICIES]
 

@@ -1,35 +1,19 @@
 """Variants that are not loaded: loaded on demand, or the client is told when to come back."""
 
 import time
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.deployment import PATIENT, Answer, Deployment, deployed
+from tests.integration.deployment import PATIENT, Answer, Deployment
 from tests.integration.digits import live
-from variants.catalog.sql import open_catalog
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(scope="module")
-def cold(state: Path) -> Iterator[Deployment]:
-    """One worker with room for the most accurate variant, but not for all others beside it."""
-    with closing(open_catalog(f"sqlite:///{state / 'catalog.db'}")) as catalog:
-        known = catalog.snapshot()
-    sizes = {profile.variant: profile.memory_mib for profile in known.profiles}
-    best = max(variant.accuracy for variant in known.variants)
-    room = min(sizes[v.name] for v in known.variants if v.accuracy == best) * 1.02
-    with deployed(state, worker_memory_mib=room) as running:
-        yield running
-
-
-def test_a_floor_that_only_a_cold_variant_meets_is_cold_and_then_warm(cold: Deployment) -> None:
-    variants = {v["name"]: v for v in live(cold)}
-    (worker,) = cold.workers()
+def test_a_floor_that_only_a_cold_variant_meets_is_cold_and_then_warm(scarce: Deployment) -> None:
+    variants = {v["name"]: v for v in live(scarce)}
+    (worker,) = scarce.workers()
     floor = max(v["accuracy"] for v in variants.values())
     able = {
         name: v
@@ -37,45 +21,45 @@ def test_a_floor_that_only_a_cold_variant_meets_is_cold_and_then_warm(cold: Depl
         if v["accuracy"] >= floor and v["memory_mib"] <= worker["memory_mib"]
     }
     assert able
-    assert not able.keys() & cold.ready(worker)
+    assert not able.keys() & scarce.ready(worker)
 
     # Long enough for the answer, not for the load before it.
     fastest_ms = min(v["p95_ms"] for v in able.values())
     loaded_ms = min(v["p95_ms"] + 1_000 * v["load_s"] for v in able.values())
     latency_ms = max(1.3 * fastest_ms + 2, 0.9 * loaded_ms)
-    first = cold.query([[0.0] * 64], slo={"accuracy": floor, "latency_ms": latency_ms})
+    first = scarce.query([[0.0] * 64], slo={"accuracy": floor, "latency_ms": latency_ms})
     assert (first.status, first.body["code"]) == (503, "COLD")
     assert first.body["retryable"] is True
     assert int(first.headers["retry-after"]) >= 1
 
-    second = cold.until(lambda: answered(cold, slo={**PATIENT, "accuracy": floor}), "warm")
+    second = scarce.until(lambda: answered(scarce, slo={**PATIENT, "accuracy": floor}), "warm")
     assert second.status == 200
     assert second.body["variant"] in able
     assert second.body["slo_met"] is True
 
 
-def test_a_cold_variant_is_loaded_and_answers_when_the_deadline_allows(cold: Deployment) -> None:
-    (worker,) = cold.workers()
-    fits = {v["name"] for v in live(cold) if v["memory_mib"] <= worker["memory_mib"]}
-    missing = sorted(fits - cold.ready(worker))
+def test_a_cold_variant_is_loaded_and_answers_when_the_deadline_allows(scarce: Deployment) -> None:
+    (worker,) = scarce.workers()
+    fits = {v["name"] for v in live(scarce) if v["memory_mib"] <= worker["memory_mib"]}
+    missing = sorted(fits - scarce.ready(worker))
     assert missing
     for name in missing[:3]:
         # What was loaded a moment ago may stay for some seconds: until then the answer is COLD.
-        answer = cold.until(lambda name=name: answered(cold, variant=name, slo=PATIENT), name)
+        answer = scarce.until(lambda name=name: answered(scarce, variant=name, slo=PATIENT), name)
         assert answer.body["variant"] == name
         assert answer.body["slo_met"] is True
-        (worker,) = cold.workers()
+        (worker,) = scarce.workers()
         assert worker["reserved_mib"] <= worker["memory_mib"]
 
 
-def test_what_was_loaded_and_evicted_for_queries_is_told(cold: Deployment) -> None:
+def test_what_was_loaded_and_evicted_for_queries_is_told(scarce: Deployment) -> None:
     def told(kind: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = cold.get("/v1/events?limit=1000")["events"]
+        found: list[dict[str, Any]] = scarce.get("/v1/events?limit=1000")["events"]
         return [event for event in found if event["kind"] == kind]
 
-    (worker,) = cold.workers()
-    loaded = cold.until(lambda: told("loaded_on_demand"), "a load")
-    evicted = cold.until(lambda: told("evicted"), "an eviction")
+    (worker,) = scarce.workers()
+    loaded = scarce.until(lambda: told("loaded_on_demand"), "a load")
+    evicted = scarce.until(lambda: told("evicted"), "an eviction")
     assert {event["subject"].partition(" on ")[2] for event in (*loaded, *evicted)} == {
         worker["worker"]
     }
