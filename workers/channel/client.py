@@ -394,7 +394,7 @@ class WorkerConnection(asyncio.Protocol):
             if HEADER + said > length or code > ReplyCode.QUARANTINED:
                 raise FrameRefused(Violation.MALFORMED, "a refusal's message ends early")
             message = data[begin : begin + said].decode(errors="replace")
-        if self._lending is not None:
+        if self._lending is not None and self._lending.block is not None:
             self._lending.returned(request_id)
         on_reply = self._pending.pop(request_id, None)
         if on_reply is not None:

@@ -254,14 +254,11 @@ def infer_frame(
     signature = signature_of(tensors)
     if len(tensors) == 1 and not (size := tensors[0].nbytes) % 8 and size <= JOIN_LIMIT:
         described = len(signature)
-        return [
-            _INFER.pack(
-                HEADER + described + size, FrameKind.INFER, until, described,
-                request_id, rows, variant, budget_us, priority, client,
-            ),
-            signature,
-            tensors[0].tobytes(),
-        ]  # fmt: skip
+        head = _INFER.pack(
+            HEADER + described + size, FrameKind.INFER, until, described,
+            request_id, rows, variant, budget_us, priority, client,
+        )  # fmt: skip
+        return [head + signature + tensors[0].tobytes()]
     chunks, size = data_chunks(tensors)
     described = len(signature)
     head = _INFER.pack(

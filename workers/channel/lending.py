@@ -33,7 +33,7 @@ class Lending:
         self._offering: asyncio.Task[None] | None = None
         self._closed = False
         self.block: LentBlock | None = None
-        """What the worker has taken."""
+        """What the worker has taken. Looked at before ``returned`` is called: most have none."""
 
     def frame(
         self, request_id: int, variant: int, rows: int, budget_us: int, tensors: Sequence[Tensor],
