@@ -18,9 +18,9 @@ from workers.runtimes.protocol import Tensor
 
 log = logging.getLogger(__name__)
 
-SHARED_FROM = 16_384
-"""Bytes of tensors from which lending them costs both ends less than sending them; from 4 kB on it
-costs about the same (``tests.bench.serving.channel``)."""
+SHARED_FROM = 32_768
+"""Bytes of tensors from which lending them costs both ends less than sending them where several
+queries are in flight; a lone one gains from 64 kB on (``tests.bench.serving.channel``)."""
 OFFER_S = 5.0
 """How long a worker may take to say whether it takes a block."""
 

@@ -16,6 +16,7 @@ import stat
 import struct
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from variants.errors import Conflict, InvalidInput
 from workers.channel.extents import Extents
@@ -105,8 +106,9 @@ class LentBlock:
             return
         self._idle += 1
         if self._idle > IDLE_REPORTS:
-            self._memory.madvise(mmap.MADV_REMOVE)
-            self._backed = 0
+            with suppress(OSError):  # where that cannot be, they stay
+                self._memory.madvise(mmap.MADV_REMOVE)
+                self._backed = 0
 
     def close(self) -> None:
         """Let go of it; the worker keeps what it still reads."""

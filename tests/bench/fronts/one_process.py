@@ -162,6 +162,7 @@ def main() -> None:
     for _ in range(given.rounds):
         for way in WAYS:
             found[way].append(measured(way, given.count, given.seconds))
+            print(way, found[way][-1], file=sys.stderr, flush=True)
     for way, rounds in found.items():
         close, apart, lone_us, busy_us, qps = (
             median(column) for column in zip(*rounds, strict=True)
