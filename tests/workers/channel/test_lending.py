@@ -228,16 +228,20 @@ import asyncio, sys
 from tests.workers.channel.test_lending import lend, vid, wide, wide_spec
 from workers.channel.client import WorkerConnection
 
+def nothing(_):
+    pass
+
 async def main():
     spec = wide_spec(runtime="gated")
+    secret = open(sys.argv[2], "rb").read()
     connection = await WorkerConnection.open(
-        sys.argv[1], open(sys.argv[2], "rb").read(), on_status=print, on_lost=print
+        sys.argv[1], secret, on_status=nothing, on_lost=nothing
     )
-    block = await lend(connection, spec)
+    await lend(connection, spec)
+    print("lent", flush=True)
+    sys.stdin.readline()
     for number in range(3):
-        connection.infer(vid(spec), 1, 60 * 10**6, wide(number), print)
-    await asyncio.sleep(0)
-    print("asked", flush=True)
+        connection.infer(vid(spec), 1, 60 * 10**6, wide(100 + number), nothing)
     await asyncio.sleep(60)
 
 asyncio.run(main())
@@ -252,25 +256,26 @@ async def test_a_killed_gateway_takes_nothing_along(tmp_path: Path, gates: Gates
     async with running(worker) as (host, connection):
         await connection.load(spec, 60.0)
         await lend(connection, spec)
-        assert host._executor is not None
         executor = host._executor
+        assert executor is not None
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-c", GATEWAY, connection.address, worker.secret_path,
-            stdout=asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert child.stdout is not None
-        while b"asked" not in await asyncio.wait_for(child.stdout.readline(), 60.0):
-            if not executor.in_flight and len(traces()) >= 6:
-                gates.runs.clear()
+        assert child.stdin is not None
+        assert await asyncio.wait_for(child.stdout.readline(), 60.0) == b"lent\n"
+        assert len(traces()) > 4  # ours, and what the worker maps of the other gateway's
         gates.runs.clear()
-        asked = asyncio.create_task(ask(connection, spec, wide(7)))
+        child.stdin.write(b"go\n")
+        await until(lambda: executor.in_flight == 3)
         child.kill()
         await child.wait()
-        await asyncio.sleep(0.05)
+        asked = asyncio.create_task(ask(connection, spec, wide(7)))
+        await until(lambda: executor.in_flight == 4)
         gates.runs.set()
         assert (await asked).outputs[0][0, 0] == 7
         await executor.quiet()
-        assert (await ask(connection, spec, wide(8))).outputs[0][0, 0] == 8
         await until(lambda: len([one for one in traces() if "/fd/" in one]) == 3)
     await until(lambda: traces() == [])
 
