@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: up down test quick quick-lint quick-types quick-gateway quick-control quick-others campaign lint check format bench bench-calibration bench-lone bench-overload bench-peers chaos clients conformance clean help
+.PHONY: up down test quick quick-lint quick-types quick-gateway quick-control quick-others campaign lint check format bench bench-calibration bench-fronts bench-lone bench-overload bench-peers chaos clients conformance clean help
 
 help:             ## what there is
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -110,6 +110,14 @@ PEERS := mosec loadgen
 		.clients/uv/bin/uv --quiet venv --clear --python $(BIN)/python .clients/$$name && \
 		.clients/uv/bin/uv --quiet pip install --python .clients/$$name -r tests/bench/peers/$$name.txt \
 		|| exit 1; done
+	@touch $@
+
+bench-fronts: $(VENV)/.dev .clients/.done .clients/granian/.done  ## what a request costs several HTTP servers
+	@$(BIN)/python -m tests.bench.fronts $(ARGS)
+
+.clients/granian/.done: .clients/.done tests/bench/fronts/granian.txt
+	@.clients/uv/bin/uv --quiet venv --clear --python $(BIN)/python .clients/granian
+	@.clients/uv/bin/uv --quiet pip install --python .clients/granian -r tests/bench/fronts/granian.txt
 	@touch $@
 
 conformance: $(VENV)/.dev clients  ## those clients against the whole product, in full

@@ -22,6 +22,7 @@ from workers.channel.frames import FrameKind
 from workers.channel.messages import decode_load, decode_told, encode, named
 from workers.channel.secret import read_secret
 from workers.channel.shared_clock import clock_name
+from workers.channel.shared_memory import CAN_SHARE
 from workers.execution.artifacts import Artifacts
 from workers.execution.executor import Executor
 from workers.execution.loader import Loading
@@ -140,6 +141,7 @@ class WorkerHost:
             profiled_loading_s=round(self._loading.thread.profiled_s, 4),
             page=self._ledger.page,
             clock=clock_name(),
+            borrows=CAN_SHARE,
             warnings=(self._ledger.problem,) if self._ledger.problem else (),
         )
 

@@ -140,6 +140,9 @@ class WorkerStatus:
     """File on its machine that says what it ran when it ended (``workers.process.last_batch``)."""
     clock: str = ""
     """Which clock it reads (``workers.channel.shared_clock``)."""
+    borrows: bool = False
+    """It takes tensors in memory that a process of its machine shares
+    (``workers.channel.shared_memory``)."""
 
 
 FEW = 3

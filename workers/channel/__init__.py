@@ -5,7 +5,8 @@ workers' reports. Both sides prove that they know the cluster secret before anyt
 
 Read ``frames`` (the bytes), ``messages`` (control messages as JSON), ``secret`` and ``handshake``,
 ``outbox`` (what leaves in one turn of the event loop), ``shared_clock`` (deadlines between
-processes of one machine), ``address``, ``reply``, ``client`` (one connection) and ``pool`` (one
+processes of one machine), ``extents``, ``shared_memory`` and ``lending`` (large tensors, which do
+not go through the socket), ``address``, ``reply``, ``client`` (one connection) and ``pool`` (one
 connection to each worker that a process knows). The worker's side of the channel is
 ``workers.execution.server``.
 

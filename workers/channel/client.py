@@ -23,6 +23,7 @@ from workers.channel.frames import (
     FrameRefused,
     Splitter,
     Violation,
+    bytes_of,
     infer_frame,
     layout_of,
     small_frame,
@@ -31,6 +32,7 @@ from workers.channel.frames import (
     unpack_reply,
 )
 from workers.channel.handshake import ClientHandshake
+from workers.channel.lending import SHARED_FROM, Lending
 from workers.channel.messages import (
     decode,
     decode_checked,
@@ -43,6 +45,7 @@ from workers.channel.messages import (
 from workers.channel.outbox import Outbox
 from workers.channel.reply import Reply, leaving_reply, lost_reply
 from workers.channel.shared_clock import LONGEST_US, clock_name, moment_us
+from workers.channel.shared_memory import CAN_SHARE
 from workers.process.last_batch import Evidence, query_entry, read_last, read_running
 from workers.runtimes.protocol import Tensor
 from workers.types import Checked, LoadSpec, Occurrence, ReplicaStatus, ReplyCode, WorkerStatus
@@ -61,7 +64,7 @@ class WorkerConnection(asyncio.Protocol):
 
     def __init__(
         self, address: str, secret: bytes, on_status: Callable[[WorkerStatus], None],
-        on_lost: Callable[[str], None], max_frame_mib: int,
+        on_lost: Callable[[str], None], max_frame_mib: int, shared_from: int = SHARED_FROM,
     ) -> None:  # fmt: skip
         self.address = address
         self._on_status = on_status
@@ -84,6 +87,9 @@ class WorkerConnection(asyncio.Protocol):
         """The worker has said that it leaves, and was told that no more queries follow."""
         self._one_clock = False
         """Whether the worker reads the same clock."""
+        self._shared_from = shared_from
+        self._lending: Lending | None = None
+        """Where the worker takes tensors in shared memory."""
         self._heard_s = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
 
@@ -91,18 +97,19 @@ class WorkerConnection(asyncio.Protocol):
     async def open(
         cls, address: str, secret: bytes, *,
         on_status: Callable[[WorkerStatus], None], on_lost: Callable[[str], None],
-        timeout_s: float = 2.0, max_frame_mib: int = 64,
+        timeout_s: float = 2.0, max_frame_mib: int = 64, shared_from: int = SHARED_FROM,
     ) -> "WorkerConnection":  # fmt: skip
         """Connect to ``unix:/path`` or ``tcp:host:port`` and return once a first status is there.
 
         ``on_status`` is called for every report, the first included; ``on_lost`` once, when a
-        connection that was opened ends for another reason than ``close``.
+        connection that was opened ends for another reason than ``close``. Tensors of
+        ``shared_from`` bytes are lent to a worker of this machine, smaller ones are sent.
 
         Raises:
             ReplicaLost: no worker answers there, or not in time, or in another way.
             Unauthenticated: one side does not know the other's secret.
         """
-        connection = cls(address, secret, on_status, on_lost, max_frame_mib)
+        connection = cls(address, secret, on_status, on_lost, max_frame_mib, shared_from)
         try:
             async with asyncio.timeout(timeout_s):
                 await connect(address, connection)
@@ -145,7 +152,11 @@ class WorkerConnection(asyncio.Protocol):
         if until:
             budget_us = moment_us(budget_us)
         number = 0 if client is ANYBODY else self._number_of(client)
-        chunks = infer_frame(request_id, variant, rows, budget_us, tensors, priority, until, number)
+        asked = (request_id, variant, rows, budget_us, tensors, priority, until, number)
+        lent: bytes | None = None
+        if self._lending is not None and bytes_of(tensors) >= self._shared_from:
+            lent = self._lending.frame(*asked)
+        chunks = infer_frame(*asked) if lent is None else [lent]
         self._pending[request_id] = on_reply
         self._outbox.write(chunks)
         return request_id
@@ -383,6 +394,8 @@ class WorkerConnection(asyncio.Protocol):
             if HEADER + said > length or code > ReplyCode.QUARANTINED:
                 raise FrameRefused(Violation.MALFORMED, "a refusal's message ends early")
             message = data[begin : begin + said].decode(errors="replace")
+        if self._lending is not None and self._lending.block is not None:
+            self._lending.returned(request_id)
         on_reply = self._pending.pop(request_id, None)
         if on_reply is not None:
             reply = Reply(
@@ -423,8 +436,12 @@ class WorkerConnection(asyncio.Protocol):
         self.status = decode_status(payload)
         if not self._ready.done():
             self._one_clock = self.status.clock == clock_name() != ""
+            if self.status.borrows and CAN_SHARE and self.address.startswith("unix:"):
+                self._lending = Lending(self._ask)
             self._watch = self._loop.call_later(SILENCE_S, self._listen)
             self._ready.set_result(None)
+        if self._lending is not None:
+            self._lending.reported()
         if self.status.draining and not self._leaving:
             # Whatever was sent before this arrives before it; the worker waits for it.
             self._leaving = True
@@ -454,6 +471,8 @@ class WorkerConnection(asyncio.Protocol):
         self._lost, self._reason = True, reason
         if self._watch is not None:
             self._watch.cancel()
+        if self._lending is not None:
+            self._lending.close()
         if self._transport is not None:
             self._transport.abort()
         opened = self._ready.done() and not self._ready.cancelled() and not self._ready.exception()

@@ -15,6 +15,8 @@ multiple of 8, so that tensors lie aligned and are used where they arrived. Byte
 * Infer continues with rows u32, variant u64, budget in µs u32, priority u16, client u16.
   The clients of a connection are numbered from 1 on, in the order of their ``CLIENT`` frames, and
   from 1 on again after ``MOST_CLIENTS``.
+* Infer lent is the same for tensors that lie in memory that both sides share
+  (``shared_memory``): after the signature it says where they begin, u64, and ends.
 * Reply continues with batch size, time in queue, time in the runtime, backlog (µs) and length of
   the message, u32 each.
 * All others continue with the length of their payload, u32: JSON, or raw bytes in a handshake.
@@ -41,6 +43,8 @@ VERSION = 2
 HEADER = 32
 SMALL = 16
 """Header of frames that carry no tensors."""
+PLACE = 8
+"""Bytes that say where tensors lie."""
 MAX_RANK = 8
 HANDSHAKE_LIMIT = 512
 """Bytes that a frame may have before its sender is known."""
@@ -55,6 +59,7 @@ _INFER = Struct("<IBBHIIQIHH")
 _REPLY = Struct("<IBBHIIIIII")
 _SMALL = Struct("<IBBHII")
 _LENGTH = Struct("<I")
+_PLACE = Struct("<Q")
 _PADDING = tuple(bytes(n) for n in range(8))
 
 _CODES = {"<f4": 1, "<f8": 2, "<i8": 3, "<i4": 4, "|u1": 5, "|b1": 6}
@@ -82,6 +87,8 @@ class FrameKind(IntEnum):
     JOINED = 13
     CLIENT = 14
     CHECK = 15
+    LEND = 16
+    INFER_LENT = 17
 
 
 class Violation(StrEnum):
@@ -205,6 +212,11 @@ def _padded(data: bytes) -> bytes:
     return data + _PADDING[-len(data) % 8]
 
 
+def bytes_of(tensors: Sequence[Tensor]) -> int:
+    """Bytes of tensors, without padding."""
+    return tensors[0].nbytes if len(tensors) == 1 else sum([one.nbytes for one in tensors])
+
+
 def data_chunks(tensors: Sequence[Tensor]) -> tuple[list[Chunk], int]:
     """The data of tensors of any shapes, padded, and its length. Large ones are not copied."""
     chunks: list[Chunk] = []
@@ -242,14 +254,11 @@ def infer_frame(
     signature = signature_of(tensors)
     if len(tensors) == 1 and not (size := tensors[0].nbytes) % 8 and size <= JOIN_LIMIT:
         described = len(signature)
-        return [
-            _INFER.pack(
-                HEADER + described + size, FrameKind.INFER, until, described,
-                request_id, rows, variant, budget_us, priority, client,
-            ),
-            signature,
-            tensors[0].tobytes(),
-        ]  # fmt: skip
+        head = _INFER.pack(
+            HEADER + described + size, FrameKind.INFER, until, described,
+            request_id, rows, variant, budget_us, priority, client,
+        )  # fmt: skip
+        return [head + signature + tensors[0].tobytes()]
     chunks, size = data_chunks(tensors)
     described = len(signature)
     head = _INFER.pack(
@@ -257,6 +266,19 @@ def infer_frame(
         request_id, rows, variant, budget_us, priority, client,
     )  # fmt: skip
     return [head, signature, *chunks]
+
+
+def infer_lent_frame(
+    request_id: int, variant: int, rows: int, budget_us: int, signature: bytes, begin: int,
+    priority: int = DEFAULT_PRIORITY, until: bool = False, client: int = 0,
+) -> bytes:  # fmt: skip
+    """An infer frame for tensors in shared memory, which begin at byte ``begin`` there."""
+    described = len(signature)
+    head = _INFER.pack(
+        HEADER + described + PLACE, FrameKind.INFER_LENT, until, described,
+        request_id, rows, variant, budget_us, priority, client,
+    )  # fmt: skip
+    return head + signature + _PLACE.pack(begin)
 
 
 def reply_head(
@@ -306,6 +328,7 @@ def small_payload(frame: bytes) -> bytes:
 unpack_prefix = _PREFIX.unpack_from
 unpack_infer = _INFER.unpack_from
 unpack_reply = _REPLY.unpack_from
+unpack_place = _PLACE.unpack_from
 
 
 class Splitter:

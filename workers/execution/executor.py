@@ -24,7 +24,7 @@ from planner.planning_settings import DEFAULTS
 from planner.types import ANYBODY, DEFAULT_PRIORITY, Client
 from variants.errors import Internal
 from variants.types import ReplicaState
-from workers.channel.frames import Layout
+from workers.channel.frames import Chunk, Layout
 from workers.execution.replicas import Job, LoneJob, Replica, Responder
 from workers.execution.replies import send_outputs, send_refusal
 from workers.execution.running import Group, run_batch
@@ -188,7 +188,7 @@ class Executor:
     # -- taking queries in ------------------------------------------------------------------------
 
     def submit(
-        self, variant: int, rows: int, budget_us: int, layout: Layout, data: bytes, base: int,
+        self, variant: int, rows: int, budget_us: int, layout: Layout, data: Chunk, base: int,
         responder: Responder, request_id: int, priority: int = DEFAULT_PRIORITY,
         client: Client = ANYBODY,
     ) -> None:  # fmt: skip
@@ -199,7 +199,7 @@ class Executor:
             rows: of the query, as its frame says.
             budget_us: time until its deadline.
             layout: types and shapes of its tensors, the batch axis first.
-            data: a frame; the tensors begin at byte ``base``.
+            data: a frame, or bytes of shared memory; the tensors begin at byte ``base``.
             responder: where the answer goes.
             request_id: names the query on its connection.
             priority: 1 is the highest.

@@ -42,7 +42,7 @@ class Job(Item):
 
     def __init__(
         self, replica: "Replica", deadline_ms: float, arrived_ms: float,
-        layout: Layout, data: bytes, base: int, responder: Responder, request_id: int,
+        layout: Layout, data: Chunk, base: int, responder: Responder, request_id: int,
     ) -> None:  # fmt: skip
         self.queue = replica.queue
         self.deadline_ms = deadline_ms
@@ -181,7 +181,7 @@ class Replica:
         """The profile's median of a batch, at most of the largest one."""
         return self._typical[min(rows, len(self._typical) - 1)]
 
-    def accepts(self, layout: Layout, data: bytes, base: int) -> bool:
+    def accepts(self, layout: Layout, data: Chunk, base: int) -> bool:
         """Whether tensors have the variant's signature and at least one row."""
         if layout not in self.accepted:
             wants = [(np.dtype(t.dtype), t.shape) for t in self.spec.inputs]

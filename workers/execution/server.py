@@ -17,22 +17,26 @@ from workers.channel.frames import (
     HANDSHAKE_LIMIT,
     HEADER,
     MOST_CLIENTS,
+    PLACE,
     VERSION,
     Chunk,
     FrameKind,
     FrameRefused,
+    Layout,
     Splitter,
     Violation,
     layout_of,
     small_frame,
     small_payload,
     unpack_infer,
+    unpack_place,
     unpack_prefix,
 )
 from workers.channel.handshake import NONCE, TAG, prove
 from workers.channel.messages import decode, encode_error, named
 from workers.channel.outbox import Outbox
 from workers.channel.shared_clock import left_us
+from workers.channel.shared_memory import borrow
 from workers.execution.executor import Executor
 from workers.types import variant_id
 
@@ -57,6 +61,8 @@ CONTROLS = frozenset(
     )
 )
 
+QUERIES = frozenset((FrameKind.INFER, FrameKind.INFER_LENT))
+
 Control = Callable[[FrameKind, dict[str, Any]], Awaitable[bytes]]
 """Does what a control message asks; returns the answer as JSON, raises a ``ModellessError``."""
 
@@ -74,6 +80,8 @@ class Peer(asyncio.Protocol):
         self._submit = server.executor.submit
         self._controls: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._block: memoryview | None = None
+        """Memory that the other end lends. Queries that still run keep what they read of it."""
         self._clients = [ANYBODY]
         """Those that queries name by their number."""
         self.tag = bytes(TAG)
@@ -105,6 +113,7 @@ class Peer(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
+        self._block = None
         if self._timer is not None:
             self._timer.cancel()
         self._server.peers.discard(self)
@@ -123,18 +132,22 @@ class Peer(asyncio.Protocol):
         try:
             data, begins = self._splitter.feed(data)
             for at in begins:
-                if self.known and data[at + 4] == FrameKind.INFER:
-                    (length, _, until, described, request_id, rows, variant, budget_us,
+                if self.known and data[at + 4] in QUERIES:
+                    (length, kind, until, described, request_id, rows, variant, budget_us,
                      priority, number) = unpack_infer(data, at)  # fmt: skip
                     if until:
                         budget_us = left_us(budget_us)
                     begin = at + HEADER
                     base = begin + described
                     layout = layout_of(data[begin:base])
-                    if HEADER + described + layout.nbytes != length:
+                    body = layout.nbytes if kind == FrameKind.INFER else PLACE
+                    if HEADER + described + body != length:
                         raise FrameRefused(Violation.MALFORMED, "a query has another length")
+                    tensors: Chunk = data
+                    if kind == FrameKind.INFER_LENT:
+                        tensors, base = self._lent(unpack_place(data, base)[0], layout), 0
                     self._submit(
-                        variant, rows, budget_us, layout, data, base, self, request_id, priority,
+                        variant, rows, budget_us, layout, tensors, base, self, request_id, priority,
                         self._clients[number],
                     )  # fmt: skip
                 else:
@@ -145,6 +158,13 @@ class Peer(asyncio.Protocol):
             return
         if stepwise and begins:
             self.data_received(b"")
+
+    def _lent(self, begin: int, layout: Layout) -> memoryview:
+        """The bytes of tensors in the memory that the other end lends."""
+        end = begin + layout.nbytes
+        if self._block is None or begin % 8 or end > len(self._block):
+            raise FrameRefused(Violation.MALFORMED, "a query's tensors lie in no shared memory")
+        return self._block[begin:end]
 
     # -- handshake and control --------------------------------------------------------------------
 
@@ -163,6 +183,8 @@ class Peer(asyncio.Protocol):
             if len(self._clients) > MOST_CLIENTS:
                 del self._clients[1:]  # the other end numbers them anew
             self._clients.append(self._server.client(decode(payload)))
+        elif kind == FrameKind.LEND:
+            self._borrow(request_id, decode(payload))
         elif kind in CONTROLS:
             if len(self._controls) >= MAX_CONTROLS:
                 raise FrameRefused(Violation.TOO_MANY, "control messages")
@@ -174,6 +196,17 @@ class Peer(asyncio.Protocol):
             task.add_done_callback(self._controls.discard)
         else:
             raise FrameRefused(Violation.WRONG_KIND, str(kind))
+
+    def _borrow(self, request_id: int, offer: dict[str, Any]) -> None:
+        """Map the block that the other end lends; it has one."""
+        if self._block is not None:
+            raise FrameRefused(Violation.TOO_MANY, "blocks of shared memory")
+        answer, code = b"{}", 0
+        try:
+            self._block = borrow(self._transport.get_extra_info("socket"), offer)
+        except ModellessError as error:
+            answer, code = encode_error(error), 1
+        self.send(small_frame(FrameKind.ANSWER, answer, request_id=request_id, code=code))
 
     def _authenticate(self, payload: bytes) -> None:
         secret, worker = self._server.secret, self._server.worker

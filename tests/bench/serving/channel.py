@@ -1,12 +1,16 @@
 """The tensor channel alone: one client process, one worker process, one tiny model.
 
 ``python -m tests.bench.serving.channel [--in-flight 32] [--seconds 2]`` prints queries per second
-and the processor time that a query costs on each side.
+and the processor time that a query costs on each side. ``--bytes 23000 600000`` does so with rows
+of these sizes for a model that looks at ten numbers of each, through the socket and through shared
+memory in turns.
 """
 
 import argparse
 import asyncio
+import sys
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +20,7 @@ import psutil
 import uvloop
 
 from tests.workers.builders import config, connect, dense_model, onnx_spec, process, tensor, vid
+from variants.types import VariantName
 from workers.channel.client import WorkerConnection
 from workers.channel.reply import Reply
 from workers.host import settle_memory
@@ -47,7 +52,8 @@ async def closed_loop(
     connection: WorkerConnection, spec: LoadSpec, in_flight: int, seconds: float, pid: int
 ) -> Measurement:
     """Keep ``in_flight`` queries on the way for some seconds."""
-    row = [np.random.default_rng(1).random((1, 64), dtype=np.float32)]
+    width = spec.inputs[0].shape[0]
+    row = [np.random.default_rng(1).random((1, width), dtype=np.float32)]
     number, worker = vid(spec), psutil.Process(pid)
     times: list[float] = []
     batches = refused = running = 0
@@ -113,11 +119,77 @@ async def measure(in_flight: list[int], seconds: float) -> list[Measurement]:
             return found
 
 
+async def compare(
+    sizes: list[int], in_flight: list[int], seconds: float, rounds: int
+) -> AsyncIterator[tuple[int, str, Measurement]]:
+    """Rows of each size, in bytes, through the socket and through shared memory in turns."""
+    ways = {"socket": sys.maxsize, "shared memory": 0}
+    with TemporaryDirectory() as folder:
+        worker = config(Path(folder))
+        async with process(worker) as (child, address):
+            for size in sizes:
+                width = size // 4
+                spec = onnx_spec(
+                    first_numbers_model(Path(folder) / f"{size}.onnx", width),
+                    variant=VariantName(f"v{size}"),
+                    inputs=(tensor("x", width),), outputs=(tensor("y", 10),),
+                    latency=((1, 0.006), (32, 0.012)),
+                )  # fmt: skip
+                opened = {
+                    way: await connect(address, worker, shared_from=least)
+                    for way, least in ways.items()
+                }
+                await opened["socket"].load(spec, 10.0)
+                settle_memory()
+                for number in in_flight:
+                    for _ in range(rounds):
+                        for way, connection in opened.items():
+                            await closed_loop(connection, spec, number, 0.2, child.pid)
+                            yield (
+                                size,
+                                way,
+                                await closed_loop(connection, spec, number, seconds, child.pid),
+                            )
+                for connection in opened.values():
+                    connection.close()
+
+
+def first_numbers_model(path: Path, width: int) -> Path:
+    """An ONNX file that gives the first ten numbers of each row: its cost knows no width."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    bounds = [
+        numpy_helper.from_array(np.array([value]), name)
+        for name, value in (("begin", 0), ("end", 10), ("axis", 1))
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Slice", ["x", "begin", "end", "axis"], ["y"])],
+        "first_numbers",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", width])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 10])],
+        bounds,
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+async def print_comparison(arguments: argparse.Namespace) -> None:
+    async for size, way, found in compare(
+        arguments.bytes, arguments.in_flight, arguments.seconds, arguments.rounds
+    ):
+        print(f"{size:9,} bytes, {way:13}: {found}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--bytes", type=int, nargs="+")
+    parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
+    if arguments.bytes:
+        uvloop.run(print_comparison(arguments))
+        return
     for found in uvloop.run(measure(arguments.in_flight, arguments.seconds)):
         print(found)
 

@@ -1,0 +1,1 @@
+"""HTTP servers in front of the same handler, by what a request costs them."""
