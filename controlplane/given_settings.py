@@ -93,6 +93,11 @@ class GivenSettings(BaseSettings):
         description="GPUs to give to workers, one to each; -1: all that this machine has, or "
         "that `modelless up` finds on the nodes of a cluster.",
     )
+    pin_cores: bool = Field(
+        False,
+        description="Whether each worker keeps to cores of its own, all of one NUMA node where "
+        "that has enough; else the system moves workers about.",
+    )
     worker_memory_mib: float = Field(
         0,
         ge=0,
