@@ -83,7 +83,8 @@ class GivenSettings(BaseSettings):
     slices: str = Field(
         "",
         description="Device kinds to split this machine into, instead of workers of one kind: "
-        "'2xcpu-1,1xcpu-2'; empty: as MODELLESS_WORKERS says; 'found', on a cluster: those that "
+        "'2xcpu-1,1xcpu-2', or several layouts, of which plans choose; "
+        "empty: as MODELLESS_WORKERS says; 'found', on a cluster: those that "
         "its nodes are, also where no command looks at them before the start.",
     )
     gpus: int = Field(

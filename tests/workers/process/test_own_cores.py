@@ -73,7 +73,7 @@ def test_every_thread_keeps_to_them_and_those_that_begin_later(
     waits = threading.Event()
     before = threading.Thread(target=waits.wait)
     before.start()
-    own = OwnCores(1, prefix=prefix, quota=lambda: None)
+    own = OwnCores(1, prefix=prefix, of_machine=lambda: Topology({}, {}), quota=lambda: None)
     try:
         assert own.take()
         later = threading.Thread(target=waits.wait)
