@@ -1,6 +1,11 @@
-"""A machine that is split anew under the plan: one worker of two cores, or two of one."""
+"""A machine that is split anew under the plan: one worker of two cores, or two of one.
+
+It needs two cores, and no other workers on the machine that keep to cores of their own.
+"""
 
 import asyncio
+import os
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -36,7 +41,9 @@ def running() -> Iterator[Deployment]:
         (home / "s").mkdir()
         uneven.register(home / "s", "small", {"s": (0.9, 0.0, 10.0)})
         uneven.register(home / "s", "large", {"l": (0.9, 200.0, 0.0)}, parallel="yes")
-        with deployed(home / "s", arguments=["--slices", LAYOUTS], linger_s=LINGER_S) as deployment:
+        with deployed(
+            home / "s", arguments=["--slices", LAYOUTS], linger_s=LINGER_S, pin_cores=True
+        ) as deployment:
             yield deployment
 
 
@@ -48,6 +55,12 @@ def test_many_small_queries_and_then_a_large_model_with_a_tight_slo(running: Dep
     assert Counter(one.status for one in small) == {200: len(small)}
     assert kinds_of(small) == {"cpu-2", "cpu-1"}
     assert "The machine is split into 2xcpu-1: this serves" in status(running)
+
+    own = cores(running)
+    killed, taken = own.popitem()
+    os.kill(next(w["pid"] for w in running.workers() if w["worker"] == killed), signal.SIGKILL)
+    replaced = running.until(lambda: (now := cores(running)).keys() - {killed, *own} and now, "one")
+    assert sorted(replaced.values()) == sorted((*own.values(), taken))
 
     told = asyncio.run(asked_until(running, {"cpu-2": 1}, [(2.0, SMALL), (2.0, LARGE)]))
     assert Counter(one.status for one in told["small"]) == {200: len(told["small"])}
@@ -85,6 +98,20 @@ async def asked_until(
 def kinds(running: Deployment) -> dict[str, int]:
     """Workers by kind, those that leave included."""
     return dict(Counter(worker["device_kind"] for worker in running.workers()))
+
+
+def cores(running: Deployment) -> dict[str, tuple[int, ...]]:
+    """Those of each worker, as soon as two of one core each keep to one of its own."""
+
+    def found() -> dict[str, tuple[int, ...]] | None:
+        pinned = {worker["worker"]: tuple(worker["cores"]) for worker in running.workers()}
+        apart = len(pinned) == 2 and len(set(pinned.values())) == 2
+        return pinned if apart and all(pinned.values()) else None
+
+    pinned: dict[str, tuple[int, ...]] = running.until(found, "cores of their own")
+    for worker in running.workers():
+        assert os.sched_getaffinity(worker["pid"]) == set(pinned[worker["worker"]])
+    return pinned
 
 
 def kinds_of(told: Sequence[Told]) -> set[str]:

@@ -9,7 +9,8 @@ from math import ceil
 from pathlib import Path
 
 SYSTEM = Path("/sys/devices/system")
-QUOTA = Path("/sys/fs/cgroup/cpu.max")
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+OWN_GROUP = Path("/proc/self/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +73,43 @@ def topology(system: Path = SYSTEM) -> Topology:
     return Topology(node_of, physical_of)
 
 
-def cores_by_quota(path: Path = QUOTA) -> int | None:
-    """Cores that a container's quota amounts to, rounded up; None where it has none."""
-    with suppress(OSError, ValueError):
-        quota, period = path.read_text().split()
-        if quota != "max":
-            return max(1, ceil(int(quota) / int(period)))
-    return None
+def cores_by_quota(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUP) -> int | None:
+    """Cores that the least quota of the control groups of this process amounts to, rounded up; None
+    where there is none."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return None
+    found: list[int] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = root / "cpu" if controllers else root
+        group = base / path.lstrip("/")
+        for folder in (group, *group.parents):
+            with suppress(OSError, ValueError):
+                found.append(_cores_of_quota(folder))
+            if folder == base:
+                break
+    return min(found, default=None)
+
+
+def _cores_of_quota(folder: Path) -> int:
+    """That of one control group, of either version.
+
+    Raises:
+        OSError, ValueError: it has none.
+    """
+    if (file := folder / "cpu.max").exists():
+        quota, period = file.read_text().split()
+    else:
+        quota, period = (
+            (folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
+        )
+    if int(quota) < 0:
+        raise ValueError(quota)
+    return max(1, ceil(int(quota) / int(period)))
 
 
 def why_not(allowed: Collection[int], quota: int | None) -> str:
