@@ -137,14 +137,15 @@ def split(
 
 
 def _possible(layouts: Iterable[Layout], inventory: Layout) -> list[Layout]:
-    """The layouts with no more workers of a kind than an operator asks for."""
+    """The layouts with no more workers of a kind than an operator asks for; those of which nothing
+    is left only where that is all."""
     found: list[Layout] = []
     for layout in layouts:
         counts = {kind: min(n, inventory.get(kind, n)) for kind, n in layout.items()}
         one = {kind: count for kind, count in counts.items() if count}
-        if one not in found:
+        if one and one not in found:
             found.append(one)
-    return found
+    return found or [{}]
 
 
 def _empty(layout: Layout) -> Worth:

@@ -124,3 +124,13 @@ def test_no_layout_has_more_than_an_operator_asks_for() -> None:
     none = tick(seen({TWO: 1, ONE: 0}, [MANY], inventory={ONE: 0, TWO: 0}))
     assert none.plan.workers == {}
     assert scales(none) == {TWO: 0}
+
+
+def test_a_layout_that_an_operator_leaves_nothing_of_is_none() -> None:
+    """Without any demand, too: the other one takes its place, and then it goes."""
+    asked = {ONE: 2, TWO: 0}
+    decision = tick(seen({TWO: 1, ONE: 0}, [], inventory=asked))
+    assert decision.plan.workers == {ONE: 2}
+    assert scales(decision) == {ONE: 2}
+    there = tick(seen({TWO: 1, ONE: 2}, [], decision.plan, inventory=asked))
+    assert scales(there) == {TWO: 0}
