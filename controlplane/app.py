@@ -144,6 +144,7 @@ def workers_of(
         batching=settings.batching,
         late_share=settings.late_share,
         eviction=settings.eviction,
+        pin_cores=settings.pin_cores,
     )
     supplies = WorkerSupplies(
         secret_path=config.secret_path,

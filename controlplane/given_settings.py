@@ -83,7 +83,8 @@ class GivenSettings(BaseSettings):
     slices: str = Field(
         "",
         description="Device kinds to split this machine into, instead of workers of one kind: "
-        "'2xcpu-1,1xcpu-2'; empty: as MODELLESS_WORKERS says; 'found', on a cluster: those that "
+        "'2xcpu-1,1xcpu-2', or several layouts, of which plans choose; "
+        "empty: as MODELLESS_WORKERS says; 'found', on a cluster: those that "
         "its nodes are, also where no command looks at them before the start.",
     )
     gpus: int = Field(
@@ -92,6 +93,11 @@ class GivenSettings(BaseSettings):
         le=256,
         description="GPUs to give to workers, one to each; -1: all that this machine has, or "
         "that `modelless up` finds on the nodes of a cluster.",
+    )
+    pin_cores: bool = Field(
+        False,
+        description="Whether each worker keeps to cores of its own, all of one NUMA node where "
+        "that has enough; else the system moves workers about.",
     )
     worker_memory_mib: float = Field(
         0,

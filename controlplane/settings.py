@@ -7,6 +7,7 @@ Each field is set by ``MODELLESS_<NAME>`` in the environment, or by the same nam
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -28,6 +29,7 @@ from controlplane.slices import (
     cpu_kind,
     filled_in,
     gpu_slices,
+    layouts_of,
     slices_of,
     written,
 )
@@ -62,6 +64,16 @@ class Settings(GivenSettings):
                         f"MODELLESS_SLICES and MODELLESS_{name.upper()} are both set: each says "
                         "what workers there are, so unset one of them"
                     )
+        if self.layouts and self.ray_address:
+            raise ValueError(
+                "MODELLESS_SLICES has several layouts, which are of this machine, and "
+                "MODELLESS_RAY_ADDRESS names a cluster: set one layout"
+            )
+        if self.layouts and self.elastic:
+            raise ValueError(
+                "MODELLESS_SLICES has several layouts, of which plans choose one, and "
+                "MODELLESS_ELASTIC has them choose any number of workers: unset one of them"
+            )
         if not self.ray_address:
             for one in slices_of(self.slices):
                 if one.nodes is not None:
@@ -151,6 +163,20 @@ class Settings(GivenSettings):
         )
 
     @property
+    def layouts(self) -> tuple[Mapping[DeviceKindName, int], ...]:
+        """Of which plans choose how this machine is split; none where there is nothing to choose.
+
+        Workers of two layouts run beside each other for a moment, so all kinds share the memory.
+        """
+        return layouts_of(self.slices)
+
+    @property
+    def begins_with(self) -> Mapping[DeviceKindName, int]:
+        """How many workers of each kind there are before anything was planned."""
+        first = self.layouts[0] if self.layouts else None
+        return {k.name: k.most if first is None else first.get(k.name, 0) for k in self.kinds}
+
+    @property
     def _source(self) -> Source:
         """Where a machine's own cores are the one kind, it was found."""
         return Source.SET if self.cores or self.workers > 1 else Source.FOUND
@@ -183,7 +209,7 @@ class Settings(GivenSettings):
 
     @property
     def all_cores(self) -> int:
-        """Cores of all workers together."""
+        """Cores of all workers together, of those of all layouts where there are several."""
         return sum(one.cores * one.most for one in self.kinds)
 
     @property
@@ -238,13 +264,21 @@ class Settings(GivenSettings):
         """
         counted: dict[str, object] = {}
         if self.slices or self.all_gpus or self._source is Source.FOUND:
-            text = written(self.kinds) or self.slices
+            text = self._written() or self.slices
             counted |= {"slices": text, "workers": 1, "cores": 0, "gpus": -1}
         else:
             counted["gpus"] = 0
             counted["cores"] = self.all_cores
             counted["worker_memory_mib"] = self.kinds[0].memory_mib
         return self.model_copy(update=counted)
+
+    def _written(self) -> str:
+        """The kinds, in each layout where there are several, with all that is known of them."""
+        kinds = {kind.name: kind for kind in self.kinds}
+        return "|".join(
+            written(replace(kinds[name], most=count, least=None) for name, count in one.items())
+            for one in self.layouts
+        ) or written(self.kinds)
 
 
 def load_settings(**overrides: object) -> Settings:

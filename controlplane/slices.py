@@ -3,13 +3,14 @@
 ``2xcpu-1,1-4xcpu-2:memory_mib=1024:usd_per_hour=0.05`` is two workers of one core, and one to four
 of two cores, of which plans decide how many run; ``1xnvidia-h200`` is a worker with a GPU. Kinds
 are separated by commas and their properties by colons; the names of the properties are those of the
-planning files' columns.
+planning files' columns. ``1xcpu-2|2xcpu-1`` is two layouts of one machine, of which plans choose: a
+worker of two cores, or two of one.
 """
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
@@ -25,6 +26,9 @@ MOST_WORKERS = 256
 """Of one kind."""
 MOST_CORES = 4096
 """Of one worker."""
+MOST_LAYOUTS = 8
+_NEXT_LAYOUT = re.compile(r"\|(?=\s*[0-9]{1,9}(?:-[0-9]{1,9})?xcpu-)")
+"""Between two layouts; between two values of a label there is a stroke as well."""
 _COUNTED = re.compile(r"(?:([0-9]{1,9})(?:-([0-9]{1,9}))?x)?(.*)", re.DOTALL)
 _CORES = re.compile(r"cpu-([1-9][0-9]{0,8})(?:-.*)?")
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ()/._-]{0,79}")
@@ -128,9 +132,57 @@ def cores_of(name: str) -> int | None:
 def slices_of(text: str) -> tuple[Slice, ...]:
     """The slices that a text names, in its order; none where it is empty or says ``found``.
 
+    Of several layouts those of all: of a kind that not all have alike, plans decide how many run.
+
     Raises:
         ValueError: it is wrong; the sentence says what.
     """
+    listed = [_listed(layout) for layout in _NEXT_LAYOUT.split(text)]
+    return listed[0] if len(listed) == 1 else _united(listed)
+
+
+@lru_cache(maxsize=64)
+def layouts_of(text: str) -> tuple[Mapping[DeviceKindName, int], ...]:
+    """How many workers of each kind each layout of a text has, in its order; none where it has one
+    layout, and nothing is to be chosen.
+
+    Raises:
+        ValueError: it is wrong; the sentence says what.
+    """
+    listed = [_listed(layout) for layout in _NEXT_LAYOUT.split(text)]
+    if len(listed) == 1:
+        return ()
+    return tuple({DeviceKindName(one.name): one.most for one in each} for each in listed)
+
+
+def _united(layouts: Sequence[Sequence[Slice]]) -> tuple[Slice, ...]:
+    if len(layouts) > MOST_LAYOUTS:
+        raise ValueError(f"there are {len(layouts)} layouts, and at most {MOST_LAYOUTS} may be")
+    found: dict[str, Slice] = {}
+    counts: dict[str, list[int]] = {}
+    for one in (one for layout in layouts for one in layout):
+        if one.least is not None:
+            raise ValueError(f"{one}: where plans choose among layouts, each says one number")
+        if not one.most:
+            raise ValueError(f"a layout with 0x{one.name} is one without it, so leave that out")
+        known = found.setdefault(one.name, one)
+        counts.setdefault(one.name, []).append(one.most)
+        alike = (
+            replace(known, most=one.most),
+            Slice(name=one.name, cores=one.cores, most=one.most),
+        )
+        if one not in alike:
+            raise ValueError(f"{one.name} has other properties in another layout")
+    for name, one in found.items():
+        same = len(counts[name]) == len(layouts) and len(set(counts[name])) == 1
+        if one.gpu is not None and not same:
+            raise ValueError(f"{name} has a GPU, so each layout has to have as many of it")
+        found[name] = replace(one, most=max(counts[name]), least=None if same else 0)
+    return tuple(found.values())
+
+
+def _listed(text: str) -> tuple[Slice, ...]:
+    """The slices of one layout."""
     parts = [] if text.strip() == FOUND else [part.strip() for part in text.split(",")]
     if parts and parts[-1] == "":
         parts.pop()

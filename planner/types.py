@@ -383,6 +383,12 @@ class Observation:
     least: Mapping[DeviceKindName, int] = field(default_factory=dict)
     """Where it does, fewest workers of each kind that it may leave; of a kind that is not named,
     none. A kind whose least is its inventory is of a fixed size."""
+    layouts: tuple[Mapping[DeviceKindName, int], ...] = ()
+    """The ways in which the machine may be split, of which the plan takes one: how many workers of
+    each kind run. None where there is nothing to choose."""
+    horizon_s: float = 1_200.0
+    """For how long the demand that workers are there for is looked back on: within this time
+    another layout has to gain what changing to it costs."""
     absent: frozenset[DeviceKindName] = frozenset()
     """Kinds of which it may leave none, and for which no machine is there: one would have to come.
     They are not started before anything is known of the demand."""

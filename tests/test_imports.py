@@ -23,8 +23,8 @@ ORDER = {
     "planner": (
         "worker_starts", "upper_hull", "latency_curve", "latency_table", "live_model",
         "slow_workers", "interference", "energy", "eviction", "types", "planning_settings",
-        "sentences", "forecasting", "selection", "batching", "solver", "reconcile", "simulation",
-        "doubtful_profiles", "bounds", "policies", "simulate", "approximate",
+        "sentences", "forecasting", "selection", "batching", "solver", "layouts", "reconcile",
+        "simulation", "doubtful_profiles", "bounds", "policies", "simulate", "approximate",
     ),
     "workers": ("types", "process", "runtimes", "channel", "execution", "host", "deployment"),
     "profiler": (

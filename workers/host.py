@@ -29,6 +29,7 @@ from workers.execution.loader import Loading
 from workers.execution.lone_batches import LoneBatches
 from workers.execution.room import Demanded, Room
 from workers.execution.server import ChannelServer
+from workers.process.own_cores import OwnCores
 from workers.process.quarantine import CrashLedger
 from workers.types import WorkerConfig, WorkerStatus
 
@@ -63,6 +64,7 @@ class WorkerHost:
         self._artifacts = artifacts
         self._id = worker_id
         self._ledger = CrashLedger(config.quarantine_dir)
+        self._cores = OwnCores(config.cores) if config.pin_cores else None
         self._executor: Executor | None = None
         self._loading: Loading
         self._lone: LoneBatches
@@ -103,6 +105,8 @@ class WorkerHost:
         except (OSError, ModellessError):
             self._ledger.close()
             raise
+        if self._cores is not None:
+            self._cores.take()  # first: threads keep to the cores of the thread that begins them
         executor.start()
         self._tasks = [
             asyncio.create_task(self._report()),
@@ -119,6 +123,7 @@ class WorkerHost:
         now_s = time.monotonic()
         held = executor.replicas
         rates = executor.usage.learned_qps(held, now_s)
+        problems = (self._ledger.problem, "" if self._cores is None else self._cores.problem)
         return WorkerStatus(
             worker=self._id,
             device_kind=self._config.device_kind,
@@ -142,7 +147,8 @@ class WorkerHost:
             page=self._ledger.page,
             clock=clock_name(),
             borrows=CAN_SHARE,
-            warnings=(self._ledger.problem,) if self._ledger.problem else (),
+            warnings=tuple(filter(None, problems)),
+            cores=() if self._cores is None else self._cores.cores,
         )
 
     def check(self) -> None:
@@ -183,6 +189,8 @@ class WorkerHost:
         await asyncio.sleep(0)
         await asyncio.to_thread(self._loading.shutdown)
         self._ledger.close()
+        if self._cores is not None:
+            self._cores.release()
         self._executor = None
 
     def _running(self) -> Executor:
@@ -198,6 +206,8 @@ class WorkerHost:
                 async with asyncio.timeout(REPORT_S):
                     await changed.wait()
             changed.clear()
+            if self._cores is not None:
+                self._cores.take()  # those of a worker that has left, where there were too few
             self._ledger.note_memory()
             if self._ledger.problem:
                 await asyncio.to_thread(self._ledger.retry)

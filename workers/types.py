@@ -138,6 +138,8 @@ class WorkerStatus:
     """What is wrong with it although it serves, one sentence each."""
     page: str = ""
     """File on its machine that says what it ran when it ended (``workers.process.last_batch``)."""
+    cores: tuple[int, ...] = ()
+    """Those of its machine that it keeps to, and no other worker does; none: any."""
     clock: str = ""
     """Which clock it reads (``workers.channel.shared_clock``)."""
     borrows: bool = False
@@ -237,3 +239,5 @@ class WorkerConfig:
     """Share of the admitted queries that may be late."""
     eviction: str = "modelless"
     """A key of ``planner.eviction.registry.RULES``: what leaves when a query needs room."""
+    pin_cores: bool = False
+    """Whether it keeps to cores of its own (``workers.process.own_cores``)."""

@@ -275,6 +275,8 @@ class ControlLoop:
             declared=foreseen.declared,
             elastic=planning.elastic,
             least=least,
+            layouts=self._settings.layouts,
+            horizon_s=planning.linger_s,
             absent=absent,
             corrected=self._corrected,
             interference=self._live_latency.interference,

@@ -24,7 +24,15 @@ from planner.slow_workers import SlowWorkers
 from planner.types import ProfileKey, Snapshot
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
-from variants.types import CatalogSnapshot, Route, Task, TaskName, VariantKey, WorkerId
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKindName,
+    Route,
+    Task,
+    TaskName,
+    VariantKey,
+    WorkerId,
+)
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +74,7 @@ class Knowledge:
         self._store = store
         self._path = path
         self._plan_version = 0
+        self._planned: Mapping[DeviceKindName, int] = {}
         self._routes: tuple[Route, ...] = ()
         self._live = LiveLatency()
         self._unconfirmed: frozenset[ProfileKey] = frozenset()
@@ -108,7 +117,7 @@ class Knowledge:
         if version != self._plan_version:
             plan = await asyncio.to_thread(self._source.latest_plan)
             if plan is not None:
-                self._plan_version = plan.version
+                self._plan_version, self._planned = plan.version, plan.workers
                 if plan.routes != self._routes:
                     self._routes = plan.routes
                     self._tell(self._path.snapshot)
@@ -126,7 +135,11 @@ class Knowledge:
         stored = await asyncio.to_thread(self._source.inventory)
         if seen is not None:
             self._settings_now = self._settings.as_seen(seen)
-        self.meeting.want(self._settings_now.wanted(stored))
+        wanted = self._settings_now.wanted(stored)
+        if self._settings_now.layouts:  # of which plans take one, whatever would be better for one
+            planned = self._planned or self._settings_now.begins_with
+            wanted = {kind: min(count, planned.get(kind, 0)) for kind, count in wanted.items()}
+        self.meeting.want(wanted)
 
     def refresh_latencies(self, now_s: float) -> None:
         """Choose by what workers say of their batches, where profiles say otherwise, and notice

@@ -13,18 +13,19 @@ def applications(
     """The Serve applications of this installation, by name, and those that are to have no replica.
 
     Args:
-        absent: kinds that no node has yet. Serve deploys one worker of each, the least that it
-            takes.
+        absent: kinds that no node has yet. Of these, and of kinds that the first layout does not
+            have, Serve deploys one worker, the least that it takes.
     """
     from controlplane import app
 
+    begins = {name: 0 if name in absent else count for name, count in settings.begins_with.items()}
     workers = {
         WORKER_APP + kind.name: app.worker(
-            {"device_kind": kind.name} | ({"replicas": 1} if kind.name in absent else {})
+            {"device_kind": kind.name, "replicas": max(1, begins[kind.name])}
         )
         for kind in settings.kinds
     }
-    empty = [WORKER_APP + kind.name for kind in settings.kinds if kind.name in absent]
+    empty = [WORKER_APP + name for name, count in begins.items() if not count]
     made = {**workers, GATEWAY_APP: app.gateway({}), CONTROLLER_APP: app.controller({})}
     return made, empty
 

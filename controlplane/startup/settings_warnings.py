@@ -35,7 +35,10 @@ def too_many_cores(settings: Settings, cores: int | None = None) -> list[Setting
     """Whether workers on this machine would share cores. ``cores`` is how many it has."""
     have = machine_cores() if cores is None else cores
     # A worker that has a GPU needs little of its core.
-    wanted = sum(kind.cores * kind.most for kind in settings.cpu_kinds)
+    wanted = max(
+        sum(kind.cores * layout.get(kind.name, 0) for kind in settings.cpu_kinds)
+        for layout in settings.layouts or (settings.begins_with,)
+    )
     if settings.ray_address or wanted <= have:
         return []
     name = "SLICES" if settings.slices else "CORES" if settings.cores > have else "WORKERS"

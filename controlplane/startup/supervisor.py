@@ -389,7 +389,8 @@ def _interrupted(_signal: int, _frame: object) -> None:
 def _ray_words(settings: Settings) -> str:
     from importlib.metadata import version
 
-    where = settings.ray_address or f"{settings.all_cores} cores, loopback"
+    beside = " for workers of all layouts" if settings.layouts else ""
+    where = settings.ray_address or f"{settings.all_cores} cores{beside}, loopback"
     return f"{version('ray')}, {where}, token authentication"
 
 

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from controlplane.views.fleet_status import FleetStatus, Level, PlacedState, Source
 from controlplane.views.schemas import Schema
+from planner.layouts import SPLIT
 from variants.types import Plan
 
 
@@ -81,6 +82,9 @@ class PlanSchema(Schema):
     routes: list[RouteSchema] = Field(description="How the demand is divided.")
     workers: dict[str, int]
     explanation: list[str] = Field(description="Of the moment when the plan was made.")
+    split: str = Field(
+        "", description="How the plan splits the machine and why, where layouts may be chosen."
+    )
     created_at: str
     standing: FleetStatusSchema
 
@@ -95,6 +99,7 @@ class PlanSchema(Schema):
                 routes=[],
                 workers={},
                 explanation=[],
+                split="",
                 created_at="",
                 standing=fleet,
             )
@@ -114,6 +119,7 @@ class PlanSchema(Schema):
             routes=[RouteSchema.model_validate(one) for one in plan.routes],
             workers={str(kind): count for kind, count in plan.workers.items()},
             explanation=list(plan.explanation),
+            split=next((one for one in plan.explanation if one.startswith(SPLIT)), ""),
             created_at=plan.created_at,
             standing=fleet,
         )

@@ -356,6 +356,9 @@ class WorkerSchema(Schema):
     churn_per_s: float = Field(
         0.0, description="The share of its memory that is evicted per second, lately."
     )
+    cores: list[int] = Field(
+        default=[], description="Cores of its machine that no other worker has; empty: any."
+    )
     warnings: list[str] = Field(
         default=[], description="What is wrong with it although it serves, one sentence each."
     )

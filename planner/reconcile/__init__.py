@@ -4,8 +4,9 @@ An ``Observation`` comes in: the catalog, what the workers report, the demand no
 the plan so far. A ``Decision`` goes out: a plan and the actions that bring the workers nearer to
 it.
 
-Read ``tick.py``, the pipeline, and then its steps: ``sizing.py`` (how many workers),
-``demand_assignment.py`` with ``problem_builder.py`` and ``matching.py`` (which worker serves what),
+Read ``tick.py``, the pipeline, and then its steps: ``sizing.py`` (how many workers, or
+which layout), ``demand_assignment.py`` with ``problem_builder.py`` and ``matching.py`` (which
+worker serves what),
 ``placement.py`` with ``demand_and_offers.py``, ``worker_memory.py`` and ``task_shares.py`` (what
 each worker holds), ``replica_targets.py`` (what each replica is told of it), ``diff.py`` (the
 actions), ``explanation.py`` (why) and ``unchanged.py`` (when there is nothing to decide).
@@ -13,6 +14,6 @@ actions), ``explanation.py`` (why) and ``unchanged.py`` (when there is nothing t
 is what is decided by meanwhile.
 
 It may import ``planner.types``, ``planner.latency_curve``, ``planner.live_model``,
-``planner.interference``, ``planner.selection``, ``planner.solver``, ``planner.eviction`` and
-``variants``.
+``planner.interference``, ``planner.selection``, ``planner.solver``, ``planner.layouts``,
+``planner.eviction`` and ``variants``.
 """

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from planner.latency_curve import Curve
 from planner.selection.eligibility import answers, profile_rule
-from planner.solver.problem import AvailableKind, Common, Offer, Pool, Problem
+from planner.solver.problem import AvailableKind, Common, Offer, Problem
 from planner.types import Candidate, Demand, Snapshot
 from variants.types import DeviceKindName, ModelName, TaskName, VariantKey, VariantName
 
@@ -82,10 +82,8 @@ class ProblemBuilder:
         demand: Iterable[Demand],
         *,
         forbidden: Mapping[DeviceKindName, Collection[VariantKey]] | None = None,
-        pools: Iterable[Pool] = (),
     ) -> None:
         self._kinds = tuple(kind for kind in kinds if kind.count > 0)
-        self._pools = tuple(pools)
         self._overhead_ms = snapshot.transport_ms
         self._common = Common()
         wanted = [d for d in demand if d.qps > 0.0 and d.task in snapshot.tasks]
@@ -136,7 +134,6 @@ class ProblemBuilder:
             offers=self._offers,
             kinds=self._kinds,
             demand=tuple([demand for demand, _ in planned]),
-            pools=self._pools,
             load=load,
             overhead_ms=self._overhead_ms,
             most=tuple([each.most for each in self._classes]),
@@ -159,10 +156,9 @@ def build_problem(
     tail: float = TAIL,
     load: float = MOST_LOAD,
     forbidden: Mapping[DeviceKindName, Collection[VariantKey]] | None = None,
-    pools: Iterable[Pool] = (),
 ) -> BuiltProblem:
     """The planning problem of a snapshot and a demand; arguments as of ``ProblemBuilder``."""
-    builder = ProblemBuilder(snapshot, kinds, demand, forbidden=forbidden, pools=pools)
+    builder = ProblemBuilder(snapshot, kinds, demand, forbidden=forbidden)
     return builder.problem(tail=tail, load=load)
 
 

@@ -8,13 +8,14 @@ many workers cost less than the first queries.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
+from planner.layouts import START_S, Layout, Worth, chosen, present_layout
 from planner.reconcile.problem_builder import build_problem
 from planner.solver.power import idle_price
-from planner.solver.problem import AvailableKind, Planner, Pool, Problem, Solution
+from planner.solver.problem import AvailableKind, Planner, Problem, Solution
 from planner.types import Demand, Objective, Observation, Snapshot
 from variants.types import DeviceKind, DeviceKindName, Placement, ReplicaState
 
@@ -37,7 +38,6 @@ def size(
     usable: Mapping[DeviceKindName, int],
     envelope: Sequence[Demand],
     planner: Planner,
-    pools: Sequence[Pool] = (),
     *,
     watched: float = 1.0,
     objective: Objective = Objective.COST,
@@ -72,7 +72,6 @@ def size(
         snapshot,
         kinds,
         planner,
-        tuple(pools),
         aim,
         least if several else {},
         interference or {},
@@ -102,6 +101,71 @@ def size(
     if any(usable.get(kind, 0) < needed[kind] for kind in now):
         return now, "their replacements are not there yet"
     return needed, "their replacements are there"
+
+
+def split(
+    snapshot: Snapshot, observation: Observation, expected: Sequence[Demand], planner: Planner
+) -> tuple[dict[DeviceKindName, int], str]:
+    """Worker counts of the layout that the machine is to have, with the reason."""
+    layouts = _possible(observation.layouts, observation.inventory)
+    planned = observation.plan.workers if observation.plan else {}
+    now = present_layout(layouts, planned, observation.running)
+    kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
+    envelope = expected if observation.envelope is None else observation.envelope
+    asked = [one for one in envelope if one.qps > 0 and one.task in snapshot.tasks]
+    if len(layouts) < 2 or not asked:
+        worths = [_empty(one) for one in layouts]
+    else:
+        fleet = _FleetPlanner(
+            snapshot, kinds, planner, Objective.COST, {}, observation.interference
+        )
+        by_accuracy = observation.objective is Objective.ACCURACY
+        aim = Objective.ACCURACY if by_accuracy else Objective.COST
+        worths = [fleet.worth(one, asked, aim) for one in layouts]
+    loads_s = {
+        task: min((c.load_ms for c in snapshot.tasks[task].by_cost), default=0.0) / 1_000
+        for task in {one.task for one in asked}
+    }
+    layout, why = chosen(
+        worths,
+        now,
+        observation.objective,
+        change_s=START_S + sum(loads_s.values()),
+        horizon_s=observation.horizon_s,
+    )
+    return dict(layout), why
+
+
+def _possible(layouts: Iterable[Layout], inventory: Layout) -> list[Layout]:
+    """The layouts with no more workers of a kind than an operator asks for; those of which nothing
+    is left only where that is all."""
+    found: list[Layout] = []
+    for layout in layouts:
+        counts = {kind: min(n, inventory.get(kind, n)) for kind, n in layout.items()}
+        one = {kind: count for kind, count in counts.items() if count}
+        if one and one not in found:
+            found.append(one)
+    return found or [{}]
+
+
+def _empty(layout: Layout) -> Worth:
+    return Worth(layout=layout, served_qps=0.0, asked_qps=0.0, accuracy=0.0, usd_per_hour=0.0)
+
+
+def until_changed(
+    wanted: Mapping[DeviceKindName, int],
+    placements: Iterable[Placement],
+    observation: Observation,
+) -> Mapping[DeviceKindName, int]:
+    """The worker counts for now: while a layout changes no worker goes before all that come are
+    there and hold what was placed on them."""
+    there = Counter(one.device_kind for one in observation.workers if not one.draining)
+    if all(there[kind] >= count for kind, count in wanted.items()) and not any(
+        state is ReplicaState.LOADING for _, state in _states(placements, observation)
+    ):
+        return wanted
+    running = observation.running
+    return {kind: max(wanted.get(kind, 0), running.get(kind, 0)) for kind in {*wanted, *running}}
 
 
 def going_kinds(
@@ -143,18 +207,24 @@ def staying(
 ) -> Mapping[DeviceKindName, int]:
     """The worker counts for now: those on their way out stay until all that has a part of the
     demand is loaded on others."""
+    if not any(
+        one.share and state is ReplicaState.LOADING
+        for one, state in _states(placements, observation)
+    ):
+        return wanted
+    return {**wanted, **{kind: observation.running[kind] for kind in going}}
+
+
+def _states(
+    placements: Iterable[Placement], observation: Observation
+) -> Iterator[tuple[Placement, ReplicaState]]:
+    """Placements with what became of them; what is not there yet counts as loading."""
     there = {
         one.id: {(r.task, r.variant): r.state for r in one.replicas} for one in observation.workers
     }
-    waits = any(
-        there.get(one.worker, {}).get((one.task, one.variant), ReplicaState.LOADING)
-        is ReplicaState.LOADING
-        for one in placements
-        if one.share
-    )
-    if not waits:
-        return wanted
-    return {**wanted, **{kind: observation.running[kind] for kind in going}}
+    for one in placements:
+        key = (one.task, one.variant)
+        yield one, there.get(one.worker, {}).get(key, ReplicaState.LOADING)
 
 
 def _at_least(
@@ -175,7 +245,6 @@ class _FleetPlanner:
     snapshot: Snapshot
     kinds: Mapping[DeviceKindName, DeviceKind]
     planner: Planner
-    pools: tuple[Pool, ...]
     objective: Objective
     least: Mapping[DeviceKindName, int]
     """Workers that are there anyway, and cost nothing more."""
@@ -206,6 +275,27 @@ class _FleetPlanner:
             return False
         return not unanswerable or unanswerable == self._solve(demand, most)[1]
 
+    def worth(self, layout: Layout, demand: Sequence[Demand], objective: Objective) -> Worth:
+        """What a layout serves of a demand; all of its workers are there and paid for."""
+        made = build_problem(
+            self.snapshot, self._available(layout, powered=False), demand, load=MOST_LOAD
+        )
+        found = self.planner(made.problem, objective) if made.problem.demand else None
+        served_qps = sum(
+            one.qps / made.factors[one.demand] for one in (found.assignments if found else ())
+        )
+        return Worth(
+            layout=layout,
+            served_qps=served_qps,
+            asked_qps=sum(one.qps for one in demand),
+            accuracy=found.accuracy if found else 0.0,
+            usd_per_hour=sum(
+                self.kinds[kind].usd_per_hour * n
+                for kind, n in layout.items()
+                if kind in self.kinds  # else nothing was ever measured on it
+            ),
+        )
+
     def _solve(
         self,
         demand: Sequence[Demand],
@@ -219,7 +309,6 @@ class _FleetPlanner:
             self._available(counts, powered=powered),
             demand,
             load=MOST_LOAD,
-            pools=self.pools,
         )
         if not made.problem.demand:
             return None, made.unanswerable

@@ -40,7 +40,15 @@ from planner.reconcile.replica_targets import (
     replica_targets,
     rows_per_query,
 )
-from planner.reconcile.sizing import going_kinds, size, staying, until_replaced, without
+from planner.reconcile.sizing import (
+    going_kinds,
+    size,
+    split,
+    staying,
+    until_changed,
+    until_replaced,
+    without,
+)
 from planner.reconcile.unchanged import unchanged
 from planner.reconcile.worker_memory import PlannedWork
 from planner.selection.eligibility import kept_out, profile_rule
@@ -135,21 +143,24 @@ def tick(
         # In which order queries used them last is no reason for another plan.
         placements=before_now if _same(before_now, placements) else placements,
         workers=workers,
-        explanation=explanation(memory_mib, observation, placements, assignment, again),
+        explanation=(
+            *((why,) if observation.layouts else ()),
+            *explanation(memory_mib, observation, placements, assignment, again),
+        ),
         routes=assignment.routes,
     )
+    if seen.layouts:
+        counts = until_changed(workers, placements, seen)
+    else:
+        counts = {
+            **staying(workers, going, placements, observation),
+            **{kind: seen.running[kind] for kind in held},
+        }
     return Decision(
         plan=plan,
         changed=_differs(plan, observation.plan),
         actions=(
-            *_scaling(
-                {
-                    **staying(workers, going, placements, observation),
-                    **{kind: seen.running[kind] for kind in held},
-                },
-                seen.running,
-                why,
-            ),
+            *_scaling(counts, seen.running, why),
             *diff(placements, observation.workers, memory_mib),
         ),
         targets=replica_targets(plan, snapshot, rates, observation.interference),
@@ -204,6 +215,8 @@ def _workers(
     inventory = observation.inventory
     if not observation.elastic:
         return {kind: n for kind, n in sorted(inventory.items()) if n > 0}, "the inventory"
+    if observation.layouts:
+        return split(snapshot, observation, expected, planner)
     absent = observation.absent
     if observation.plan is None and not expected:
         here = {kind: n for kind, n in inventory.items() if kind not in absent}

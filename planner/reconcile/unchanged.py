@@ -31,6 +31,7 @@ def unchanged(before: Observation, now: Observation) -> bool:
         and before.declared == now.declared
         and before.inventory == now.inventory
         and before.least == now.least
+        and (before.layouts, before.horizon_s) == (now.layouts, now.horizon_s)
         and before.absent == now.absent
         and before.interference == now.interference
         and before.running == now.running

@@ -144,9 +144,19 @@ class _Worker:
 class LocalCluster:
     """Worker processes on this machine, kept at a number as Ray Serve keeps replicas."""
 
-    def __init__(self, folder: Path, secret_path: Path, count: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        secret_path: Path,
+        count: int,
+        *,
+        kind: DeviceKindName = KIND,
+        names: str = "w",
+    ) -> None:
+        """``names`` is what those of the workers begin with."""
+        self._kind, self._names = kind, names
         self._config = WorkerConfig(
-            device_kind=KIND,
+            device_kind=kind,
             cores=1,
             memory_mib=CPU.memory_mib,
             run_dir=str(folder),
@@ -162,20 +172,20 @@ class LocalCluster:
         self.gateways = 1
 
     async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]:
-        if KIND not in set(kinds):
+        if self._kind not in set(kinds):
             return []
         await self._keep()
         return [
-            WorkerAddress(id=worker.id, address=worker.address, device_kind=KIND)
+            WorkerAddress(id=worker.id, address=worker.address, device_kind=self._kind)
             for worker in self._workers
             if worker.address and not worker.leaving and worker.process.returncode is None
         ]
 
     async def targets(self, kinds: Iterable[str]) -> dict[str, int]:
-        return {KIND: self.count} if KIND in set(kinds) else {}
+        return {self._kind: self.count} if self._kind in set(kinds) else {}
 
     async def scale(self, kind: str, count: int) -> None:
-        assert kind == KIND
+        assert kind == self._kind
         self.scaled.append(count)
         self.count = count
 
@@ -214,7 +224,7 @@ class LocalCluster:
 
     async def _spawn(self) -> None:
         self._started += 1
-        id_ = f"w{self._started}"
+        id_ = f"{self._names}{self._started}"
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "workers.host", "--id", id_, "--drain-s", "1",
             "--config", json.dumps(asdict(self._config)),

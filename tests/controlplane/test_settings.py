@@ -170,3 +170,31 @@ def test_no_port_means_no_grpc(
 def test_http_and_grpc_need_a_port_each(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="MODELLESS_GRPC_PORT and MODELLESS_PORT are both 8001"):
         load_settings(state_dir=tmp_path, port=8001)
+
+
+def test_layouts_have_the_kinds_of_all_and_share_the_memory_as_if_all_ran(tmp_path: Path) -> None:
+    settings = load_settings(state_dir=tmp_path, slices="1xcpu-2|2xcpu-1")
+
+    assert settings.layouts == ({"cpu-2": 1}, {"cpu-1": 2})
+    assert settings.begins_with == {"cpu-2": 1, "cpu-1": 0}
+    assert settings.all_cores == 4  # of Ray's: those that come start beside those that go
+    assert settings.plans_decide
+    two, one = settings.kinds
+    assert two.memory_mib == 2 * one.memory_mib
+    once = settings.resolved()
+    assert (once.layouts, once.kinds) == (settings.layouts, settings.kinds)
+    assert once.resolved() == once
+
+
+@pytest.mark.parametrize(
+    ("others", "why"),
+    [
+        ({"elastic": True}, "MODELLESS_ELASTIC"),
+        ({"ray_address": "auto"}, "MODELLESS_RAY_ADDRESS names a cluster"),
+    ],
+)
+def test_layouts_are_of_one_machine_and_say_how_many(
+    tmp_path: Path, others: dict[str, object], why: str
+) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        load_settings(state_dir=tmp_path, slices="1xcpu-2|2xcpu-1", **others)

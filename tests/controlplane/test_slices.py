@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.gpus import GpuModel
-from controlplane.slices import Kind, NodesWith, Slice, filled_in, gpu_slices, slices_of, written
+from controlplane.slices import (
+    Kind,
+    NodesWith,
+    Slice,
+    filled_in,
+    gpu_slices,
+    layouts_of,
+    slices_of,
+    written,
+)
 from variants.types import DeviceKindName
 
 FULL = Slice(
@@ -191,3 +200,39 @@ def test_what_is_written_is_read_as_the_same(elastic: bool) -> None:
 
     assert again == found
     assert again[0].name == DeviceKindName("cpu-1")
+
+
+# -- layouts -------------------------------------------------------------------------------------
+
+
+def test_layouts_are_ways_to_split_one_machine() -> None:
+    text = "1xcpu-4:usd_per_hour=0.2 | 2xcpu-2|1xcpu-2,2xcpu-1"
+
+    assert layouts_of(text) == ({"cpu-4": 1}, {"cpu-2": 2}, {"cpu-2": 1, "cpu-1": 2})
+    assert [(one.name, one.least, one.most) for one in slices_of(text)] == [
+        ("cpu-4", 0, 1), ("cpu-2", 0, 2), ("cpu-1", 0, 2),
+    ]  # fmt: skip
+    assert layouts_of("2xcpu-1") == layouts_of("") == layouts_of("found") == ()
+    assert layouts_of("2xcpu-1:nodes=rack=7|8") == ()
+
+
+def test_what_all_layouts_have_alike_is_fixed() -> None:
+    found = slices_of("1xcpu-2,1xnvidia-h200|2xcpu-1,1xnvidia-h200")
+    assert [(one.name, one.least, one.most) for one in found] == [
+        ("cpu-2", 0, 1), ("nvidia-h200", None, 1), ("cpu-1", 0, 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("1xcpu-2|1-2xcpu-1", "each says one number"),
+        ("1xcpu-2|1xcpu-1,0xcpu-2", "leave that out"),
+        ("1xcpu-2,1xnvidia-h200|2xcpu-1", "each layout has to have as many"),
+        ("1xcpu-2:idle_w=2|1xcpu-1,1xcpu-2:idle_w=3", "other properties in another layout"),
+        ("|".join(f"{n}xcpu-1" for n in range(1, 10)), "at most 8 may be"),
+    ],
+)
+def test_layouts_that_cannot_be(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        slices_of(text)

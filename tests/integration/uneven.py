@@ -2,7 +2,8 @@
 
 The runtime is a package of its own, found by its entry point, as anybody's may be. It runs every
 batch four times where the device kind's name ends in ``-slow``, in workers and where variants are
-measured. A batch takes its time by waiting, so that no processor has to be free for it.
+measured; what is ``parallel`` takes twice as long on one thread as on two. A batch takes
+its time by waiting, so that no processor has to be free for it.
 """
 
 import shutil
@@ -40,6 +41,8 @@ class UnevenRuntime(EchoRuntime):
     def __init__(self, spec, threads):
         super().__init__(spec, threads)
         self._times = {TIMES} if spec.device_kind.endswith("-slow") else 1
+        if dict(spec.options).get("parallel") and threads == 1:
+            self._times *= 2
 
     def run(self, inputs):
         for _ in range(self._times):
@@ -67,6 +70,7 @@ def register(
     task: str,
     variants: Mapping[str, tuple[float, float, float]],
     runtime: str = "uneven",
+    **options: str,
 ) -> None:
     """Register a task of which nothing is measured yet: `up` does that on each kind.
 
@@ -103,7 +107,11 @@ def register(
                 size_bytes=source.stat().st_size,
                 accuracy=accuracy,
                 accuracy_rows=1_000,
-                options={"latency_ms": f"{batch_ms}", "latency_ms_per_row": f"{row_ms}"},
+                options={
+                    "latency_ms": f"{batch_ms}",
+                    "latency_ms_per_row": f"{row_ms}",
+                    **options,
+                },
             )
             catalog.register(
                 Registration(task=asked, version=version, variants=(variant,), profiles=())

@@ -132,8 +132,9 @@ def decode_status(data: bytes) -> WorkerStatus:
         replicas = tuple(decode_replica(item) for item in value["replicas"])
         warnings = tuple(str(item) for item in value.get("warnings", ()))
         evictable = tuple((float(mib), float(cost)) for mib, cost in value.get("evictable", ()))
+        cores = tuple(int(core) for core in value.get("cores", ()))
         decoded = {"replicas": replicas, "warnings": warnings, "evictable": evictable}
-        return WorkerStatus(**{**kept, **decoded})
+        return WorkerStatus(**{**kept, **decoded, "cores": cores})
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"a status message is wrong: {error!r}") from error
 

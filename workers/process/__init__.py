@@ -4,8 +4,8 @@ In come the ids of the variants that run or load now; out comes which variants c
 processes, so that they are kept out. The rest is set once, when a process starts.
 
 Read ``quarantine`` first (evidence about crashes, and when it leads to quarantine), then ``slot``
-(the page of a file that still holds the last entry when the process dies). ``niceness`` and
-``streams`` stand alone.
+(the page of a file that still holds the last entry when the process dies), and ``core_choice`` and
+``own_cores`` (cores of its own). ``niceness`` and ``streams`` stand alone.
 
 May import: ``variants``. Nothing here knows queries, queues or Ray.
 """

@@ -141,6 +141,8 @@ def _status_table(found: Mapping[str, Any]) -> None:
     out.print(f"[{colour}]●[/] {escape(printable(standing['sentence']))}", soft_wrap=True)
     for row in standing["kinds"]:
         out.print(f"  [dim]{escape(wanted_words(row))}[/]", soft_wrap=True)
+    if split := plan.get("split", ""):
+        out.print(f"  [dim]{escape(printable(split))}[/]", soft_wrap=True)
     for sentence in (*node_news(found["nodes"]), *found["advice"]):
         out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
     rows = []
@@ -215,11 +217,15 @@ def _run(settings: Settings, example: str | None) -> None:
             _make_example(settings, catalog, store)
         _profile_wanted(settings, catalog, store)
         known = catalog.snapshot()
-        kinds = {kind.name for kind in settings.kinds}
+        kinds = {name for name, count in settings.begins_with.items() if count}
         profiled = {(p.task, p.variant) for p in known.profiles if p.device_kind in kinds}
         wanted, others = _wanted_workers(settings, catalog.inventory())
         catalog.close()
-        words = (asked_words(row, settings.sliced_by) for row in wanted)
+        words = (
+            asked_words(row, settings.sliced_by)
+            for row in wanted
+            if row.asked or not settings.layouts
+        )
         keeper.start(", ".join(words) or "workers of the nodes that join")
         for row in others:
             err.print(f"  [yellow]![/] {_not_here(row)}", soft_wrap=True)
@@ -268,7 +274,7 @@ def _wanted_workers(
     from controlplane.views.fleet_status import kind_statuses
 
     asked = {str(kind): count for kind, count in stored.items()}
-    here = {str(kind.name): kind.most for kind in settings.kinds}
+    here = {str(name): count for name, count in settings.begins_with.items()}
     rows = {row.device_kind: row for row in kind_statuses(here, asked, ())}
     others = [row for kind, row in rows.items() if kind not in here and row.asked]
     return [rows[kind] for kind in here], others

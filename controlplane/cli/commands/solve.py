@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from controlplane.cli.divided_machines import Division
 from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
 from controlplane.cli.planning_files import CatalogOption, DevicesOption, ObjectiveOption
 from controlplane.cli.render import details, ms, percent, seconds, table, usd
 from planner.types import Objective
 from variants.errors import InvalidInput
+from variants.types import DeviceKindName
 
 if TYPE_CHECKING:
     from planner.solver.problem import AvailableKind, Offer, Problem, Solution
@@ -51,6 +53,19 @@ def solve(
     greedy: Annotated[
         bool, typer.Option("--greedy", help="Only the greedy planner: at once, nothing proven.")
     ] = False,
+    layouts: Annotated[
+        str,
+        typer.Option(
+            "--layouts",
+            metavar="TEXT",
+            help="Ways in which a machine may be split, as MODELLESS_SLICES has them: "
+            "'1xcpu-4|4xcpu-1'. Of these kinds there are as many as the best division has.",
+        ),
+    ] = "",
+    machines: Annotated[
+        int,
+        typer.Option("--machines", metavar="N", min=1, max=1_000, help="Machines with --layouts."),
+    ] = 1,
     json: JsonOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -74,13 +89,28 @@ def solve(
     from planner.solver.solve import solve as solve_problem
 
     problem = Problem(offers=offers, kinds=kinds, demand=asked)
+    division = Division(layouts, machines, kinds, devices) if layouts else None
+
+    def planner(problem: "Problem", objective: Objective) -> "Solution":
+        left_s = began + time_limit_s - time.perf_counter()
+        return solve_problem(
+            problem,
+            objective,
+            clock=time.perf_counter,
+            time_limit_s=max(0.0, left_s),
+            exact=not greedy,
+        )
+
     with _waiting():
         began = time.perf_counter()
-        solution = solve_problem(
-            problem, objective, clock=time.perf_counter, time_limit_s=time_limit_s, exact=not greedy
-        )
+        if division is None:
+            solution = planner(problem, objective)
+        else:
+            problem, solution = division.solved(problem, planner, objective)
         solve_ms = 1_000 * (time.perf_counter() - began)
     data = as_json(problem, solution, solve_ms)
+    if division is not None:
+        data["split"] = [dict(one) for one in division.split]
     emit(
         data,
         Output.JSON if json else output,
@@ -233,6 +263,9 @@ def _show(
             *([("", "the time limit cut in")] if data["timed_out"] else []),
         ]
     )
+    if "split" in data:
+        print()
+        _show_split(data["split"])
     print()
     _show_workers(data["workers"], kinds)
     print()
@@ -262,6 +295,14 @@ def _others(data: Mapping[str, Any], objective: Objective) -> list[tuple[str, st
     if data["unmeasured_qps"]:
         shown.append(("not counted", f"{rate(data['unmeasured_qps'])} queries/s: not measured"))
     return shown
+
+
+def _show_split(split: Sequence[Mapping[DeviceKindName, int]]) -> None:
+    """How many machines have each layout."""
+    from planner.layouts import words
+
+    counts = Counter(words(one) for one in split)
+    table([">MACHINES", "LAYOUT"], ([str(n), one] for one, n in sorted(counts.items())), empty="")
 
 
 def _show_workers(workers: Mapping[str, int], kinds: "Sequence[AvailableKind]") -> None:

@@ -234,11 +234,12 @@ def _drains(row: Row) -> str:
 
 def _worker_table(rows: Sequence[Row]) -> None:
     table(
-        ["WORKER", "DEVICE", "STATE", ">BUSY", ">MIB", ">OF", ">READY", ">OTHER"],
+        ["WORKER", "DEVICE", "CORES", "STATE", ">BUSY", ">MIB", ">OF", ">READY", ">OTHER"],
         (
             [
                 row["worker"],
                 row["device_kind"],
+                cores_words(row.get("cores", ())),
                 "draining" if row["draining"] else "serving",
                 f"{100 * row['busy_ratio']:.0f} %",
                 mib(row["reserved_mib"]),
@@ -250,6 +251,17 @@ def _worker_table(rows: Sequence[Row]) -> None:
         ),
         empty="No worker is running.",
     )
+
+
+def cores_words(cores: Sequence[int]) -> str:
+    """The cores of a worker, neighbours as ranges: ``0-3,8``."""
+    ranges: list[tuple[int, int]] = []
+    for core in sorted(cores):
+        if ranges and core == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], core)
+        else:
+            ranges.append((core, core))
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges) or "any"
 
 
 def _warnings(rows: Sequence[Row]) -> None:

@@ -245,3 +245,56 @@ def test_a_time_limit_that_is_none_is_refused(
 
     assert ended.code == 2
     assert ended.err == f"error: --time-limit-s {limit} is no time; 0 or more is needed\n"
+
+
+LAYOUT_CATALOG = """\
+task,model,variant,accuracy,device_kind,batch_size,latency_ms,memory_mib,load_s
+large,l,l-fp32,0.9,cpu-1,1,160,,
+large,l,l-fp32,0.9,cpu-4,1,40,,
+small,s,s-fp32,0.9,cpu-1,1,10,,
+small,s,s-fp32,0.9,cpu-4,1,10,,
+"""
+LAYOUT_DEVICES = """\
+device_kind,count,memory_mib,usd_per_hour
+cpu-1,1,,0.1
+cpu-4,1,,0.4
+"""
+LAYOUT_DEMAND = """\
+task,qps,latency_slo_ms,min_accuracy
+large,5,100,
+small,280,100,
+"""
+
+
+def test_machines_are_split_by_the_demand(shell: Shell, tmp_path: Path) -> None:
+    paths = write_all(
+        tmp_path, catalog=LAYOUT_CATALOG, devices=LAYOUT_DEVICES, demand=LAYOUT_DEMAND
+    )
+    layouts = ["--layouts", "1xcpu-4|4xcpu-1", "--json"]
+
+    two = solve(shell, paths, *layouts, "--machines", "2").json()
+    assert list(two) == [*KEYS, "split"]
+    assert two["feasible"]
+    assert sorted(two["split"], key=str) == [{"cpu-1": 4}, {"cpu-4": 1}]
+    assert two["workers"]["cpu-4"] == 1
+
+    one = solve(shell, paths, *layouts).json()
+    assert not one["feasible"]
+    assert one["split"] == [{"cpu-1": 4}]  # which serves most
+    shown = solve(shell, paths, "--layouts", "1xcpu-4|4xcpu-1", "--machines", "2").out
+    assert "1xcpu-4" in shown
+    assert "4xcpu-1" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("1xcpu-2|2xcpu-1", "no device kind cpu-2"), ("cpu", "how many cores")]
+)
+def test_layouts_that_cannot_be_are_refused(
+    shell: Shell, tmp_path: Path, text: str, why: str
+) -> None:
+    paths = write_all(
+        tmp_path, catalog=LAYOUT_CATALOG, devices=LAYOUT_DEVICES, demand=LAYOUT_DEMAND
+    )
+    ended = solve(shell, paths, "--layouts", text)
+    assert ended.code == 2
+    assert why in ended.err

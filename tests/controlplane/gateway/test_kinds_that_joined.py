@@ -6,7 +6,7 @@ from controlplane.gateway.gateway import Gateway
 from controlplane.settings import load_settings
 from tests.controlplane.builders import digits_catalog
 from variants.artifacts.store import FileArtifactStore
-from variants.types import DeviceKindName
+from variants.types import DeviceKindName, Plan
 
 CPU_2, CPU_8 = DeviceKindName("cpu-2"), DeviceKindName("cpu-8")
 
@@ -26,3 +26,23 @@ async def test_they_are_wanted_while_nobody_can_say_them(tmp_path: Path) -> None
     assert await wanted(None) == {CPU_2}
     assert await wanted({"slices": both}) == {CPU_2, CPU_8}
     assert await wanted(None) == {CPU_2, CPU_8}
+
+
+async def test_of_layouts_only_that_of_the_plan_is_wanted(tmp_path: Path) -> None:
+    """A kind of another layout may never come: nobody is told to wait for it."""
+    cpu_1 = DeviceKindName("cpu-1")
+    settings = load_settings(state_dir=tmp_path, redis_url="", slices="1xcpu-2|2xcpu-1")
+    catalog = digits_catalog()
+    known = Gateway(settings, catalog, FileArtifactStore(settings.artifacts_dir), b"secret").known
+
+    async def wanted() -> set[DeviceKindName]:
+        await known.refresh_plan()
+        await known.refresh_wanted(None)
+        return set(known.meeting.wanted(()).kinds())
+
+    assert await wanted() == {CPU_2}
+    epoch = catalog.acquire_leadership("one")
+    catalog.put_plan(Plan(version=0, epoch=epoch, placements=(), workers={cpu_1: 2}))
+    assert await wanted() == {cpu_1}
+    catalog.set_inventory(cpu_1, 0)
+    assert await wanted() == set()

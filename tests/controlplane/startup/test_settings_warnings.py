@@ -96,3 +96,9 @@ def test_nodes_are_waited_for_on_a_cluster_only(
         "MODELLESS_NODES=2 waits for nodes of a cluster, and MODELLESS_RAY_ADDRESS names none; "
         "set both or neither"
     ]
+
+
+def test_of_layouts_only_the_largest_needs_cores(tmp_path: Path) -> None:
+    settings = load_settings(state_dir=tmp_path, slices="1xcpu-2|2xcpu-1|3xcpu-1")
+    assert too_many_cores(settings, cores=3) == []
+    assert "is 3 cores, and this machine has 2 cores" in str(too_many_cores(settings, cores=2)[0])

@@ -10,7 +10,7 @@ from workers.channel.messages import decode_load, decode_status, encode
 
 
 def test_a_status_comes_back_as_it_was_told() -> None:
-    told = replace(worker("w1", "mlp"), evictable=((10.0, 0.25),), churn_per_s=0.01)
+    told = replace(worker("w1", "mlp"), evictable=((10.0, 0.25),), churn_per_s=0.01, cores=(0, 2))
     assert decode_status(encode(told)) == told
 
 
