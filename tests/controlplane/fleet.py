@@ -367,7 +367,7 @@ async def fleet(
             for controller in made.controllers:
                 await controller.stop()
         finally:
-            await cluster.close()
+            await made.cluster.close()
             await made.live.close()
             valkey.stop()
 
