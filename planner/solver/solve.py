@@ -179,7 +179,8 @@ class _Search:
         if self._shares_devices and self.gap > WIDE and not self._binds:
             partial, bound = apart_or_together(self.options, left=self.left)
             self.offer(partial, "packed apart or together")
-            self.learn(bound, self.options.reachable_qps)
+            if bound > 0:
+                self.learn(bound, self.options.reachable_qps)
         if self._shares_devices and self.gap > WIDE:
             partial, bound = generated(self.options, self.best, left=self.left)
             self.offer(partial, "dived from generated columns")
