@@ -21,6 +21,7 @@ queries meets new keys for as long as variants move from one worker to another.
 
 from collections.abc import Hashable, Iterable
 from math import exp
+from operator import mul
 from typing import Generic, Protocol, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -141,10 +142,7 @@ class Popularity(Generic[KeyT]):
             credit += factor * _PRIOR * scale
         known = self._counts
         nothing = [0.0] * len(factors)
-        return [
-            credit + sum([f * c for f, c in zip(factors, known.get(key, nothing), strict=True)])
-            for key in keys
-        ]
+        return [credit + sum(map(mul, factors, known.get(key, nothing))) for key in keys]
 
     # -- steps ------------------------------------------------------------------------------------
 

@@ -16,12 +16,13 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 class QueryRates(Generic[KeyT]):
     """Counts queries by what they ask for, loaded or not."""
 
-    __slots__ = ("_book", "_counts", "urgency")
+    __slots__ = ("_book", "_counts", "_told", "urgency")
 
     def __init__(self) -> None:
         self._book: Popularity[KeyT] = Popularity()
         self._counts: dict[KeyT, int] = {}
         """Queries that the book was not told of yet."""
+        self._told = 0
         self.urgency: Urgency[KeyT] = Urgency()
         """Of the queries that found missing what they ask for."""
 
@@ -29,12 +30,18 @@ class QueryRates(Generic[KeyT]):
         """Whether a query has asked for it that the book was told of and remembers."""
         return key in self._book
 
+    @property
+    def told(self) -> int:
+        """How often the book was told of queries: at one time, equal rates while it is equal."""
+        return self._told + bool(self._counts)
+
     def query(self, key: KeyT) -> None:
         """A query asks for it."""
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def tell(self, now_s: float) -> None:
         """Tell the book what was asked for since: when it matters, and about once a second."""
+        self._told += bool(self._counts)
         for key, count in self._counts.items():
             self._book.seen(key, now_s, count)
         self._counts.clear()

@@ -27,6 +27,11 @@ class Urgency(Generic[KeyT]):
         """Queries that were refused, and all; the longest unseen comes first."""
         self._all = (0.0, 0.0)
 
+    @property
+    def counted(self) -> tuple[float, float]:
+        """Queries that were refused, and all: equal shares while it is the same object."""
+        return self._all
+
     def missed(self, key: KeyT, *, waits: bool, queries: int = 1) -> None:
         """Queries found it missing, and wait for its load or cannot.
 

@@ -60,15 +60,15 @@ class PriceRange(NamedTuple):
 class Menu:
     """The variants of a task on a worker that are the best at some price, the quickest first."""
 
-    __slots__ = ("_accuracies", "_gains", "_ms", "candidates", "quickest_ms")
+    __slots__ = ("accuracies", "candidates", "gains", "ms", "quickest_ms")
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         """``candidates``: on the hull, ascending by time and accuracy, at least one."""
         self.candidates = tuple(candidates)
-        self._accuracies = [c.accuracy for c in candidates]
-        self._ms = [c.table.ms[1] for c in candidates]
-        self.quickest_ms = self._ms[0]
-        self._gains = [
+        self.accuracies = [c.accuracy for c in candidates]
+        self.ms = [c.table.ms[1] for c in candidates]
+        self.quickest_ms = self.ms[0]
+        self.gains = [
             -_gain(one, two)
             for one, two in pairwise((c.table.ms[1], c.accuracy, c) for c in candidates)
         ]
@@ -81,13 +81,13 @@ class Menu:
 
         None when none of the menu is quick enough, or meets the limits.
         """
-        at = bisect_right(self._gains, -price)
+        at = bisect_right(self.gains, -price)
         if floor is not None:
-            at = max(at, bisect_left(self._accuracies, floor))
-            if at == len(self._ms):
+            at = max(at, bisect_left(self.accuracies, floor))
+            if at == len(self.ms):
                 return None
-        if self._ms[at] > left_ms:
-            at = bisect_right(self._ms, left_ms, 0, at) - 1
+        if self.ms[at] > left_ms:
+            at = bisect_right(self.ms, left_ms, 0, at) - 1
         if rows == 1 and ceiling is None and floor is None:
             return self.candidates[at] if at >= 0 else None
         while at >= 0:

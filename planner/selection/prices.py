@@ -24,6 +24,7 @@ Of each group of workers that can do the same, the least busy of some is looked 
 (``planner.selection.menus``).
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import exp, inf
 
@@ -153,6 +154,8 @@ def priced(
     half_ms, looseness = budget_ms / 2, offers.looseness
     stretch = LEAST_ROOM + MORE_ROOM * window
     rooms_ms, (least, growth) = offers.rooms_ms, offers.prices
+    lone = rows == 1
+    plain = lone and floor is None and ceiling is None
     best: Candidate | None = None
     best_worker: WorkerView | None = None
     best_worth, best_ms = -inf, inf
@@ -172,11 +175,27 @@ def priced(
         else:
             planned = fill = wait_ms / planned_ms
             if planned_ms < half_ms:
-                fill = wait_ms / min(half_ms, planned_ms * looseness)
+                room_ms = planned_ms * looseness
+                fill = wait_ms / (room_ms if room_ms < half_ms else half_ms)
             fill = usual.look(found.device_kind, fill, planned, now_ms) / stretch
-        # From here on as ``PriceRange.at``, for speed.
+        # From here on as ``PriceRange.at`` and, of plain queries, ``Menu.best``, for speed.
         price = least * exp(growth * (fill if fill < HIGHEST_FILL else HIGHEST_FILL))
-        chosen = group.menu.best(price, run_left_ms, rows, floor, ceiling)
+        menu = group.menu
+        if plain:
+            times_ms = menu.ms
+            at = bisect_right(menu.gains, -price)
+            if times_ms[at] > run_left_ms:
+                at = bisect_right(times_ms, run_left_ms, 0, at) - 1
+                if at < 0:
+                    continue
+            run_ms = times_ms[at]
+            worth = menu.accuracies[at] - price * run_ms
+            takes_ms = wait_ms + run_ms
+            if worth > best_worth or (worth == best_worth and takes_ms < best_ms):
+                best, best_worker = menu.candidates[at], found
+                best_worth, best_ms = worth, takes_ms
+            continue
+        chosen = menu.best(price, run_left_ms, rows, floor, ceiling)
         if chosen is None:
             continue
         run_ms = chosen.table.ms[rows]
@@ -186,34 +205,39 @@ def priced(
             best, best_worker, best_worth, best_ms = chosen, found, worth, takes_ms
     kinds = usual.kinds
     for batch in batches.of(task, now_ms):
-        if rows == 1:
+        if lone:
             added_ms = batch.next_ms
+            gained = batch.accuracy
         elif batch.rows + rows <= batch.largest:
             added_ms = batch.ms[batch.rows + rows] - batch.ms[batch.rows]
+            gained = rows * batch.accuracy
         else:
             continue
-        gained = rows * batch.accuracy
         if gained - least * added_ms < best_worth:
             continue  # even if its worker were idle
         worker = batch.worker
         wait_ms = worker.busy_until_ms - now_ms
         if wait_ms > 0.0:
+            takes_ms = wait_ms + added_ms
+            if takes_ms > left_ms:
+                continue
             room_ms = rooms_ms.get(worker.id, half_ms)
             if room_ms < half_ms:
                 room_ms = min(half_ms, room_ms * looseness)
             fill = wait_ms / room_ms
         else:
-            fill = wait_ms = 0.0
+            fill, takes_ms = 0.0, added_ms
+            if takes_ms > left_ms:
+                continue
         known = kinds.get(worker.device_kind)
         if known is not None:  # a copy of ``UsualFills.counted``, for speed
-            fill = known.fill + AT_ONCE * (fill - known.fill)
+            usually = known.fill
+            fill = usually + AT_ONCE * (fill - usually)
         fill = fill / stretch if fill > NONE else 0.0
         price = least * exp(growth * (fill if fill < HIGHEST_FILL else HIGHEST_FILL))
         worth = gained - price * added_ms
-        takes_ms = wait_ms + added_ms
         if (
-            takes_ms <= left_ms
-            and (worth > best_worth or (worth == best_worth and takes_ms < best_ms))
+            (worth > best_worth or (worth == best_worth and takes_ms < best_ms))
             and not worker.draining
             and worker.id != avoid
             and batch.answers

@@ -65,6 +65,8 @@ class Engine:
         """Intervals of the timeline whose end was seen."""
         self.policy = policy(fleet)
         self._refused = self.policy.refused if isinstance(self.policy, Refusable) else None
+        self._begun = self.policy.begun if isinstance(self.policy, Targeting) else None
+        self._ran = self.policy.ran if isinstance(self.policy, Learning) else None
         self._memories = memories_of(setting, self.policy, fleet.asked)
         self.devices = Devices(
             setting, fleet, self.policy, self._at,
@@ -153,8 +155,8 @@ class Engine:
         if isinstance(action, Load):
             if key not in worker.replicas:
                 replica = self._load(worker, key)
-                if replica is not None and isinstance(self.policy, Targeting):
-                    self.policy.begun(replica)
+                if replica is not None and self._begun is not None:
+                    self._begun(replica)
         elif isinstance(action, Unload):
             replica = worker.replicas.get(key)
             if replica is not None and replica.state is ReplicaState.READY:
@@ -304,9 +306,9 @@ class Engine:
         replica.in_flight -= count
         self._outstanding -= count
         worker.queue.finished(batch.queue, now_ms, run_ms)
-        if self._played is not None and isinstance(self.policy, Learning):
+        if self._played is not None and self._ran is not None:
             late = sum([not self.tally.in_time(ticket, now_ms) for ticket in tickets])
-            self.policy.ran(replica, batch.rows, run_ms, now_ms, count, late)
+            self._ran(replica, batch.rows, run_ms, now_ms, count, late)
         if replica.state is ReplicaState.UNLOADING and not replica.in_flight:
             self._gone(replica)
         if worker.queue.count:
@@ -358,7 +360,9 @@ class Engine:
         worker = replica.worker
         if worker.replicas.get(replica.key) is not replica:
             return  # the device failed meanwhile
-        worker.view.loading = tuple(each for each in worker.view.loading if each != replica.key)
+        loading = worker.view.loading
+        at = loading.index(replica.key)
+        worker.view.loading = loading[:at] + loading[at + 1 :]
         replica.state = ReplicaState.READY
         worker.holds(replica.key, ready=True)
         replica.loaded_ms = self._now_ms

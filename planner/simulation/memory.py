@@ -4,7 +4,7 @@ The decisions are ``planner.eviction``'s, as in ``workers.execution.room``. One 
 asked for serves all devices, and is told when it matters instead of with each query.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import overload
 
 from planner.eviction.displacement import Ladder, Rung, ladder
@@ -44,6 +44,7 @@ class Memories:
         self._weighs = weighs and rule == "modelless"
         self._min_residency_s = min_residency_s
         self._asked = asked
+        self._learned = _Learned(asked)
         self.urgency = asked.urgency
 
     def asked(self, key: VariantKey) -> None:
@@ -61,10 +62,9 @@ class Memories:
         self._asked.tell(now_s)
         for worker in workers:
             worker.view.churn_per_s = worker.churn.per_s(now_s)
-            held = list(worker.replicas)
-            for key, rate in zip(held, learned_qps(self._asked, held, now_s), strict=True):
-                replica = worker.replicas[key]
-                replica.rate_qps, replica.urgent = rate, self.urgency.share(key)
+            learned = self._learned.of(worker.replicas, now_s)
+            for replica, (rate, urgent) in zip(worker.replicas.values(), learned, strict=True):
+                replica.rate_qps, replica.urgent = rate, urgent
 
     def to_evict(
         self, worker: Worker, candidate: Candidate, now_ms: float, *, waiting: bool | None
@@ -130,11 +130,10 @@ class Memories:
     def _expected(self, worker: Worker, now_ms: float) -> list[Resident[VariantKey]]:
         """What stays on a worker, with the rates to expect."""
         stay = _staying(worker)
-        learned = learned_qps(self._asked, [key for key, _ in stay], now_ms / 1_000)
-        share = self.urgency.share
+        learned = self._learned.of([key for key, _ in stay], now_ms / 1_000)
         return [
-            _resident(key, replica, expected_qps(rate, replica.planned_qps), share(key))
-            for (key, replica), rate in zip(stay, learned, strict=True)
+            _resident(key, replica, expected_qps(rate, replica.planned_qps), urgent)
+            for (key, replica), (rate, urgent) in zip(stay, learned, strict=True)
         ]
 
     def _newcomer(
@@ -145,6 +144,30 @@ class Memories:
             popularity=learned_qps(self._asked, (key,), now_s)[0], last_used_s=now_s, in_use=False,
             loaded_s=now_s, urgent=self.urgency.share(key),
         )  # fmt: skip
+
+
+class _Learned:
+    """What is learned of variants, looked up once for all devices while nothing changes."""
+
+    __slots__ = ("_asked", "_known", "_when")
+
+    def __init__(self, asked: QueryRates[VariantKey]) -> None:
+        self._asked = asked
+        self._known: dict[VariantKey, tuple[float, float]] = {}
+        self._when: tuple[float, int, tuple[float, float]] = (-1.0, 0, (0.0, 0.0))
+
+    def of(self, keys: Collection[VariantKey], now_s: float) -> list[tuple[float, float]]:
+        """Of each key: queries per second, and the share of them that cannot wait for a load."""
+        asked, known = self._asked, self._known
+        when = (now_s, asked.told, asked.urgency.counted)
+        if when != self._when:
+            known.clear()
+            self._when = when
+        new = [key for key in keys if key not in known]
+        share = asked.urgency.share
+        for key, rate in zip(new, learned_qps(asked, new, now_s) if new else (), strict=True):
+            known[key] = (rate, share(key))
+        return [known[key] for key in keys]
 
 
 def _staying(worker: Worker) -> list[tuple[VariantKey, Replica]]:

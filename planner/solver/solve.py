@@ -8,8 +8,6 @@ relaxations bound what is not solved exactly.
 from collections.abc import Callable
 from math import fsum, inf
 
-from planner.solver.aggregate import ENOUGH, NEAR, NODES, aggregated
-from planner.solver.bound import Relaxation
 from planner.solver.columns.dive import generated
 from planner.solver.configurations import configurations
 from planner.solver.exact import exact as exactly
@@ -18,6 +16,9 @@ from planner.solver.options import Options
 from planner.solver.partial_solution import PartialSolution, better, finish
 from planner.solver.power import by_power
 from planner.solver.problem import Clock, Planner, Problem, Solution
+from planner.solver.relaxation.aggregate import ENOUGH, NEAR, NODES, aggregated
+from planner.solver.relaxation.bound import Relaxation
+from planner.solver.relaxation.interference import apart_or_together
 from planner.types import Objective
 
 SMALL = 2_500
@@ -175,6 +176,11 @@ class _Search:
             self.learn(found.bound, found.served_qps)
             if found.proven or self.out_of_time:
                 return
+        if self._shares_devices and self.gap > WIDE and not self._binds:
+            partial, bound = apart_or_together(self.options, left=self.left)
+            self.offer(partial, "packed apart or together")
+            if bound > 0:
+                self.learn(bound, self.options.reachable_qps)
         if self._shares_devices and self.gap > WIDE:
             partial, bound = generated(self.options, self.best, left=self.left)
             self.offer(partial, "dived from generated columns")
@@ -193,10 +199,16 @@ class _Search:
     def _limited(self) -> bool:
         """Whether only cost counts, and something else than time limits sharing devices."""
         options = self.options
-        kinds = range(len(options.counts))
         if options.has_work or self.objective is not Objective.COST:
             return False
-        return any(options.binds(kind) or options.slowdown(kind, 2) > 1 for kind in kinds)
+        return self._binds or any(
+            options.slowdown(kind, 2) > 1 for kind in range(len(options.counts))
+        )
+
+    @property
+    def _binds(self) -> bool:
+        """Whether memory may limit what is on a device."""
+        return any(self.options.binds(kind) for kind in range(len(self.options.counts)))
 
     def bound(self) -> float:
         """What no plan that serves as much as the best one can beat: USD per hour, or accuracy."""

@@ -39,7 +39,7 @@ PRICING = 10_000
 COLUMNS = 8
 """That one pricing finds at most. With 1, the relaxation of 100 classes took 65 rounds; with 8, 20;
 with 16 as many."""
-OFF = 0.003
+OFF = 0.001
 """Relative; what a device may be worth more than it costs, and is not looked for: so much is lost
 of the bound."""
 
@@ -159,12 +159,17 @@ class Devices:
         if len(chosen) <= 3:
             tried |= {left_ms - own_ms for left_ms in left.values() for own_ms in chosen.values()}
         best, found = float(prices.kinds[kind]) * (1 + OFF), None
+        seen: set[tuple[tuple[int, float], ...]] = set()
         for longest_ms in sorted(tried):
             batches = {}
             for index, left_ms in left.items():
                 batch = options.batch(index, min(longest_ms, left_ms - longest_ms))
                 if batch is not None:
                     batches[index] = batch
+            sizes = tuple((index, batch.size) for index, batch in batches.items())
+            if sizes in seen:
+                continue
+            seen.add(sizes)
             worth, does = self.filled(batches, kind, slowdown, prices)
             if worth > best:
                 best, found = worth, Column(kind=kind, parts=does)

@@ -22,13 +22,13 @@ from planner.solver.partial_solution import PartialSolution
 
 SLOW = 2e-4
 """A relative fall of the relaxation in one round that is little."""
-PATIENCE = 4
+PATIENCE = 2
 """So many such rounds in a row end the search for columns."""
 BOXES = 2
 """So often a bound is sought from prices that only fall."""
 FALLS = 30
 """Most rounds of one of them; about ten were needed."""
-NEAR = 0.005
+NEAR = 0.003
 """A bound as near to the relaxation as this is good enough."""
 BROKEN = 1e-3
 """By so much a rounding cut must be broken to be added."""

@@ -13,8 +13,8 @@ import numpy as np
 
 from planner.latency_curve import SizedBatch
 from planner.solver.capacity import frontier
-from planner.solver.columns.column import Array, Bits, Column, Indices
-from planner.solver.columns.pricing import Items, bits
+from planner.solver.columns.column import Array, Column, Indices
+from planner.solver.columns.pricing import Items
 from planner.solver.options import Options
 
 
@@ -45,9 +45,8 @@ class _Fixed:
     """Of a device."""
     own: Array
     charges: tuple[Array, ...]
-    options: Bits
-    classes: Bits
-    offers: Bits
+    classes: Indices
+    offers: Indices
 
 
 def _fixed(options: Options, kind: int, indices: Sequence[int]) -> _Fixed:
@@ -62,9 +61,8 @@ def _fixed(options: Options, kind: int, indices: Sequence[int]) -> _Fixed:
         memory=memory,
         own=np.where(shared > 1, 0.0, memory),
         charges=(memory / shared, np.minimum(halves, 1.0) / shared),
-        options=bits(indices),
-        classes=bits([option.demand for option in every]),
-        offers=bits([option.offer for option in every]),
+        classes=np.array([option.demand for option in every], dtype=np.int64),
+        offers=np.array([option.offer for option in every], dtype=np.int64),
     )
 
 
@@ -173,7 +171,6 @@ class Menus:
                 memory=fixed.memory[at_each],
                 own=fixed.own[at_each],
                 charges=tuple(charge[at_each] for charge in fixed.charges),
-                options=fixed.options[at_each],
                 classes=fixed.classes[at_each],
                 offers=fixed.offers[at_each],
             ),

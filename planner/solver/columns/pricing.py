@@ -34,10 +34,9 @@ class Items:
     """The same; 0 where other options are of the same offer, because it may be there already."""
     charges: Sequence[Array]
     """Ways to charge for the memory of an offer, divided among its options."""
-    options: Bits
-    classes: Bits
+    classes: Indices
     """The class: a device serves it by one offer."""
-    offers: Bits
+    offers: Indices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +63,6 @@ class Priced:
     """Item to the part of its class that is served; only those worth more than enough."""
     looked: int = 0
     """Sets that were looked at, once in each step."""
-
-
-def bits(groups: Sequence[object]) -> Bits:
-    """One bit for each different one; shape ``(len(groups), words)``."""
-    names = {group: at for at, group in enumerate(dict.fromkeys(groups))}
-    made = np.zeros((len(groups), len(names) // 64 + 1), dtype=np.uint64)
-    for row, group in enumerate(groups):
-        made[row, names[group] // 64] = np.uint64(1) << np.uint64(names[group] % 64)
-    return made
 
 
 def best_devices(
@@ -123,7 +113,7 @@ def _promise(items: Items, option: Indices, found: Relaxed) -> Array:
     options = option[found.first]
     memory, classes = items.own[options], items.classes[options]
     beside = memory[:, None] + memory <= 1 + SLACK
-    beside &= ~(classes[:, None] & classes).any(axis=2)
+    beside &= classes[:, None] != classes
     others = found.prices.sum(axis=1)[:, None] + found.group @ beside.T
     loss = found.surplus - found.positive
     before = np.cumsum(loss, axis=1) - loss
@@ -133,53 +123,59 @@ def _promise(items: Items, option: Indices, found: Relaxed) -> Array:
     return best
 
 
-@dataclass(slots=True, kw_only=True)
 class _Labels:
-    """Sets of pieces that a device serves whole; one entry, or one row of bits, per set."""
+    """Sets of pieces that a device serves whole: one column of every array for each set."""
+
+    __slots__ = ("bits", "number", "values")
 
     number: Indices
-    time: Array
-    memory: Array
-    worth: Array
-    promise: Array
-    """What the limits and all that is in it are worth at each pair of prices, and what may still
-    come of its options; shape ``(pairs, labels)``."""
-    begun: Bits
-    """Options of which all pieces so far are in it."""
-    classes: Bits
-    offers: Bits
+    values: Array
+    """Rows: time, memory, worth; then, for each pair of prices, what the limits and all that is in
+    it are worth, and what may still come of its options."""
+    bits: Bits
+    """Rows: words of the classes in it, of the offers, and of the options of which it has all
+    pieces so far."""
+
+    def __init__(self, number: Indices, values: Array, bits: Bits) -> None:
+        self.number, self.values, self.bits = number, values, bits
 
     def at(self, chosen: Indices) -> "_Labels":
         return _Labels(
-            number=self.number[chosen],
-            time=self.time[chosen],
-            memory=self.memory[chosen],
-            worth=self.worth[chosen],
-            promise=self.promise[:, chosen],
-            begun=self.begun[chosen],
-            classes=self.classes[chosen],
-            offers=self.offers[chosen],
+            self.number[chosen], self.values.take(chosen, axis=1), self.bits.take(chosen, axis=1)
         )
 
     def joined(self, other: "_Labels") -> "_Labels":
         return _Labels(
-            number=np.concatenate([self.number, other.number]),
-            time=np.concatenate([self.time, other.time]),
-            memory=np.concatenate([self.memory, other.memory]),
-            worth=np.concatenate([self.worth, other.worth]),
-            promise=np.concatenate([self.promise, other.promise], axis=1),
-            begun=np.concatenate([self.begun, other.begun]),
-            classes=np.concatenate([self.classes, other.classes]),
-            offers=np.concatenate([self.offers, other.offers]),
+            np.concatenate([self.number, other.number]),
+            np.concatenate([self.values, other.values], axis=1),
+            np.concatenate([self.bits, other.bits], axis=1),
         )
+
+
+class _Bits:
+    """One bit for each different one of what pieces belong to."""
+
+    __slots__ = ("bit", "word", "words")
+
+    def __init__(self, groups: Indices, first: int) -> None:
+        """``first`` is the row of the first word; there is one group for each piece."""
+        at = np.unique(groups, return_inverse=True)[1]
+        self.word: list[int] = (first + at // 64).tolist()
+        self.bit: Bits = np.uint64(1) << (at % 64).astype(np.uint64)
+        self.words = int(at.max()) // 64 + 1
+
+
+TIME, MEMORY, WORTH, PROMISE = range(4)
+"""Rows of a label's values."""
 
 
 class _Search:
     """Labels over pieces in the order of worth per time; of one option, they keep theirs."""
 
     __slots__ = (
-        "best", "bound", "charge", "enough", "first", "found", "items", "labels", "looked",
-        "option", "part", "prices", "rest", "rise", "spare", "steps", "surplus", "time", "worth",
+        "begun", "best", "bound", "classes", "enough", "first", "found", "items", "labels",
+        "looked", "memory", "offers", "option", "own", "part", "prices", "rest", "rise", "spare",
+        "steps", "surplus", "time", "worth",
     )  # fmt: skip
 
     def __init__(
@@ -193,14 +189,21 @@ class _Search:
         time = items.time[pieces.option] * pieces.part
         order = np.argsort(-pieces.worth / np.maximum(time, 1e-12), kind="stable")
         self.option, self.part = pieces.option[order], pieces.part[order]
-        self.time, self.worth = time[order], pieces.worth[order]
-        self.first = found.first[order]
+        self.classes = _Bits(items.classes[self.option], 0)
+        self.offers = _Bits(items.offers[self.option], self.classes.words)
+        self.begun = _Bits(self.option, self.classes.words + self.offers.words)
+        self.memory: list[float] = items.memory[self.option].tolist()
+        self.own: list[bool] = (items.own[self.option] == items.memory[self.option]).tolist()
+        """Whether no other option has its offer."""
+        self.time: list[float] = time[order].tolist()
+        self.worth: list[float] = pieces.worth[order].tolist()
+        self.first: list[bool] = found.first[order].tolist()
         self.surplus = found.surplus[:, order]
         self.spare = found.positive[:, order]
         # A set with the first piece of an option: what that adds, and what may still come of it.
-        self.charge = found.charge[:, found.of][:, order]
-        self.rise = found.total[:, found.of][:, order] - self.spare + self.surplus - self.charge
-        group = np.where(self.first, found.group[:, found.of][:, order], 0.0)
+        charge = found.charge[:, found.of][:, order]
+        self.rise = found.total[:, found.of][:, order] - self.spare + self.surplus - charge
+        group = np.where(found.first[order], found.group[:, found.of][:, order], 0.0)
         # Column i: what the options that begin from i on can add.
         self.rest = np.cumsum(group[:, ::-1], axis=1)[:, ::-1]
         self.steps: list[tuple[Indices, int, int]] = []
@@ -209,66 +212,60 @@ class _Search:
         """Worth, the label before the last piece, that piece, and how much of it."""
 
     def run(self) -> None:
-        items = self.items
-        labels = _Labels(
-            number=np.zeros(1, dtype=np.int64),
-            time=np.zeros(1),
-            memory=np.zeros(1),
-            worth=np.zeros(1),
-            promise=self.prices.sum(axis=1)[:, None],
-            begun=np.zeros_like(items.options[:1]),
-            classes=np.zeros_like(items.classes[:1]),
-            offers=np.zeros_like(items.offers[:1]),
-        )
-        for step in range(self.time.size):
+        words = self.classes.words + self.offers.words + self.begun.words
+        values = np.concatenate([np.zeros(PROMISE), self.prices.sum(axis=1)])[:, None]
+        bits = np.zeros((words, 1), dtype=np.uint64)
+        labels = _Labels(np.zeros(1, dtype=np.int64), values, bits)
+        for step in range(len(self.time)):
             labels = self._alive(labels, step)
-            if not labels.worth.size:
+            if not labels.number.size:
                 break
-            self.looked += labels.worth.size
+            self.looked += labels.number.size
             labels = self._begin(labels, step) if self.first[step] else self._go_on(labels, step)
         self.bound = max(self.bound, self.best * (1 + 1e-9))
 
     def _alive(self, labels: _Labels, step: int) -> _Labels:
         """The labels that may still become better than the best."""
-        promise = (labels.promise + self.rest[:, [step]]).min(axis=0)
-        alive = np.flatnonzero(promise > self.best * (1 + 1e-9))
+        promise = np.minimum.reduce(labels.values[PROMISE:] + self.rest[:, [step]], axis=0)
+        alive = (promise > self.best * (1 + 1e-9)).nonzero()[0]
         if alive.size > self.labels:
             ranked = alive[np.argsort(-promise[alive], kind="stable")]
             self.bound = max(self.bound, float(promise[ranked[self.labels]]))
             alive = np.sort(ranked[: self.labels])
-        return labels if alive.size == labels.worth.size else labels.at(alive)
+        return labels if alive.size == promise.size else labels.at(alive)
 
     def _begin(self, labels: _Labels, step: int) -> _Labels:
         """The labels, and beside them those with the first piece of an option that fits whole."""
-        items, option = self.items, self.option[step]
-        free = ~(labels.classes & items.classes[option]).any(axis=1)
-        held = (labels.offers & items.offers[option]).any(axis=1)
-        memory = labels.memory + np.where(held, 0.0, items.memory[option])
-        fits = np.flatnonzero(free & (memory <= 1 + SLACK))
+        classes, offers, begun = self.classes, self.offers, self.begun
+        memory = labels.values[MEMORY] + self.memory[step]
+        if not self.own[step]:
+            held = labels.bits[offers.word[step]] & offers.bit[step]
+            memory = np.where(held != 0, labels.values[MEMORY], memory)
+        free = (labels.bits[classes.word[step]] & classes.bit[step]) == 0
+        fits = (free & (memory <= 1 + SLACK)).nonzero()[0]
         if not fits.size:
             return labels
-        whole = fits[self._share(labels, fits, step) >= 1]
+        whole = fits[self._whole(labels, fits, step)]
         if not whole.size:
             return labels
         grown = self._grown(labels, whole, step)
-        grown.memory = memory[whole]
-        grown.promise += self.rise[:, [step]]
-        grown.begun |= items.options[option]
-        grown.classes |= items.classes[option]
-        grown.offers |= items.offers[option]
+        grown.values[MEMORY] = memory[whole]
+        grown.values[PROMISE:] += self.rise[:, [step]]
+        for group in (classes, offers, begun):
+            grown.bits[group.word[step]] |= group.bit[step]
         return labels.joined(grown)
 
     def _go_on(self, labels: _Labels, step: int) -> _Labels:
         """The labels, and beside them those with a further piece of an option that they have."""
-        own = self.items.options[self.option[step]]
-        begun = np.flatnonzero((labels.begun & own).any(axis=1))
+        word, own = self.begun.word[step], self.begun.bit[step]
+        begun = (labels.bits[word] & own).nonzero()[0]
         if not begun.size:
             return labels
-        whole = begun[self._share(labels, begun, step) >= 1]
+        whole = begun[self._whole(labels, begun, step)]
         grown = self._grown(labels, whole, step)
-        grown.promise += self.surplus[:, [step]] - self.spare[:, [step]]
-        labels.promise[:, begun] -= self.spare[:, [step]]
-        labels.begun[begun] &= ~own
+        grown.values[PROMISE:] += self.surplus[:, [step]] - self.spare[:, [step]]
+        labels.values[PROMISE:, begun] -= self.spare[:, [step]]
+        labels.bits[word, begun] &= ~own
         return labels.joined(grown) if whole.size else labels
 
     def _grown(self, labels: _Labels, whole: Indices, step: int) -> _Labels:
@@ -277,23 +274,26 @@ class _Search:
         grown = labels.at(whole)
         self.steps.append((grown.number, step, first))
         grown.number = np.arange(first, first + whole.size)
-        grown.time += self.time[step]
-        grown.worth += self.worth[step]
+        grown.values[TIME] += self.time[step]
+        grown.values[WORTH] += self.worth[step]
         return grown
 
-    def _share(self, labels: _Labels, fits: Indices, step: int) -> Array:
-        """How much of a piece these labels have time for, in [0, 1]; the best end is noted."""
-        time = self.time[step]
-        left = np.maximum(1.0 - labels.time[fits], 0.0)
-        share: Array = np.ones(fits.size) if time <= 0 else np.minimum(left / time, 1.0)
-        reached = labels.worth[fits] + self.worth[step] * share
+    def _whole(self, labels: _Labels, fits: Indices, step: int) -> Flags:
+        """Which of these labels have time for all of a piece; the best with what fits is noted."""
+        time, worth = self.time[step], self.worth[step]
+        share: Array = np.ones(fits.size)
+        if time > 0:
+            left = np.maximum(1.0 - labels.values[TIME, fits], 0.0)
+            share = np.minimum(left / time, 1.0)
+        reached = labels.values[WORTH, fits] + worth * share
         top = int(reached.argmax())
         best = float(reached[top])
         if best > self.enough * (1 + 1e-6):
             number = int(labels.number[fits[top]])
             self.found.append((best, number, step, float(share[top])))
         self.best = max(self.best, best)
-        return share
+        made: Flags = share >= 1
+        return made
 
     def devices(self, most: int) -> list[dict[int, float]]:
         """The parts of the best devices by item, the best first."""

@@ -21,3 +21,19 @@ def test_what_was_just_asked_for_counts_without_being_told() -> None:
     known, unknown = rates.rates(["a", "b"], 1.0)
     assert known > unknown > 0.0
     assert "a" in rates
+
+
+def test_who_keeps_rates_sees_that_queries_came_since() -> None:
+    """At one time, also while the book was not told of them yet."""
+    asked: QueryRates[str] = QueryRates()
+    asked.query("a")
+    before = asked.rates(("a",), 1.0)
+    told = asked.told
+
+    assert (asked.rates(("a",), 1.0), asked.told) == (before, told)
+
+    asked.query("a")
+    assert asked.told > told
+    told = asked.told
+    assert asked.rates(("a",), 1.0) > before
+    assert asked.told == told

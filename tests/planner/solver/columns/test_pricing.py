@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.solver.columns.pricing import Items, Pieces, best_devices, bits
+from planner.solver.columns.pricing import Items, Pieces, best_devices
 
 Row = tuple[float, float, int, int, list[tuple[float, float]]]
 """Time, memory of its offer, class, offer, and pieces (part, worth) with falling worth per part."""
@@ -22,9 +22,8 @@ def items(rows: list[Row]) -> Items:
         memory=memory,
         own=np.where(users > 1, 0.0, memory),
         charges=(memory / users,),
-        options=bits(range(len(rows))),
-        classes=bits([row[2] for row in rows]),
-        offers=bits(offers),
+        classes=np.array([row[2] for row in rows]),
+        offers=np.array(offers),
     )
 
 

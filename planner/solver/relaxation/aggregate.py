@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import fsum, inf
 
-from planner.solver.bound import Relaxation
 from planner.solver.greedy import finish_up
 from planner.solver.milp import Answer
 from planner.solver.options import Options
 from planner.solver.packing import pack
 from planner.solver.partial_solution import PartialSolution, better
+from planner.solver.relaxation.bound import Relaxation
 from planner.types import Objective
 
 ROUNDS = 5
