@@ -31,6 +31,8 @@ WINDOW_LOST = 0.1
 """Part of the window that a refusal takes away."""
 WINDOW_REGAINED_PER_S = 0.1
 """By this the window grows in each second without a refusal."""
+SHED_WINDOW = 0.1
+"""Above this window nothing is shed: quicker variants make room first."""
 
 
 class CongestionWindow:
@@ -102,8 +104,12 @@ def choose(
         window = congestion.at(now_ms)
         congestion.batches.keep(snapshot, now_ms)
         transport_ms = snapshot.transport_ms
-        first = query.avoid is None and not query.best_effort
-        if first and congestion.shedding.sheds(offers.least_usd, now_ms):
+        if (
+            window <= SHED_WINDOW
+            and query.avoid is None
+            and not query.best_effort
+            and congestion.shedding.sheds(offers.least_usd, now_ms)
+        ):
             return shed(snapshot, query, now_ms)
         batches, usual = congestion.batches, congestion.usual
         own = priced(offers, batches, usual, query, now_ms, transport_ms, window)

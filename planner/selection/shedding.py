@@ -6,6 +6,10 @@ was refused on both its tries, ``EACH`` of those to come are refused at once, if
 answer costs clearly more than that of others. As long as second tries find room nothing is shed,
 and what is shed is a multiple of what is refused in any case: when too much was, less is refused,
 and so less is shed.
+
+That helps only where time is short for all. While answers can still become quicker at the cost of
+accuracy, who is refused twice had a tight SLO or lost its device, and others would be refused for
+nothing: ``plan_following`` asks only once the congestion window has shrunk.
 """
 
 from math import exp

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.selection.plan_following import CongestionWindow, choose
+from planner.selection.plan_following import SHED_WINDOW, CongestionWindow, choose
 from planner.selection.routes import RouteTable, resolve
 from planner.selection.shedding import AVERAGED, EACH, MOST_DUE, Shedding
 from planner.types import Choice, Query, Refusal, RefusalCode, Snapshot
@@ -52,20 +52,37 @@ def outcomes(view: Snapshot, window: CongestionWindow, *queries: Query) -> list[
     return [isinstance(each, Choice) for each in found]
 
 
+def crowded() -> CongestionWindow:
+    """A window that refusals have shrunk."""
+    window = CongestionWindow()
+    for _ in range(100):
+        window.refused(NOW_MS)
+    return window
+
+
 def both(times: int) -> list[Query]:
     return [asked(task) for _ in range(times) for task in ("light", "heavy")]
 
 
 def test_nothing_is_shed_while_second_tries_find_room() -> None:
-    window = CongestionWindow()
-    for _ in range(100):
-        window.refused(NOW_MS)
+    assert all(outcomes(fleet(), crowded(), *both(20)))
 
+
+def test_nothing_is_shed_while_answers_can_become_quicker_instead() -> None:
+    window = CongestionWindow()
+    for _ in range(10):
+        window.refused(NOW_MS, twice=True)
+    assert window.at(NOW_MS) > SHED_WINDOW
     assert all(outcomes(fleet(), window, *both(20)))
+
+    for _ in range(20):
+        window.refused(NOW_MS, twice=True)
+    assert window.at(NOW_MS) <= SHED_WINDOW
+    assert not all(outcomes(fleet(), window, *both(20)))
 
 
 def test_after_a_second_refusal_some_of_what_costs_more_are_refused_at_once() -> None:
-    window = CongestionWindow()
+    window = crowded()
     window.refused(NOW_MS, twice=True)
     found = outcomes(fleet(), window, *both(20))
 
@@ -74,7 +91,7 @@ def test_after_a_second_refusal_some_of_what_costs_more_are_refused_at_once() ->
 
 
 def test_second_tries_and_best_effort_are_not_shed() -> None:
-    window = CongestionWindow()
+    window = crowded()
     window.refused(NOW_MS, twice=True)
     heavy = asked("heavy")
     elsewhere = heavy._replace(avoid=WorkerId("w2"))
@@ -86,7 +103,7 @@ def test_second_tries_and_best_effort_are_not_shed() -> None:
 
 
 def test_where_devices_cost_nothing_nothing_costs_more() -> None:
-    window = CongestionWindow()
+    window = crowded()
     window.refused(NOW_MS, twice=True)
 
     assert all(outcomes(fleet(usd_per_hour=0.0), window, *both(10)))
