@@ -90,7 +90,13 @@ CHANGES = (
         what="MOST_OPEN",
         instead=0,
     ),
-    Change(name="nothing is shed", where=planner.selection.shedding, what="EACH", instead=0.0),
+    Change(name="nothing is shed", where=planner.selection.shedding, what="COSTLY", instead=inf),
+    Change(
+        name="shed whatever the window",
+        where=planner.selection.plan_following,
+        what="SHED_WINDOW",
+        instead=1.0,
+    ),
     Change(
         name="always the least room", where=planner.selection.prices, what="MORE_ROOM", instead=0.0
     ),
