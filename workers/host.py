@@ -140,6 +140,7 @@ class WorkerHost:
             profiled_loading_s=round(self._loading.thread.profiled_s, 4),
             page=self._ledger.page,
             clock=clock_name(),
+            zone=self._config.zone,
             warnings=(self._ledger.problem,) if self._ledger.problem else (),
         )
 

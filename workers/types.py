@@ -140,6 +140,8 @@ class WorkerStatus:
     """File on its machine that says what it ran when it ended (``workers.process.last_batch``)."""
     clock: str = ""
     """Which clock it reads (``workers.channel.shared_clock``)."""
+    zone: str = ""
+    """Which zone its machine is in, by the label of its node; "" where it has none."""
 
 
 FEW = 3
@@ -234,3 +236,5 @@ class WorkerConfig:
     """Share of the admitted queries that may be late."""
     eviction: str = "modelless"
     """A key of ``planner.eviction.registry.RULES``: what leaves when a query needs room."""
+    zone: str = ""
+    """Which zone the worker's machine is in; "" where that is not known."""

@@ -356,6 +356,12 @@ class WorkerSchema(Schema):
     churn_per_s: float = Field(
         0.0, description="The share of its memory that is evicted per second, lately."
     )
+    zone: str = Field("", description="Zone of its machine, by the label of its node.")
+    round_trip_ms: float | None = Field(
+        None,
+        description="From the gateway that was asked to this worker and back: 0 on one machine and "
+        "below 1 ms; null where that gateway is not connected to it.",
+    )
     warnings: list[str] = Field(
         default=[], description="What is wrong with it although it serves, one sentence each."
     )

@@ -233,12 +233,16 @@ def _drains(row: Row) -> str:
 
 
 def _worker_table(rows: Sequence[Row]) -> None:
+    """With zones and ways where there are any."""
+    placed = any(row.get("zone") or row.get("round_trip_ms") for row in rows)
+    where = ["ZONE", ">MS AWAY"] if placed else []
     table(
-        ["WORKER", "DEVICE", "STATE", ">BUSY", ">MIB", ">OF", ">READY", ">OTHER"],
+        ["WORKER", "DEVICE", *where, "STATE", ">BUSY", ">MIB", ">OF", ">READY", ">OTHER"],
         (
             [
                 row["worker"],
                 row["device_kind"],
+                *([row.get("zone") or "-", _away(row)] if placed else []),
                 "draining" if row["draining"] else "serving",
                 f"{100 * row['busy_ratio']:.0f} %",
                 mib(row["reserved_mib"]),
@@ -250,6 +254,11 @@ def _worker_table(rows: Sequence[Row]) -> None:
         ),
         empty="No worker is running.",
     )
+
+
+def _away(row: Row) -> str:
+    away_ms = row.get("round_trip_ms")
+    return "-" if away_ms is None else f"{away_ms:.0f}"
 
 
 def _warnings(rows: Sequence[Row]) -> None:

@@ -1,0 +1,114 @@
+"""A gateway in one zone, and real workers in two of them, one of them a long way off."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from controlplane.gateway.gateway import Gateway
+from tests.controlplane.fleet import Fleet, eventually, fleet, gateway
+from tests.workers.channel.detour import Detour
+from variants.types import WorkerId
+
+pytestmark = pytest.mark.slow
+
+AWAY_MS = 60.0
+BATCH_MS = 40.0
+"""What a row takes; another one would have to wait as long."""
+
+
+@dataclass
+class Zones:
+    """``w1`` is in the gateway's zone, ``edge``, and ``w2`` far away in ``core``."""
+
+    fleet: Fleet
+    gateway: Gateway
+    client: httpx.AsyncClient
+
+    async def ask(self, slo: Mapping[str, Any]) -> tuple[int, str]:
+        """The status, and who answered or the code of the refusal."""
+        asked = {"task": "digits", "inputs": [[0.0] * 64], "slo": slo}
+        answer = await self.client.post("/v1/query", json=asked)
+        said = answer.json()
+        return answer.status_code, said["worker" if answer.status_code == 200 else "code"]
+
+    async def batches(self, worker: str) -> int:
+        """So many ran there for queries, by a report that was made after this was asked for."""
+        connection = self.gateway.known.workers[WorkerId(worker)].connection
+        for _ in range(2):  # the first one may have been on its way
+            before = connection.status
+            await eventually(lambda old=before: connection.status is not old)  # type: ignore[misc]
+        return sum(replica.batches - replica.checks for replica in connection.status.replicas)
+
+    async def ask_together(self, count: int, slo: Mapping[str, Any]) -> Counter[tuple[int, str]]:
+        return Counter(await asyncio.gather(*(self.ask(slo) for _ in range(count))))
+
+
+@asynccontextmanager
+async def zones(folder: Path, port: int) -> AsyncIterator[Zones]:
+    async with AsyncExitStack() as stack:
+        it = await stack.enter_async_context(fleet(folder, workers=2, port=port, zone="edge"))
+        it.cluster.zones = {"w1": "edge", "w2": "core"}
+        it.cluster.detours["w2"] = await stack.enter_async_context(Detour(AWAY_MS))
+        it.register("a", profiled_ms=BATCH_MS, latency_ms=str(BATCH_MS))
+        of, client = await stack.enter_async_context(gateway(it))
+        it.control()
+
+        def met() -> bool:
+            views = [worker.view for worker in of.known.workers.values()]
+            held = [worker.ready for worker in of.known.workers.values()]
+            return len(views) == 2 and all(held) and any(view.round_trip_ms for view in views)
+
+        await eventually(met)
+        yield Zones(it, of, client)
+
+
+@pytest.fixture
+async def two(tmp_path: Path, port: int) -> AsyncIterator[Zones]:
+    async with zones(tmp_path, port) as made:
+        yield made
+
+
+async def test_queries_stay_in_their_zone_while_it_has_room_and_leave_it_when_not(
+    two: Zones,
+) -> None:
+    near, far = (two.gateway.known.workers[WorkerId(name)].view for name in ("w1", "w2"))
+    assert (near.zone, near.round_trip_ms) == ("edge", 0.0)
+    assert far.zone == "core"
+    assert far.round_trip_ms >= AWAY_MS
+
+    one_by_one = [await two.ask({"latency_ms": 30_000}) for _ in range(20)]
+    assert one_by_one == [(200, "w1")] * 20
+
+    # More at once than one worker can do within the SLO.
+    together = await two.ask_together(60, {"latency_ms": 1_600})
+    assert together[200, "w2"] > 0, together
+    assert together[200, "w1"] > 0, together
+
+    # The way alone takes longer: nobody is sent there, whatever becomes of them at home.
+    ran = await two.batches("w2")
+    tight = await two.ask_together(20, {"latency_ms": AWAY_MS})
+    assert tight[200, "w2"] == 0
+    assert await two.batches("w2") == ran
+
+    shown = {row["worker"]: row for row in (await two.client.get("/v1/workers")).json()["workers"]}
+    assert (shown["w1"]["zone"], shown["w1"]["round_trip_ms"]) == ("edge", 0.0)
+    assert (shown["w2"]["zone"], shown["w2"]["round_trip_ms"] >= AWAY_MS) == ("core", True)
+    metrics = (await two.client.get("/metrics")).text
+    assert 'modelless_worker_round_trip_seconds{worker="w1",zone="edge"} 0.0' in metrics
+    assert 'modelless_worker_round_trip_seconds{worker="w2",zone="core"} 0.0' in metrics
+
+
+async def test_a_zone_without_workers_sends_its_queries_where_there_are_some(two: Zones) -> None:
+    two.fleet.cluster.count = 1
+    two.fleet.cluster.kill("w1")
+    await eventually(lambda: two.gateway.known.workers.keys() == {"w2"})
+    assert await two.ask({"latency_ms": 30_000}) == (200, "w2")
+    status, code = await two.ask({"latency_ms": AWAY_MS})
+    assert (status, code) == (422, "SLO_INFEASIBLE")
