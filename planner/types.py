@@ -15,6 +15,7 @@ from planner.eviction.displacement import Ladder, Rung
 from planner.eviction.query_rates import QueryRates
 from planner.latency_table import LatencyTable
 from planner.worker_starts import Wanted
+from planner.zone_demand import NOWHERE, ZoneDemand
 from variants.errors import Alternative
 from variants.types import (
     CatalogSnapshot,
@@ -404,6 +405,8 @@ class Observation:
     interference: Mapping[DeviceKindName, float] = field(default_factory=dict)
     """By what part batches take longer on a worker that serves with several variants, where that
     was seen (``planner.interference``)."""
+    zones: ZoneDemand = NOWHERE
+    """In which zones the demand is asked for, and how far it is from there to the workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,11 @@ class Zones:
             await eventually(lambda old=before: connection.status is not old)  # type: ignore[misc]
         return sum(replica.batches - replica.checks for replica in connection.status.replicas)
 
+    async def routed_to(self, workers: set[str]) -> bool:
+        await self.ask({"latency_ms": 30_000})
+        plan = self.fleet.catalog.latest_plan()
+        return plan is not None and {route.worker for route in plan.routes} == workers
+
     async def ask_together(self, count: int, slo: Mapping[str, Any]) -> Counter[tuple[int, str]]:
         return Counter(await asyncio.gather(*(self.ask(slo) for _ in range(count))))
 
@@ -85,6 +90,9 @@ async def test_queries_stay_in_their_zone_while_it_has_room_and_leave_it_when_no
 
     one_by_one = [await two.ask({"latency_ms": 30_000}) for _ in range(20)]
     assert one_by_one == [(200, "w1")] * 20
+
+    # The plan gives what is asked for at the edge to the edge.
+    await eventually(lambda: two.routed_to({"w1"}), "routes lead to the edge alone")
 
     # More at once than one worker can do within the SLO.
     together = await two.ask_together(60, {"latency_ms": 1_600})
