@@ -44,7 +44,7 @@ quick-others:
 
 campaign: $(VENV)/.dev  ## properties, with 20 times as many examples, and the longest tests of clusters
 	@MODELLESS_TEST_EXAMPLES=20 $(BIN)/pytest -n $(JOBS) -m "hypothesis and not integration" $(ARGS)
-	@$(BIN)/pytest -m campaign tests/integration $(ARGS)
+	@$(BIN)/pytest -m campaign tests/integration tests/controlplane $(ARGS)
 
 lint: $(VENV)/.dev  ## format, lint and strict types
 	@$(BIN)/ruff format --check .

@@ -15,6 +15,9 @@ from variants.types import CatalogSnapshot
 
 MEMORY_S = 60.0
 """Time constant with which what was asked is forgotten."""
+FIRST_ROWS = 100.0
+"""What gateways have counted since they started is worth so much to a control loop that starts:
+enough to plan by at once, and soon outweighed by what is asked then."""
 LEAST_ROWS = 0.05
 """A class of which less is remembered is forgotten."""
 MOVED = 0.1
@@ -41,11 +44,12 @@ class ZoneCounts:
     ) -> bool:
         """Take in what each gateway has counted since it started; whether plans are to go by
         something else now."""
+        first = self._counted_s == -inf
         fade = exp((self._counted_s - now_s) / MEMORY_S)
         rows = {key: _faded(zones, fade) for key, zones in self._rows.items()}
         accuracies = accuracies_of(catalog)
         for id_, report in reports.items():
-            before = self._counted.get(id_)
+            before = {} if first else self._counted.get(id_)
             for name, count in report.get("demand", {}).items() if before is not None else ():
                 asked = parse_counter_name(name)
                 new = count - (before or {}).get(name, 0)
@@ -56,7 +60,11 @@ class ZoneCounts:
                 zones = rows.setdefault(share_key(task, latency_ms, floor, variant), {})
                 zone = _zone(report)
                 zones[zone] = zones.get(zone, 0.0) + (new if new > 0 else count)
-        self._rows = {key: zones for key, zones in rows.items() if zones}
+        scale = 1.0
+        if first and rows:
+            scale = FIRST_ROWS / sum(sum(zones.values()) for zones in rows.values())
+        self._rows = {key: _faded(zones, scale) for key, zones in rows.items()}
+        self._rows = {key: zones for key, zones in self._rows.items() if zones}
         self._counted = {id_: report.get("demand", {}) for id_, report in reports.items()}
         self._counted_s = now_s
         return self._tell(_round_trips_ms(reports.values()), now_s)

@@ -18,14 +18,15 @@ from variants.types import WorkerId
 
 pytestmark = pytest.mark.slow
 
-AWAY_MS = 60.0
-BATCH_MS = 40.0
+AWAY_MS = 160.0
+BATCH_MS = 100.0
 """What a row takes; another one would have to wait as long."""
 
 
 @dataclass
 class Zones:
-    """``w1`` is in the gateway's zone, ``edge``, and ``w2`` far away in ``core``."""
+    """The first half of the workers is in the gateway's zone, ``edge``, the other one far away in
+    ``core``."""
 
     fleet: Fleet
     gateway: Gateway
@@ -56,11 +57,14 @@ class Zones:
 
 
 @asynccontextmanager
-async def zones(folder: Path, port: int) -> AsyncIterator[Zones]:
+async def zones(folder: Path, port: int, each: int = 1) -> AsyncIterator[Zones]:
+    """With so many workers in each zone."""
     async with AsyncExitStack() as stack:
-        it = await stack.enter_async_context(fleet(folder, workers=2, port=port, zone="edge"))
-        it.cluster.zones = {"w1": "edge", "w2": "core"}
-        it.cluster.detours["w2"] = await stack.enter_async_context(Detour(AWAY_MS))
+        count = 2 * each
+        it = await stack.enter_async_context(fleet(folder, workers=count, port=port, zone="edge"))
+        it.cluster.zones = {f"w{n}": "edge" if n <= each else "core" for n in range(1, count + 1)}
+        for n in range(each + 1, count + 1):
+            it.cluster.detours[f"w{n}"] = await stack.enter_async_context(Detour(AWAY_MS))
         it.register("a", profiled_ms=BATCH_MS, latency_ms=str(BATCH_MS))
         of, client = await stack.enter_async_context(gateway(it))
         it.control()
@@ -68,7 +72,8 @@ async def zones(folder: Path, port: int) -> AsyncIterator[Zones]:
         def met() -> bool:
             views = [worker.view for worker in of.known.workers.values()]
             held = [worker.ready for worker in of.known.workers.values()]
-            return len(views) == 2 and all(held) and any(view.round_trip_ms for view in views)
+            far = sum(view.round_trip_ms > 0.0 for view in views)
+            return (len(views), far) == (count, each) and all(held)
 
         await eventually(met)
         yield Zones(it, of, client)
@@ -110,7 +115,7 @@ async def test_queries_stay_in_their_zone_while_it_has_room_and_leave_it_when_no
     assert (shown["w2"]["zone"], shown["w2"]["round_trip_ms"] >= AWAY_MS) == ("core", True)
     metrics = (await two.client.get("/metrics")).text
     assert 'modelless_worker_round_trip_seconds{worker="w1",zone="edge"} 0.0' in metrics
-    assert 'modelless_worker_round_trip_seconds{worker="w2",zone="core"} 0.0' in metrics
+    assert 'modelless_worker_round_trip_seconds{worker="w2",zone="core"} 0.1' in metrics
 
 
 async def test_a_zone_without_workers_sends_its_queries_where_there_are_some(two: Zones) -> None:
@@ -120,3 +125,21 @@ async def test_a_zone_without_workers_sends_its_queries_where_there_are_some(two
     assert await two.ask({"latency_ms": 30_000}) == (200, "w2")
     status, code = await two.ask({"latency_ms": AWAY_MS})
     assert (status, code) == (422, "SLO_INFEASIBLE")
+
+
+@pytest.mark.campaign
+async def test_home_fills_and_empties_again(tmp_path: Path, port: int) -> None:
+    """Two workers in each zone, and a load that home can do, cannot, and can again."""
+    near = {"w1", "w2"}
+    async with zones(tmp_path, port, each=2) as it:
+        await eventually(lambda: it.routed_to(near), "routes lead to the edge alone")
+        for _ in range(3):
+            calm = [await it.ask({"latency_ms": 30_000}) for _ in range(40)]
+            assert {who for _, who in calm} <= near
+            crowd = await it.ask_together(100, {"latency_ms": 1_600})
+            assert sum(crowd[200, who] for who in near) > 0
+            assert sum(crowd[200, who] for who in ("w3", "w4")) > 0
+            ran = [await it.batches(who) for who in ("w3", "w4")]
+            tight = await it.ask_together(60, {"latency_ms": AWAY_MS})
+            assert {who for status, who in tight if status == 200} <= near
+            assert [await it.batches(who) for who in ("w3", "w4")] == ran

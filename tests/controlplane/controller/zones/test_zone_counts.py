@@ -34,8 +34,8 @@ def counted(*turns: Mapping[str, Mapping[str, Any]]) -> tuple[ZoneCounts, list[b
 
 def test_what_is_asked_is_counted_by_the_zone_of_the_gateway_that_took_it() -> None:
     counts, changed = counted(
-        {"g1": told("edge", 40.0, open=100), "g2": told("core", open=500)},
-        {"g1": told("edge", 40.0, open=130, floored=10, pinned=5), "g2": told("core", open=510)},
+        {"g1": told("edge", 40.0), "g2": told("core")},
+        {"g1": told("edge", 40.0, open=30, floored=10, pinned=5), "g2": told("core", open=10)},
     )
     assert changed == [False, True]
     known = counts.known
@@ -54,6 +54,16 @@ def test_plans_go_by_the_same_until_much_is_asked_for_elsewhere() -> None:
     turns = [at(0, 0), at(50, 50), at(100, 102), at(160, 150, 42.0), at(210, 200, 90.0)]
     _, changed = counted(*turns, at(211, 900, 90.0))
     assert changed == [False, True, False, False, True, True]
+
+
+def test_a_control_loop_that_starts_goes_by_what_was_counted_before() -> None:
+    counts, changed = counted({"g1": told("edge", open=90_000), "g2": told("core", open=10_000)})
+    assert changed == [True]
+    assert counts.known.usual == pytest.approx({"edge": 0.9, "core": 0.1})
+    # What is asked then soon outweighs it.
+    told_then = {"g1": told("edge", open=90_000), "g2": told("core", open=10_500)}
+    assert counts.count(told_then, CATALOG, 60.0)
+    assert counts.known.usual["core"] > 0.9
 
 
 def test_without_zones_nothing_is_known_of_them() -> None:
