@@ -45,6 +45,7 @@ quick-others:
 campaign: $(VENV)/.dev  ## properties, with 20 times as many examples, and all tests of clusters
 	@MODELLESS_TEST_EXAMPLES=20 $(BIN)/pytest -n $(JOBS) -m "hypothesis and not integration" $(ARGS)
 	@$(BIN)/pytest -m "campaign or integration" tests/integration/clusters $(ARGS)
+	@$(BIN)/pytest -m campaign tests/integration tests/controlplane --ignore tests/integration/clusters $(ARGS)
 
 lint: $(VENV)/.dev  ## format, lint and strict types
 	@$(BIN)/ruff format --check .

@@ -30,7 +30,7 @@ from controlplane.slices import Kind, cpu_kind
 from variants.errors import InvalidInput
 from variants.types import DeviceKindName
 from workers.channel.secret import own_digest
-from workers.deployment import bind_replica_to_loopback, take_priority, worker_app
+from workers.deployment import bind_replica_to_loopback, node_zone, take_priority, worker_app
 from workers.process.niceness import HURRIES_NOT, YIELDING, behind
 from workers.types import WorkerConfig
 
@@ -179,6 +179,7 @@ class GatewayReplica:
 
     def __init__(self, sent: SentSettings) -> None:
         settings, secret = _replica_settings(sent)
+        settings = settings.model_copy(update={"zone": settings.zone or node_zone()})
         # Where others answer, one more takes its time: it takes the cores from them.
         with behind(HURRIES_NOT) if somebody_listens(settings) else nullcontext():
             self._gateway = self._made(settings, secret)

@@ -209,6 +209,12 @@ class GivenSettings(BaseSettings):
     listen_channel: str = Field(
         "unix", description="Tensor channel: 'unix' on one machine, 'tcp:HOST' across machines."
     )
+    zone: str = Field(
+        "",
+        max_length=128,
+        description="Zone of the machine that a gateway runs on; empty: that of its node's label "
+        "`topology.kubernetes.io/zone` or `ray.io/availability-zone`, if it has one.",
+    )
     batching: str = Field(
         DEFAULTS.batching,
         description="How workers batch: 'profile', by deadline; 'aimd', where profiles mislead.",

@@ -117,7 +117,7 @@ def times_of(status: WorkerStatus, view: WorkerView) -> WorkerTimes:
         DeviceKindName(status.device_kind),
         view.answers,
         status.busy_ratio,
-        view.beyond_ms,
+        view.beyond_ms - view.round_trip_ms,
         {
             ((replica.task, replica.variant), rows): mean_ms
             for replica in ready

@@ -48,8 +48,8 @@ SECRETS = ("database_url", "redis_url", "api_token")
 """Settings that are secret, or are URLs that may hold a password: they never stand in a Serve
 configuration. A new setting that may hold a secret belongs in here."""
 
-LOCAL = ("url", "nodes")
-"""Settings of the command line alone, which mean nothing to a replica."""
+LOCAL = ("url", "nodes", "zone")
+"""Settings that are not sent: of the command line alone, or of each machine by itself."""
 
 
 class Settings(GivenSettings):

@@ -15,6 +15,7 @@ from planner.eviction.displacement import Ladder, Rung
 from planner.eviction.query_rates import QueryRates
 from planner.latency_table import LatencyTable
 from planner.worker_starts import Wanted
+from planner.zone_demand import NOWHERE, ZoneDemand
 from variants.errors import Alternative
 from variants.types import (
     CatalogSnapshot,
@@ -34,6 +35,8 @@ ProfileKey = tuple[TaskName, VariantName, DeviceKindName]
 
 TRANSPORT_MS = 0.3
 """Allowance for the way to a worker and back, unless a snapshot says otherwise."""
+RETURN_MS = 0.2
+"""Kept back from what a worker may use: the reply's way home and its encoding."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +60,12 @@ class WorkerView:
     and back, and whatever keeps its process from running."""
     answers: int = 0
     """That came from it."""
+    zone: str = ""
+    """Which zone its machine is in, as it says."""
+    round_trip_ms: float = 0.0
+    """To it and back, as measured; 0 where that is noise, as on one machine."""
+    return_ms: float = RETURN_MS
+    """Kept back from the time that a query has left when it is sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +329,8 @@ class WorkerReport:
     """What may leave it for a load, in the order in which it would, and what that would cost."""
     churn_per_s: float = 0.0
     """The share of its memory that is evicted per second (``planner.eviction.churn``)."""
+    zone: str = ""
+    """Which zone its machine is in; "" where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,6 +411,8 @@ class Observation:
     interference: Mapping[DeviceKindName, float] = field(default_factory=dict)
     """By what part batches take longer on a worker that serves with several variants, where that
     was seen (``planner.interference``)."""
+    zones: ZoneDemand = NOWHERE
+    """In which zones the demand is asked for, and how far it is from there to the workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,10 +21,11 @@ ORDER = {
         "artifacts", "catalog", "checks", "zoo", "builders",
     ),
     "planner": (
-        "worker_starts", "upper_hull", "latency_curve", "latency_table", "live_model",
-        "slow_workers", "interference", "energy", "eviction", "types", "planning_settings",
-        "sentences", "forecasting", "selection", "batching", "solver", "layouts", "reconcile",
-        "simulation", "doubtful_profiles", "bounds", "policies", "simulate", "approximate",
+        "worker_starts", "zone_demand", "upper_hull", "latency_curve", "latency_table",
+        "live_model", "slow_workers", "interference", "energy", "eviction", "types",
+        "planning_settings", "sentences", "forecasting", "selection", "zones", "batching",
+        "solver", "layouts", "reconcile", "simulation", "doubtful_profiles", "bounds", "policies",
+        "simulate", "approximate",
     ),
     "workers": ("types", "process", "runtimes", "channel", "execution", "host", "deployment"),
     "profiler": (

@@ -27,6 +27,8 @@ EVERYWHERE = ("tcp:0.0.0.0", "tcp:[::]")
 DRAIN_S = 20.0
 """How long a worker that must leave may take to finish what it has admitted."""
 
+ZONE_LABELS = ("topology.kubernetes.io/zone", "ray.io/availability-zone")
+"""Labels of a node of Ray that say its zone; the first that it has counts."""
 HANDOVER_S = 3.0
 """How long a worker goes on that leaves because its node does, or because its kind has more nodes
 now: Serve stops it as soon as its replacement runs, which the control loop then has to meet and to
@@ -74,13 +76,19 @@ def take_priority(wanted: int = 0) -> None:
         )
 
 
+def node_zone() -> str:
+    """The zone of the node on which this replica runs, by its labels; "" where none says it."""
+    labels = get_runtime_context().get_node_labels()
+    return next((str(labels[name]) for name in ZONE_LABELS if labels.get(name)), "")
+
+
 class WorkerReplica:
     """One worker: a slice of hardware, a socket, and any number of loaded variants."""
 
     def __init__(self, config: dict[str, Any], supplies: Supplies | None = None) -> None:
         bind_replica_to_loopback()
         take_priority()
-        settings = WorkerConfig(**config)
+        settings = replace(WorkerConfig(**config), zone=node_zone())
         node = f"{socket.gethostname()} ({get_node_ip_address()})"
         self._on_cluster = supplies is not None
         secret, artifacts = None, None

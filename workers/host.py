@@ -149,6 +149,7 @@ class WorkerHost:
             borrows=CAN_SHARE,
             warnings=tuple(filter(None, problems)),
             cores=() if self._cores is None else self._cores.cores,
+            zone=self._config.zone,
         )
 
     def check(self) -> None:

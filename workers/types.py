@@ -145,6 +145,8 @@ class WorkerStatus:
     borrows: bool = False
     """It takes tensors in memory that a process of its machine shares
     (``workers.channel.shared_memory``)."""
+    zone: str = ""
+    """Which zone its machine is in, by the label of its node; "" where it has none."""
 
 
 FEW = 3
@@ -241,3 +243,5 @@ class WorkerConfig:
     """A key of ``planner.eviction.registry.RULES``: what leaves when a query needs room."""
     pin_cores: bool = False
     """Whether it keeps to cores of its own (``workers.process.own_cores``)."""
+    zone: str = ""
+    """Which zone the worker's machine is in; "" where that is not known."""

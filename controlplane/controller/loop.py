@@ -35,6 +35,7 @@ from controlplane.controller.profile_checks import ProfileChecks
 from controlplane.controller.reprofiling import MeasuringOf, Reprofiling
 from controlplane.controller.roster import Roster
 from controlplane.controller.worker_pool import Reports, WorkerPool
+from controlplane.controller.zone_counts import ZoneCounts
 from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState
 from controlplane.load_specs import Specs
@@ -95,7 +96,8 @@ class ControlLoop:
         self._live_latency = LiveLatency()
         self._hourly = HourlyCarbon()
         self._corrected = False
-        """Whether live latency, or the hour's carbon, has changed what the plan was made by."""
+        """Whether live latency, the hour's carbon or the zones that ask have changed what the plan
+        was made by."""
         self._specs = Specs(self._known, store)
         self._asked: dict[DeviceKindName, int] = {}
         """The numbers of workers that an operator asked for."""
@@ -108,6 +110,7 @@ class ControlLoop:
         self._reports = Reports()
         self._training: ForecasterTraining | None = None
         self._arrivals = Arrivals()
+        self._zones = ZoneCounts()
         self._journal = Journal(catalog)
         self._learned = LearnedState(catalog, self._journal, clock_s, wall_s)
         self._calendar = PeakCalendar(self._journal, wall_s)
@@ -280,6 +283,7 @@ class ControlLoop:
             absent=absent,
             corrected=self._corrected,
             interference=self._live_latency.interference,
+            zones=self._zones.known,
         )
 
     async def _refresh_catalog(self) -> None:
@@ -354,6 +358,7 @@ class ControlLoop:
             reports = await self._live.gateways()
             self._recorder.gateways(reports)
             self._arrivals.count(reports, self._known, self._clock_s())
+            self._corrected |= self._zones.count(reports, self._known, self._clock_s())
             if self._training is not None:
                 self._training.go_on()
             self._learned.keep_on(self._epoch, self._arrivals.estimator, self._calendar)

@@ -170,6 +170,7 @@ def report_of(
         draining=status.draining,
         evictable=status.evictable,
         churn_per_s=status.churn_per_s,
+        zone=status.zone,
         replicas=tuple(map(_replica, status.replicas)) if replicas is None else replicas,
     )
 

@@ -7,9 +7,11 @@ the variants that are ready and those that could not be loaded.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import fields
+from typing import Any
 
 from planner.eviction.displacement import after_load
-from planner.types import WorkerView
+from planner.types import RETURN_MS, WorkerView
 from variants.types import DeviceKindName, ReplicaState, TaskName, VariantName, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.channel.pool import ConnectionPool
@@ -37,6 +39,7 @@ class ConnectedWorker:
         self.unloadable: dict[tuple[TaskName, VariantName], str] = {}
         """What it could not load, and why."""
         self.learn(connection.status)
+        self.measured()
 
     def learn(self, status: WorkerStatus) -> bool:
         """Take in a report. Returns whether it changes which variants can be chosen."""
@@ -59,12 +62,22 @@ class ConnectedWorker:
         self.view.free_mib = status.memory_mib - status.reserved_mib
         self.view.evictable = status.evictable
         self.view.churn_per_s = status.churn_per_s
+        self.view.zone = status.zone
         self.view.loading = tuple(
             (replica.task, replica.variant)
             for replica in status.replicas
             if replica.state is ReplicaState.LOADING
         )
         return changed
+
+    def measured(self) -> bool:
+        """Take in how far away it is by now. Returns whether that has changed."""
+        view, connection = self.view, self.connection
+        if view.round_trip_ms == connection.round_trip.ms:
+            return False
+        view.round_trip_ms = connection.round_trip.ms
+        view.return_ms = RETURN_MS + connection.return_ms
+        return True
 
     def begins(self, task: TaskName, variant: VariantName, memory_mib: float) -> None:
         """A load is about to be sent to it, so what leaves for that does not leave for another.
@@ -129,6 +142,15 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         """What the workers last said."""
         return [worker.connection.status for worker in self._workers.values()]
 
+    def seen(self) -> list[Mapping[str, Any]]:
+        """The same by field, with how far away each is."""
+        names = [field.name for field in fields(WorkerStatus)]
+        return [
+            {name: getattr(worker.connection.status, name) for name in names}
+            | {"round_trip_ms": worker.view.round_trip_ms}
+            for worker in self._workers.values()
+        ]
+
     def kinds(self) -> set[DeviceKindName]:
         """Device kinds of which a worker takes queries."""
         return {
@@ -167,6 +189,21 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
                     continue
             yield worker, ready
 
+    def round_trips_ms(self) -> dict[str, float]:
+        """By zone of the workers, the longest."""
+        found: dict[str, float] = {}
+        for worker in self._workers.values():
+            view = worker.view
+            found[view.zone] = max(found.get(view.zone, 0.0), view.round_trip_ms)
+        return found
+
+    def measure(self) -> bool:
+        """Have round trips measured; whether what is known of any has changed since."""
+        changed = [worker.measured() for worker in self._workers.values()]
+        for worker in self._workers.values():
+            worker.connection.measure()
+        return any(changed)
+
     # -- workers that say nothing ---------------------------------------------------------------
 
     def suspect(self, worker: WorkerId) -> None:
@@ -178,7 +215,8 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         self._suspects.add(worker)
         connection, loop = found.connection, asyncio.get_running_loop()
         connection.ping()
-        loop.call_later(CONFIRM_S, self._confirm, worker, connection, connection.heard_s)
+        wait_s = CONFIRM_S + connection.round_trip.ms / 1_000
+        loop.call_later(wait_s, self._confirm, worker, connection, connection.heard_s)
 
     def suspect_silent(self) -> None:
         """Suspect those that have not reported for long, whether they have queries or not."""

@@ -45,7 +45,8 @@ class DemandReport:
             ``demand`` and ``tightest`` by counter (``controlplane.demand_counters``), ``at_s``,
             when they were read, on a clock of this gateway's, ``tasks`` with the numbers of queries
             met, missed and refused, ``in_flight``, and ``busy``, the share of the time since the
-            last report that the event loop computed.
+            last report that the event loop computed; ``zone``, the gateway's own, and
+            ``round_trips_ms`` to the workers of each zone.
         """
         tightest: dict[str, float] = {}
         for (task, latency_ms, accuracy, variant), rows in self._path.take_demand().items():
@@ -75,6 +76,8 @@ class DemandReport:
             },
             "in_flight": counters.in_flight,
             "busy": busy,
+            "zone": self._known.zone,
+            "round_trips_ms": self._known.workers.round_trips_ms(),
         }
         return self.latest
 

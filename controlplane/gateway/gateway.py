@@ -192,7 +192,7 @@ class Gateway:
             catalog=self.catalog,
             store=self.store,
             settings=self.settings,
-            live=LiveReads(self.live, self.statuses, self._siblings.total, access),
+            live=LiveReads(self.live, self.known.workers.seen, self._siblings.total, access),
         )
         return build_asgi(
             context, self.path, self.views, self._repository, access, self._collector, max_body,
@@ -203,7 +203,10 @@ class Gateway:
         """The metrics of all gateways that share the port."""
         total = await self._siblings.total()
         revision, spared = self.path.snapshot.revision, self.known.slow.spared
-        return GatewayCollector(total, self.statuses, lambda: revision, lambda: spared)
+        away_ms = {id_: one.view.round_trip_ms for id_, one in self.known.workers.items()}
+        return GatewayCollector(
+            total, self.statuses, lambda: revision, lambda: spared, lambda: away_ms
+        )
 
     # -- what others ask ------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ the next query is chosen from it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import Any
 
 from controlplane.demand_counters import accuracies_of
@@ -21,7 +22,8 @@ from planner.eviction.query_rates import QueryRates
 from planner.selection.routes import resolve
 from planner.selection.snapshot import build_snapshot, keeping
 from planner.slow_workers import SlowWorkers
-from planner.types import ProfileKey, Snapshot
+from planner.types import TRANSPORT_MS, ProfileKey, Snapshot
+from planner.zones.rings import Rings
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.types import (
@@ -35,6 +37,9 @@ from variants.types import (
 )
 
 log = logging.getLogger(__name__)
+
+MEASURE_S = 1.0
+"""How often the round trip to each worker is measured that is on another machine."""
 
 
 class Knowledge:
@@ -82,6 +87,9 @@ class Knowledge:
         self._hourly = HourlyCarbon()
         self._wall_s = 0.0
         self._prefer = settings.planning.prefer
+        self.zone = settings.zone
+        self._rings = Rings(settings.zone)
+        self._measured_s = -inf
 
     @property
     def asked(self) -> QueryRates[VariantKey]:
@@ -146,6 +154,9 @@ class Knowledge:
         those that say nothing."""
         self.workers.suspect_silent()
         moved = self._live.look(now_s, self.catalog, self.workers.statuses())
+        if now_s - self._measured_s >= MEASURE_S:
+            self._measured_s = now_s
+            moved |= self.workers.measure()
         spared = set(self.slow.spared)
         times = [
             times_of(worker.connection.status, worker.view)
@@ -179,23 +190,41 @@ class Knowledge:
         """Make the snapshot that the next query is chosen from."""
         workers = self.workers
         self._unconfirmed = self._live.unconfirmed(workers.statuses())
-        snapshot = build_snapshot(
-            self._hourly.at(self._live.corrected(self.catalog), self._wall_s),
-            [(worker.view, ready) for worker, ready in workers.sparing(self.slow.spared)],
-            unloadable={
-                id_: worker.unloadable for id_, worker in workers.items() if worker.unloadable
-            },
-            before=self._path.snapshot,
-            wanted=self.meeting.wanted(workers.kinds()),
-            asked=self.asked,
-            unconfirmed=self._unconfirmed,
-        )
-        self._tell(snapshot)
+        there = {
+            worker.view.id: (worker.view, ready)
+            for worker, ready in workers.sparing(self.slow.spared)
+        }
+        catalog = self._hourly.at(self._live.corrected(self.catalog), self._wall_s)
+        unloadable = {
+            id_: worker.unloadable for id_, worker in workers.items() if worker.unloadable
+        }
+        wanted = self.meeting.wanted(workers.kinds())
+
+        def made(ids: Iterable[WorkerId], transport_ms: float, before: Snapshot) -> Snapshot:
+            return build_snapshot(
+                catalog,
+                [there[id_] for id_ in ids],
+                transport_ms=transport_ms,
+                unloadable={id_: unloadable[id_] for id_ in ids if id_ in unloadable},
+                before=before,
+                wanted=wanted,
+                asked=self.asked,
+                unconfirmed=self._unconfirmed,
+            )
+
+        nearest_ms = self._rings.follow([view for view, _ in there.values()])
+        if self._rings:
+            self._rings.fill(made)
+        self._tell(made(there, TRANSPORT_MS + nearest_ms, self._path.snapshot))
 
     def _tell(self, snapshot: Snapshot) -> None:
+        rings = self._rings
+        if rings:
+            rings.route(lambda of, before: resolve(self._routes, of, self._prefer, before))
         self._path.update(
             snapshot=snapshot,
             routes=resolve(self._routes, snapshot, self._prefer, self._path.routes),
             tasks=self.tasks,
             connections=self.workers.connections,
+            rings=rings,
         )

@@ -52,6 +52,8 @@ Metric                                  Labels     Meaning
 ``modelless_worker_busy_ratio``         worker     Share of time spent in runtimes
 ``modelless_worker_slowness``           worker     How many times as long as others of its kind a
                                                    worker takes that is spared for that
+``modelless_worker_round_trip_seconds``  worker,    From this gateway to a worker and back; 0 on
+                                        zone       one machine, and where it is less than 1 ms
 ``modelless_worker_reserved_bytes``     worker     Memory reserved by variants
 ``modelless_worker_memory_bytes``       worker     Memory that variants may reserve
 ``modelless_worker_loads_total``        worker     Loads that are over
@@ -85,7 +87,9 @@ class GatewayCollector(Collector):
         workers: Callable[[], Iterable[WorkerStatus]],
         revision: Callable[[], int],
         spared: Callable[[], Mapping[WorkerId, float]] = dict,
+        round_trips_ms: Callable[[], Mapping[WorkerId, float]] = dict,
     ) -> None:
+        self._round_trips_ms = round_trips_ms
         self._spared = spared
         self._counters = counters
         self._workers = workers
@@ -255,6 +259,11 @@ class GatewayCollector(Collector):
         )
         for worker, times in self._spared().items():
             slow.add_metric([worker], times)
+        away = GaugeMetricFamily(
+            "modelless_worker_round_trip_seconds",
+            "From this gateway to a worker and back",
+            labels=["worker", "zone"],
+        )
         reserved = GaugeMetricFamily(
             "modelless_worker_reserved_bytes", "Memory reserved by variants", labels=["worker"]
         )
@@ -271,7 +280,10 @@ class GatewayCollector(Collector):
         )
         kinds: dict[tuple[str, str], int] = {}
         held: dict[tuple[str, str, str], int] = {}
+        round_trips_ms = self._round_trips_ms()
         for status in self._workers():
+            if (away_ms := round_trips_ms.get(WorkerId(status.worker))) is not None:
+                away.add_metric([status.worker, status.zone], away_ms / 1e3)
             kind = (status.device_kind, str(status.draining).lower())
             kinds[kind] = kinds.get(kind, 0) + 1
             busy.add_metric([status.worker], status.busy_ratio)
@@ -287,4 +299,4 @@ class GatewayCollector(Collector):
             workers.add_metric(labels, count)
         for names, count in held.items():
             replicas.add_metric(names, count)
-        yield from (workers, replicas, busy, slow, reserved, memory, loads, loading)
+        yield from (workers, replicas, busy, slow, away, reserved, memory, loads, loading)

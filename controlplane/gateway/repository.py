@@ -11,7 +11,6 @@ from controlplane.gateway.on_demand_loads import LOAD_TIMEOUT_S
 from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_errors import refusal_error
 from controlplane.gateway.query.query_path import QueryPath
-from planner.selection.plan_following import choose
 from planner.types import Query, Refusal
 from variants.errors import Conflict, DeadlineExceeded
 from variants.types import TaskName, VariantName
@@ -46,7 +45,7 @@ class Repository:
             variant=VariantName(self._views.variant_of(task, version)) if version else None,
             draw=getrandbits(32),
         )
-        found = choose(path.snapshot, path.routes, path.congestion, query, now_ms)
+        found = path.choose(path.snapshot, path.routes, path.congestion, query, now_ms)
         if isinstance(found, Refusal):
             raise refusal_error(found)
         if found.cold:

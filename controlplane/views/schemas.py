@@ -359,6 +359,12 @@ class WorkerSchema(Schema):
     cores: list[int] = Field(
         default=[], description="Cores of its machine that no other worker has; empty: any."
     )
+    zone: str = Field("", description="Zone of its machine, by the label of its node.")
+    round_trip_ms: float | None = Field(
+        None,
+        description="From the gateway that was asked to this worker and back: 0 on one machine and "
+        "below 1 ms; null where that gateway is not connected to it.",
+    )
     warnings: list[str] = Field(
         default=[], description="What is wrong with it although it serves, one sentence each."
     )

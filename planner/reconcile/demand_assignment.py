@@ -58,6 +58,8 @@ class DemandAssignment:
     """How it was found."""
     power: Power | None = None
     """What its work takes, where plans are for the least."""
+    crossings: tuple[str, ...] = ()
+    """A sentence for each part of the demand that is served in another zone than asked for."""
 
 
 NOTHING = DemandAssignment()

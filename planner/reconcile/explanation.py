@@ -59,6 +59,7 @@ def explanation(
             f"{served} % of it can be served, at a "
             f"mean accuracy of {assignment.accuracy:.4f}{_HEADROOM[assignment.tail > 0]}."
         )
+        sentences += assignment.crossings
         if observation.objective is Objective.ENERGY:
             sentences.append(_draw(observation, assignment))
     by_kind: dict[DeviceKindName, dict[VariantKey, float]] = {}

@@ -20,6 +20,7 @@ from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
+from planner.reconcile.by_zone.zoned_assignment import zoned
 from planner.reconcile.demand_assignment import (
     NOTHING,
     SERVED,
@@ -260,11 +261,13 @@ def _assignment(
     is new.
     """
     workers = sorted((w for w in observation.workers if not w.draining), key=lambda w: w.id)
-    room_mib: dict[DeviceKindName, float] = {}
-    for worker in workers:
-        least_mib = room_mib.get(worker.device_kind, worker.memory_mib)
-        room_mib[worker.device_kind] = min(least_mib, worker.memory_mib)
+    room_mib = _room_mib(workers)
     known = sorted((d for d in expected if _answerable(snapshot, room_mib, d)), key=_order)
+    by_zone = zoned(
+        workers, observation.zones, lambda some, d: _answerable(snapshot, _room_mib(some), d)
+    )
+    if by_zone is not None:
+        known = by_zone.reachable(known)
     if not workers or not known:
         return NOTHING, {}, False
     routes = observation.plan.routes if observation.plan else ()
@@ -278,15 +281,26 @@ def _assignment(
     if shares is not None and fits and not moved:
         return DemandAssignment(routes=routes), shares, False
     kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
-    made = assign_demand(
-        snapshot, workers, known, kinds, planner, observation.objective, observation.interference
-    )
+    how = (known, kinds, planner, observation.objective, observation.interference)
+    if by_zone is not None:
+        made = by_zone.assign(snapshot, *how)
+    else:
+        made = assign_demand(snapshot, workers, *how)
     if shares is not None and fits:
         asked, served = sum(d.qps for d in known), _served(made.routes, known)
         if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):
             # The demand is too much, and which part is left out would differ with every tick.
             return DemandAssignment(routes=routes), shares, False
     return made, shares_of(made.routes, snapshot) or {}, True
+
+
+def _room_mib(workers: Iterable[WorkerReport]) -> dict[DeviceKindName, float]:
+    """The memory of the smallest worker of each kind."""
+    room_mib: dict[DeviceKindName, float] = {}
+    for worker in workers:
+        least_mib = room_mib.get(worker.device_kind, worker.memory_mib)
+        room_mib[worker.device_kind] = min(least_mib, worker.memory_mib)
+    return room_mib
 
 
 def _newcomer(

@@ -35,6 +35,7 @@ def unchanged(before: Observation, now: Observation) -> bool:
         and before.absent == now.absent
         and before.interference == now.interference
         and before.running == now.running
+        and before.zones == now.zones
         and before.objective is now.objective
         and before.eviction == now.eviction
         and (before.watched, before.elastic) == (now.watched, now.elastic)
@@ -48,7 +49,9 @@ def unchanged(before: Observation, now: Observation) -> bool:
     )
 
 
-_worker = attrgetter("id", "device_kind", "memory_mib", "reserved_mib", "draining", "churn_per_s")
+_worker = attrgetter(
+    "id", "device_kind", "memory_mib", "reserved_mib", "draining", "churn_per_s", "zone"
+)
 
 
 class Replica(Protocol):

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -23,6 +23,7 @@ from controlplane.live_state import LiveState
 from controlplane.settings import Settings, load_settings
 from controlplane.startup.valkey import EmbeddedValkey
 from tests.controlplane.builders import DIGITS
+from tests.workers.channel.detour import Detour
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import Catalog
@@ -68,9 +69,11 @@ def register_echo(
     model: str,
     *,
     memory_mib: float = 10.0,
+    profiled_ms: float = 1.0,
     **options: str,
 ) -> VariantName:
     """Register a live model of ``digits`` with one echo variant; the variant's name."""
+    point = LatencyPoint(batch_size=1, p50_ms=profiled_ms, p95_ms=profiled_ms, p99_ms=profiled_ms)
     source = folder / f"{model}.txt"
     source.write_text(model)
     artifact = store.put(source)
@@ -104,7 +107,7 @@ def register_echo(
                     task=DIGITS.name,
                     variant=name,
                     device_kind=KIND,
-                    points=(LatencyPoint(batch_size=1, p50_ms=1.0, p95_ms=1.0, p99_ms=1.0),),
+                    points=(point,),
                     memory_mib=memory_mib,
                     load_s=0.1,
                 ),
@@ -170,13 +173,17 @@ class LocalCluster:
         self.count = count
         self.scaled: list[int] = []
         self.gateways = 1
+        self.zones: dict[str, str] = {}
+        """By worker; set before it is started."""
+        self.detours: dict[str, Detour] = {}
+        """By worker, the way on which all others reach it."""
 
     async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]:
         if self._kind not in set(kinds):
             return []
         await self._keep()
         return [
-            WorkerAddress(id=worker.id, address=worker.address, device_kind=self._kind)
+            WorkerAddress(id=worker.id, address=self._reached(worker), device_kind=self._kind)
             for worker in self._workers
             if worker.address and not worker.leaving and worker.process.returncode is None
         ]
@@ -212,6 +219,10 @@ class LocalCluster:
             await worker.process.wait()
         await asyncio.gather(*self._reading, return_exceptions=True)
 
+    def _reached(self, worker: _Worker) -> str:
+        detour = self.detours.get(worker.id)
+        return worker.address if detour is None else detour.to(worker.address)
+
     async def _keep(self) -> None:
         async with self._spawning:
             self._workers = [w for w in self._workers if w.process.returncode is None]
@@ -225,9 +236,10 @@ class LocalCluster:
     async def _spawn(self) -> None:
         self._started += 1
         id_ = f"{self._names}{self._started}"
+        config = replace(self._config, zone=self.zones.get(id_, ""))
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "workers.host", "--id", id_, "--drain-s", "1",
-            "--config", json.dumps(asdict(self._config)),
+            "--config", json.dumps(asdict(config)),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
@@ -288,10 +300,18 @@ class Fleet:
     folder: Path
     controllers: list[Controller] = field(default_factory=list)
 
-    def register(self, model: str, *, memory_mib: float = 10.0, **options: str) -> VariantName:
+    def register(
+        self, model: str, *, memory_mib: float = 10.0, profiled_ms: float = 1.0, **options: str
+    ) -> VariantName:
         """Register a live model of ``digits`` with one echo variant; the variant's name."""
         return register_echo(
-            self.catalog, self.store, self.folder, model, memory_mib=memory_mib, **options
+            self.catalog,
+            self.store,
+            self.folder,
+            model,
+            memory_mib=memory_mib,
+            profiled_ms=profiled_ms,
+            **options,
         )
 
     def control(self, **changes: Any) -> Controller:

@@ -169,6 +169,9 @@ def test_what_grows_has_an_autoscaler_that_knows_labels_and_may_ask_for_pods() -
 
 def test_zones_lose_their_part_alone() -> None:
     pods = groups("overlays/zones")
+    [zone] = [one for one in container_of(pods["cpu-4"])["env"] if one["name"] == "RAY_NODE_ZONE"]
+    label = "metadata.labels['topology.kubernetes.io/zone']"
+    assert zone["valueFrom"] == {"fieldRef": {"fieldPath": label}}
     for name in ("gateway", "cpu-4"):
         template = pods[name]["template"]
         for rule in template["spec"]["topologySpreadConstraints"]:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from struct import error as StructError
+from time import monotonic
 from typing import Any, cast
 
 from planner.types import ANYBODY, DEFAULT_PRIORITY, Client
@@ -44,6 +45,7 @@ from workers.channel.messages import (
 )
 from workers.channel.outbox import Outbox
 from workers.channel.reply import Reply, leaving_reply, lost_reply
+from workers.channel.round_trip import RoundTrip
 from workers.channel.shared_clock import LONGEST_US, clock_name, moment_us
 from workers.channel.shared_memory import CAN_SHARE
 from workers.process.last_batch import Evidence, query_entry, read_last, read_running
@@ -90,6 +92,11 @@ class WorkerConnection(asyncio.Protocol):
         self._shared_from = shared_from
         self._lending: Lending | None = None
         """Where the worker takes tensors in shared memory."""
+        self.round_trip = RoundTrip()
+        self._elsewhere = False
+        """Whether the worker is at another address than this process."""
+        self._measured: tuple[int, float] | None = None
+        """The frame whose answer is waited for, and when it was sent."""
         self._heard_s = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
 
@@ -285,9 +292,21 @@ class WorkerConnection(asyncio.Protocol):
         """When the worker last said anything, by the event loop's clock."""
         return self._heard_s
 
-    def ping(self) -> None:
+    @property
+    def return_ms(self) -> float:
+        """How much of a budget the way takes: back, and there too where it is told as what is left
+        when it arrives."""
+        return self.round_trip.ms / 2 if self._one_clock else self.round_trip.ms
+
+    def ping(self) -> int:
         """Have the worker say something, whatever it runs, as long as its event loop turns."""
-        self._tell(FrameKind.HISTORY, encode({"told": [], "after": 2**62}))
+        return self._tell(FrameKind.HISTORY, encode({"told": [], "after": 2**62}))
+
+    def measure(self) -> None:
+        """Have the round trip measured, unless that is under way. It is none on one machine."""
+        if self._elsewhere and self._measured is None and not self._lost:
+            sent_s = monotonic()
+            self._measured = self.ping(), sent_s
 
     def joined(self, task: str, variant: str, queries: int, *, waits: bool) -> None:
         """Tell that more queries found a variant missing than the one that its load was for.
@@ -300,10 +319,11 @@ class WorkerConnection(asyncio.Protocol):
         named = {"task": task, "variant": variant}
         self._tell(FrameKind.JOINED, encode({**named, "queries": queries, "waiting": waits}))
 
-    def _tell(self, kind: FrameKind, message: bytes) -> None:
-        """Send what needs no answer; the one that comes is not looked at."""
+    def _tell(self, kind: FrameKind, message: bytes) -> int:
+        """Send what needs no answer, what comes is not looked at; returns its id."""
         request_id = next(self._ids) & 0xFFFFFFFF
         self._outbox.write([small_frame(kind, message, request_id=request_id)])
+        return request_id
 
     def hand_back(self) -> None:
         """Answer the queries as lost that the worker has and does not run: it says nothing.
@@ -348,6 +368,10 @@ class WorkerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        ends = [transport.get_extra_info(name) for name in ("sockname", "peername")]
+        # TCP has a pair of address and port for each end, and equal addresses are one machine's.
+        tcp = all(isinstance(end, tuple) for end in ends)
+        self._elsewhere = tcp and ends[0][0] != ends[1][0]
         self._outbox = Outbox(self._transport, self._max_frame, self._slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -410,6 +434,8 @@ class WorkerConnection(asyncio.Protocol):
             if kind == FrameKind.STATUS:
                 self._take_status(payload)
             elif kind == FrameKind.ANSWER:
+                if self._measured is not None and self._measured[0] == request_id:
+                    self._came_back()
                 answer = self._answers.get(request_id)
                 if answer is not None and not answer.done():
                     if code:
@@ -424,6 +450,7 @@ class WorkerConnection(asyncio.Protocol):
             raise FrameRefused(Violation.WRONG_VERSION, f"{version}, not {VERSION}")
         elif kind == FrameKind.HELLO:
             self._state = FrameKind.AUTH_OK
+            self._measured = (0, monotonic())
             self._outbox.write([small_frame(FrameKind.AUTH, self._handshake.answer(payload))])
         elif not self._handshake.is_proof(payload):
             raise FrameRefused(Violation.UNAUTHENTICATED, "the worker does not know it")
@@ -431,6 +458,13 @@ class WorkerConnection(asyncio.Protocol):
             self._state = FrameKind.STATUS
             self._splitter.limit = self._max_frame
             self._splitter.stepwise = False
+            self._came_back()
+
+    def _came_back(self) -> None:
+        """The answer is here to the frame by which the round trip is measured."""
+        measured, self._measured = self._measured, None
+        if measured is not None and self._elsewhere:
+            self.round_trip.saw(1_000 * (monotonic() - measured[1]))
 
     def _take_status(self, payload: bytes) -> None:
         self.status = decode_status(payload)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from controlplane.cli.commands.workers import node_news, nodes_of
+from controlplane.cli.commands.workers import node_news, nodes_of, places_of
 from controlplane.cli.gateway_client import UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import percent, printable, table, wanted_words
@@ -146,12 +146,14 @@ def _status_table(found: Mapping[str, Any]) -> None:
     for sentence in (*node_news(found["nodes"]), *found["advice"]):
         out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
     rows = []
-    for worker in found["workers"]:
+    where, places = places_of(found["workers"])
+    for worker, place in zip(found["workers"], places, strict=True):
         ready = sum(replica["state"] == "ready" for replica in worker["replicas"])
         rows.append(
             (
                 worker["worker"],
                 worker["device_kind"],
+                *place,
                 "draining" if worker["draining"] else "ready",
                 str(ready),
                 f"{worker['reserved_mib']:.0f} of {worker['memory_mib']:.0f} MiB",
@@ -159,7 +161,7 @@ def _status_table(found: Mapping[str, Any]) -> None:
             )
         )
     out.print()
-    columns = ("WORKER", "DEVICE", "STATE", "VARIANTS", "MEMORY", "BUSY")
+    columns = ("WORKER", "DEVICE", *where, "STATE", "VARIANTS", "MEMORY", "BUSY")
     table(columns, rows, empty="No worker is running.")
     if rules := sorted({worker.get("eviction", "") for worker in found["workers"]} - {""}):
         out.print(

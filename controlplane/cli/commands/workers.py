@@ -42,11 +42,14 @@ def list_devices(url: UrlOption = "", output: OutputOption = Output.TABLE) -> No
         found = client.get("/v1/devices")
         nodes = nodes_of(client)
         counts = {row["device_kind"]: row for row in client.get("/v1/inventory")["inventory"]}
+        there = client.get("/v1/workers")["workers"]
+    zones = {(row["device_kind"], row.get("zone", "")) for row in there}
     rows = [
         {
             **kind,
             "wanted": counts.get(kind["name"], {}).get("wanted", 0),
             "running": counts.get(kind["name"], {}).get("running", 0),
+            "zones": sorted({zone for of, zone in zones if of == kind["name"] and zone}),
         }
         for kind in found["devices"]
     ]
@@ -151,8 +154,10 @@ def _list(rows: Sequence[Row], standing: Row) -> None:
 
 
 def _device_table(rows: Sequence[Row], advice: Sequence[str]) -> None:
+    zoned = any(row["zones"] for row in rows)
+    numbers = [">CORES", ">MIB", ">USD/H", ">IDLE W", ">WANTED", ">RUNNING"]
     table(
-        ["DEVICE", "FROM", ">CORES", ">MIB", ">USD/H", ">IDLE W", ">WANTED", ">RUNNING", "NODES"],
+        ["DEVICE", "FROM", *numbers, *(["ZONES"] if zoned else []), "NODES"],
         (
             [
                 row["name"],
@@ -163,6 +168,7 @@ def _device_table(rows: Sequence[Row], advice: Sequence[str]) -> None:
                 "-" if row["idle_w"] is None else f"{row['idle_w']:.1f}",
                 str(row["wanted"]),
                 str(row["running"]),
+                *([", ".join(row["zones"]) or "-"] if zoned else []),
                 ", ".join(row.get("nodes", ())) or "-",
             ]
             for row in rows
@@ -233,13 +239,16 @@ def _drains(row: Row) -> str:
 
 
 def _worker_table(rows: Sequence[Row]) -> None:
+    where, places = places_of(rows)
+    own = ["CORES"] if any(row.get("cores") for row in rows) else []
     table(
-        ["WORKER", "DEVICE", "CORES", "STATE", ">BUSY", ">MIB", ">OF", ">READY", ">OTHER"],
+        ["WORKER", "DEVICE", *where, *own, "STATE", ">BUSY", ">MIB", ">OF", ">READY", ">OTHER"],
         (
             [
                 row["worker"],
                 row["device_kind"],
-                cores_words(row.get("cores", ())),
+                *place,
+                *(cores_words(row.get("cores", ())) for _ in own),
                 "draining" if row["draining"] else "serving",
                 f"{100 * row['busy_ratio']:.0f} %",
                 mib(row["reserved_mib"]),
@@ -247,7 +256,7 @@ def _worker_table(rows: Sequence[Row]) -> None:
                 str(Counter(one["state"] for one in row["replicas"])["ready"]),
                 str(sum(one["state"] != "ready" for one in row["replicas"])),
             ]
-            for row in rows
+            for row, place in zip(rows, places, strict=True)
         ),
         empty="No worker is running.",
     )
@@ -262,6 +271,19 @@ def cores_words(cores: Sequence[int]) -> str:
         else:
             ranges.append((core, core))
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges) or "any"
+
+
+def places_of(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Columns that say where workers are, and what stands in them; none where nothing is known of
+    zones and all are near."""
+    if not any(row.get("zone") or row.get("round_trip_ms") for row in rows):
+        return [], [[] for _ in rows]
+    return ["ZONE", ">MS AWAY"], [[row.get("zone") or "-", _away(row)] for row in rows]
+
+
+def _away(row: Row) -> str:
+    away_ms = row.get("round_trip_ms")
+    return "-" if away_ms is None else f"{away_ms:.0f}"
 
 
 def _warnings(rows: Sequence[Row]) -> None:

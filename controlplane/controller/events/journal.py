@@ -113,6 +113,11 @@ def _record(
         "expected": [asdict(demand) for demand in expected],
         "objective": observation.objective.value,
         "interference": dict(observation.interference),
+        "zones": dict(observation.zones.usual),
+        "round_trips_ms": [
+            {"from": asked, "to": to, "ms": away_ms}
+            for (asked, to), away_ms in sorted(observation.zones.round_trips_ms.items())
+        ],
         "inventory": dict(observation.inventory),
         "running": dict(observation.running),
         "actions": [

@@ -24,7 +24,6 @@ from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.repository import Repository
 from controlplane.live_state import LiveState
-from workers.types import WorkerStatus
 
 
 class LiveReads:
@@ -33,13 +32,13 @@ class LiveReads:
     def __init__(
         self,
         live: LiveState,
-        statuses: Callable[[], list[WorkerStatus]],
+        statuses: Callable[[], list[Mapping[str, Any]]],
         total: Callable[[], Awaitable[Counters]],
         access: Access,
     ) -> None:
         """
         Args:
-            statuses: what each connected worker last said.
+            statuses: what each connected worker last said, and what is known of it.
             total: what all gateways that share the port have counted.
             access: knows the keys of clients.
         """
@@ -48,7 +47,7 @@ class LiveReads:
         self._total = total
         self._access = access
 
-    async def worker_status(self) -> list[WorkerStatus]:
+    async def worker_status(self) -> list[Mapping[str, Any]]:
         return self._statuses()
 
     async def operation(self, id: str, /) -> Mapping[str, Any] | None:

@@ -16,7 +16,6 @@ from controlplane.gateway.query.in_flight import OTHERS_FIRST, TRIES
 from controlplane.gateway.query.query_context import QueryContext, Respond
 from controlplane.gateway.query.query_errors import refusal_error, worker_error
 from controlplane.gateway.query.skimming import asked_by_headers
-from planner.selection.plan_following import choose
 from planner.selection.refusal import room_at_ms
 from planner.types import ANYBODY, Choice, Client, Query, Refusal, RefusalCode
 from variants.errors import ModellessError, Overloaded
@@ -221,7 +220,7 @@ class EarlyRefusals(QueryContext):
 
     def _expected_error(self, query: Query, now_ms: float) -> "_Expected | None":
         """What a query would be told, were workers to say what they have just said to others."""
-        found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
+        found = self.choose(self.snapshot, self.routes, self.congestion, query, now_ms)
         refused: tuple[WorkerId, ...] = ()
         why, until_ms, before_ms = "", inf, inf
         standing = self.standing(query, now_ms)
@@ -243,7 +242,7 @@ class EarlyRefusals(QueryContext):
             if len(refused) == TRIES:
                 break
             query = query._replace(avoid=found.worker.id)
-            found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
+            found = self.choose(self.snapshot, self.routes, self.congestion, query, now_ms)
         if isinstance(found, Refusal) and found.code not in FOR_WANT_OF_TIME:
             return None
         self._narrow(len(refused), now_ms)

@@ -21,8 +21,16 @@ from controlplane.gateway.query.query_errors import (
 from controlplane.gateway.query.replies import JSON, ReplyMetadata, encode_v1
 from planner import sentences as explain
 from planner.batching.protocol import Verdict
-from planner.selection.plan_following import choose
-from planner.types import TRANSPORT_MS, Candidate, Query, Reason, Refusal, RefusalCode, WorkerView
+from planner.types import (
+    RETURN_MS,
+    TRANSPORT_MS,
+    Candidate,
+    Query,
+    Reason,
+    Refusal,
+    RefusalCode,
+    WorkerView,
+)
 from variants.errors import (
     Cold,
     Conflict,
@@ -36,8 +44,6 @@ from workers.channel.reply import Reply
 from workers.runtimes.protocol import Tensor
 from workers.types import ReplyCode
 
-RETURN_MS = 0.2
-"""Kept back from what a worker may use: the reply's way home and its encoding."""
 BEYOND_WEIGHT, BEYOND_MOST, BEYOND_MORE_MS = 1 / 16, 8.0, 4.0
 """Of one answer in the mean of what answers take beyond their time at a worker, and the most that
 it counts for: so many times the mean, and so much more. One stall says nothing yet."""
@@ -130,7 +136,7 @@ class InFlight:
         """Select a variant and a worker and send the query there, or answer why not."""
         path = self.path
         now_ms = path.clock_ms()
-        found = choose(path.snapshot, path.routes, path.congestion, query, now_ms)
+        found = path.choose(path.snapshot, path.routes, path.congestion, query, now_ms)
         if path.waiting is not None and path.waiting.hold(self, query, found):
             return
         if isinstance(found, Refusal):
@@ -163,7 +169,7 @@ class InFlight:
         if connection is None:
             self._again(ReplyCode.LOST, f"worker {worker.id} is gone")
             return
-        left_ms = query.received_ms + query.latency_ms - now_ms - RETURN_MS
+        left_ms = query.received_ms + query.latency_ms - now_ms - worker.return_ms
         if query.best_effort:
             left_ms = max(left_ms, 0.0) + GRACE_MS
         # What it adds to what this gateway has sent; the reply brings the worker's own figure.
@@ -362,7 +368,7 @@ class InFlight:
         query, candidate, worker = self.parsed.query, self.candidate, self.worker
         if candidate is None or worker is None or len(candidate.ready) > 1:
             return False
-        if self.loads >= MOST_LOADS or _load_slack_ms(candidate, query, now_ms) < 0.0:
+        if self.loads >= MOST_LOADS or _load_slack_ms(candidate, worker, query, now_ms) < 0.0:
             return False
         self.path.counters.retried(ReplyCode.COLD.name.lower())
         self._load_first(candidate, worker, query)
@@ -370,7 +376,7 @@ class InFlight:
 
     def _load_first(self, candidate: Candidate, worker: WorkerView, query: Query) -> None:
         self.loads += 1
-        slack_ms = max(0.0, _load_slack_ms(candidate, query, self.path.clock_ms()))
+        slack_ms = max(0.0, _load_slack_ms(candidate, worker, query, self.path.clock_ms()))
         loading = self.path.load(candidate, worker.id, slack_ms, explain.asked(query))
 
         def loaded(outcome: "asyncio.Future[None]") -> None:
@@ -465,7 +471,8 @@ def _answered(_status: int, _body: bytes, _headers: bytes) -> None:
     raise AssertionError("a query was answered twice")
 
 
-def _load_slack_ms(candidate: Candidate, query: Query, now_ms: float) -> float:
+def _load_slack_ms(candidate: Candidate, worker: WorkerView, query: Query, now_ms: float) -> float:
     """How much later than now a load may begin for a query to be answered in time."""
     needs_ms = candidate.load_ms + candidate.table.ms[query.rows] + TRANSPORT_MS + RETURN_MS
+    needs_ms += worker.round_trip_ms
     return query.received_ms + query.latency_ms - now_ms - needs_ms

@@ -25,10 +25,10 @@ from controlplane.http_errors import error_body, request_id, status_of
 from planner.batching.deadline_queue import GREEDY_SLACK
 from planner.batching.refusal_order import ClientShares, Standing
 from planner.eviction.query_rates import QueryRates
-from planner.selection.plan_following import CongestionWindow
+from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.routes import EMPTY, RouteTable
-from planner.selection.select import select
-from planner.types import Candidate, Choice, Client, Query, Snapshot
+from planner.types import Candidate, Choice, Client, Query, Refusal, Snapshot
+from planner.zones.rings import Rings
 from variants.errors import DeadlineExceeded, Internal, ModellessError, Overloaded
 from variants.types import Prefer, Task, TaskName, VariantKey, VariantName, WorkerId
 from workers.channel.client import WorkerConnection
@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 Respond = Callable[[int, bytes, bytes], None]
 """Status, body, and header lines (each ending in CRLF) but the length, to the client's socket."""
 
+Choose = Callable[[Snapshot, RouteTable, CongestionWindow, Query, float], Choice | Refusal]
+"""Takes the time in ms last."""
 
 PRESSED_MS = 1_000.0
 """How long after a query that could not be answered in time others are looked at before their
@@ -89,7 +91,9 @@ class QueryContext:
         self.routes: RouteTable = EMPTY
         self.tasks: Mapping[TaskName, Task] = {}
         self.connections: Mapping[WorkerId, WorkerConnection] = {}
-        self.congestion = CongestionWindow()
+        self.choose: Choose = choose
+        """The choice for a query; another one where workers are not all as far away."""
+        self._own_congestion = self.congestion = CongestionWindow()
         self.refusals = RecentRefusals()
         self.repeated = RepeatedRefusals(expired_error)
         self.clients = ClientShares()
@@ -137,6 +141,7 @@ class QueryContext:
         routes: RouteTable,
         tasks: Mapping[TaskName, Task],
         connections: Mapping[WorkerId, WorkerConnection],
+        rings: Rings | None = None,
     ) -> None:
         """Take in what the gateway knows now; the next query is chosen from it.
 
@@ -145,7 +150,10 @@ class QueryContext:
             routes: where the plan wants queries to go, made of the same snapshot.
             tasks: the tasks of the catalog.
             connections: open connections, by worker; may change while they are used here.
+            rings: the workers by how far away they are, where that differs.
         """
+        self.choose = rings.choose if rings else choose
+        self.congestion = rings.congestion if rings else self._own_congestion
         self.snapshot = snapshot
         self.lately.follow(snapshot)
         self.routes = routes
@@ -204,7 +212,13 @@ class QueryContext:
         """
         if not self._comes_later(query, found, now_ms):
             return found
-        quickest = select(self.snapshot, query._replace(prefer=Prefer.LATENCY), now_ms)
+        quickest = self.choose(
+            self.snapshot,
+            self.routes,
+            self.congestion,
+            query._replace(prefer=Prefer.LATENCY),
+            now_ms,
+        )
         if isinstance(quickest, Choice) and not quickest.cold:
             return None if self._comes_later(query, quickest, now_ms) else quickest
         return None

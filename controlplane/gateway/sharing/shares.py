@@ -20,7 +20,6 @@ from controlplane.gateway.sharing.content import content_key, may_get
 from controlplane.gateway.sharing.kept_answers import Kept, KeptAnswers, Source
 from controlplane.gateway.sharing.shared_flight import SharedFlight, concerns_all
 from planner.selection.eligibility import stage_answers
-from planner.selection.plan_following import choose
 from planner.types import Candidate, Choice, Query, Reason
 from variants.types import CatalogSnapshot, Prefer, TaskName, VariantName
 from workers.channel.reply import Reply
@@ -125,7 +124,7 @@ class Shares:
         if query.prefer is not Prefer.ACCURACY or query.variant is not None:
             return True
         path = self._path
-        own = choose(path.snapshot, path.routes, path.congestion, query, now_ms)
+        own = path.choose(path.snapshot, path.routes, path.congestion, query, now_ms)
         return not isinstance(own, Choice) or own.candidate.accuracy <= candidate.accuracy
 
     def _give_kept(

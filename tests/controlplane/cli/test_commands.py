@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +36,7 @@ from variants.catalog.database import BUSY_TIMEOUT_S
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import Alternative, Cold, ModellessError, NotFound, SloInfeasible
 from variants.types import DeviceKindName, Event, Stage
+from workers.types import WorkerStatus
 
 ANSWER = {
     "variant": "mlp-v1-onnx-int8",
@@ -284,6 +285,22 @@ def test_workers_are_listed_with_what_is_missing(gateway: Gateway, shell: Shell)
 
     assert "wanted" not in met
     assert lines[-1] == "cpu-4: 3 wanted, 1 running; x-1: 1 wanted, 0 running"
+
+
+def test_zones_are_shown_where_workers_are_in_some(gateway: Gateway, shell: Shell) -> None:
+    commands = (("workers", "list"), ("devices", "list"))
+    assert not any("ZONE" in shell(*words, url=gateway.url).out for words in commands)
+    [found] = gateway.live.statuses
+    assert isinstance(found, WorkerStatus)
+    seen = {field.name: getattr(found, field.name) for field in fields(WorkerStatus)}
+    gateway.live.statuses = [{**seen, "zone": "edge", "round_trip_ms": 18.4}]
+
+    listed, devices = (shell(*words, url=gateway.url).out for words in commands)
+
+    assert re.search(r"ZONE +MS AWAY", listed)
+    assert re.search(r"cpu-4-a +cpu-4 +edge +18 ", listed)
+    assert re.search(r"RUNNING +ZONES +NODES", devices)
+    assert re.search(r"cpu-4 .* edge ", devices)
 
 
 def test_scaling_an_unknown_kind_is_exit_code_1(gateway: Gateway, shell: Shell) -> None:

@@ -32,6 +32,7 @@ RAY = str(Path(sys.executable).with_name("ray"))
 PORT = 8000
 LABELLED = "cpu-2-fast"
 """The kind that a node says it is."""
+ZONE = "topology.kubernetes.io/zone"
 SETTINGS = {
     "MODELLESS_RAY_ADDRESS": "auto",
     "MODELLESS_PORT": str(PORT),
@@ -64,10 +65,11 @@ class Cluster:
         # Nobody reads Ray's dashboard and logs here, and both take processor time all the while.
         common = ["--disable-usage-stats", "--include-log-monitor=false"]
         head = ["--head", "--port=6379", "--node-ip-address=127.0.0.1", "--num-cpus=0", *common]
+        head.append(f"--labels={ZONE}=edge")
         self._ray(*head, "--include-dashboard=false", f"--temp-dir={self._temporary}")
         for number, *offers in (
-            (2, "--num-cpus=2"),
-            (3, "--num-cpus=2", f"--labels=modelless.io/kind={LABELLED}"),
+            (2, "--num-cpus=2", f"--labels={ZONE}=edge"),
+            (3, "--num-cpus=2", f"--labels=modelless.io/kind={LABELLED},{ZONE}=core"),
         ):
             node = ["--address=127.0.0.1:6379", f"--node-ip-address=127.0.0.{number}"]
             self._ray(*node, *offers, *common)
@@ -215,6 +217,17 @@ def test_each_kind_is_told_with_where_it_comes_from_and_its_nodes(cluster: Clust
 
     assert found == {LABELLED: ("found", 1), "cpu-2": ("found", 1)}
     assert (nodes[LABELLED], nodes["cpu-2"]) == (["(127.0.0.3)"], ["(127.0.0.2)"])
+
+
+def test_workers_and_gateways_are_in_the_zones_that_their_nodes_say(
+    cluster: Cluster, rows: Path
+) -> None:
+    told = cluster.listed("workers", "list")
+    assert {row["device_kind"]: row["zone"] for row in told} == {"cpu-2": "edge", LABELLED: "core"}
+
+    # The gateways are in the head's zone, so that the dearer kind there answers as well.
+    [near] = [row["worker"] for row in told if row["zone"] == "edge"]
+    assert {cluster.query(rows)["worker"] for _ in range(4)} == {near}
 
 
 def test_what_has_no_true_profile_is_measured_on_a_node_of_its_kind(

@@ -290,7 +290,7 @@ async def test_without_a_choice_among_workers(monkeypatch: pytest.MonkeyPatch) -
     path = Path(ReplyCode.OVERLOADED)
     path.ask()
     path.ask()
-    monkeypatch.setattr("controlplane.gateway.query.early_refusals.choose", None)
+    monkeypatch.setattr(path.path, "choose", None)
     monkeypatch.setattr("controlplane.gateway.query.query_path.skim_v1", None)
     path.ask()
     assert path.answers[2] == path.answers[1]
@@ -359,8 +359,7 @@ async def test_what_is_refused_for_others_while_workers_have_room_concerns_one_q
         seen, _, _, query, now_ms = arguments
         return refusal(seen, query, now_ms)
 
-    for module in ("early_refusals", "in_flight"):
-        monkeypatch.setattr(f"controlplane.gateway.query.{module}.choose", choice)
+    monkeypatch.setattr(path.path, "choose", choice)
     for _ in range(10):
         path.ask()
     assert [status for status, _ in path.answers] == [503, 503, *[200] * 9]

@@ -1,0 +1,81 @@
+"""In which zones queries are asked for: what gateways tell, and when plans go by it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from controlplane.controller.zone_counts import REST_S, ZoneCounts
+from planner.zone_demand import NOWHERE
+from tests.planner.builders import catalog, kind, profile, variant
+from variants.types import TaskName, VariantName
+
+CATALOG = catalog(
+    [variant("a", 0.9), variant("b", 0.8)], [profile("a"), profile("b")], kinds=[kind()]
+)
+DIGITS = TaskName("digits")
+OPEN, FLOORED = "digits|100.0|", "digits|100.0|0.9"
+
+
+def told(zone: str, away_ms: float = 0.0, **counters: int) -> Mapping[str, Any]:
+    names = {"open": OPEN, "floored": FLOORED, "pinned": "digits|100.0|@a"}
+    return {
+        "zone": zone,
+        "demand": {names[name]: count for name, count in counters.items()},
+        "round_trips_ms": {"core": away_ms},
+    }
+
+
+def counted(*turns: Mapping[str, Mapping[str, Any]]) -> tuple[ZoneCounts, list[bool]]:
+    """After looks that are ``REST_S`` apart; whether each of them changed what plans go by."""
+    counts = ZoneCounts()
+    return counts, [counts.count(reports, CATALOG, at * REST_S) for at, reports in enumerate(turns)]
+
+
+def test_what_is_asked_is_counted_by_the_zone_of_the_gateway_that_took_it() -> None:
+    counts, changed = counted(
+        {"g1": told("edge", 40.0), "g2": told("core")},
+        {"g1": told("edge", 40.0, open=30, floored=10, pinned=5), "g2": told("core", open=10)},
+    )
+    assert changed == [False, True]
+    known = counts.known
+    assert known.of((DIGITS, 100.0, None, None)) == pytest.approx({"edge": 0.75, "core": 0.25})
+    assert known.of((DIGITS, 100.0, 0.9, None)) == {"edge": 1.0}
+    assert known.of((DIGITS, 0.0, None, VariantName("a"))) == {"edge": 1.0}
+    assert known.usual == pytest.approx({"edge": 45 / 55, "core": 10 / 55})
+    assert known.of((DIGITS, 7.0, None, None)) is known.usual
+    assert (known.away_ms("edge", "core"), known.away_ms("core", "edge")) == (40.0, 0.0)
+
+
+def test_plans_go_by_the_same_until_much_is_asked_for_elsewhere() -> None:
+    def at(edge: int, core: int, away_ms: float = 40.0) -> Mapping[str, Mapping[str, Any]]:
+        return {"g1": told("edge", away_ms, open=edge), "g2": told("core", open=core)}
+
+    turns = [at(0, 0), at(50, 50), at(100, 102), at(160, 150, 42.0), at(210, 200, 90.0)]
+    _, changed = counted(*turns, at(211, 900, 90.0))
+    assert changed == [False, True, False, False, True, True]
+
+
+def test_a_control_loop_that_starts_goes_by_what_was_counted_before() -> None:
+    counts, changed = counted({"g1": told("edge", open=90_000), "g2": told("core", open=10_000)})
+    assert changed == [True]
+    assert counts.known.usual == pytest.approx({"edge": 0.9, "core": 0.1})
+    # What is asked then soon outweighs it.
+    told_then = {"g1": told("edge", open=90_000), "g2": told("core", open=10_500)}
+    assert counts.count(told_then, CATALOG, 60.0)
+    assert counts.known.usual["core"] > 0.9
+
+
+def test_without_zones_nothing_is_known_of_them() -> None:
+    counts, changed = counted(*({"g": told("", open=50 * at)} for at in range(4)))
+    assert not any(changed)
+    assert counts.known is NOWHERE
+
+
+def test_a_gateway_that_starts_anew_counts_from_its_second_report() -> None:
+    counts, _ = counted(
+        {"g1": told("edge", open=1_000)},
+        {"g1": told("edge", open=1_010), "g2": told("core", open=5_000)},
+        {"g1": told("edge", open=1_010), "g2": told("core", open=5_000)},
+    )
+    assert counts.known.usual == {"edge": 1.0}

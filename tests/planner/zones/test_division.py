@@ -1,0 +1,152 @@
+"""Plans of two zones: what is asked for in a zone stays there while there is room, and in time."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from planner.reconcile.demand_assignment import planned_qps
+from planner.reconcile.tick import tick
+from planner.types import Demand, Observation
+from planner.zone_demand import ShareKey, Zone, ZoneDemand
+from planner.zones.division import shortened
+from tests.planner.builders import (
+    catalog,
+    demand,
+    kind,
+    observation,
+    profile,
+    replica,
+    report,
+    task,
+    variant,
+)
+from variants.types import Plan, TaskName
+
+SLO_MS = 200.0
+ROOM = 150.0
+"""Rows per second that ask for more than one worker can do, and less than two."""
+
+
+def seen(
+    asked: Mapping[Zone, float],
+    away_ms: float = 40.0,
+    *,
+    plan: Plan | None = None,
+    core: int = 1,
+    edge: int = 1,
+    slo_ms: float = SLO_MS,
+) -> Observation:
+    """Workers ``e...`` in the edge and ``c...`` in the core, which all do a row in 10 ms, or a
+    more accurate one in 60, one at a time; and rates by the zone in which they are asked for."""
+    known = catalog(
+        [variant("fast", 0.8), variant("good", 0.9)],
+        [profile("fast", 10.0, max_batch=1), profile("good", 60.0, max_batch=1)],
+        kinds=[kind()],
+    )
+    held = (replica("fast"), replica("good"))
+    workers = [
+        replace(report(f"{zone[0]}{n}", *held), zone=zone)
+        for zone, count in (("edge", edge), ("core", core))
+        for n in range(count)
+    ]
+    total = sum(asked.values())
+    made = observation(
+        known, *workers, demand=[demand(total, slo_ms)], plan=plan,
+        inventory={"cpu-1": core + edge},
+    )  # fmt: skip
+    shares: Mapping[Zone, float] = {zone: qps / total for zone, qps in asked.items()}
+    ways = {("edge", "core"): away_ms, ("core", "edge"): away_ms}
+    return replace(made, zones=ZoneDemand(usual=shares, round_trips_ms=ways))
+
+
+def rates(plan: Plan) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for route in plan.routes:
+        found[route.worker] = found.get(route.worker, 0.0) + route.qps
+    return found
+
+
+def test_what_is_asked_for_at_the_edge_stays_there_while_there_is_room() -> None:
+    assert rates(tick(seen({"edge": 50.0})).plan) == {"e0": pytest.approx(50.0)}
+    both = rates(tick(seen({"edge": 50.0, "core": 30.0})).plan)
+    assert both == {"e0": pytest.approx(50.0), "c0": pytest.approx(30.0)}
+
+
+def test_what_the_edge_has_no_room_for_goes_to_the_core() -> None:
+    decision = tick(seen({"edge": ROOM}))
+    found = rates(decision.plan)
+    assert sum(found.values()) == pytest.approx(ROOM)
+    assert found["e0"] > 70.0
+    assert found["c0"] == pytest.approx(ROOM - found["e0"])
+    (said,) = [one for one in decision.plan.explanation if "zone" in one]
+    assert "asked for in zone edge are served in zone core, 40 ms away" in said
+
+
+def test_nothing_goes_where_the_way_makes_it_late() -> None:
+    assert rates(tick(seen({"edge": ROOM}, away_ms=SLO_MS)).plan).keys() == {"e0"}
+
+
+def test_a_variant_that_is_late_by_the_way_is_no_candidate() -> None:
+    def accurate(away_ms: float) -> set[str]:
+        made = seen({"edge": 5.0}, away_ms, edge=0, slo_ms=160.0)
+        floored = replace(made, demand=(replace(demand(5.0, 160.0, 0.9)),))
+        return {route.variant for route in tick(floored).plan.routes}
+
+    assert accurate(20.0) == {"good"}
+    assert accurate(120.0) == set()
+
+
+def test_a_zone_gives_up_nothing_of_its_own() -> None:
+    found = rates(tick(seen({"edge": ROOM, "core": 60.0}, core=1)).plan)
+    both = rates(tick(seen({"edge": ROOM, "core": 60.0}, core=2)).plan)
+    assert sum(found.values()) == pytest.approx(ROOM + 60.0)
+    assert sum(both.values()) == pytest.approx(ROOM + 60.0)
+    assert both["c0"] + both["c1"] > found["c0"]
+
+
+def test_the_demand_of_two_tasks_keeps_to_its_zones() -> None:
+    """Where zones did not count, one worker would get each, whichever it is."""
+    known = catalog(
+        [variant("a", task="one"), variant("b", task="two")],
+        [profile("a", 10.0, task="one"), profile("b", 10.0, task="two")],
+        kinds=[kind()],
+        tasks=[task("one"), task("two")],
+    )
+    held = (replica("a", task="one"), replica("b", task="two"))
+    workers = [
+        replace(report(name, *held), zone=zone) for name, zone in (("w1", "core"), ("w2", "edge"))
+    ]
+    wanted = (demand(20.0, task="one"), demand(20.0, task="two"))
+    shares: dict[ShareKey, Mapping[Zone, float]] = {
+        (TaskName("one"), 100.0, None, None): {"edge": 1.0},
+        (TaskName("two"), 100.0, None, None): {"core": 1.0},
+    }
+    zones = ZoneDemand(
+        shares=shares,
+        usual={"edge": 0.5, "core": 0.5},
+        round_trips_ms={("edge", "core"): 30.0, ("core", "edge"): 30.0},
+    )
+    made = observation(known, *workers, demand=wanted, inventory={"cpu-1": 2})
+    plan = tick(replace(made, zones=zones)).plan
+    assert {(route.task, route.worker) for route in plan.routes} == {("one", "w2"), ("two", "w1")}
+
+
+@pytest.mark.parametrize("asked", [{"edge": 50.0}, {"edge": ROOM}, {"edge": 300.0, "core": 20.0}])
+def test_a_plan_stays_while_nothing_changes(asked: Mapping[Zone, float]) -> None:
+    plan = tick(seen(asked)).plan
+    again = tick(seen(asked, plan=plan))
+    assert again.plan.routes == plan.routes
+    assert sum(planned_qps(plan.routes).values()) == pytest.approx(sum(asked.values()))
+
+
+def test_where_no_zone_has_both_workers_and_demand_they_do_not_count() -> None:
+    made = seen({"": ROOM}, away_ms=0.0)
+    without = replace(made, zones=ZoneDemand())
+    assert tick(made).plan.routes == tick(without).plan.routes
+
+
+def test_a_way_is_taken_off_the_tightest_slo() -> None:
+    asked: Demand = replace(demand(1.0, 100.0), slo_ms=150.0)
+    assert shortened(asked, 40.0).tightest_ms == 110.0
+    assert shortened(asked, 0.0) is asked

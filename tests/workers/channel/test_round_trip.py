@@ -1,0 +1,76 @@
+"""How far away a worker is: what load adds is not believed, a longer way soon is."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.workers.builders import config, connect, running, until
+from tests.workers.channel.detour import Detour
+from workers import host
+from workers.channel.round_trip import REMEMBERED, RoundTrip
+
+
+def after(*took_ms: float) -> float:
+    trip = RoundTrip()
+    for each in took_ms:
+        trip.saw(each)
+    return trip.ms
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "is_ms"),
+    [
+        ((0.4,), 0.0),
+        ((0.4, 0.3, 25.0, 0.5), 0.0),
+        ((20.0,), 20.0),
+        ((20.0, 21.0, 90.0, 300.0), 20.0),
+        ((20.0, 22.0, 19.0, 21.0), 20.0),
+        ((90.0, 20.0, 20.5), 20.5),
+    ],
+)
+def test_what_counts_is_nearly_the_least(took_ms: tuple[float, ...], is_ms: float) -> None:
+    assert after(*took_ms) == is_ms
+
+
+def test_a_way_that_becomes_longer_is_believed_when_the_short_ones_are_forgotten() -> None:
+    assert after(*[20.0] * 4, *[60.0] * (REMEMBERED - 2)) == 20.0
+    assert after(*[20.0] * 4, *[60.0] * (REMEMBERED - 1)) == 60.0
+
+
+def test_a_way_that_becomes_shorter_is_believed_at_the_second_look() -> None:
+    assert after(*[60.0] * REMEMBERED, 5.0) == 60.0
+    assert after(*[60.0] * REMEMBERED, 5.0, 5.0) == 5.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one_clock", [True, False], ids=["one clock", "another clock"])
+async def test_a_connection_measures_its_way_and_keeps_back_what_it_takes(
+    tmp_path: Path, one_clock: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not one_clock:
+        monkeypatch.setattr(host, "clock_name", lambda: "of another machine")
+    worker = config(tmp_path)
+    async with running(worker) as (made, near), Detour(50.0) as way:
+        far = await connect(way.to(near.address), worker)
+        assert far.round_trip.ms >= 50.0  # the handshake told
+        assert far.return_ms == far.round_trip.ms * (0.5 if one_clock else 1.0)
+
+        way.one_way_s = 0.0
+        for _ in range(REMEMBERED):
+            far.measure()
+            far.measure()  # one at a time
+            assert far._measured is not None
+            await until(lambda: far._measured is None)
+        assert far.round_trip.ms < 50.0
+        far.close()
+
+        near.measure()
+        assert near._measured is None  # on one machine nothing is asked
+        assert (near.round_trip.ms, near.return_ms) == (0.0, 0.0)
+        assert made.status().zone == ""
+
+
+async def test_a_worker_says_its_zone(tmp_path: Path) -> None:
+    async with running(replace(config(tmp_path), zone="edge")) as (_, connection):
+        assert connection.status.zone == "edge"
