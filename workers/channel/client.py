@@ -12,7 +12,13 @@ from struct import error as StructError
 from typing import Any, cast
 
 from planner.types import ANYBODY, DEFAULT_PRIORITY, Client
-from variants.errors import DeadlineExceeded, ModellessError, ReplicaLost, Unauthenticated
+from variants.errors import (
+    DeadlineExceeded,
+    ModellessError,
+    Overloaded,
+    ReplicaLost,
+    Unauthenticated,
+)
 from workers.channel.address import connect
 from workers.channel.frames import (
     HANDSHAKE_LIMIT,
@@ -30,7 +36,7 @@ from workers.channel.frames import (
     unpack_prefix,
     unpack_reply,
 )
-from workers.channel.handshake import ClientHandshake
+from workers.channel.handshake import ClientHandshake, NoCommonVersion
 from workers.channel.messages import (
     decode,
     decode_checked,
@@ -72,6 +78,8 @@ class WorkerConnection(asyncio.Protocol):
         self._splitter = Splitter(HANDSHAKE_LIMIT)
         self._state = FrameKind.HELLO
         self._handshake = ClientHandshake(secret)
+        self._version = 0
+        """The one that is spoken, once the worker has said which it knows."""
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox
         self._pending: dict[int, Callable[[Reply], None]] = {}
@@ -99,6 +107,7 @@ class WorkerConnection(asyncio.Protocol):
         connection that was opened ends for another reason than ``close``.
 
         Raises:
+            NoCommonVersion: a worker answers that speaks other versions of the channel.
             ReplicaLost: no worker answers there, or not in time, or in another way.
             Unauthenticated: one side does not know the other's secret.
         """
@@ -144,7 +153,11 @@ class WorkerConnection(asyncio.Protocol):
         until = self._one_clock and budget_us <= LONGEST_US
         if until:
             budget_us = moment_us(budget_us)
-        number = 0 if client is ANYBODY else self._number_of(client)
+        number = 0
+        if self._version == 1:
+            priority = 0 if priority == DEFAULT_PRIORITY else priority
+        elif client is not ANYBODY:
+            number = self._number_of(client)
         chunks = infer_frame(request_id, variant, rows, budget_us, tensors, priority, until, number)
         self._pending[request_id] = on_reply
         self._outbox.write(chunks)
@@ -236,11 +249,13 @@ class WorkerConnection(asyncio.Protocol):
 
         Raises:
             NotFound: it is not ready there.
-            Overloaded: there was no time for it.
+            Overloaded: there was no time for it, or the worker is of a release that cannot.
             RuntimeFailed: it failed.
             DeadlineExceeded: it took too long; it goes on.
             ReplicaLost: the connection ended.
         """
+        if not self._handshake.negotiated:
+            raise Overloaded("a worker of an older release checks no profiles")
         message = encode({"task": task, "variant": variant})
         return decode_checked(await self._ask(FrameKind.CHECK, message, timeout_s))
 
@@ -407,17 +422,30 @@ class WorkerConnection(asyncio.Protocol):
                 raise FrameRefused(Violation.WRONG_KIND, str(kind))
         elif kind != self._state:
             raise FrameRefused(Violation.WRONG_KIND, f"{kind} before the handshake was over")
-        elif version != VERSION:
-            raise FrameRefused(Violation.WRONG_VERSION, f"{version}, not {VERSION}")
         elif kind == FrameKind.HELLO:
-            self._state = FrameKind.AUTH_OK
-            self._outbox.write([small_frame(FrameKind.AUTH, self._handshake.answer(payload))])
+            self._say_who(payload, version)
+        elif version != self._version:
+            raise FrameRefused(Violation.WRONG_VERSION, f"{version}, not {self._version}")
         elif not self._handshake.is_proof(payload):
             raise FrameRefused(Violation.UNAUTHENTICATED, "the worker does not know it")
         else:
             self._state = FrameKind.STATUS
             self._splitter.limit = self._max_frame
             self._splitter.stepwise = False
+
+    def _say_who(self, hello: bytes, oldest: int) -> None:
+        try:
+            self._version, proof = self._handshake.answer(hello, oldest)
+        except NoCommonVersion as error:
+            # So the worker's log says as well who cannot talk to it.
+            self._outbox.write([small_frame(FrameKind.AUTH, b"", version=VERSION)])
+            self._outbox.flush()
+            self._ready.set_exception(error)
+            self._ready.exception()
+            self._end(str(error), announce=False)
+            return
+        self._state = FrameKind.AUTH_OK
+        self._outbox.write([small_frame(FrameKind.AUTH, proof, version=self._version)])
 
     def _take_status(self, payload: bytes) -> None:
         self.status = decode_status(payload)

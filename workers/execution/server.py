@@ -17,19 +17,21 @@ from workers.channel.frames import (
     HANDSHAKE_LIMIT,
     HEADER,
     MOST_CLIENTS,
+    OLDEST,
     VERSION,
     Chunk,
     FrameKind,
     FrameRefused,
     Splitter,
     Violation,
+    as_in_version_1,
     layout_of,
     small_frame,
     small_payload,
     unpack_infer,
     unpack_prefix,
 )
-from workers.channel.handshake import NONCE, TAG, prove
+from workers.channel.handshake import NONCE, TAG, offer, prove, versions_words
 from workers.channel.messages import decode, encode_error, named
 from workers.channel.outbox import Outbox
 from workers.channel.shared_clock import left_us
@@ -76,6 +78,8 @@ class Peer(asyncio.Protocol):
         self._closed = False
         self._clients = [ANYBODY]
         """Those that queries name by their number."""
+        self._version = VERSION
+        """The one that its other end has chosen."""
         self.tag = bytes(TAG)
         self.known = False
         """The handshake is over."""
@@ -101,7 +105,8 @@ class Peer(asyncio.Protocol):
             self._refuse(FrameRefused(Violation.TOO_MANY))
             return
         self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._too_late)
-        self.send(small_frame(FrameKind.HELLO, self._nonce + self._server.worker))
+        hello = self._nonce + offer(self._server.worker)
+        self.send(small_frame(FrameKind.HELLO, hello, version=OLDEST))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
@@ -126,6 +131,8 @@ class Peer(asyncio.Protocol):
                 if self.known and data[at + 4] == FrameKind.INFER:
                     (length, _, until, described, request_id, rows, variant, budget_us,
                      priority, number) = unpack_infer(data, at)  # fmt: skip
+                    if self._version == 1:
+                        priority, number = as_in_version_1(priority, number), 0
                     if until:
                         budget_us = left_us(budget_us)
                     begin = at + HEADER
@@ -154,8 +161,12 @@ class Peer(asyncio.Protocol):
         if not self.known:
             if kind != FrameKind.AUTH:
                 raise FrameRefused(Violation.WRONG_KIND, f"{kind} before the handshake was over")
-            if version != VERSION:
-                raise FrameRefused(Violation.WRONG_VERSION, f"{version}, not {VERSION}")
+            if not OLDEST <= version <= VERSION:
+                known = versions_words(OLDEST, VERSION)
+                raise FrameRefused(
+                    Violation.WRONG_VERSION, f"the other end speaks {version}, this worker {known}"
+                )
+            self._version = version
             self._authenticate(payload)
         elif kind == FrameKind.JOINED:
             self._server.joined(decode(payload))
@@ -176,9 +187,9 @@ class Peer(asyncio.Protocol):
             raise FrameRefused(Violation.WRONG_KIND, str(kind))
 
     def _authenticate(self, payload: bytes) -> None:
-        secret, worker = self._server.secret, self._server.worker
+        secret, worker, version = self._server.secret, offer(self._server.worker), self._version
         theirs, proof = payload[:NONCE], payload[NONCE:]
-        expected = prove(secret, b"client", self._nonce, theirs, worker)
+        expected = prove(secret, b"client", version, self._nonce, theirs, worker)
         if len(theirs) != NONCE or not hmac.compare_digest(proof, expected):
             raise FrameRefused(Violation.UNAUTHENTICATED)
         self.known = True
@@ -187,9 +198,8 @@ class Peer(asyncio.Protocol):
         self._splitter.stepwise = False
         if self._timer is not None:
             self._timer.cancel()
-        self.send(
-            small_frame(FrameKind.AUTH_OK, prove(secret, b"worker", theirs, self._nonce, worker))
-        )
+        own = prove(secret, b"worker", version, theirs, self._nonce, worker)
+        self.send(small_frame(FrameKind.AUTH_OK, own, version=version))
         self.send(small_frame(FrameKind.STATUS, self._server.status()))
 
     async def _control(self, kind: FrameKind, request_id: int, message: dict[str, Any]) -> None:
