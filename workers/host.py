@@ -29,6 +29,7 @@ from workers.execution.lone_batches import LoneBatches
 from workers.execution.room import Demanded, Room
 from workers.execution.server import ChannelServer
 from workers.process.quarantine import CrashLedger
+from workers.process.release import release
 from workers.types import WorkerConfig, WorkerStatus
 
 log = logging.getLogger(__name__)
@@ -139,6 +140,7 @@ class WorkerHost:
             loading_s=round(self._loading.thread.took_s + self._loading.thread.fetched_s, 4),
             profiled_loading_s=round(self._loading.thread.profiled_s, 4),
             page=self._ledger.page,
+            release=release(),
             clock=clock_name(),
             warnings=(self._ledger.problem,) if self._ledger.problem else (),
         )

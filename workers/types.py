@@ -138,6 +138,8 @@ class WorkerStatus:
     """What is wrong with it although it serves, one sentence each."""
     page: str = ""
     """File on its machine that says what it ran when it ended (``workers.process.last_batch``)."""
+    release: str = ""
+    """Which code it runs (``workers.process.release``)."""
     clock: str = ""
     """Which clock it reads (``workers.channel.shared_clock``)."""
 
