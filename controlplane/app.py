@@ -30,7 +30,13 @@ from controlplane.slices import Kind, cpu_kind
 from variants.errors import InvalidInput
 from variants.types import DeviceKindName
 from workers.channel.secret import own_digest
-from workers.deployment import bind_replica_to_loopback, node_zone, take_priority, worker_app
+from workers.deployment import (
+    Replaceable,
+    bind_replica_to_loopback,
+    node_zone,
+    take_priority,
+    worker_app,
+)
 from workers.process.niceness import HURRIES_NOT, YIELDING, behind
 from workers.types import WorkerConfig
 
@@ -58,7 +64,7 @@ def gateway(args: Mapping[str, Any]) -> serve.Application:
         user_config={},
         health_check_period_s=1,
         health_check_timeout_s=5,
-        graceful_shutdown_timeout_s=20,
+        graceful_shutdown_timeout_s=30,
         graceful_shutdown_wait_loop_s=0.05,
     )
     return deployment.bind(send(settings))
@@ -174,10 +180,12 @@ def gateway_resources(settings: Settings) -> dict[str, float]:
     return HEAD if settings.gateway_nodes == "head" else {settings.gateway_nodes: 1.0}
 
 
-class GatewayReplica:
+class GatewayReplica(Replaceable):
     """A gateway inside a Serve replica, listening on its own socket."""
 
     def __init__(self, sent: SentSettings) -> None:
+        self._remember_start(sent)
+        self._sent = sent
         settings, secret = _replica_settings(sent)
         settings = settings.model_copy(update={"zone": settings.zone or node_zone()})
         # Where others answer, one more takes its time: it takes the cores from them.
@@ -208,17 +216,23 @@ class GatewayReplica:
                 await self._gateway.start()
                 self._started = True
 
+    async def settings_of_start(self) -> SentSettings:
+        """What this gateway was told of the settings as it started."""
+        return self._sent
+
     async def check_health(self) -> None:
+        self._check_stays()
         self._gateway.check()
 
     async def __del__(self) -> None:
         await self._gateway.stop()
 
 
-class ControllerReplica:
+class ControllerReplica(Replaceable):
     """The control loop inside a Serve replica."""
 
     def __init__(self, sent: SentSettings) -> None:
+        self._remember_start(sent)
         from controlplane.cluster.autoscaling.ray_autoscaler import RayAutoscaler
         from controlplane.cluster.head import store_of
         from controlplane.cluster.ray_adapter import ServeCluster
@@ -292,6 +306,7 @@ class ControllerReplica:
 
     async def check_health(self) -> None:
         """Raise when the loop has ended or hangs; Serve then starts a successor."""
+        self._check_stays()
         if self._running is not None and self._running.done():
             self._running.result()
             raise RuntimeError("the control loop has ended")

@@ -12,6 +12,7 @@ Keys, all below ``modelless:``
 ``nodes``            JSON: nodes by device kind, written by the control loop; expires
 ``machines``         JSON: nodes and what is asked for, written by the control loop; expires
 ``notices``          list of JSON: nodes that go, as was said; read by the control loop; expires
+``replacing``        JSON: of what one more is to run, by `modelless upgrade`; expires
 ``nodes_asked``      there while nodes are asked for, written by the control loop
 ``gateway:<id>``     JSON: one gateway's counters since it started; expires
 ``gateways``         set: the ids of gateways that wrote, expired ones included
@@ -37,6 +38,8 @@ from variants.errors import StateUnavailable
 PREFIX = "modelless:"
 GATEWAY_TTL_S = 10
 NOTICES_TTL_S = 3600
+REPLACING_TTL_S = 20
+"""What one more was started for that nobody replaces any more ends after this."""
 MOST_NOTICES = 1000
 OPERATION_TTL_S = 24 * 3600
 
@@ -162,6 +165,18 @@ class LiveState:
     async def machines(self) -> dict[str, Any] | None:
         """What ``controller.nodes.node_counts`` tells, if a control loop looked lately."""
         return await self._get("machines")
+
+    async def put_replacing(self, parts: list[str]) -> None:
+        """Have one more run of each of these, device kinds or ``gateways``, for a few seconds."""
+        await self._put("replacing", {"parts": parts}, expires_s=REPLACING_TTL_S)
+
+    async def end_replacing(self) -> None:
+        await self._call(self._redis.delete(f"{PREFIX}replacing"))
+
+    async def replacing(self) -> frozenset[str]:
+        """Of what one more is to run while the others are replaced."""
+        found = await self._get("replacing")
+        return frozenset(map(str, found["parts"])) if found else frozenset()
 
     async def put_asked_for_nodes(self, *, asked: bool) -> None:
         """Keep whether a request for nodes of ours may stand with Ray."""

@@ -54,6 +54,7 @@ RAY_FILES = {
     Path("controlplane/cluster/measuring_nodes.py"),
     Path("controlplane/cluster/ray_adapter.py"),
     Path("controlplane/cluster/ray_processes.py"),
+    Path("controlplane/cluster/replicas.py"),
     Path("controlplane/cluster/serve_applications.py"),
     Path("controlplane/cluster/single_machine.py"),
     Path("controlplane/app.py"),

@@ -18,6 +18,7 @@ from workers.channel.secret import read_shared_secret
 from workers.execution.artifacts import Artifacts
 from workers.host import WorkerHost
 from workers.process.niceness import take_niceness
+from workers.process.release import generation, release
 from workers.types import WorkerConfig
 
 log = logging.getLogger(__name__)
@@ -82,10 +83,43 @@ def node_zone() -> str:
     return next((str(labels[name]) for name in ZONE_LABELS if labels.get(name)), "")
 
 
-class WorkerReplica:
+class Replaceable:
+    """A replica that says what it is, and leaves when `modelless upgrade` asks it to."""
+
+    _asked_to_leave = False
+
+    def _remember_start(self, *told: Any) -> None:
+        """Keep which code and settings this replica started with."""
+        self._replica = serve.get_replica_context().replica_id.unique_id
+        self._generation, self._release = generation(*told), release()
+
+    async def identity(self) -> dict[str, str]:
+        """What this replica is."""
+        return {
+            "replica": self._replica,
+            "generation": self._generation,
+            "release": self._release,
+        }
+
+    async def leave(self, replica: str) -> bool:
+        """Have Serve put another one in the place of this replica, if it is the one named.
+
+        Serve stops it as when its health check fails, gracefully, and starts another one.
+        """
+        if replica == self._replica:
+            self._asked_to_leave = True
+        return bool(replica == self._replica)
+
+    def _check_stays(self) -> None:
+        if self._asked_to_leave:
+            raise RuntimeError("this replica was asked to leave; another one takes its place")
+
+
+class WorkerReplica(Replaceable):
     """One worker: a slice of hardware, a socket, and any number of loaded variants."""
 
     def __init__(self, config: dict[str, Any], supplies: Supplies | None = None) -> None:
+        self._remember_start(config, supplies)
         bind_replica_to_loopback()
         take_priority()
         settings = replace(WorkerConfig(**config), zone=node_zone())
@@ -121,6 +155,7 @@ class WorkerReplica:
 
     async def check_health(self) -> None:
         """Raise when the socket or the executor is dead; Serve then replaces the replica."""
+        self._check_stays()
         self._host.check()
 
     async def __del__(self) -> None:

@@ -31,6 +31,7 @@ from workers.execution.room import Demanded, Room
 from workers.execution.server import ChannelServer
 from workers.process.own_cores import OwnCores
 from workers.process.quarantine import CrashLedger
+from workers.process.release import release
 from workers.types import WorkerConfig, WorkerStatus
 
 log = logging.getLogger(__name__)
@@ -145,6 +146,7 @@ class WorkerHost:
             loading_s=round(self._loading.thread.took_s + self._loading.thread.fetched_s, 4),
             profiled_loading_s=round(self._loading.thread.profiled_s, 4),
             page=self._ledger.page,
+            release=release(),
             clock=clock_name(),
             borrows=CAN_SHARE,
             warnings=tuple(filter(None, problems)),

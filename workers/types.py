@@ -140,6 +140,8 @@ class WorkerStatus:
     """File on its machine that says what it ran when it ended (``workers.process.last_batch``)."""
     cores: tuple[int, ...] = ()
     """Those of its machine that it keeps to, and no other worker does; none: any."""
+    release: str = ""
+    """Which code it runs (``workers.process.release``)."""
     clock: str = ""
     """Which clock it reads (``workers.channel.shared_clock``)."""
     borrows: bool = False

@@ -28,6 +28,11 @@ COMMANDS = {
             help="Stop what `up --detach` started.",
         ),
         Entry(
+            name="upgrade",
+            target="controlplane.cli.upgrading:upgrade",
+            help="Replace what runs, one by one, while it serves.",
+        ),
+        Entry(
             name="status",
             target="controlplane.cli.commands.lifecycle:status",
             help="Say what is running.",

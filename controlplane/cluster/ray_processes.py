@@ -1,5 +1,6 @@
 """Ray's own processes: started or joined, found, and left. Ray is imported on use."""
 
+import logging
 import os
 import socket
 import sys
@@ -86,6 +87,30 @@ def start_ray(settings: Settings) -> list[int]:
 
     node = worker._global_node
     return [info.process.pid for group in node.all_processes.values() for info in group]
+
+
+def joined_ray() -> str:
+    """The address under which other processes of this machine join the same Ray."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def join_ray(settings: Settings, address: str) -> None:
+    """Join the Ray of a running installation, beside the process that started it.
+
+    Raises:
+        ClusterUnavailable: it cannot be reached.
+    """
+    os.environ.update(ray_environment(settings))
+    import ray
+    from ray import serve  # noqa: F401, which sets its logger up
+
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    try:
+        ray.init(address=address, namespace="modelless", logging_level="ERROR", log_to_driver=False)
+    except Exception as error:
+        raise ClusterUnavailable(f"Ray at {address} cannot be joined: {error}") from error
 
 
 def control_store() -> tuple[str, int]:

@@ -8,7 +8,7 @@ REFUSED = "variants.errors.Conflict: "
 """Begins the last line of the traceback of a replica that refuses to start. Trying again, which is
 what Serve does, cannot help it."""
 _ERROR_CLASS = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*: ")
-_NO_ROOM = "to be scheduled"
+NO_ROOM = "to be scheduled"
 """Stands in what Serve says when no node has had room for a replica for half a minute."""
 
 
@@ -45,13 +45,13 @@ def complaints(applications: Sequence[Starting]) -> list[str]:
 def is_up(applications: Sequence[Starting]) -> bool:
     """Whether all run. Replicas for which there is no room yet do not count where others run."""
     return all(
-        one.status == "RUNNING" or (one.running and _NO_ROOM in one.message) for one in applications
+        one.status == "RUNNING" or (one.running and NO_ROOM in one.message) for one in applications
     )
 
 
 def lacks_room(applications: Sequence[Starting]) -> list[str]:
     """Those that wait for a node with room for a replica of theirs."""
-    return [one.name for one in applications if one.status != "RUNNING" and _NO_ROOM in one.message]
+    return [one.name for one in applications if one.status != "RUNNING" and NO_ROOM in one.message]
 
 
 def last_words(message: str) -> str:

@@ -75,20 +75,40 @@ class GatewayScaling:
         """Part of what was asked that full workers refused, by the last reports."""
         self._busy = 0.0
         """Of all event loops together, faded."""
+        self._before = 0
+        """How many ran before one more was started, while `modelless upgrade` replaces them."""
+        self._excess_since_s = inf
+        """When there were last no more than there may be."""
         self._looked_s: float | None = None
         self._idle_since_s: float | None = None
         self._rests_until_s = float("-inf")
 
-    def look(self, reports: Mapping[str, Mapping[str, Any]], now_s: float) -> GatewayTarget | None:
+    def look(
+        self, reports: Mapping[str, Mapping[str, Any]], now_s: float, *, replacing: bool = False
+    ) -> GatewayTarget | None:
         """What the number of gateways should be instead, or None.
 
         Args:
+            replacing: one more is to run, while others are replaced.
             reports: what each gateway wrote last: ``busy``, the share of its time that its event
                 loop computed, and ``tasks`` with the numbers of queries met, missed and refused.
         """
         here = {id_: one for id_, one in reports.items() if not one.get("leaving")}
         self._see_refused(here)
         count = len(here)
+        if replacing and count and not self._before:
+            self._before = count
+            return self._change(count + 1, "one more while the others are replaced", now_s)
+        if self._before and not replacing:
+            before, self._before = self._before, 0
+            return self._change(before, "the others have been replaced", now_s)
+        if replacing:
+            return None
+        if count <= self._most or self._excess_since_s == inf:
+            self._excess_since_s = now_s
+        elif now_s - self._excess_since_s >= SETTLED_S and now_s >= self._rests_until_s:
+            # A control loop before this one had one more run, or settings allow fewer now.
+            return self._change(self._most, f"{count} are more than there may be", now_s)
         if self._least == self._most or count < self._known(count, now_s):
             return None  # some start, or cannot, or are cut off from the live state
         busy = self._faded(sum(float(one.get("busy", 0.0)) for one in here.values()), now_s)
@@ -165,9 +185,11 @@ class GatewayScaler:
         self._journal = journal
         self._scaling = GatewayScaling(*bounds(settings))
 
-    async def follow(self, reports: Mapping[str, Mapping[str, Any]], now_s: float) -> None:
+    async def follow(
+        self, reports: Mapping[str, Mapping[str, Any]], now_s: float, *, replacing: bool = False
+    ) -> None:
         """Decide by what gateways report, and tell Ray Serve; a failure is tried again later."""
-        target = self._scaling.look(reports, now_s)
+        target = self._scaling.look(reports, now_s, replacing=replacing)
         if target is None:
             return
         try:

@@ -103,6 +103,8 @@ class ControlLoop:
         """The numbers of workers that an operator asked for."""
         self._inventory: dict[DeviceKindName, int] = {}
         self._running: dict[DeviceKindName, int] = {}
+        self._replacing: frozenset[str] = frozenset()
+        """Of what `modelless upgrade` has one more run for a while."""
         self._targets_at_s = float("-inf")
         self._wake = asyncio.Event()
         self._pool = pool_of(secret, self._wake.set)
@@ -301,8 +303,16 @@ class ControlLoop:
                 raise
         else:
             self._journal.over("catalog")
-            self._inventory = self._settings.wanted(self._asked)
+            self._inventory = await self._with_replacements(self._settings.wanted(self._asked))
             self._calendar.know(peaks, self._known)
+
+    async def _with_replacements(
+        self, wanted: dict[DeviceKindName, int]
+    ) -> dict[DeviceKindName, int]:
+        """What is wanted, with one more of each kind of which `modelless upgrade` needs it."""
+        with contextlib.suppress(StateUnavailable):
+            self._replacing = await self._live.replacing()
+        return {kind: count + (kind in self._replacing) for kind, count in wanted.items()}
 
     async def _refresh_targets(self) -> None:
         now_s = self._clock_s()
@@ -362,7 +372,8 @@ class ControlLoop:
             if self._training is not None:
                 self._training.go_on()
             self._learned.keep_on(self._epoch, self._arrivals.estimator, self._calendar)
-            await self._gateways.follow(reports, self._clock_s())
+            replacing = "gateways" in self._replacing
+            await self._gateways.follow(reports, self._clock_s(), replacing=replacing)
 
     # -- apply ----------------------------------------------------------------------------------
 

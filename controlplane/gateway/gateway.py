@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from controlplane.api.context import ApiContext
 from controlplane.exposure import own_addresses
 from controlplane.gateway.background import Background
 from controlplane.gateway.demand_report import DemandReport
+from controlplane.gateway.handover import SUFFIX, Handover
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.asgi import LiveReads, build_asgi
 from controlplane.gateway.http.client_limits import ClientLimits
@@ -38,7 +40,7 @@ from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.repository import Repository
 from controlplane.gateway.sharing.shares import Shares
-from controlplane.gateway.siblings import Siblings
+from controlplane.gateway.siblings import Siblings, named_after_node
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
@@ -83,6 +85,14 @@ class Gateway:
         self._loads = OnDemandLoads(self.known)
         self._report = DemandReport(self.id, self.path, self.known)
         self._siblings = Siblings(settings.run_dir, self.id, self.path.counters)
+        node = named_after_node()
+        self._handover = Handover(
+            settings.run_dir / f"{node}-{self.id[:8]}{SUFFIX}",
+            f"{node}-*{SUFFIX}",
+            self._take_socket,
+            lambda: self._server.spare() if self._server is not None else None,
+            self._gave_socket,
+        )
         self._background = Background()
         self._limits = limits or ClientLimits()
         self._server: HttpServer | None = None
@@ -111,7 +121,7 @@ class Gateway:
         if self.settings.grpc_port:
             # gRPC would say less about an address that is taken, and later.
             bind(self.settings, port=self.settings.grpc_port, listen=False).close()
-        listening = bind(self.settings)
+        listening = await self._handover.ask() or bind(self.settings)
         try:
             await self._refresh()
         except StateUnavailable:
@@ -145,6 +155,7 @@ class Gateway:
         if self.settings.grpc_port:
             await self._serve_grpc(access, max_body)
         await self._siblings.start()
+        await self._handover.start()
         settle_memory()
         where = f"{self.settings.host}:{self.settings.port}"
         if self.settings.grpc_port:
@@ -170,6 +181,10 @@ class Gateway:
 
     async def stop(self) -> None:
         """Answer what is in flight, then close everything."""
+        await self._handover.stop()
+        if self._server is not None and self._server.started:
+            self._server.leaving = True
+            await self._server.leave(self._handover.give)
         ending: list[Awaitable[None]] = []
         if self._grpc is not None:
             ending.append(self._grpc.stop())
@@ -185,6 +200,16 @@ class Gateway:
         await self._say_farewell()
         await self.live.close()
         await asyncio.to_thread(self.catalog.close)
+
+    async def _take_socket(self, listening: socket.socket) -> None:
+        if self._server is None or self._server.leaving:
+            listening.close()
+            raise OSError("this gateway leaves as well")
+        await self._server.take(listening)
+
+    def _gave_socket(self, listening: socket.socket) -> None:
+        if self._server is not None:
+            self._server.given(listening)
 
     def _application(self, access: Access, max_body: int) -> AsgiApp:
         """The ASGI application for everything but queries."""
@@ -220,7 +245,7 @@ class Gateway:
         Whether a task can be answered is another question: on an empty catalog the first model is
         registered through a gateway that is ready and has no task.
         """
-        stopping = self._server is None or self._server.should_exit
+        stopping = self._server is None or self._server.leaving or self._server.should_exit
         return self.known.catalog.revision >= 0 and not stopping
 
     def load(

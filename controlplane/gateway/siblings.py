@@ -25,6 +25,11 @@ PATIENCE_S = 0.5
 MOST_BYTES = 64 * 2**20
 
 
+def named_after_node() -> str:
+    """How the files of this node's gateways begin: several may share a run directory's disk."""
+    return f"g-{crc32(gethostname().encode()) & 0xFFFFFF:06x}"
+
+
 class Siblings:
     """What all gateways that share this one's port have counted."""
 
@@ -36,8 +41,7 @@ class Siblings:
             counters: its own.
         """
         self._folder = folder
-        # A run directory may be on a disk that several nodes share.
-        self._node = f"g-{crc32(gethostname().encode()) & 0xFFFFFF:06x}"
+        self._node = named_after_node()
         self._socket = folder / f"{self._node}-{gateway[:8]}.sock"
         self._left = self._socket.with_suffix(".json")
         self._counters = counters

@@ -21,9 +21,13 @@ def state_path(settings: Settings) -> Path:
 
 
 def write_state(
-    settings: Settings, pid: int, processes: set[tuple[int, float]], url: str = ""
+    settings: Settings, pid: int, processes: set[tuple[int, float]], url: str = "", ray: str = ""
 ) -> None:
-    """Write down this process and the processes that it started, atomically."""
+    """Write down this process and the processes that it started, atomically.
+
+    Args:
+        ray: the address of the Ray that it has joined or started.
+    """
     state = {
         "pid": pid,
         "url": url or base_url(settings),
@@ -32,6 +36,7 @@ def write_state(
         "slices": settings.slices,
         "tls_cert": settings.tls_cert,
         "ray_address": settings.ray_address,
+        "ray": ray,
         "processes": sorted(processes),
     }
     path = state_path(settings)

@@ -109,7 +109,7 @@ def clear_files(settings: Settings) -> None:
 
     On a cluster, gateways of a killed `up` go on, and are taken over.
     """
-    of_gateways = () if settings.ray_address else ("g-*.sock", "g-*.json")
+    of_gateways = () if settings.ray_address else ("g-*.sock", "g-*.json", "g-*.take")
     for pattern in ("w-*.sock", *of_gateways):
         for left in settings.run_dir.glob(pattern):
             with contextlib.suppress(OSError):

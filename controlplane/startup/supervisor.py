@@ -22,6 +22,7 @@ from controlplane import client_keys
 from controlplane.cluster.nodes import NodeLook, listed_in_time
 from controlplane.cluster.ray_processes import (
     answers,
+    joined_ray,
     logs_place,
     raylet_socket,
     start_ray,
@@ -80,6 +81,8 @@ class Supervisor:
         self._valkey: EmbeddedValkey | None = None
         self._ray = False
         self._raylet = ""
+        self._joined = ""
+        """Where the Ray is that was joined or started, for `modelless upgrade`."""
         self._stop = threading.Event()
         self._interrupts = 0
         self._lock: IO[str] | None = None
@@ -115,7 +118,10 @@ class Supervisor:
             owner = read_state(settings)
             where = f" at {owner['url']}" if owner else ""
             pid = f" (process {owner['pid']})" if owner else ""
-            raise Conflict(f"modelless is already running{where}{pid}; `modelless down` stops it")
+            raise Conflict(
+                f"modelless is already running{where}{pid}; `modelless upgrade` replaces what"
+                " runs by what is installed and set now, `modelless down` stops it"
+            )
         self._lock = lock
         left = clear_leftovers(settings)
         if left:
@@ -215,6 +221,7 @@ class Supervisor:
         with self._step("Ray") as done:
             self._ray = True
             start_ray(settings)
+            self._joined = joined_ray()
             self._remember()
             done(_ray_words(settings))
 
@@ -369,7 +376,7 @@ class Supervisor:
     def _write_down(self) -> None:
         """A disk that is full must neither end what runs nor keep it from being stopped."""
         try:
-            write_state(self._settings, os.getpid(), self._pids, self.url)
+            write_state(self._settings, os.getpid(), self._pids, self.url, self._joined)
         except OSError as error:
             self._say(f"what runs here cannot be written down: {error.strerror}")
 

@@ -350,6 +350,7 @@ class WorkerSchema(Schema):
     busy_ratio: float = Field(description="Share of the last seconds spent running batches.")
     replicas: list[ReplicaSchema]
     pid: int = 0
+    release: str = Field("", description="Its release, and a digest of the sources it runs.")
     eviction: str = Field("", description="By which rule variants leave it where memory is short.")
     loads: int = Field(0, description="Loads that are over since it started.")
     loading_s: float = Field(0.0, description="What they took.")

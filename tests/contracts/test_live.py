@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 from redis import asyncio as aioredis
 
-from controlplane.live_state import GATEWAY_TTL_S, OPERATION_TTL_S, LiveState
+from controlplane.live_state import GATEWAY_TTL_S, OPERATION_TTL_S, REPLACING_TTL_S, LiveState
 from controlplane.startup.valkey import EmbeddedValkey
 from tests.controlplane.fleet import eventually
 from variants.errors import StateUnavailable
@@ -118,6 +118,16 @@ async def test_gateways_report_and_expire(live: LiveState, url: str) -> None:
         await asyncio.sleep(0.05)
         assert await live.gateways() == {"g2": {"demand": {}}}
         assert await client.smembers("modelless:gateways") == {b"g2"}
+
+
+async def test_what_is_being_replaced_expires(live: LiveState, url: str) -> None:
+    assert await live.replacing() == frozenset()
+    await live.put_replacing(["cpu-1", "gateways"])
+    assert await live.replacing() == {"cpu-1", "gateways"}
+    async with aioredis.Redis.from_url(url) as client:
+        assert 0 < await client.ttl("modelless:replacing") <= REPLACING_TTL_S
+    await live.end_replacing()
+    assert await live.replacing() == frozenset()
 
 
 async def test_operations_expire_after_a_day(live: LiveState, url: str) -> None:

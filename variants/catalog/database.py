@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 NEWEST = "0007"
 """The migration that makes the tables as ``variants.catalog.tables`` has them."""
 
+SINCE = "-since-"
+"""In the name of a migration, before the oldest one whose users go on beside it."""
+
 BUSY_TIMEOUT_S = 30.0
 """How long a writer waits for other writers before it gives up."""
 SERVING_TIMEOUT_S = 2.0
@@ -92,8 +95,19 @@ def make_engine(url: str, patience_s: float = BUSY_TIMEOUT_S) -> Engine:
     return engine
 
 
+def goes_on_beside(older: str, newer: str) -> bool:
+    """Whether processes that know the tables of a migration go on beside those of a newer one.
+
+    They do where all since only add, and no write has to know of it. The name of a migration says
+    so: of ``0009-since-0007``, those that know 0007 or 0008 may use the tables.
+    """
+    number, since, oldest = newer.partition(SINCE)
+    known = older.partition(SINCE)[0]
+    return bool(since) and oldest <= known <= number
+
+
 def is_newest(url: str) -> bool:
-    """Whether a catalog's tables are there and as this version makes them.
+    """Whether a catalog's tables are there and as this version makes them, or only added to since.
 
     False also when that cannot be read; changes nothing, and makes no SQLite file.
 
@@ -111,7 +125,7 @@ def is_newest(url: str) -> bool:
         return False
     finally:
         engine.dispose()
-    return list(found) == [NEWEST]
+    return list(found) == [NEWEST] or (len(found) == 1 and goes_on_beside(NEWEST, str(found[0])))
 
 
 def writer(engine: Engine) -> Engine:

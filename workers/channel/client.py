@@ -13,7 +13,13 @@ from time import monotonic
 from typing import Any, cast
 
 from planner.types import ANYBODY, DEFAULT_PRIORITY, Client
-from variants.errors import DeadlineExceeded, ModellessError, ReplicaLost, Unauthenticated
+from variants.errors import (
+    DeadlineExceeded,
+    ModellessError,
+    Overloaded,
+    ReplicaLost,
+    Unauthenticated,
+)
 from workers.channel.address import connect
 from workers.channel.frames import (
     HANDSHAKE_LIMIT,
@@ -32,7 +38,7 @@ from workers.channel.frames import (
     unpack_prefix,
     unpack_reply,
 )
-from workers.channel.handshake import ClientHandshake
+from workers.channel.handshake import ClientHandshake, NoCommonVersion
 from workers.channel.lending import SHARED_FROM, Lending
 from workers.channel.messages import (
     decode,
@@ -77,6 +83,8 @@ class WorkerConnection(asyncio.Protocol):
         self._splitter = Splitter(HANDSHAKE_LIMIT)
         self._state = FrameKind.HELLO
         self._handshake = ClientHandshake(secret)
+        self._version = 0
+        """The one that is spoken, once the worker has said which it knows."""
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox
         self._pending: dict[int, Callable[[Reply], None]] = {}
@@ -113,6 +121,7 @@ class WorkerConnection(asyncio.Protocol):
         ``shared_from`` bytes are lent to a worker of this machine, smaller ones are sent.
 
         Raises:
+            NoCommonVersion: a worker answers that speaks other versions of the channel.
             ReplicaLost: no worker answers there, or not in time, or in another way.
             Unauthenticated: one side does not know the other's secret.
         """
@@ -158,7 +167,11 @@ class WorkerConnection(asyncio.Protocol):
         until = self._one_clock and budget_us <= LONGEST_US
         if until:
             budget_us = moment_us(budget_us)
-        number = 0 if client is ANYBODY else self._number_of(client)
+        number = 0
+        if self._version == 1:
+            priority = 0 if priority == DEFAULT_PRIORITY else priority
+        elif client is not ANYBODY:
+            number = self._number_of(client)
         asked = (request_id, variant, rows, budget_us, tensors, priority, until, number)
         lent: bytes | None = None
         if self._lending is not None and bytes_of(tensors) >= self._shared_from:
@@ -254,11 +267,13 @@ class WorkerConnection(asyncio.Protocol):
 
         Raises:
             NotFound: it is not ready there.
-            Overloaded: there was no time for it.
+            Overloaded: there was no time for it, or the worker is of a release that cannot.
             RuntimeFailed: it failed.
             DeadlineExceeded: it took too long; it goes on.
             ReplicaLost: the connection ended.
         """
+        if not self._handshake.negotiated:
+            raise Overloaded("a worker of an older release checks no profiles")
         message = encode({"task": task, "variant": variant})
         return decode_checked(await self._ask(FrameKind.CHECK, message, timeout_s))
 
@@ -446,12 +461,10 @@ class WorkerConnection(asyncio.Protocol):
                 raise FrameRefused(Violation.WRONG_KIND, str(kind))
         elif kind != self._state:
             raise FrameRefused(Violation.WRONG_KIND, f"{kind} before the handshake was over")
-        elif version != VERSION:
-            raise FrameRefused(Violation.WRONG_VERSION, f"{version}, not {VERSION}")
         elif kind == FrameKind.HELLO:
-            self._state = FrameKind.AUTH_OK
-            self._measured = (0, monotonic())
-            self._outbox.write([small_frame(FrameKind.AUTH, self._handshake.answer(payload))])
+            self._say_who(payload, version)
+        elif version != self._version:
+            raise FrameRefused(Violation.WRONG_VERSION, f"{version}, not {self._version}")
         elif not self._handshake.is_proof(payload):
             raise FrameRefused(Violation.UNAUTHENTICATED, "the worker does not know it")
         else:
@@ -465,6 +478,21 @@ class WorkerConnection(asyncio.Protocol):
         measured, self._measured = self._measured, None
         if measured is not None and self._elsewhere:
             self.round_trip.saw(1_000 * (monotonic() - measured[1]))
+
+    def _say_who(self, hello: bytes, oldest: int) -> None:
+        try:
+            self._version, proof = self._handshake.answer(hello, oldest)
+        except NoCommonVersion as error:
+            # So the worker's log says as well who cannot talk to it.
+            self._outbox.write([small_frame(FrameKind.AUTH, b"", version=VERSION)])
+            self._outbox.flush()
+            self._ready.set_exception(error)
+            self._ready.exception()
+            self._end(str(error), announce=False)
+            return
+        self._state = FrameKind.AUTH_OK
+        self._measured = (0, monotonic())
+        self._outbox.write([small_frame(FrameKind.AUTH, proof, version=self._version)])
 
     def _take_status(self, payload: bytes) -> None:
         self.status = decode_status(payload)

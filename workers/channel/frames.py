@@ -8,11 +8,13 @@ multiple of 8, so that tensors lie aligned and are used where they arrived. Byte
 4   u8      ``FrameKind``
 5   u8      code: a ``ReplyCode``; 1 for an answer that is an error, and for a query whose budget is
             a moment of the clock that both sides read (``shared_clock``); 0 otherwise
-6   u16     length of the signature (infer, reply); ``VERSION`` in a handshake frame
+6   u16     length of the signature (infer, reply); a version in a handshake frame
+            (``workers.channel.handshake``)
 8   u32     request id
 ==========  ======================================================================================
 
-* Infer continues with rows u32, variant u64, budget in µs u32, priority u16, client u16.
+* Infer continues with rows u32, variant u64, budget in µs u32, priority u16, client u16. In
+  version 1 the last two are one priority u32, 0 for none.
   The clients of a connection are numbered from 1 on, in the order of their ``CLIENT`` frames, and
   from 1 on again after ``MOST_CLIENTS``.
 * Infer lent is the same for tensors that lie in memory that both sides share
@@ -40,6 +42,9 @@ from workers.runtimes.protocol import Tensor
 from workers.types import ReplyCode
 
 VERSION = 2
+"""The newest version that is spoken here."""
+OLDEST = 1
+"""The oldest one: that of the release before."""
 HEADER = 32
 SMALL = 16
 """Header of frames that carry no tensors."""
@@ -306,10 +311,11 @@ def refusal_frame(code: ReplyCode, request_id: int, backlog_us: int, message: st
     return head + body
 
 
-def small_frame(kind: FrameKind, payload: bytes, *, request_id: int = 0, code: int = 0) -> bytes:
-    """A handshake or control frame."""
+def small_frame(
+    kind: FrameKind, payload: bytes, *, request_id: int = 0, code: int = 0, version: int = 0
+) -> bytes:
+    """A handshake or control frame; ``version`` is for those of the handshake."""
     body = _padded(payload)
-    version = VERSION if kind <= FrameKind.AUTH_OK else 0
     return _SMALL.pack(SMALL + len(body), kind, code, version, request_id, len(payload)) + body
 
 
@@ -323,6 +329,11 @@ def small_payload(frame: bytes) -> bytes:
     if SMALL + size > len(frame):
         raise FrameRefused(Violation.MALFORMED, "payload ends early")
     return frame[SMALL : SMALL + size]
+
+
+def as_in_version_1(low: int, high: int) -> int:
+    """The priority of a query in version 1, from where version 2 has priority and client."""
+    return min(low | high << 16, 0xFFFF) or DEFAULT_PRIORITY
 
 
 unpack_prefix = _PREFIX.unpack_from

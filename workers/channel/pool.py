@@ -12,6 +12,7 @@ from typing import Protocol
 from variants.errors import ModellessError
 from variants.types import WorkerId
 from workers.channel.client import WorkerConnection
+from workers.channel.handshake import NoCommonVersion
 from workers.types import WorkerStatus
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,9 @@ class ConnectionPool:
         self._opening: set[WorkerId] = set()
         self._unreachable: set[WorkerId] = set()
         """Workers that could not be reached when it was last tried, so that it is logged once."""
+        self._strangers: dict[WorkerId, str] = {}
+        """Addresses of workers that speak other versions of the channel. They are not tried again:
+        what a process speaks does not change."""
 
     def update(
         self, addresses: Mapping[WorkerId, str], *, close_unlisted: bool = False
@@ -59,11 +63,16 @@ class ConnectionPool:
             The addresses of the workers that ``open`` has to be called for, by worker.
         """
         self._unreachable &= addresses.keys()
+        self._strangers = {
+            worker: address
+            for worker, address in self._strangers.items()
+            if addresses.get(worker) == address
+        }
         for worker, connection in tuple(self.connections.items()):
             address = addresses.get(worker, None if close_unlisted else connection.address)
             if address != connection.address:
                 self._remove(worker)
-        known = self.connections.keys() | self._opening
+        known = self.connections.keys() | self._opening | self._strangers.keys()
         return {worker: address for worker, address in addresses.items() if worker not in known}
 
     async def open(self, worker: WorkerId, address: str) -> None:
@@ -100,6 +109,10 @@ class ConnectionPool:
                 on_lost=on_lost,
                 max_frame_mib=self._max_frame_mib,
             )
+        except NoCommonVersion as error:
+            log.warning("worker %s gets no queries from here: %s", worker, error)
+            self._strangers[worker] = address
+            return
         except ModellessError as error:
             if worker not in self._unreachable:
                 log.info("worker %s cannot be reached yet: %s", worker, error)

@@ -17,6 +17,7 @@ from workers.channel.frames import (
     HANDSHAKE_LIMIT,
     HEADER,
     MOST_CLIENTS,
+    OLDEST,
     PLACE,
     VERSION,
     Chunk,
@@ -25,6 +26,7 @@ from workers.channel.frames import (
     Layout,
     Splitter,
     Violation,
+    as_in_version_1,
     layout_of,
     small_frame,
     small_payload,
@@ -32,7 +34,7 @@ from workers.channel.frames import (
     unpack_place,
     unpack_prefix,
 )
-from workers.channel.handshake import NONCE, TAG, prove
+from workers.channel.handshake import NONCE, TAG, offer, prove, versions_words
 from workers.channel.messages import decode, encode_error, named
 from workers.channel.outbox import Outbox
 from workers.channel.shared_clock import left_us
@@ -84,6 +86,8 @@ class Peer(asyncio.Protocol):
         """Memory that the other end lends. Queries that still run keep what they read of it."""
         self._clients = [ANYBODY]
         """Those that queries name by their number."""
+        self._version = VERSION
+        """The one that its other end has chosen."""
         self.tag = bytes(TAG)
         self.known = False
         """The handshake is over."""
@@ -109,7 +113,8 @@ class Peer(asyncio.Protocol):
             self._refuse(FrameRefused(Violation.TOO_MANY))
             return
         self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._too_late)
-        self.send(small_frame(FrameKind.HELLO, self._nonce + self._server.worker))
+        hello = self._nonce + offer(self._server.worker)
+        self.send(small_frame(FrameKind.HELLO, hello, version=OLDEST))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
@@ -135,6 +140,8 @@ class Peer(asyncio.Protocol):
                 if self.known and data[at + 4] in QUERIES:
                     (length, kind, until, described, request_id, rows, variant, budget_us,
                      priority, number) = unpack_infer(data, at)  # fmt: skip
+                    if self._version == 1:
+                        priority, number = as_in_version_1(priority, number), 0
                     if until:
                         budget_us = left_us(budget_us)
                     begin = at + HEADER
@@ -174,8 +181,12 @@ class Peer(asyncio.Protocol):
         if not self.known:
             if kind != FrameKind.AUTH:
                 raise FrameRefused(Violation.WRONG_KIND, f"{kind} before the handshake was over")
-            if version != VERSION:
-                raise FrameRefused(Violation.WRONG_VERSION, f"{version}, not {VERSION}")
+            if not OLDEST <= version <= VERSION:
+                known = versions_words(OLDEST, VERSION)
+                raise FrameRefused(
+                    Violation.WRONG_VERSION, f"the other end speaks {version}, this worker {known}"
+                )
+            self._version = version
             self._authenticate(payload)
         elif kind == FrameKind.JOINED:
             self._server.joined(decode(payload))
@@ -209,9 +220,9 @@ class Peer(asyncio.Protocol):
         self.send(small_frame(FrameKind.ANSWER, answer, request_id=request_id, code=code))
 
     def _authenticate(self, payload: bytes) -> None:
-        secret, worker = self._server.secret, self._server.worker
+        secret, worker, version = self._server.secret, offer(self._server.worker), self._version
         theirs, proof = payload[:NONCE], payload[NONCE:]
-        expected = prove(secret, b"client", self._nonce, theirs, worker)
+        expected = prove(secret, b"client", version, self._nonce, theirs, worker)
         if len(theirs) != NONCE or not hmac.compare_digest(proof, expected):
             raise FrameRefused(Violation.UNAUTHENTICATED)
         self.known = True
@@ -220,9 +231,8 @@ class Peer(asyncio.Protocol):
         self._splitter.stepwise = False
         if self._timer is not None:
             self._timer.cancel()
-        self.send(
-            small_frame(FrameKind.AUTH_OK, prove(secret, b"worker", theirs, self._nonce, worker))
-        )
+        own = prove(secret, b"worker", version, theirs, self._nonce, worker)
+        self.send(small_frame(FrameKind.AUTH_OK, own, version=version))
         self.send(small_frame(FrameKind.STATUS, self._server.status()))
 
     async def _control(self, kind: FrameKind, request_id: int, message: dict[str, Any]) -> None:

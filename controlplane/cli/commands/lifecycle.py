@@ -380,6 +380,7 @@ def _detach(settings: Settings, example: str | None) -> None:
     if state is not None:
         raise Conflict(
             f"modelless is already running at {state['url']} (process {state['pid']});"
+            " `modelless upgrade` replaces what runs by what is installed and set now,"
             " `modelless down` stops it"
         )
     prepare(settings)

@@ -366,6 +366,8 @@ class Front(HttpToolsProtocol):
         self.scope["state"]["received_ms"] = self.began_ms
         super().on_headers_complete()
         self.receiving = self.cycle
+        if self.closing and self.cycle is not None:
+            self.cycle.keep_alive = False
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Start an ordinary request, once the query before it on the connection is answered."""
@@ -498,6 +500,12 @@ class Front(HttpToolsProtocol):
             self.counted = False
             self.caps.leave(self.address)
         super().connection_lost(exc)
+
+    def part(self) -> None:
+        """Say with the next answer that the connection ends with it."""
+        self.closing = True
+        if self.cycle is not None and not self.cycle.response_started:
+            self.cycle.keep_alive = False
 
     def shutdown(self) -> None:
         """Close when what is in flight on this connection is answered."""

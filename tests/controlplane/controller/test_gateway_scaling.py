@@ -113,6 +113,26 @@ def test_there_are_never_more_than_cores_and_never_fewer_than_the_least() -> Non
     assert decided(settled(1, 2), reports(0.0), 0.0, 2 * IDLE_S) == []
 
 
+def test_one_more_runs_while_others_are_replaced_and_ends_with_that() -> None:
+    """However many report in between: of one that has just been replaced the report stays."""
+    for least, most in ((1, 1), (1, 4)):
+        scaling = settled(least, most, 1)
+        told = [
+            scaling.look(reports(*[0.1] * count), 100.0 + at, replacing=replacing)
+            for at, (count, replacing) in enumerate(
+                ((1, True), (2, True), (3, True), (3, False), (1, False), (1, False))
+            )
+        ]
+        assert [target and target.count for target in told] == [2, None, None, 1, None, None]
+
+
+def test_one_more_that_nobody_takes_back_is_taken_back() -> None:
+    """The control loop that started it was killed; where the number is not free, nothing else is
+    decided."""
+    assert decided(GatewayScaling(1, 1), reports(0.1, 0.1), 0.0, SETTLED_S - 1) == []
+    assert decided(GatewayScaling(1, 1), reports(0.1, 0.1), 0.0, SETTLED_S + 1) == [1]
+
+
 @pytest.mark.parametrize(("code", "more"), [("OVERLOADED", []), ("INVALID_INPUT", [2])])
 def test_gateways_that_refuse_for_full_workers_get_no_company(code: str, more: list[int]) -> None:
     scaling = settled(1, 4)

@@ -174,6 +174,21 @@ async def test_the_inventory_scales_up_and_down(tmp_path: Path) -> None:
         assert await it.directory() == ["w1"]
 
 
+async def test_one_more_worker_runs_while_others_are_replaced_and_ends_by_itself(
+    tmp_path: Path,
+) -> None:
+    """Also where who asked for it was killed: what stands in the live state expires."""
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        await it.live.put_replacing([KIND])
+        await it.until_ready(w1=[A], w2=[A])
+        await it.live.end_replacing()
+        await it.until_ready(w1=[A])
+        assert it.cluster.scaled == [2, 1]
+
+
 async def test_a_number_that_others_changed_is_put_right_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

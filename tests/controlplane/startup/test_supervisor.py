@@ -88,6 +88,7 @@ def test_whoever_claims_the_directory_is_found_there(settings: Settings) -> None
         "slices": "",
         "tls_cert": "",
         "ray_address": "",
+        "ray": "",
         "processes": [],
     }
     keeper.stop()

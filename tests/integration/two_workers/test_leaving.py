@@ -36,7 +36,10 @@ def test_the_one_that_left_was_scaled_down_and_is_not_lost(two: Deployment) -> N
         found: list[dict[str, str]] = two.get("/v1/events?limit=1000")["events"]
         return [event for event in found if event["kind"] in ("worker_left", "worker_lost")]
 
-    two.until(told, "an event")
-    (left,) = told()
+    def scaled() -> list[dict[str, str]]:
+        return [event for event in told() if "scaled down" in event["message"]]
+
+    two.until(scaled, "an event")
+    (left,) = scaled()
     assert left["kind"] == "worker_left"
     assert "scaled down to 1 instead of 2" in left["message"]

@@ -1,6 +1,7 @@
 """The migrations make the tables that the catalog expects, from every state they can meet."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import alembic.command
@@ -11,11 +12,12 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, MetaData, inspect, select, text
 
 from tests.contracts.places import place
-from variants.catalog.database import NEWEST, is_newest, make_engine, writer
+from variants.catalog.database import NEWEST, goes_on_beside, is_newest, make_engine, writer
 from variants.catalog.migrations import configuration
 from variants.catalog.sql import migrate, open_catalog
 from variants.catalog.tables import counters, metadata
 from variants.errors import Conflict, StateUnavailable
+from variants.types import Plan
 
 COUNTERS = {"revision", "inventory", "epoch", "plan", "tick", "event", "peak"}
 pytestmark = pytest.mark.slow
@@ -176,3 +178,38 @@ def test_a_migration_that_fails_leaves_no_table(url: str) -> None:
         migrate(url)
     assert sorted(inspect(engine).get_table_names()) == ["alembic_version", "plans"]
     engine.dispose()
+
+
+ADDED = {
+    "0008-since-0007": True,
+    "0012-since-0007": True,
+    "0008-since-0008": False,
+    "0008": False,
+    "0012-since-0009": False,
+}
+
+
+@pytest.mark.parametrize("newer", ADDED)
+def test_beside_tables_that_were_only_added_to_a_process_goes_on(newer: str, url: str) -> None:
+    """It reads and writes; other newer tables are refused, as they may mean something else."""
+    engine = make_engine(url)
+    with writer(engine).begin() as connection:
+        connection.execute(text("ALTER TABLE tasks ADD COLUMN colour VARCHAR"))
+        connection.execute(text("CREATE TABLE more (name VARCHAR)"))
+        connection.execute(text("UPDATE alembic_version SET version_num = :it"), {"it": newer})
+    engine.dispose()
+    if ADDED[newer]:
+        with closing(open_catalog(url)) as catalog:
+            epoch = catalog.acquire_leadership("here there it")
+            plan = catalog.put_plan(Plan(version=0, epoch=epoch, placements=(), workers={}))
+            assert catalog.latest_plan() == plan
+    else:
+        with pytest.raises(Conflict, match="newer version"):
+            open_catalog(url)
+
+
+def test_an_upgrade_beside_what_runs_needs_a_migration_that_says_so() -> None:
+    assert goes_on_beside("0007", "0009-since-0007")
+    assert goes_on_beside("0008-since-0007", "0009-since-0007")
+    assert not goes_on_beside("0006", "0009-since-0007")
+    assert not goes_on_beside("0006", "0007")

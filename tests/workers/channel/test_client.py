@@ -29,8 +29,16 @@ from tests.workers.gated import Gates
 from variants.errors import DeadlineExceeded, ReplicaLost, Unauthenticated, VariantNotLoadable
 from variants.types import ReplicaState
 from workers.channel.client import WorkerConnection
-from workers.channel.frames import HANDSHAKE_LIMIT, FrameKind, Splitter, infer_frame, small_frame
-from workers.channel.handshake import prove
+from workers.channel.frames import (
+    HANDSHAKE_LIMIT,
+    VERSION,
+    FrameKind,
+    Splitter,
+    infer_frame,
+    small_frame,
+    small_payload,
+)
+from workers.channel.handshake import NONCE, prove
 from workers.channel.reply import Reply
 from workers.types import ReplyCode, WorkerConfig, WorkerStatus
 
@@ -98,9 +106,9 @@ async def test_a_worker_without_the_secret_is_refused(tmp_path: Path) -> None:
     """It plays its part with a proof that it cannot make."""
 
     async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(small_frame(FrameKind.HELLO, bytes(32) + b"w1"))
+        writer.write(small_frame(FrameKind.HELLO, bytes(32) + b"w1", version=VERSION))
         await reader.read(1_000)
-        writer.write(small_frame(FrameKind.AUTH_OK, bytes(32)))
+        writer.write(small_frame(FrameKind.AUTH_OK, bytes(32), version=VERSION))
         await reader.read()
         writer.close()
 
@@ -135,6 +143,7 @@ async def raw(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
     return await asyncio.open_connection(host, int(port))
 
 
+AUTH = small_frame(FrameKind.AUTH, bytes(64), version=VERSION)
 GARBAGE = {
     "another protocol": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "frame too large"),
     "a query before the handshake": (
@@ -142,13 +151,14 @@ GARBAGE = {
         "unexpected kind of frame",
     ),
     "a load before the handshake": (small_frame(FrameKind.LOAD, b"{}"), "unexpected kind of frame"),
-    "a wrong proof": (small_frame(FrameKind.AUTH, bytes(64)), "the secret does not match"),
-    "a short proof": (small_frame(FrameKind.AUTH, b"x"), "the secret does not match"),
+    "a wrong proof": (AUTH, "the secret does not match"),
+    "a short proof": (
+        small_frame(FrameKind.AUTH, b"x", version=VERSION),
+        "the secret does not match",
+    ),
     "another version": (
-        small_frame(FrameKind.AUTH, bytes(64))[:6]
-        + b"\7\0"
-        + small_frame(FrameKind.AUTH, bytes(64))[8:],
-        "another version of the channel",
+        small_frame(FrameKind.AUTH, bytes(64), version=7),
+        "another version of the channel: the other end speaks 7, this worker versions 1 to 2",
     ),
     "a large frame before the handshake": (
         (HANDSHAKE_LIMIT + 8).to_bytes(4, "little"),
@@ -280,9 +290,9 @@ async def test_a_peer_that_does_not_read_is_cut_off(
         reader, writer = await raw(connection.address)
         hello = await reader.read(HANDSHAKE_LIMIT)
         secret, nonce = secret_of(worker), bytes(32)
-        theirs, name = hello[16:48], hello[48:50]
-        proof = prove(secret, b"client", theirs, nonce, name)
-        writer.write(small_frame(FrameKind.AUTH, nonce + proof))
+        told = small_payload(hello)
+        proof = prove(secret, b"client", VERSION, told[:NONCE], nonce, told[NONCE:])
+        writer.write(small_frame(FrameKind.AUTH, nonce + proof, version=VERSION))
         for number in range(12):
             writer.write(b"".join(infer_frame(number, vid(spec), 1, 60 * 10**6, row(1))))
         await until(lambda: [r for r in caplog.records if "does not read" in r.message])

@@ -1,0 +1,234 @@
+"""``modelless upgrade``: what runs is replaced by what is installed and set now."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controlplane.cli.gateway_client import connect
+from controlplane.cli.outcome import INTERRUPTED, NotRunning
+from controlplane.cli.start_lines import err, step, tell, warn
+from controlplane.cli.state_settings import StateDir, read_settings
+from controlplane.given_settings import PREFIX
+from controlplane.settings import SECRETS, Settings, load_settings
+from variants.errors import ClusterUnavailable, Conflict, ModellessError, StateUnavailable
+
+if TYPE_CHECKING:
+    from controlplane.startup.upgrade import Serving
+
+KEPT = (
+    "host", "port", "grpc_port", "ray_address", "workers", "cores", "slices", "gpus", "gateways",
+    "gateway_nodes", "tls_cert", "tls_key", "elastic",
+)  # fmt: skip
+"""Settings that stay as what runs was started with: they belong to the process of `modelless up`,
+or say how many of what there are."""
+
+
+def upgrade(
+    *,
+    patience: Annotated[
+        float, typer.Option(metavar="S", min=1, help="How long a replacement may take to serve.")
+    ] = 180.0,
+    allow_gap: Annotated[
+        bool, typer.Option("--allow-gap", help="Also where nothing else answers meanwhile.")
+    ] = False,
+    state_dir: StateDir = None,
+) -> None:
+    """Replace workers, gateways and the control loop, one after another, while they serve."""
+    from controlplane.startup.presence import as_running, running
+
+    settings = read_settings(state_dir=state_dir)
+    state = running(settings)
+    if state is None:
+        raise NotRunning(f"modelless is not running on {settings.state_dir}")
+    ray = str(state.get("ray") or "")
+    if not ray:
+        raise Conflict(
+            "what runs was started by a release that knows no upgrade, or is just starting;"
+            " `modelless down` and `modelless up` once"
+        )
+    _keep({"ray_address": as_running(settings).ray_address})
+    with step("Catalog") as done:
+        done(_migrated(load_settings()))
+    began = time.monotonic()
+    replaced = 0
+    try:
+        replaced = _replaced(load_settings(), ray, patience, allow_gap=allow_gap)
+    except KeyboardInterrupt:
+        err.print(
+            "\nInterrupted: what was replaced stays, the others run on;"
+            " `modelless upgrade` goes on from here",
+            soft_wrap=True,
+        )
+        raise typer.Exit(INTERRUPTED) from None
+    except ModellessError:
+        err.print(
+            "  What was replaced stays, the others run on. Put it right and run"
+            " `modelless upgrade` again; with the earlier code and settings it goes back.",
+            soft_wrap=True,
+        )
+        raise
+    finally:
+        _leave_ray()
+    err.print(f"\n{replaced} replaced in {time.monotonic() - began:.0f} s")
+
+
+def _replaced(settings: Settings, ray: str, patience_s: float, *, allow_gap: bool) -> int:
+    from controlplane.cluster.ray_processes import join_ray
+
+    join_ray(settings, ray)
+    from controlplane.cluster.replicas import ServeReplicas
+    from controlplane.startup.upgrade import Upgrade
+    from controlplane.startup.upgraded_parts import gateways, parts
+    from variants.catalog.sql import open_catalog
+    from workers.process.release import release
+
+    fleet = ServeReplicas()
+    told = fleet.settings(gateways())
+    if told is None:
+        raise Conflict("no gateway says which settings it runs with; is it just starting?")
+    _refuse_other_secrets(settings, told.digests)
+    for name in _keep({name: told.values[name] for name in KEPT if name in told.values}):
+        warn(f"{PREFIX}{name.upper()} stays as it was at the start: that needs a down and an up")
+    settings = load_settings()
+    err.print(f"  To be: modelless {release()}, {_changes(settings, told.values)}", soft_wrap=True)
+    catalog = open_catalog(settings.catalog_url)
+    live_url = settings.live_url
+    try:
+        work = Upgrade(
+            fleet,
+            _serving,
+            lambda extra: _hold(live_url, extra),
+            tell,
+            time.monotonic,
+            time.sleep,
+            patience_s=patience_s,
+            allow_gap=allow_gap,
+        )
+        work.run(parts(settings, _joined_kinds(settings), catalog.leader))
+    finally:
+        catalog.close()
+    return work.replaced
+
+
+def _serving() -> "Serving":
+    """What a gateway says; a connection for each question, so that it is one or another.
+
+    Raises:
+        ClusterUnavailable: it does not answer.
+    """
+    from controlplane.startup.upgrade import serving
+
+    try:
+        with connect() as client:
+            return serving(client.get("/v1/workers")["workers"], client.get("/v1/plan"))
+    except ModellessError as error:
+        raise ClusterUnavailable(error.message) from error
+
+
+def _changes(settings: Settings, told: Mapping[str, Any]) -> str:
+    """Which settings are others than a gateway was started with, in words."""
+    from controlplane.cluster.sent_settings import describe
+
+    now = describe(settings, None).values
+    names = [f"{PREFIX}{name.upper()}" for name in sorted(now) if now[name] != told.get(name)]
+    return f"and another {', '.join(names)}" if names else "with the same settings"
+
+
+def _keep(values: Mapping[str, Any]) -> list[str]:
+    """Go by these settings, as all that is made here reads them from the environment.
+
+    Returns the names of those that somebody has set otherwise.
+    """
+    # As they are sent to replicas, with what follows from others filled in.
+    given, usual = load_settings(), Settings.model_fields
+    own = given.resolved()
+    changed = []
+    for name, value in values.items():
+        if getattr(own, name) != value:
+            if getattr(given, name) != usual[name].default:
+                changed.append(name)
+            os.environ[f"{PREFIX}{name.upper()}"] = str(value)
+    return changed
+
+
+def _refuse_other_secrets(settings: Settings, digests: Mapping[str, str]) -> None:
+    """Secrets are told to all parts at once, or to none.
+
+    Raises:
+        Conflict: one has changed; it is named.
+    """
+    from workers.channel.secret import digest, read_secret
+
+    secret = read_secret(settings.secret_path)
+    for name in SECRETS:
+        if name in digests and digest(secret, name, getattr(settings, name)) != digests[name]:
+            raise Conflict(
+                f"{PREFIX}{name.upper()} is not what runs was started with: old and new parts would"
+                " not find each other. Set it back, or use `modelless down` and `modelless up`"
+            )
+
+
+def _migrated(settings: Settings) -> str:
+    """Bring the tables up to date where processes of before go on beside that; say what was done.
+
+    Raises:
+        Conflict: they could not.
+    """
+    from variants.catalog.database import goes_on_beside
+    from variants.catalog.migrations import schema_versions
+    from variants.catalog.sql import migrate
+
+    present, newest = schema_versions(settings.catalog_url)
+    if present == newest:
+        return f"tables are as this release has them ({newest})"
+    if present is not None and not goes_on_beside(present, newest):
+        raise Conflict(
+            f"the catalog's tables are at {present} and this release needs {newest}, which what"
+            " runs may not be able to use; `modelless down`, then `modelless up`"
+        )
+    migrate(settings.catalog_url)
+    return f"tables added to: {present} to {newest}, what runs goes on beside them"
+
+
+def _joined_kinds(settings: Settings) -> Settings:
+    """The same with the device kinds that joined since the start."""
+    from controlplane.live_state import LiveState
+
+    async def seen() -> Mapping[str, Any] | None:
+        live = LiveState(settings.live_url)
+        try:
+            return await live.nodes()
+        finally:
+            await live.close()
+
+    with contextlib.suppress(StateUnavailable):
+        return settings.as_seen(asyncio.run(seen()))
+    return settings
+
+
+def _hold(live_url: str, extra: Collection[str]) -> None:
+    """Have one more of each of these run for some seconds; of none, at once."""
+    from controlplane.live_state import LiveState
+
+    async def write() -> None:
+        live = LiveState(live_url)
+        try:
+            await (live.put_replacing(sorted(extra)) if extra else live.end_replacing())
+        finally:
+            await live.close()
+
+    with contextlib.suppress(StateUnavailable):  # it ends by itself, or is not begun
+        asyncio.run(write())
+
+
+def _leave_ray() -> None:
+    import sys
+
+    ray = sys.modules.get("ray")
+    if ray is not None and hasattr(ray, "is_initialized") and ray.is_initialized():
+        ray.shutdown()

@@ -1,0 +1,321 @@
+"""`modelless upgrade`: what runs is replaced by what is installed and set now, one by one.
+
+Workers first, then gateways, then the control loop. Of each, one more is started where there is
+room; it has to hold what the one holds that leaves, and a gateway has to know it. Where there is
+none, one leaves while the others answer for its tasks, and the next only when its successor holds
+what it held. Everything is looked at anew in each step, so that who is interrupted runs it again:
+what is new already stays.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from controlplane.cluster.replicas import Deployment, Replicas
+from controlplane.cluster.start_reports import NO_ROOM
+from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded
+
+POLL_S = 0.5
+SETTLED = 4
+"""So often in a row a gateway has to say it: each of them is asked now and then."""
+
+
+class Fleet(Protocol):
+    """What runs the replicas."""
+
+    def look(self, deployment: Deployment) -> Replicas: ...
+    def starts(self, deployment: Deployment) -> str: ...
+    def renew(self, deployment: Deployment, mark: str) -> None: ...
+    def leave(self, deployment: Deployment, replica: str) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Replicas of one kind."""
+
+    words: str
+    """What they are called, in the plural."""
+    deployment: Deployment
+    extra: str = ""
+    """Under which name the control loop is asked to have one more run; empty: never."""
+    room: bool = True
+    """Whether there is room for one more."""
+    worker_prefix: str = ""
+    """Before the replica in the name of a worker; empty: it is no worker."""
+    ready: Callable[[str], bool] = lambda _: True
+    """Whether a replica that runs does its work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What gateways say: workers with what is loaded, and where the plan puts what."""
+
+    workers: Mapping[str, frozenset[tuple[str, str]]]
+    """Task and variant of all that is ready at each worker that takes queries."""
+    planned: Mapping[str, frozenset[tuple[str, str]]]
+
+
+def serving(workers: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]) -> Serving:
+    """What ``/v1/workers`` and ``/v1/plan`` say."""
+    planned: dict[str, set[tuple[str, str]]] = {}
+    for row in plan.get("placements", ()):
+        planned.setdefault(row["worker"], set()).add((row["task"], row["variant"]))
+    return Serving(
+        workers={
+            one["worker"]: frozenset(
+                (row["task"], row["variant"]) for row in one["replicas"] if row["state"] == "ready"
+            )
+            for one in workers
+            if not one["draining"]
+        },
+        planned={worker: frozenset(held) for worker, held in planned.items()},
+    )
+
+
+class Upgrade:
+    """Replaces part after part."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        serving: Callable[[], Serving],
+        hold: Callable[[Collection[str]], None],
+        say: Callable[[str], None],
+        clock_s: Callable[[], float],
+        pause: Callable[[float], None],
+        *,
+        patience_s: float,
+        allow_gap: bool = False,
+    ) -> None:
+        """
+        Args:
+            hold: has the control loop run one more of each of these for some seconds.
+            patience_s: how long a replacement may take to be healthy.
+            allow_gap: a worker may leave although no other one answers for its tasks.
+        """
+        self._fleet = fleet
+        self._serving = serving
+        self._hold = hold
+        self._say = say
+        self._clock_s = clock_s
+        self._pause = pause
+        self._patience_s = patience_s
+        self._allow_gap = allow_gap
+        self._held: frozenset[str] = frozenset()
+        self.replaced = 0
+
+    def run(self, parts: Sequence[Part]) -> None:
+        """Replace what is not as it is to be.
+
+        Raises:
+            DeadlineExceeded: a replacement did not become healthy; the others run on.
+            Conflict: a worker alone answers for a task.
+            ClusterUnavailable: Serve does not answer.
+        """
+        for part in parts:
+            try:
+                self._replace(part)
+            finally:
+                if self._held:
+                    self._held = frozenset()
+                    self._hold(self._held)
+
+    def _replace(self, part: Part) -> None:
+        now = self._looked(part)
+        old = self._outdated(part, now)
+        next_too = self._fleet.starts(part.deployment) == part.deployment.generation
+        if not old and next_too and len(now.generations) >= now.target:
+            self._say(f"{part.words}: all {len(now.generations)} are of this generation already")
+            return
+        self._say(f"{part.words}: {len(old)} of {len(now.generations)} to be replaced")
+        self._fleet.renew(part.deployment, str(self._clock_s()))
+        held: frozenset[tuple[str, str]] = frozenset()
+        if part.worker_prefix:
+            now_held = self._asked().workers
+            held = held.union(*(now_held.get(part.worker_prefix + one, ()) for one in old))
+        if old and part.extra and part.room:
+            self._say(f"{part.words}: one more is started first")
+            self._held = frozenset({part.extra})
+            self._await_new(part, set(now.generations) - set(old), held)
+        self._until(lambda: self._complete(part), lambda: self._incomplete(part))
+        while old := self._outdated(part, self._looked(part)):
+            self._until(lambda: self._complete(part), lambda: self._incomplete(part))
+            self._one(part, old[0])
+        if self._held:
+            self._held = frozenset()
+            self._hold(self._held)
+            self._await_surplus(part, len(now.generations))
+
+    def _await_surplus(self, part: Part, count: int) -> None:
+        """Return when the one more has left; that it does not hinders nothing."""
+
+        def left() -> bool:
+            found = self._fleet.look(part.deployment)
+            return len(found.generations) <= count and not found.going
+
+        try:
+            self._until(left, lambda: f"{part.words}: one more runs still")
+        except DeadlineExceeded as error:
+            self._say(f"{error.message}; the control loop ends it")
+
+    def _one(self, part: Part, replica: str) -> None:
+        """Replace one replica."""
+        worker = part.worker_prefix + replica
+        held: frozenset[tuple[str, str]] = frozenset()
+        if part.worker_prefix:
+            held = self._may_leave(worker)
+        before = {
+            one
+            for one, made in self._looked(part).generations.items()
+            if made == part.deployment.generation
+        }
+        self._until(
+            lambda: self._fleet.leave(part.deployment, replica),
+            lambda: f"{worker} cannot be asked to leave",
+        )
+        self._say(f"{part.words}: {worker} leaves")
+        self._until(
+            lambda: replica not in self._fleet.look(part.deployment).generations,
+            lambda: f"{worker} was asked to leave and has not",
+        )
+        self._await_new(part, before, held)
+        self.replaced += 1
+
+    def _may_leave(self, worker: str) -> frozenset[tuple[str, str]]:
+        """What a worker holds, once the others answer for all of its tasks.
+
+        Raises:
+            Conflict: they do not.
+        """
+        alone: set[str] = set()
+
+        def others_answer() -> bool:
+            now = self._serving().workers
+            others = {task for one, held in now.items() if one != worker for task, _ in held}
+            alone.clear()
+            alone.update({task for task, _ in now.get(worker, ())} - others)
+            return not alone
+
+        try:
+            self._until(others_answer, lambda: "", patience_s=0 if self._allow_gap else None)
+        except DeadlineExceeded:
+            if not self._allow_gap:
+                tasks = ", ".join(sorted(alone))
+                raise Conflict(
+                    f"no other worker answers for {tasks} while {worker} is replaced, and there is"
+                    " no room for one more: nothing of it was stopped. Let another worker have"
+                    " them, or run `modelless upgrade --allow-gap`, in which queries for these"
+                    " tasks are refused for some seconds"
+                ) from None
+            self._say(f"{worker} alone answers for {', '.join(sorted(alone))}: there is a gap")
+        return self._asked().workers.get(worker, frozenset())
+
+    def _await_new(
+        self, part: Part, before: Collection[str], held: frozenset[tuple[str, str]]
+    ) -> None:
+        """Return when a replica that was not there ``before`` does what is expected of it.
+
+        Args:
+            held: what a worker has to hold, or all that the plan puts there.
+        """
+        message, in_a_row = "", 0
+        known = self._looked(part).generations.keys()
+
+        def healthy() -> bool:
+            nonlocal message, in_a_row
+            now = self._fleet.look(part.deployment)
+            message = now.message
+            fresh = [
+                replica
+                for replica, made in now.generations.items()
+                if made == part.deployment.generation and replica not in before
+            ]
+            if strangers := now.generations.keys() - known - set(fresh):
+                message = (
+                    f"{', '.join(sorted(strangers))} started with other sources than this command:"
+                    " have they changed meanwhile, or differ between machines?"
+                )
+            good = [replica for replica in fresh if self._holds(part, replica, held)]
+            in_a_row = in_a_row + 1 if good else 0
+            return in_a_row >= (SETTLED if part.worker_prefix else 1)
+
+        self._until(healthy, lambda: f"no new one of the {part.words} is healthy" + _told(message))
+        self._say(f"{part.words}: a new one is healthy" + (" and loaded" if held else ""))
+
+    def _holds(self, part: Part, replica: str, held: frozenset[tuple[str, str]]) -> bool:
+        if not part.worker_prefix:
+            return part.ready(replica)
+        now, worker = self._serving(), part.worker_prefix + replica
+        if worker not in now.workers:
+            return False
+        planned = now.planned.get(worker)
+        there = now.workers[worker]
+        return there >= held or (planned is not None and there >= planned)
+
+    def _asked(self) -> Serving:
+        """What gateways say, as soon as one answers."""
+        found: list[Serving] = []
+
+        def asked() -> bool:
+            found.append(self._serving())
+            return True
+
+        self._until(asked, lambda: "no gateway says what workers hold")
+        return found[-1]
+
+    def _looked(self, part: Part) -> Replicas:
+        """What runs of a part, as soon as all that runs has said what it is."""
+        found: list[Replicas] = []
+
+        def looked() -> bool:
+            found.append(self._fleet.look(part.deployment))
+            return True
+
+        self._until(looked, lambda: f"Ray Serve does not say what {part.words} there are")
+        return found[-1]
+
+    def _complete(self, part: Part) -> bool:
+        """Whether all run that are to run and have room, and do their work."""
+        now = self._fleet.look(part.deployment)
+        if part.worker_prefix == "" and not all(map(part.ready, now.generations)):
+            return False
+        return len(now.generations) >= now.target or NO_ROOM in now.message
+
+    def _incomplete(self, part: Part) -> str:
+        return f"not all of the {part.words} serve" + _told(self._looked(part).message)
+
+    def _outdated(self, part: Part, now: Replicas) -> list[str]:
+        return sorted(
+            replica
+            for replica, made in now.generations.items()
+            if made != part.deployment.generation
+        )
+
+    def _until(
+        self,
+        condition: Callable[[], bool],
+        failed: Callable[[], str],
+        patience_s: float | None = None,
+    ) -> None:
+        """Return once it holds; what cannot be asked for a moment does not hold.
+
+        Raises:
+            DeadlineExceeded: it took too long.
+        """
+        until_s = self._clock_s() + (self._patience_s if patience_s is None else patience_s)
+        while True:
+            if self._held:
+                self._hold(self._held)
+            try:
+                if condition():
+                    return
+            except (ClusterUnavailable, OSError, ValueError, KeyError):
+                pass
+            if self._clock_s() >= until_s:
+                raise DeadlineExceeded(f"{failed()} after {self._patience_s:.0f} s")
+            self._pause(POLL_S)
+
+
+def _told(message: str) -> str:
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return f" ({lines[-1]})" if lines else ""

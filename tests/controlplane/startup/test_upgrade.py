@@ -1,0 +1,203 @@
+"""Replacing what runs, one by one, on a Serve and workers that are played."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import pytest
+
+from controlplane.cluster.replicas import Deployment, Replicas
+from controlplane.startup.upgrade import Part, Serving, Upgrade, serving
+from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded
+
+NEW, OLD = "new", "old"
+ALL = frozenset({("digits", "a"), ("digits", "b")})
+
+
+class Made(Deployment):
+    """One whose generation needs no Ray."""
+
+    @property
+    def generation(self) -> str:
+        return NEW
+
+
+@dataclass
+class Played:
+    """Serve with workers: a replica that leaves is replaced after a second, loaded after two."""
+
+    running: dict[str, str]
+    room: int = 0
+    """For how many more there is room."""
+    broken: bool = False
+    """New ones do not load what they should."""
+    now_s: float = 0.0
+    renewed: bool = False
+    starts_new: bool = False
+    """What Serve starts is new before anything is replaced."""
+    extra: bool = False
+    held: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    coming: list[tuple[float, str]] = field(default_factory=list)
+    loading: list[tuple[float, str]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    fewest: int = 99
+    """Workers that had everything, at the worst moment."""
+    interrupt_at_s: float = 1e9
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        self.target = len(self.running)
+        self.held = dict.fromkeys(self.running, ALL)
+
+    # -- Serve ----------------------------------------------------------------------------------
+
+    def look(self, deployment: Deployment) -> Replicas:
+        return Replicas(
+            target=self.target, generations=dict(self.running), coming=len(self.coming), going=0,
+            message="",
+        )  # fmt: skip
+
+    def starts(self, deployment: Deployment) -> str:
+        return NEW if self.renewed or self.starts_new else OLD
+
+    def renew(self, deployment: Deployment, mark: str) -> None:
+        self.renewed = True
+
+    def leave(self, deployment: Deployment, replica: str) -> bool:
+        if self.now_s % 4 == 1.0:
+            return False  # it takes in a configuration
+        del self.running[replica], self.held[replica]
+        self._start()
+        return True
+
+    # -- the control loop, the gateway and the clock ----------------------------------------------
+
+    def hold(self, extra: Collection[str]) -> None:
+        if extra and not self.extra:
+            self._start()
+        if not extra and self.extra:
+            del self.held[gone := min(self.running)], self.running[gone]
+        self.extra = bool(extra)
+
+    def serving(self) -> Serving:
+        if self.now_s % 3 == 0.5:
+            raise ClusterUnavailable("it does not answer for a moment")
+        return Serving(workers={f"w-{one}": held for one, held in self.held.items()}, planned={})
+
+    def pause(self, seconds: float) -> None:
+        self.fewest = min(self.fewest, sum(held == ALL for held in self.held.values()))
+        self.now_s += seconds
+        if self.now_s >= self.interrupt_at_s:
+            self.interrupt_at_s = 1e9
+            raise KeyboardInterrupt
+        for due, replica in [one for one in self.coming if one[0] <= self.now_s]:
+            self.coming.remove((due, replica))
+            self.running[replica], self.held[replica] = NEW if self.renewed else OLD, frozenset()
+            self.loading.append((due + 2, replica))
+        for due, replica in self.loading:
+            if due <= self.now_s and not self.broken and replica in self.held:
+                self.held[replica] = ALL
+
+    def _start(self) -> None:
+        self.made += 1
+        self.coming.append((self.now_s + 1, f"n{self.made}"))
+
+
+def upgrade(played: Played, *, allow_gap: bool = False) -> Upgrade:
+    return Upgrade(
+        played, played.serving, played.hold, played.said.append, lambda: played.now_s,
+        played.pause, patience_s=30.0, allow_gap=allow_gap,
+    )  # fmt: skip
+
+
+def workers(played: Played) -> list[Part]:
+    made = Made(application="a", name="worker", built=None)
+    room = played.room > 0
+    return [Part(words="workers", deployment=made, extra="cpu-1", room=room, worker_prefix="w-")]
+
+
+def test_without_room_one_after_another_while_the_others_answer() -> None:
+    played = Played({"o1": OLD, "o2": OLD, "o3": OLD})
+    work = upgrade(played)
+    work.run(workers(played))
+    assert (set(played.running.values()), len(played.running)) == ({NEW}, 3)
+    assert (work.replaced, played.fewest) == (3, 2)
+
+
+def test_with_room_a_new_one_is_loaded_before_the_only_one_leaves() -> None:
+    played = Played({"o1": OLD}, room=1)
+    upgrade(played).run(workers(played))
+    assert (set(played.running.values()), len(played.running)) == ({NEW}, 1)
+    assert (played.fewest, played.extra) == (1, False)
+
+
+def test_the_only_worker_does_not_leave_unless_a_gap_is_allowed() -> None:
+    played = Played({"o1": OLD})
+    with pytest.raises(Conflict, match="no other worker answers for digits"):
+        upgrade(played).run(workers(played))
+    assert played.running == {"o1": OLD}
+    upgrade(played, allow_gap=True).run(workers(played))
+    assert list(played.running.values()) == [NEW]
+
+
+def test_the_first_that_does_not_become_healthy_ends_it_and_the_others_run_on() -> None:
+    played = Played({"o1": OLD, "o2": OLD, "o3": OLD}, broken=True)
+    with pytest.raises(DeadlineExceeded, match="no new one of the workers is healthy after 30 s"):
+        upgrade(played).run(workers(played))
+    assert {"o2", "o3"} < played.running.keys()
+
+
+def test_with_room_none_leaves_for_one_that_does_not_become_healthy() -> None:
+    played = Played({"o1": OLD, "o2": OLD}, room=1, broken=True)
+    with pytest.raises(DeadlineExceeded):
+        upgrade(played).run(workers(played))
+    assert ({"o1", "o2"} <= played.held.keys(), played.extra) == (True, False)
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_interrupted_at_any_moment_it_goes_on_when_it_is_run_again(room: int) -> None:
+    for moment in range(1, 30):
+        played = Played({"o1": OLD, "o2": OLD}, room=room, interrupt_at_s=moment / 2)
+        parts = workers(played)
+        interrupted: Callable[[], None] = lambda: upgrade(played).run(parts)  # noqa: B023, E731
+        try:
+            interrupted()
+        except KeyboardInterrupt:
+            assert played.extra is False
+            played.pause(5.0)
+            interrupted()
+        assert set(played.running.values()) == {NEW}, moment
+        assert (len(played.running), played.fewest >= 1) == (2, True), moment
+
+
+def test_what_is_new_already_is_left_alone() -> None:
+    played = Played({"o1": NEW, "o2": NEW}, starts_new=True)
+    upgrade(played).run(workers(played))
+    assert played.running == {"o1": NEW, "o2": NEW}
+    assert played.said == ["workers: all 2 are of this generation already"]
+    assert played.renewed is False
+
+
+def test_what_would_be_started_next_is_put_right_too() -> None:
+    """As after an upgrade that ended with its first replacement, and is taken back."""
+    played = Played({"o1": NEW, "o2": NEW})
+    upgrade(played).run(workers(played))
+    assert (played.running, played.renewed) == ({"o1": NEW, "o2": NEW}, True)
+    played = Played({"o1": NEW, "o2": NEW}, starts_new=True)
+    played.leave(Made(application="a", name="worker", built=None), "o1")
+    upgrade(played).run(workers(played))
+    assert list(played.running.values()) == [NEW, NEW]
+
+
+def test_workers_that_drain_do_not_serve() -> None:
+    rows = [
+        {"worker": "w-1", "draining": False, "replicas": [
+            {"task": "digits", "variant": "a", "state": "ready"},
+            {"task": "digits", "variant": "b", "state": "loading"},
+        ]},
+        {"worker": "w-2", "draining": True, "replicas": []},
+    ]  # fmt: skip
+    plan = {"placements": [{"worker": "w-1", "task": "digits", "variant": "b"}]}
+    assert serving(rows, plan) == Serving(
+        workers={"w-1": frozenset({("digits", "a")})},
+        planned={"w-1": frozenset({("digits", "b")})},
+    )

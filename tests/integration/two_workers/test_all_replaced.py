@@ -1,0 +1,83 @@
+"""Two workers, a gateway and the control loop are replaced while clients ask.
+
+Two releases cannot be had in one test: what is new differs by a setting, which workers and plans
+show.
+"""
+
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.integration.deployment import BUSY, CLI, Deployment, Load, environment
+from tests.integration.digits import GOOD
+
+pytestmark = pytest.mark.integration
+
+UPGRADE_S = 550.0
+
+
+def upgrade(two: Deployment, *arguments: str, **settings: object) -> "subprocess.Popen[str]":
+    told = environment(two.state_dir, two.port, workers=2, gateways=1, grpc_port=two.grpc_port)
+    changed = {f"MODELLESS_{name.upper()}": str(value) for name, value in settings.items()}
+    return subprocess.Popen(
+        [*CLI, "upgrade", "--patience", "240", *arguments],
+        env=told | changed, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def named(two: Deployment) -> tuple[set[str], str, str]:
+    """Workers, and the gateway and control loop that were started last."""
+    events: list[dict[str, Any]] = two.get("/v1/events?limit=1000")["events"]
+    newest = [
+        next(event["subject"] for event in events if event["kind"] == kind)
+        for kind in ("gateway_started", "controller_started")
+    ]
+    return {worker["worker"] for worker in two.workers()}, newest[0], newest[1]
+
+
+def test_everything_is_replaced_and_every_query_is_answered(two: Deployment) -> None:
+    workers, gateway, controller = named(two)
+    assert {worker["eviction"] for worker in two.workers()} == {"modelless"}
+    held = {variant for worker in two.workers() for variant in two.ready(worker)}
+    with Load(two, GOOD, clients=4, pause_s=0.02) as load:
+        two.until(lambda: load.snapshot()["200"] > 100, "load")
+        with upgrade(two, eviction="lru") as command:
+            said, _ = command.communicate(timeout=UPGRADE_S)
+        assert command.returncode == 0, said
+        before = load.snapshot()["200"]
+        two.until(lambda: load.snapshot()["200"] > before + 100, "service")
+    assert load.untyped == [], said
+    assert load.outcomes.keys() <= {"200", *BUSY}, said
+    assert "4 replaced" in said
+    now = named(two)
+    assert not workers & now[0]
+    assert (len(now[0]), now[1] != gateway, now[2] != controller) == (2, True, True)
+    assert {worker["eviction"] for worker in two.workers()} == {"lru"}
+    assert {worker["release"] for worker in two.workers()} != {""}
+    for worker in two.workers():
+        assert two.ready(worker) == held
+
+
+def test_what_is_new_already_stays(two: Deployment) -> None:
+    before = named(two)
+    with upgrade(two, eviction="lru") as command:
+        said, _ = command.communicate(timeout=UPGRADE_S)
+    assert (command.returncode, "0 replaced" in said) == (0, True), said
+    assert named(two) == before
+
+
+def test_a_worker_that_cannot_start_ends_it_and_the_other_one_answers_on(two: Deployment) -> None:
+    """It is told to listen on an address of another machine; set right, it goes on."""
+    elsewhere = "tcp:192.0.2.1"
+    with upgrade(two, "--patience", "5", eviction="lru", listen_channel=elsewhere) as command:
+        said, _ = command.communicate(timeout=UPGRADE_S)
+    assert command.returncode == 1, said
+    assert "no new one of the workers" in said
+    assert "run `modelless upgrade` again" in said
+    assert two.query([[0.0] * 64]).status == 200
+    with upgrade(two, eviction="lru") as command:
+        said, _ = command.communicate(timeout=UPGRADE_S)
+    assert command.returncode == 0, said
+    assert len(two.workers()) == 2
+    assert all(two.ready(worker) for worker in two.workers())
