@@ -28,13 +28,15 @@ from variants.errors import Conflict
 from workers.channel.client import WorkerConnection
 from workers.channel.frames import (
     HANDSHAKE_LIMIT,
+    VERSION,
     FrameKind,
     infer_lent_frame,
     layout_of,
     signature_of,
     small_frame,
+    small_payload,
 )
-from workers.channel.handshake import prove
+from workers.channel.handshake import NONCE, prove
 from workers.channel.messages import encode
 from workers.channel.reply import Reply
 from workers.channel.shared_memory import CAN_SHARE, LentBlock
@@ -290,8 +292,9 @@ class RawLender:
         where = address.removeprefix("unix:")
         self.reader, self.writer = await asyncio.open_unix_connection(where)
         hello = await self.reader.read(HANDSHAKE_LIMIT)
-        proof = prove(secret_of(worker), b"client", hello[16:48], bytes(32), hello[48:50])
-        self.writer.write(small_frame(FrameKind.AUTH, bytes(32) + proof))
+        told, nonce = small_payload(hello), bytes(NONCE)
+        proof = prove(secret_of(worker), b"client", VERSION, told[:NONCE], nonce, told[NONCE:])
+        self.writer.write(small_frame(FrameKind.AUTH, nonce + proof, version=VERSION))
 
     def offer(self) -> None:
         self.writer.write(small_frame(FrameKind.LEND, encode(self.block.offer)))
