@@ -1,4 +1,4 @@
-"""What another hearing is given to, and what it takes to pass it."""
+"""Which tests a process takes next; what another hearing is given to, and what it takes to pass."""
 
 import json
 import subprocess
@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests import again
+from tests.order import INTEGRATION, group, next_group
 
 LIVE = "tests/integration/test_live.py::test_it"
+LONG, OTHER = f"{INTEGRATION}test_digits_family.py", f"{INTEGRATION}clusters/test_compose.py"
+FILE = "tests/planner/test_energy.py"
 
 
 class Runs:
@@ -77,3 +80,21 @@ def test_only_failures_are_tried_again(failures: Path) -> None:
     assert again.main(again.NONE_COLLECTED) == 0
     assert again.main(2) == 2
     assert again.main(1) == 1
+
+
+# -- the order ------------------------------------------------------------------------------------
+
+
+def test_a_folder_with_a_shared_deployment_is_one_group() -> None:
+    assert group(f"{INTEGRATION}one_worker/test_story.py::test_it") == f"{INTEGRATION}one_worker"
+    assert group(f"{LONG}::test_it[a]") == LONG
+
+
+def test_one_process_leaves_integration_tests_to_the_others() -> None:
+    assert next_group([LONG, OTHER, FILE], [True, True, False]) is None
+    assert next_group([LONG, OTHER, FILE], [True, True, True]) == FILE
+
+
+def test_it_takes_them_when_nothing_else_is_left_or_it_is_alone() -> None:
+    assert next_group([LONG, OTHER], [True, True, True]) is None
+    assert next_group([LONG, FILE], []) is None
