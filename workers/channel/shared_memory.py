@@ -5,7 +5,8 @@ where the worker reads it, and a frame only says where. One such block belongs t
 It is anonymous memory (``memfd_create``): no name outlives its processes, no mount limits it, and
 it is gone when both have let go of it, however they end. Its size is sealed, so that reading it
 cannot fail. What a query's tensors take is used again when its reply has arrived, and never
-before, whatever became of the query meanwhile; so nobody reads the bytes of another one.
+before, whatever became of the query meanwhile; so nobody reads the bytes of another one, as long as
+runtimes that keep their inputs are given copies (``workers.runtimes.protocol``).
 """
 
 import fcntl
