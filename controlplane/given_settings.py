@@ -149,6 +149,13 @@ class GivenSettings(BaseSettings):
     )
     tick_s: float = Field(1.0, ge=0.05, le=60, description="Period of the control loop.")
     max_body_mib: float = Field(16, gt=0, le=1024, description="Largest request body.")
+    shared_memory_mib: int = Field(
+        128,
+        ge=0,
+        le=65_536,
+        description="Memory in which one gateway lends large tensors to the workers of its "
+        "machine, at most, for all of them together; 0: none, tensors go through the sockets.",
+    )
     max_connections: int = Field(
         16_384,
         ge=1,

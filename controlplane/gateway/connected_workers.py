@@ -15,6 +15,7 @@ from planner.types import RETURN_MS, WorkerView
 from variants.types import DeviceKindName, ReplicaState, TaskName, VariantName, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.channel.pool import ConnectionPool
+from workers.channel.shared_memory import Budget
 from workers.types import WorkerStatus
 
 log = logging.getLogger(__name__)
@@ -105,15 +106,18 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         max_frame_mib: int,
         changed: Callable[[], None],
         left: Callable[[WorkerId], None],
+        *,
+        budget: Budget | None = None,
     ) -> None:
         """
         Args:
             changed: called when what can be chosen has changed.
             left: called with a worker that is gone, before ``changed``.
+            budget: memory that is lent to workers of this machine.
         """
         self._changed = changed
         self._left = left
-        self._pool = ConnectionPool(secret, self, max_frame_mib=max_frame_mib)
+        self._pool = ConnectionPool(secret, self, max_frame_mib=max_frame_mib, budget=budget)
         self._workers: dict[WorkerId, ConnectedWorker] = {}
         self._suspects: set[WorkerId] = set()
         self.silent: set[WorkerId] = set()

@@ -35,6 +35,7 @@ from variants.types import (
     VariantKey,
     WorkerId,
 )
+from workers.channel.shared_memory import Budget
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,10 @@ class Knowledge:
         """The accuracies of each task's variants, ascending."""
         self.variants: frozenset[tuple[str, str]] = frozenset()
         """Task and name of each variant of the catalog."""
-        self.workers = ConnectedWorkers(secret, settings.max_frame_mib, self.rebuild, worker_left)
+        self.workers = ConnectedWorkers(
+            secret, settings.max_frame_mib, self.rebuild, worker_left,
+            budget=Budget(settings.shared_memory_mib * 2**20),
+        )  # fmt: skip
         path.unheard = self.workers.suspect
         self.meeting = Meeting(path, self.rebuild)
         self._settings = settings

@@ -53,7 +53,7 @@ from workers.channel.outbox import Outbox
 from workers.channel.reply import Reply, leaving_reply, lost_reply
 from workers.channel.round_trip import RoundTrip
 from workers.channel.shared_clock import LONGEST_US, clock_name, moment_us
-from workers.channel.shared_memory import CAN_SHARE
+from workers.channel.shared_memory import CAN_SHARE, Budget
 from workers.process.last_batch import Evidence, query_entry, read_last, read_running
 from workers.runtimes.protocol import Tensor
 from workers.types import Checked, LoadSpec, Occurrence, ReplicaStatus, ReplyCode, WorkerStatus
@@ -73,6 +73,7 @@ class WorkerConnection(asyncio.Protocol):
     def __init__(
         self, address: str, secret: bytes, on_status: Callable[[WorkerStatus], None],
         on_lost: Callable[[str], None], max_frame_mib: int, shared_from: int = SHARED_FROM,
+        budget: Budget | None = None,
     ) -> None:  # fmt: skip
         self.address = address
         self._on_status = on_status
@@ -98,6 +99,7 @@ class WorkerConnection(asyncio.Protocol):
         self._one_clock = False
         """Whether the worker reads the same clock."""
         self._shared_from = shared_from
+        self._budget = Budget() if budget is None else budget
         self._lending: Lending | None = None
         """Where the worker takes tensors in shared memory."""
         self.round_trip = RoundTrip()
@@ -113,19 +115,21 @@ class WorkerConnection(asyncio.Protocol):
         cls, address: str, secret: bytes, *,
         on_status: Callable[[WorkerStatus], None], on_lost: Callable[[str], None],
         timeout_s: float = 2.0, max_frame_mib: int = 64, shared_from: int = SHARED_FROM,
+        budget: Budget | None = None,
     ) -> "WorkerConnection":  # fmt: skip
         """Connect to ``unix:/path`` or ``tcp:host:port`` and return once a first status is there.
 
         ``on_status`` is called for every report, the first included; ``on_lost`` once, when a
         connection that was opened ends for another reason than ``close``. Tensors of
-        ``shared_from`` bytes are lent to a worker of this machine, smaller ones are sent.
+        ``shared_from`` bytes are lent to a worker of this machine, smaller ones are sent, and all
+        where ``budget``, that of this process, leaves no memory for it.
 
         Raises:
             NoCommonVersion: a worker answers that speaks other versions of the channel.
             ReplicaLost: no worker answers there, or not in time, or in another way.
             Unauthenticated: one side does not know the other's secret.
         """
-        connection = cls(address, secret, on_status, on_lost, max_frame_mib, shared_from)
+        connection = cls(address, secret, on_status, on_lost, max_frame_mib, shared_from, budget)
         try:
             async with asyncio.timeout(timeout_s):
                 await connect(address, connection)
@@ -362,7 +366,7 @@ class WorkerConnection(asyncio.Protocol):
 
     # -- control ----------------------------------------------------------------------------------
 
-    async def _ask(self, kind: FrameKind, payload: bytes, timeout_s: float) -> bytes:
+    async def _ask(self, kind: FrameKind, payload: bytes, timeout_s: float | None) -> bytes:
         if self._lost:
             raise ReplicaLost(f"worker at {self.address} is lost: {self._reason}")
         request_id = next(self._ids) & 0xFFFFFFFF
@@ -498,8 +502,9 @@ class WorkerConnection(asyncio.Protocol):
         self.status = decode_status(payload)
         if not self._ready.done():
             self._one_clock = self.status.clock == clock_name() != ""
-            if self.status.borrows and CAN_SHARE and self.address.startswith("unix:"):
-                self._lending = Lending(self._ask)
+            near = CAN_SHARE and self.address.startswith("unix:")
+            if near and self.status.borrows and self._budget.size:
+                self._lending = Lending(self._ask, self._budget)
             self._watch = self._loop.call_later(SILENCE_S, self._listen)
             self._ready.set_result(None)
         if self._lending is not None:
@@ -533,8 +538,6 @@ class WorkerConnection(asyncio.Protocol):
         self._lost, self._reason = True, reason
         if self._watch is not None:
             self._watch.cancel()
-        if self._lending is not None:
-            self._lending.close()
         if self._transport is not None:
             self._transport.abort()
         opened = self._ready.done() and not self._ready.cancelled() and not self._ready.exception()
@@ -556,6 +559,8 @@ class WorkerConnection(asyncio.Protocol):
                 answer.set_exception(ReplicaLost(f"worker at {self.address} is lost: {reason}"))
         if opened and announce:
             _call(self._on_lost, reason)
+        if self._lending is not None:
+            self._lending.close()
 
 
 _REPLY_CODES = tuple(ReplyCode)

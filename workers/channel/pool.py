@@ -13,6 +13,7 @@ from variants.errors import ModellessError
 from variants.types import WorkerId
 from workers.channel.client import WorkerConnection
 from workers.channel.handshake import NoCommonVersion
+from workers.channel.shared_memory import Budget
 from workers.types import WorkerStatus
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,20 @@ class PoolListener(Protocol):
 class ConnectionPool:
     """The open connections of one process. All methods run on one event loop."""
 
-    def __init__(self, secret: bytes, listener: PoolListener, *, max_frame_mib: int = 64) -> None:
+    def __init__(
+        self,
+        secret: bytes,
+        listener: PoolListener,
+        *,
+        max_frame_mib: int = 64,
+        budget: Budget | None = None,
+    ) -> None:
+        """
+        Args:
+            max_frame_mib: the largest frame that is taken.
+            budget: memory that is lent to workers of this machine, over all connections.
+        """
+        self._budget = Budget() if budget is None else budget
         self._secret = secret
         self._listener = listener
         self._max_frame_mib = max_frame_mib
@@ -108,6 +122,7 @@ class ConnectionPool:
                 on_status=on_status,
                 on_lost=on_lost,
                 max_frame_mib=self._max_frame_mib,
+                budget=self._budget,
             )
         except NoCommonVersion as error:
             log.warning("worker %s gets no queries from here: %s", worker, error)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from variants.errors import RuntimeFailed
 from workers.channel.frames import Chunk
 from workers.execution.replicas import Job, Replica
-from workers.runtimes.protocol import Tensor
+from workers.runtimes.protocol import Tensor, keeps_inputs
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
     if runtime is None:
         return Group(jobs, rows, [], f"{replica.name} is not loaded")
     try:
-        outputs = runtime.run(assemble(jobs, rows))
+        outputs = runtime.run(assemble(jobs, rows, own=keeps_inputs(runtime)))
     except RuntimeFailed as failure:
         return Group(jobs, rows, [], failure.message)
     except Exception as error:  # a back end may raise anything; the executor has to live on
@@ -86,15 +86,21 @@ def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
     return Group(jobs, rows, outputs, "", bad, bool(bad.all()) and _is_broken(replica))
 
 
-def assemble(jobs: list[Job], rows: int) -> list[Tensor]:
+def assemble(jobs: list[Job], rows: int, *, own: bool = False) -> list[Tensor]:
     """The inputs of a batch, one array of shape ``(rows, ...)`` per input of the task.
 
     The tensors of one query are used where they arrived; those of several are copied once.
+
+    Args:
+        own: nothing may write to the arrays later, so lent tensors of one query are copied too.
     """
     first = jobs[0]
     layout = first.layout
     if len(jobs) == 1:
-        return layout.tensors(first.data, first.base)
+        data = first.data
+        if own and isinstance(data, memoryview):
+            data = bytes(data)
+        return layout.tensors(data, first.base)
     inputs = []
     for index, dtype in enumerate(layout.types):
         pieces: list[Chunk] = []

@@ -29,6 +29,8 @@ class EchoRuntime:
         exit_value: the same, and it ends without a trace.
     """
 
+    keeps_inputs = False
+
     def __init__(self, spec: LoadSpec, threads: int) -> None:
         self._spec = spec
         self._loaded = False

@@ -47,6 +47,8 @@ class OnnxRuntime:
         engines: with ``tensorrt``, folder in which engines are kept.
     """
 
+    keeps_inputs = False
+
     def __init__(
         self, spec: LoadSpec, threads: int, *, device: Callable[[], Device] = first_device
     ) -> None:

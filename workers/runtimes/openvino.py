@@ -32,6 +32,8 @@ class OpenVinoRuntime:
         threads: how many compute one batch.
     """
 
+    keeps_inputs = False
+
     def __init__(self, spec: LoadSpec, threads: int) -> None:
         self._spec = spec
         self._threads = threads

@@ -16,6 +16,10 @@ class Runtime(Protocol):
     """One loaded variant. The constructor only stores; ``load`` does the work.
 
     ``load``, ``run`` and ``close`` are called from one thread at a time, not always the same one.
+
+    A class may say ``keeps_inputs = False``: when the outputs of ``run`` are read, nothing of it
+    reads the inputs any more. Then large ones may lie in memory that the next query's are written
+    to (``workers.channel.shared_memory``). Others are given bytes of their own.
     """
 
     def load(self) -> None:
@@ -36,6 +40,11 @@ class Runtime(Protocol):
 
     def close(self) -> None:
         """Release the memory. Calling it twice is allowed."""
+
+
+def keeps_inputs(runtime: Runtime) -> bool:
+    """Whether a runtime may read inputs after its batch: all may that do not say otherwise."""
+    return getattr(runtime, "keeps_inputs", True) is not False
 
 
 RuntimeFactory = Callable[[LoadSpec, int], Runtime]

@@ -38,6 +38,8 @@ class TorchRuntime:
         engines: the folder in which compiled programs are kept, if not the usual one.
     """
 
+    keeps_inputs = False
+
     def __init__(self, spec: LoadSpec, threads: int) -> None:
         self._spec = spec
         self._given_threads = threads

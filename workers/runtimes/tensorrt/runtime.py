@@ -77,6 +77,8 @@ class TensorRtRuntime:
         engines: folder in which engines are kept.
     """
 
+    keeps_inputs = False
+
     def __init__(
         self,
         spec: LoadSpec,
