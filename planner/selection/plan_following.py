@@ -9,7 +9,7 @@ is predicted to complete first.
 from bisect import bisect_right
 
 from planner.selection.open_batches import OpenBatches
-from planner.selection.prices import UsualFills, exhausted, is_full, priced, quickest
+from planner.selection.prices import UsualFills, exhausted, priced, quickest
 from planner.selection.refusal import crowded, shed
 from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import RouteTable
@@ -70,7 +70,7 @@ class CongestionWindow:
     def refused(self, now_ms: float, *, twice: bool = False) -> None:
         """A worker refused a query, or none was found; ``twice``: it was its second one."""
         if twice:
-            self.shedding.refused(self.usual.mean, now_ms)
+            self.shedding.refused(now_ms)
         before = self.at(now_ms)
         if before >= WINDOW:
             self._since_ms = now_ms
@@ -104,14 +104,17 @@ def choose(
         window = congestion.at(now_ms)
         congestion.batches.keep(snapshot, now_ms)
         transport_ms = snapshot.transport_ms
+        if (
+            window <= SHED_WINDOW
+            and query.avoid is None
+            and not query.best_effort
+            and congestion.shedding.sheds(offers.least_usd, now_ms)
+        ):
+            return shed(snapshot, query, now_ms)
         batches, usual = congestion.batches, congestion.usual
         own = priced(offers, batches, usual, query, now_ms, transport_ms, window)
         own = own or quickest(offers, query, now_ms, transport_ms)
         if own is not None:
-            if window <= SHED_WINDOW and query.avoid is None and not query.best_effort:
-                costly = congestion.shedding.sheds(offers.least_usd, usual.mean, now_ms)
-                if costly and is_full(offers, own.worker, query, now_ms):
-                    return shed(snapshot, query, now_ms)
             return own
         search = load_or_refuse if exhausted(query) else select
         return search(snapshot, query._replace(prefer=Prefer.LATENCY), now_ms)

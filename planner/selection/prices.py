@@ -103,12 +103,6 @@ class UsualFills:
     def __init__(self) -> None:
         self.kinds: dict[DeviceKindName, UsualFill] = {}
 
-    @property
-    def mean(self) -> float:
-        """Over the kinds; 1 where nothing is known."""
-        kinds = self.kinds
-        return sum([known.fill for known in kinds.values()]) / len(kinds) if kinds else 1.0
-
     def look(self, kind: DeviceKindName, fill: float, planned: float, now_ms: float) -> float:
         """How full a worker counts as that was looked at; what is usual learns of it.
 
@@ -254,12 +248,6 @@ def priced(
     if best is None or best_worker is None:
         return None
     return Choice(best, best_worker, best_ms + transport_ms, False, _PLANNED, True)
-
-
-def is_full(offers: Offers, worker: WorkerView, query: Query, now_ms: float) -> bool:
-    """Whether a worker's backlog exceeds its room even after many refusals."""
-    room_ms = offers.rooms_ms.get(worker.id, query.latency_ms / 2)
-    return worker.busy_until_ms - now_ms > LEAST_ROOM * room_ms
 
 
 def quickest(offers: Offers, query: Query, now_ms: float, transport_ms: float) -> Choice | None:

@@ -12,7 +12,6 @@ from controlplane.gateway.overload.retry_advice import RetryAdvice
 from controlplane.gateway.query.query_path import QueryPath
 from planner.batching.protocol import Verdict
 from planner.selection.routes import EMPTY
-from planner.selection.shedding import SETTLING_MS
 from planner.types import Query
 from tests.controlplane.gateway.test_plan_following import Refusing
 from tests.controlplane.serving import until
@@ -255,11 +254,8 @@ async def test_what_costs_more_is_shed_after_a_query_that_both_workers_refused(
     codes: tuple[ReplyCode, ...], sheds: bool
 ) -> None:
     path = Path(*codes)
-    shedding = path.path.congestion.shedding
-    for usd in (1.0, 9.0) * 10:
-        shedding.sheds(usd, 1.0, NOW_MS)
-    shedding.refused(1.0, NOW_MS - SETTLING_MS)
     for _ in range(3):
         path.ask()
-    assert not shedding.sheds(1.0, 2.0, NOW_MS)
-    assert shedding.sheds(9.0, 2.0, NOW_MS) == sheds
+    shedding = path.path.congestion.shedding
+    assert not shedding.sheds(1.0, NOW_MS)
+    assert shedding.sheds(9.0, NOW_MS) == sheds
