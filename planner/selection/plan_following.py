@@ -33,6 +33,9 @@ WINDOW_REGAINED_PER_S = 0.1
 """By this the window grows in each second without a refusal."""
 SHED_WINDOW = 0.1
 """Above this window nothing is shed: quicker variants make room first."""
+ROOM = 0.3
+"""Part of what is left of its deadline that a query may wait at a worker that has room for it: as
+after many refusals, 0.6 times half of it. Who finds one is not shed."""
 
 
 class CongestionWindow:
@@ -67,10 +70,15 @@ class CongestionWindow:
             return 1.0
         return max(OVERFLOW, 1.0 - (now_ms - self._since_ms) / (1_000 * CROWDED_S))
 
-    def refused(self, now_ms: float, *, twice: bool = False) -> None:
-        """A worker refused a query, or none was found; ``twice``: it was its second one."""
-        if twice:
-            self.shedding.refused(now_ms)
+    def refused(self, now_ms: float, *, twice: Query | None = None) -> None:
+        """A worker refused a query, or none was found.
+
+        Args:
+            twice: the query, where it was its second worker and more room would have helped it;
+                others may be refused in its favour.
+        """
+        if twice is not None:
+            self.shedding.refused(twice.priority, now_ms)
         before = self.at(now_ms)
         if before >= WINDOW:
             self._since_ms = now_ms
@@ -108,8 +116,12 @@ def choose(
             window <= SHED_WINDOW
             and query.avoid is None
             and not query.best_effort
-            and congestion.shedding.sheds(offers.least_usd, now_ms)
+            and congestion.shedding.sheds(offers.least_usd, query.priority, now_ms)
         ):
+            roomy = quickest(offers, query, now_ms, transport_ms, ROOM)
+            if roomy is not None:
+                return roomy
+            congestion.shedding.shed()
             return shed(snapshot, query, now_ms)
         batches, usual = congestion.batches, congestion.usual
         own = priced(offers, batches, usual, query, now_ms, transport_ms, window)

@@ -7,6 +7,10 @@ answer costs clearly more than that of others. As long as second tries find room
 and what is shed is a multiple of what is refused in any case: when too much was, less is refused,
 and so less is shed.
 
+What a query takes comes last in the order of refusal (``planner.batching.refusal_order``): who
+stands before one that was refused is not shed; nor, by ``plan_following``, whom a worker has room
+for.
+
 That helps only where time is short for all. While answers can still become quicker at the cost of
 accuracy, who is refused twice had a tight SLO or lost its device, and others would be refused for
 nothing: ``plan_following`` asks only once the congestion window has shrunk.
@@ -30,23 +34,27 @@ AVERAGED = 500
 class Shedding:
     """How many queries are to be refused at once, as far as one gateway knows."""
 
-    __slots__ = ("_at_ms", "_due", "_mean_usd", "_seen")
+    __slots__ = ("_at_ms", "_due", "_mean_usd", "_priority", "_seen")
 
     def __init__(self) -> None:
         self._due = 0.0
         self._at_ms = 0.0
+        self._priority = 0
+        """The lowest, the greatest number, of those that were refused while any was due."""
         self._mean_usd = 0.0
         """Of queries that came while any was due."""
         self._seen = 0
 
-    def refused(self, now_ms: float) -> None:
-        """A query was refused by two workers."""
-        self._due = min(MOST_DUE, self._left(now_ms) + EACH)
+    def refused(self, priority: int, now_ms: float) -> None:
+        """A query of a priority was refused by two workers."""
+        left = self._left(now_ms)
+        self._priority = max(self._priority, priority) if left >= 1.0 else priority
+        self._due = min(MOST_DUE, left + EACH)
         self._at_ms = now_ms
 
-    def sheds(self, usd: float, now_ms: float) -> bool:
-        """Whether a query is refused at once whose cheapest answer costs so much; each is asked
-        about once."""
+    def sheds(self, usd: float, priority: int, now_ms: float) -> bool:
+        """Whether a query of a priority whose cheapest answer costs so much is one of those that
+        are to be refused; ``shed`` says that it was."""
         if self._due < 1.0:
             return False
         self._seen = min(self._seen + 1, AVERAGED)
@@ -54,10 +62,11 @@ class Shedding:
         if usd <= COSTLY * self._mean_usd:
             return False
         self._due, self._at_ms = self._left(now_ms), now_ms
-        if self._due < 1.0:
-            return False
+        return self._due >= 1.0 and priority >= self._priority
+
+    def shed(self) -> None:
+        """A query was refused for what it costs."""
         self._due -= 1.0
-        return True
 
     def _left(self, now_ms: float) -> float:
         """What is still due."""

@@ -2,27 +2,34 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.selection.plan_following import SHED_WINDOW, CongestionWindow, choose
 from planner.selection.routes import RouteTable, resolve
 from planner.selection.shedding import AVERAGED, EACH, MOST_DUE, Shedding
-from planner.types import Choice, Query, Refusal, RefusalCode, Snapshot
+from planner.types import DEFAULT_PRIORITY, Choice, Query, Refusal, RefusalCode, Snapshot
 from tests.planner.builders import NOW_MS, catalog, kind, profile, query, snapshot, variant, worker
 from variants.types import Prefer, ProfileSource, Route, TaskName, VariantName, WorkerId
 
 TASKS = {"light": 10.0, "heavy": 30.0}
 
 
-def fleet(usd_per_hour: float = 3.6) -> Snapshot:
-    """A worker with a variant of each task; those of ``heavy`` take three times as long."""
+LOW, HIGH = DEFAULT_PRIORITY + 1, DEFAULT_PRIORITY - 1
+
+
+def fleet(usd_per_hour: float = 3.6, *busy_ms: float) -> Snapshot:
+    """Workers, one of 240 ms unless told, with a variant of each task; those of ``heavy`` take
+    three times as long."""
     known = catalog(
         [variant("v", task=task) for task in TASKS],
         [profile("v", ms, task=t, source=ProfileSource.EXACT) for t, ms in TASKS.items()],
         kinds=[kind("cpu-1", usd_per_hour)],
     )
-    return snapshot(known, (worker("w1"), [(TaskName(t), VariantName("v")) for t in TASKS]))
+    held = [(TaskName(t), VariantName("v")) for t in TASKS]
+    backlogs = enumerate(busy_ms or (240.0,), start=1)
+    return snapshot(known, *((worker(f"w{at}", busy_ms=ms), held) for at, ms in backlogs))
 
 
 def table(view: Snapshot) -> RouteTable:
@@ -49,6 +56,7 @@ def outcomes(view: Snapshot, window: CongestionWindow, *queries: Query) -> list[
         if isinstance(each, Refusal):
             assert each.code is RefusalCode.OVERLOADED
             assert "more are answered" in each.message
+            assert each.shed
     return [isinstance(each, Choice) for each in found]
 
 
@@ -71,28 +79,81 @@ def test_nothing_is_shed_while_second_tries_find_room() -> None:
 def test_nothing_is_shed_while_answers_can_become_quicker_instead() -> None:
     window = CongestionWindow()
     for _ in range(10):
-        window.refused(NOW_MS, twice=True)
+        window.refused(NOW_MS, twice=asked("light"))
     assert window.at(NOW_MS) > SHED_WINDOW
     assert all(outcomes(fleet(), window, *both(20)))
 
     for _ in range(20):
-        window.refused(NOW_MS, twice=True)
+        window.refused(NOW_MS, twice=asked("light"))
     assert window.at(NOW_MS) <= SHED_WINDOW
     assert not all(outcomes(fleet(), window, *both(20)))
 
 
 def test_after_a_second_refusal_some_of_what_costs_more_are_refused_at_once() -> None:
     window = crowded()
-    window.refused(NOW_MS, twice=True)
+    window.refused(NOW_MS, twice=asked("light"))
     found = outcomes(fleet(), window, *both(20))
 
     assert found[::2] == [True] * 20  # the light ones
     assert found[1::2] == [False] * round(EACH) + [True] * (20 - round(EACH))
 
 
+@pytest.mark.parametrize("busy_ms", [(0.0,), (100.0,), (240.0, 0.0), (0.0, 240.0)])
+def test_nobody_is_shed_whom_a_worker_has_room_for(busy_ms: tuple[float, ...]) -> None:
+    window = crowded()
+    window.refused(NOW_MS, twice=asked("light"))
+    view = fleet(3.6, *busy_ms)
+    assert all(outcomes(view, window, *both(20)))
+
+    found = choose(view, table(view), window, asked("heavy"), NOW_MS)
+    assert isinstance(found, Choice)
+    assert found.worker.busy_until_ms == NOW_MS + min(busy_ms)
+    assert not all(outcomes(fleet(), window, *both(20)))  # what is due is due still
+
+
+def test_room_goes_by_what_a_query_has_left() -> None:
+    window = crowded()
+    window.refused(NOW_MS, twice=asked("light"))
+    outcomes(fleet(), window, asked("light"))
+    loose = asked("heavy")._replace(latency_ms=1_000.0)
+    assert outcomes(fleet(), window, loose, asked("heavy")) == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("refused", "shed"),
+    [
+        ((DEFAULT_PRIORITY,), {DEFAULT_PRIORITY, LOW}),
+        ((LOW,), {LOW}),
+        ((LOW, DEFAULT_PRIORITY), {LOW}),
+        ((HIGH,), {HIGH, DEFAULT_PRIORITY, LOW}),
+    ],
+)
+def test_nobody_is_shed_who_stands_before_one_that_was_refused(
+    refused: tuple[int, ...], shed: set[int]
+) -> None:
+    found = set()
+    for priority in (HIGH, DEFAULT_PRIORITY, LOW):
+        window = crowded()
+        for one in refused:
+            window.refused(NOW_MS, twice=asked("light")._replace(priority=one))
+        heavy = asked("heavy")._replace(priority=priority)
+        if outcomes(fleet(), window, asked("light"), heavy) == [True, False]:
+            found.add(priority)
+    assert found == shed
+
+
+def test_a_low_priority_counts_as_long_as_what_it_brought_is_due() -> None:
+    shedding = Shedding()
+    shedding.refused(LOW, NOW_MS)
+    shedding.sheds(1.0, DEFAULT_PRIORITY, NOW_MS)
+    later_ms = NOW_MS + 10_000.0
+    shedding.refused(DEFAULT_PRIORITY, later_ms)
+    assert shedding.sheds(5.0, DEFAULT_PRIORITY, later_ms)
+
+
 def test_second_tries_and_best_effort_are_not_shed() -> None:
     window = crowded()
-    window.refused(NOW_MS, twice=True)
+    window.refused(NOW_MS, twice=asked("light"))
     heavy = asked("heavy")
     elsewhere = heavy._replace(avoid=WorkerId("w2"))
     view = fleet()
@@ -104,7 +165,7 @@ def test_second_tries_and_best_effort_are_not_shed() -> None:
 
 def test_where_devices_cost_nothing_nothing_costs_more() -> None:
     window = crowded()
-    window.refused(NOW_MS, twice=True)
+    window.refused(NOW_MS, twice=asked("light"))
 
     assert all(outcomes(fleet(usd_per_hour=0.0), window, *both(10)))
 
@@ -139,20 +200,25 @@ def test_no_more_is_shed_than_a_multiple_of_what_was_refused(
     for gap_ms, refuses, usd in events:
         now_ms += gap_ms
         if refuses:
-            shedding.refused(now_ms)
+            shedding.refused(DEFAULT_PRIORITY, now_ms)
             refused += 1
-        else:
-            shed += shedding.sheds(usd, now_ms)
+        elif shedding.sheds(usd, DEFAULT_PRIORITY, now_ms):
+            shedding.shed()
+            shed += 1
         assert shed <= EACH * refused
 
 
 def test_what_is_due_is_bounded_and_forgotten() -> None:
     shedding = Shedding()
     for _ in range(1_000):
-        shedding.refused(NOW_MS)
+        shedding.refused(DEFAULT_PRIORITY, NOW_MS)
     for _ in range(AVERAGED):
-        shedding.sheds(1.0, NOW_MS)
-    assert sum(shedding.sheds(5.0, NOW_MS) for _ in range(200)) == MOST_DUE
+        shedding.sheds(1.0, DEFAULT_PRIORITY, NOW_MS)
+    shed = 0
+    while shedding.sheds(5.0, DEFAULT_PRIORITY, NOW_MS) and shed <= MOST_DUE:
+        shedding.shed()
+        shed += 1
+    assert shed == MOST_DUE
 
-    shedding.refused(NOW_MS)
-    assert not shedding.sheds(5.0, NOW_MS + 10_000.0)
+    shedding.refused(DEFAULT_PRIORITY, NOW_MS)
+    assert not shedding.sheds(5.0, DEFAULT_PRIORITY, NOW_MS + 10_000.0)
