@@ -274,6 +274,8 @@ class Refusal:
     """With ``COLD``: what to start loading, and where."""
     retry_after_s: float | None = None
     """With ``COLD`` and ``NO_WORKERS``: when to ask again; None where that is not known."""
+    shed: bool = False
+    """With ``OVERLOADED``: for what it costs, so that no room is kept for such a query."""
 
 
 # -- the control loop ---------------------------------------------------------------------------

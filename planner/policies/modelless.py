@@ -123,7 +123,7 @@ class Modelless:
         return self._choose(query, now_ms)
 
     def refused(self, query: Query, worker: WorkerId, now_ms: float) -> None:
-        self._congestion.refused(now_ms, twice=query.avoid is not None)
+        self._congestion.refused(now_ms, twice=query if query.avoid is not None else None)
         self._live.refused(query, worker, now_ms)
 
     def _choose(self, query: Query, now_ms: float) -> Choice | Refusal:

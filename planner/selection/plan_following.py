@@ -9,7 +9,7 @@ is predicted to complete first.
 from bisect import bisect_right
 
 from planner.selection.open_batches import OpenBatches
-from planner.selection.prices import UsualFills, exhausted, is_full, priced, quickest
+from planner.selection.prices import UsualFills, exhausted, priced, quickest
 from planner.selection.refusal import crowded, shed
 from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import RouteTable
@@ -33,6 +33,9 @@ WINDOW_REGAINED_PER_S = 0.1
 """By this the window grows in each second without a refusal."""
 SHED_WINDOW = 0.1
 """Above this window nothing is shed: quicker variants make room first."""
+ROOM = 0.3
+"""Part of what is left of its deadline that a query may wait at a worker that has room for it: as
+after many refusals, 0.6 times half of it. Who finds one is not shed."""
 
 
 class CongestionWindow:
@@ -67,10 +70,15 @@ class CongestionWindow:
             return 1.0
         return max(OVERFLOW, 1.0 - (now_ms - self._since_ms) / (1_000 * CROWDED_S))
 
-    def refused(self, now_ms: float, *, twice: bool = False) -> None:
-        """A worker refused a query, or none was found; ``twice``: it was its second one."""
-        if twice:
-            self.shedding.refused(self.usual.mean, now_ms)
+    def refused(self, now_ms: float, *, twice: Query | None = None) -> None:
+        """A worker refused a query, or none was found.
+
+        Args:
+            twice: the query, where it was its second worker and more room would have helped it;
+                others may be refused in its favour.
+        """
+        if twice is not None:
+            self.shedding.refused(twice.priority, now_ms)
         before = self.at(now_ms)
         if before >= WINDOW:
             self._since_ms = now_ms
@@ -104,14 +112,21 @@ def choose(
         window = congestion.at(now_ms)
         congestion.batches.keep(snapshot, now_ms)
         transport_ms = snapshot.transport_ms
+        if (
+            window <= SHED_WINDOW
+            and query.avoid is None
+            and not query.best_effort
+            and congestion.shedding.sheds(offers.least_usd, query.priority, now_ms)
+        ):
+            roomy = quickest(offers, query, now_ms, transport_ms, ROOM)
+            if roomy is not None:
+                return roomy
+            congestion.shedding.shed()
+            return shed(snapshot, query, now_ms)
         batches, usual = congestion.batches, congestion.usual
         own = priced(offers, batches, usual, query, now_ms, transport_ms, window)
         own = own or quickest(offers, query, now_ms, transport_ms)
         if own is not None:
-            if window <= SHED_WINDOW and query.avoid is None and not query.best_effort:
-                costly = congestion.shedding.sheds(offers.least_usd, usual.mean, now_ms)
-                if costly and is_full(offers, own.worker, query, now_ms):
-                    return shed(snapshot, query, now_ms)
             return own
         search = load_or_refuse if exhausted(query) else select
         return search(snapshot, query._replace(prefer=Prefer.LATENCY), now_ms)

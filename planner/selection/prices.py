@@ -103,12 +103,6 @@ class UsualFills:
     def __init__(self) -> None:
         self.kinds: dict[DeviceKindName, UsualFill] = {}
 
-    @property
-    def mean(self) -> float:
-        """Over the kinds; 1 where nothing is known."""
-        kinds = self.kinds
-        return sum([known.fill for known in kinds.values()]) / len(kinds) if kinds else 1.0
-
     def look(self, kind: DeviceKindName, fill: float, planned: float, now_ms: float) -> float:
         """How full a worker counts as that was looked at; what is usual learns of it.
 
@@ -256,23 +250,22 @@ def priced(
     return Choice(best, best_worker, best_ms + transport_ms, False, _PLANNED, True)
 
 
-def is_full(offers: Offers, worker: WorkerView, query: Query, now_ms: float) -> bool:
-    """Whether a worker's backlog exceeds its room even after many refusals."""
-    room_ms = offers.rooms_ms.get(worker.id, query.latency_ms / 2)
-    return worker.busy_until_ms - now_ms > LEAST_ROOM * room_ms
-
-
-def quickest(offers: Offers, query: Query, now_ms: float, transport_ms: float) -> Choice | None:
+def quickest(
+    offers: Offers, query: Query, now_ms: float, transport_ms: float, patience: float = 1.0
+) -> Choice | None:
     """The earliest completion on one of more workers, for a second look before a query is refused.
 
     Where there are few workers it is that on any of them, else that on some of those that are free
     first. None when none of them completes in time.
+
+    Args:
+        patience: part of what is left of its deadline that the query may wait.
     """
     left_ms = query.received_ms + query.latency_ms - now_ms - transport_ms
     if left_ms <= 0.0:
         return None
     for some in _looks(offers.menus, query, now_ms):
-        found = _earliest(some, query, now_ms, left_ms)
+        found = _earliest(some, query, now_ms, left_ms, patience * left_ms)
         if found is not None:
             candidate, worker, takes_ms = found
             return Choice(candidate, worker, takes_ms + transport_ms, False, _PLANNED, True)
@@ -295,7 +288,11 @@ def _looks(menus: Menus, query: Query, now_ms: float) -> Iterator[Sequence[Worke
 
 
 def _earliest(
-    some: Iterable[WorkerMenu], query: Query, now_ms: float, left_ms: float
+    some: Iterable[WorkerMenu],
+    query: Query,
+    now_ms: float,
+    left_ms: float,
+    longest_wait_ms: float,
 ) -> tuple[Candidate, WorkerView, float] | None:
     """The earliest completion on some workers, with the time until then; None if it is too late."""
     best: tuple[Candidate, WorkerView, float] | None = None
@@ -303,6 +300,8 @@ def _earliest(
     for worker, menu in some:
         busy_ms = worker.busy_until_ms
         wait_ms = busy_ms - now_ms if busy_ms > now_ms else 0.0
+        if wait_ms > longest_wait_ms:
+            continue
         if wait_ms + menu.quickest_ms > left_ms or worker.id == avoid:
             continue
         chosen = menu.best(inf, left_ms - wait_ms, rows, floor, ceiling)

@@ -6,6 +6,7 @@ have to, and leave the reasons to whoever reads them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from heapq import nsmallest
 from math import inf
 
@@ -152,10 +153,11 @@ def crowded(snapshot: Snapshot, query: Query, now_ms: float) -> Refusal:
 def shed(snapshot: Snapshot, query: Query, now_ms: float) -> Refusal:
     """For a query that costs more than others, while others are refused by all that they ask."""
     message = (
-        "More is asked than can be served, and queries like this take more of the workers' "
-        "time than others: of those, some are refused at once, so that more are answered."
+        "More is asked than can be served, no worker is free soon, and queries like this take more "
+        "of the workers' time than others: of those, some are refused at once, so that more are "
+        "answered."
     )
-    return _overloaded(snapshot, query, now_ms, message)
+    return replace(_overloaded(snapshot, query, now_ms, message), shed=True)
 
 
 def _overloaded(snapshot: Snapshot, query: Query, now_ms: float, message: str) -> Refusal:

@@ -1,92 +1,73 @@
 """Shedding: which queries are refused first where more is asked than can be served.
 
 Every query in time counts the same, so that most are served where those are refused that take most
-of the fleet's time. But workers refuse whatever comes when they are full. So a query is refused at
-once where its cheapest answer costs more than a limit, and clearly more than that of others. The
-limit is the lower the fuller workers are: ``capacity / fill ** STEEPNESS``. Refusals alone come
-seconds after too much was accepted: going by them, all costly queries would be refused in one
-second and none in the next. They set the capacity, slowly: each query that was refused on both its
-tries lowers it, and time raises it. Who finds a worker with room is never shed, so that refusals by
-some workers take nothing from the others.
+of the fleet's time. But workers refuse whatever comes when they are full. So for every query that
+was refused on both its tries, ``EACH`` of those to come are refused at once, if their cheapest
+answer costs clearly more than that of others. As long as second tries find room nothing is shed,
+and what is shed is a multiple of what is refused in any case: when too much was, less is refused,
+and so less is shed.
+
+What a query takes comes last in the order of refusal (``planner.batching.refusal_order``): who
+stands before one that was refused is not shed; nor, by ``plan_following``, whom a worker has room
+for.
 
 That helps only where time is short for all. While answers can still become quicker at the cost of
 accuracy, who is refused twice had a tight SLO or lost its device, and others would be refused for
 nothing: ``plan_following`` asks only once the congestion window has shrunk.
 """
 
-from math import inf
+from math import exp
 
-STEEPNESS = 4.0
-"""Power of the fill. Limits for what costs alike are close to each other, and a fill is not
-(docs/decisions/0007-planning.md has the sweep)."""
-FIRST = 1.5
-"""Times the dearest query, that much is accepted at the beginning."""
-LOST = 0.01
-"""Part of the capacity that a query takes away that was refused twice."""
-LEAST = 0.25
-"""Of the capacity at which all that is costly would be shed: less would only take longer to come
-back when others than these are refused."""
-REGAINED_PER_S = 0.04
-"""Part of the capacity that comes back."""
-SETTLING_MS = 2_000.0
-"""For so long refusals only say that there are some: how full workers usually are is then known."""
-QUIET_MS = 10_000.0
-"""After so long without a second refusal nothing is known any more."""
+EACH = 3.0
+"""Queries that are shed for one that was refused twice (docs/decisions/0007-planning.md has the
+sweep)."""
 COSTLY = 1.1
-"""Times the mean cost of all queries, below which none is shed."""
+"""Times the mean cost of all queries, from which on a query is shed."""
+MEMORY_MS = 1_000.0
+"""Time constant with which what is due is forgotten."""
+MOST_DUE = 50.0
+"""More is never due: a crowd ends as suddenly as it comes."""
 AVERAGED = 500
 """Queries whose costs make the mean, the older ones fading."""
 
 
 class Shedding:
-    """What a query may cost, as far as one gateway knows."""
+    """How many queries are to be refused at once, as far as one gateway knows."""
 
-    __slots__ = (
-        "_at_ms",
-        "_capacity",
-        "_dearest_usd",
-        "_mean_usd",
-        "_raised_ms",
-        "_seen",
-        "_since_ms",
-    )
+    __slots__ = ("_at_ms", "_due", "_mean_usd", "_priority", "_seen")
 
     def __init__(self) -> None:
-        self._capacity: float | None = None
-        self._since_ms = 0.0
-        """When the first of these refusals was."""
-        self._at_ms = -inf
-        """When the last one was."""
-        self._raised_ms = 0.0
+        self._due = 0.0
+        self._at_ms = 0.0
+        self._priority = 0
+        """The lowest, the greatest number, of those that were refused while any was due."""
         self._mean_usd = 0.0
-        """Of queries that came while time was short, as the next."""
-        self._dearest_usd = 0.0
+        """Of queries that came while any was due."""
         self._seen = 0
 
-    def refused(self, fill: float, now_ms: float) -> None:
-        """A query was refused by two workers.
-
-        Args:
-            fill: how full workers usually are.
-        """
-        if now_ms - self._at_ms > QUIET_MS:
-            self._since_ms, self._capacity = now_ms, None
+    def refused(self, priority: int, now_ms: float) -> None:
+        """A query of a priority was refused by two workers."""
+        left = self._left(now_ms)
+        self._priority = max(self._priority, priority) if left >= 1.0 else priority
+        self._due = min(MOST_DUE, left + EACH)
         self._at_ms = now_ms
-        if self._capacity is not None:
-            least = LEAST * COSTLY * self._mean_usd * fill**STEEPNESS
-            self._capacity = max(self._capacity * (1.0 - LOST), least)
-        elif now_ms - self._since_ms >= SETTLING_MS and self._seen:
-            self._capacity = FIRST * self._dearest_usd * fill**STEEPNESS
-            self._raised_ms = now_ms
 
-    def sheds(self, usd: float, fill: float, now_ms: float) -> bool:
-        """Whether a query is refused at once whose cheapest answer costs so much; each is asked
-        about once."""
+    def sheds(self, usd: float, priority: int, now_ms: float) -> bool:
+        """Whether a query of a priority whose cheapest answer costs so much is one of those that
+        are to be refused; ``shed`` says that it was."""
+        if self._due < 1.0:
+            return False
         self._seen = min(self._seen + 1, AVERAGED)
         self._mean_usd += (usd - self._mean_usd) / self._seen
-        self._dearest_usd = max(usd, self._dearest_usd * (1.0 - 1.0 / AVERAGED))
-        if self._capacity is None or now_ms - self._at_ms > QUIET_MS:
+        if usd <= COSTLY * self._mean_usd:
             return False
-        self._capacity *= 1.0 + REGAINED_PER_S * max(0.0, now_ms - self._raised_ms) / 1_000
-        self._raised_ms = now_ms
-        return usd > COSTLY * self._mean_usd and usd * fill**STEEPNESS > self._capacity
+        self._due, self._at_ms = self._left(now_ms), now_ms
+        return self._due >= 1.0 and priority >= self._priority
+
+    def shed(self) -> None:
+        """A query was refused for what it costs."""
+        self._due -= 1.0
+
+    def _left(self, now_ms: float) -> float:
+        """What is still due."""
+        return self._due * exp(-max(0.0, now_ms - self._at_ms) / MEMORY_MS)

@@ -360,9 +360,7 @@ class Engine:
         worker = replica.worker
         if worker.replicas.get(replica.key) is not replica:
             return  # the device failed meanwhile
-        loading = worker.view.loading
-        at = loading.index(replica.key)
-        worker.view.loading = loading[:at] + loading[at + 1 :]
+        worker.view.loading = tuple([key for key in worker.view.loading if key != replica.key])
         replica.state = ReplicaState.READY
         worker.holds(replica.key, ready=True)
         replica.loaded_ms = self._now_ms

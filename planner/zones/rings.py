@@ -190,7 +190,7 @@ class _CongestionOfAll(CongestionWindow):
         self.batches = _BatchesOfAll(of)
         self._rings = rings
 
-    def refused(self, now_ms: float, *, twice: bool = False) -> None:
+    def refused(self, now_ms: float, *, twice: Query | None = None) -> None:
         for ring in self._rings.values():
             ring.congestion.refused(now_ms, twice=twice)
 
@@ -221,6 +221,7 @@ def _refusal(refusals: Sequence[tuple[Ring, Refusal]], task: TaskName) -> Refusa
         alternatives=found.alternatives,
         load=found.load,
         retry_after_s=found.retry_after_s,
+        shed=found.shed,
     )
 
 

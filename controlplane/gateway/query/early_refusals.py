@@ -206,7 +206,7 @@ class EarlyRefusals(QueryContext):
         self.count_demand(query)
         held_ms = -inf
         if wording.waits:
-            self._narrow(found.holds.workers, now_ms)
+            self._narrow(query, found.holds.workers, now_ms)
             held_ms = min(told_ms, received_ms + query.latency_ms)
         self._give(partial(self.refuse, wording, respond, query.task, given_id), held_ms, now_ms)
         return True
@@ -245,8 +245,10 @@ class EarlyRefusals(QueryContext):
             found = self.choose(self.snapshot, self.routes, self.congestion, query, now_ms)
         if isinstance(found, Refusal) and found.code not in FOR_WANT_OF_TIME:
             return None
-        self._narrow(len(refused), now_ms)
-        short = isinstance(found, Choice) or found.code is RefusalCode.OVERLOADED
+        self._narrow(query, len(refused), now_ms)
+        short = isinstance(found, Choice) or (
+            found.code is RefusalCode.OVERLOADED and not found.shed
+        )
         if refused or short:  # else no room would have helped
             self.lately.add(query.task, standing, now_ms)
         if refused and short:
@@ -255,10 +257,10 @@ class EarlyRefusals(QueryContext):
         assert isinstance(found, Refusal)
         return _Expected(refusal_error(found), refused, until_ms, before_ms)
 
-    def _narrow(self, workers: int, now_ms: float) -> None:
+    def _narrow(self, query: Query, workers: int, now_ms: float) -> None:
         """Narrow the window as if so many workers had refused a query."""
         for number in range(1, workers + 1):
-            self.congestion.refused(now_ms, twice=number == TRIES)
+            self.refused(query, now_ms, twice=number == TRIES)
 
 
 def asked_by(client: Client, outline: Outline | None) -> Outline | None:

@@ -199,10 +199,11 @@ class InFlight:
                 self.path.repeated.forget()  # there is room sooner than was thought
             worker.busy_until_ms = busy_until_ms
         if code is ReplyCode.OVERLOADED:
-            self.path.congestion.refused(now_ms, twice=self.tries >= TRIES)
+            query, why, path = self.parsed.query, reply.message, self.path
             # Whom a worker holds back for others does not stand where this gateway thinks he does.
-            if self.candidate is not None and reply.message != Verdict.OVER_SHARE.value:
-                query, why, path = self.parsed.query, reply.message, self.path
+            held_back = Verdict.OVER_SHARE.value in (self.why, why)
+            path.refused(query, now_ms, twice=self.tries >= TRIES and not held_back)
+            if self.candidate is not None and why != Verdict.OVER_SHARE.value:
                 standing = path.standing(query, now_ms)
                 path.lately.add(query.task, standing, now_ms)
                 path.refusals.add(worker.id, self.candidate, query, why, now_ms, standing)
@@ -323,7 +324,8 @@ class InFlight:
 
         After a first try elsewhere, the reply says why that try failed.
         """
-        if refusal.code is RefusalCode.OVERLOADED and self.why != Verdict.OVER_SHARE.value:
+        short = refusal.code is RefusalCode.OVERLOADED and not refusal.shed
+        if short and self.why != Verdict.OVER_SHARE.value:
             path, query, now_ms = self.path, self.parsed.query, self.path.clock_ms()
             path.lately.add(query.task, path.standing(query, now_ms), now_ms)
         if self.refused is ReplyCode.LOST:

@@ -204,6 +204,14 @@ class QueryContext:
         over = clients.only is None and clients.is_over(query.client, now_ms)
         return (over, False, query.priority)
 
+    def refused(self, query: Query, now_ms: float, *, twice: bool) -> None:
+        """A worker refused a query, or would; ``twice``: its second one, for want of room.
+
+        Nobody is refused in favour of a client that takes more than its share.
+        """
+        twice = twice and not self.standing(query, now_ms)[0]
+        self.congestion.refused(now_ms, twice=query if twice else None)
+
     def leaving_room(self, query: Query, found: Choice, now_ms: float) -> Choice | None:
         """A choice that leaves the room to others, who were refused and stand before a query.
 

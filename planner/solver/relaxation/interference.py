@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from planner.solver.device import Device
 from planner.solver.greedy import finish_up
-from planner.solver.milp import Program, solve
+from planner.solver.milp import Answer, Program, solve
 from planner.solver.options import Options
 from planner.solver.packing import DUST, pack
 from planner.solver.partial_solution import PartialSolution
@@ -21,6 +21,9 @@ from planner.types import Objective
 
 Left = Callable[[], float]
 """Seconds that are left."""
+
+ENDLESS = 1e20
+"""SCIP's infinity."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,15 +50,23 @@ def apart_or_together(options: Options, *, left: Left) -> tuple[PartialSolution,
     relaxation = _built(options)
     answer = solve(relaxation.program, time_limit_s=max(left(), 0.05), gap=NEAR, nodes=NODES)
     partial = PartialSolution(options)
+    bound = known_bound(answer)
     if answer.values is None:
-        return partial, 0.0
+        return partial, bound
     values = answer.values
     for offer, parts in relaxation.alone.items():
         served = {index: values[variable] for index, variable in parts.items()}
         _put(partial, served, round(values[relaxation.devices[offer]]))
     shares = {index: values[at] for index, at in relaxation.shared.items() if values[at] > 1e-9}
     pack(partial, shares, [values[relaxation.several[kind]] for kind in relaxation.several])
-    return finish_up(partial, Objective.COST, lambda: left() <= 0), max(0.0, answer.bound)
+    return finish_up(partial, Objective.COST, lambda: left() <= 0), bound
+
+
+def known_bound(answer: Answer) -> float:
+    """What an answer says of the least cost, also where no point was found in time; else 0."""
+    if answer.infeasible or not 0.0 < answer.bound < ENDLESS:
+        return 0.0
+    return answer.bound
 
 
 def _built(options: Options) -> _Relaxation:

@@ -90,7 +90,7 @@ CHANGES = (
         what="MOST_OPEN",
         instead=0,
     ),
-    Change(name="nothing is shed", where=planner.selection.shedding, what="COSTLY", instead=inf),
+    Change(name="nothing is shed", where=planner.selection.shedding, what="EACH", instead=0.0),
     Change(
         name="shed whatever the window",
         where=planner.selection.plan_following,

@@ -2,28 +2,34 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.selection.plan_following import SHED_WINDOW, CongestionWindow, choose
 from planner.selection.routes import RouteTable, resolve
-from planner.selection.shedding import COSTLY, QUIET_MS, SETTLING_MS, Shedding
-from planner.types import Choice, Query, Refusal, RefusalCode, Snapshot
+from planner.selection.shedding import AVERAGED, EACH, MOST_DUE, Shedding
+from planner.types import DEFAULT_PRIORITY, Choice, Query, Refusal, RefusalCode, Snapshot
 from tests.planner.builders import NOW_MS, catalog, kind, profile, query, snapshot, variant, worker
 from variants.types import Prefer, ProfileSource, Route, TaskName, VariantName, WorkerId
 
 TASKS = {"light": 10.0, "heavy": 30.0}
 
 
-def fleet(usd_per_hour: float = 3.6, busy_ms: float = 240.0) -> Snapshot:
-    """A worker with a variant of each task; those of ``heavy`` take three times as long."""
+LOW, HIGH = DEFAULT_PRIORITY + 1, DEFAULT_PRIORITY - 1
+
+
+def fleet(usd_per_hour: float = 3.6, *busy_ms: float) -> Snapshot:
+    """Workers, one of 240 ms unless told, with a variant of each task; those of ``heavy`` take
+    three times as long."""
     known = catalog(
         [variant("v", task=task) for task in TASKS],
         [profile("v", ms, task=t, source=ProfileSource.EXACT) for t, ms in TASKS.items()],
         kinds=[kind("cpu-1", usd_per_hour)],
     )
     held = [(TaskName(t), VariantName("v")) for t in TASKS]
-    return snapshot(known, (worker("w1", busy_ms=busy_ms), held))
+    backlogs = enumerate(busy_ms or (240.0,), start=1)
+    return snapshot(known, *((worker(f"w{at}", busy_ms=ms), held) for at, ms in backlogs))
 
 
 def table(view: Snapshot) -> RouteTable:
@@ -50,18 +56,15 @@ def outcomes(view: Snapshot, window: CongestionWindow, *queries: Query) -> list[
         if isinstance(each, Refusal):
             assert each.code is RefusalCode.OVERLOADED
             assert "more are answered" in each.message
+            assert each.shed
     return [isinstance(each, Choice) for each in found]
 
 
-def crowded(refused_twice: int = 100) -> CongestionWindow:
-    """A window that refusals have shrunk for long enough, and of which costs are known."""
+def crowded() -> CongestionWindow:
+    """A window that refusals have shrunk."""
     window = CongestionWindow()
     for _ in range(100):
         window.refused(NOW_MS)
-    for usd in (36.0, 108.0) * 50:
-        window.shedding.sheds(usd, 1.0, NOW_MS)
-    for at in range(refused_twice):
-        window.refused(NOW_MS - (SETTLING_MS if at == 0 else 0.0), twice=True)
     return window
 
 
@@ -70,44 +73,101 @@ def both(times: int) -> list[Query]:
 
 
 def test_nothing_is_shed_while_second_tries_find_room() -> None:
-    assert all(outcomes(fleet(), crowded(refused_twice=0), *both(20)))
+    assert all(outcomes(fleet(), crowded(), *both(20)))
 
 
 def test_nothing_is_shed_while_answers_can_become_quicker_instead() -> None:
+    window = CongestionWindow()
+    for _ in range(10):
+        window.refused(NOW_MS, twice=asked("light"))
+    assert window.at(NOW_MS) > SHED_WINDOW
+    assert all(outcomes(fleet(), window, *both(20)))
+
+    for _ in range(20):
+        window.refused(NOW_MS, twice=asked("light"))
+    assert window.at(NOW_MS) <= SHED_WINDOW
+    assert not all(outcomes(fleet(), window, *both(20)))
+
+
+def test_after_a_second_refusal_some_of_what_costs_more_are_refused_at_once() -> None:
     window = crowded()
-    later_ms = NOW_MS + 1_000.0
-    assert window.at(NOW_MS) <= SHED_WINDOW < window.at(later_ms)
-
-    soon, late = fleet(), fleet(busy_ms=1_240.0)
-    heavy = asked("heavy")
-    assert isinstance(choose(soon, table(soon), window, heavy, NOW_MS), Refusal)
-    later = heavy._replace(received_ms=later_ms)
-    assert isinstance(choose(late, table(late), window, later, later_ms), Choice)
-
-
-def test_after_second_refusals_what_costs_more_is_refused_at_once() -> None:
-    found = outcomes(fleet(), crowded(), *both(20))
+    window.refused(NOW_MS, twice=asked("light"))
+    found = outcomes(fleet(), window, *both(20))
 
     assert found[::2] == [True] * 20  # the light ones
-    assert found[1::2] == [False] * 20
+    assert found[1::2] == [False] * round(EACH) + [True] * (20 - round(EACH))
 
 
-def test_nothing_is_shed_that_finds_a_worker_with_room() -> None:
-    assert all(outcomes(fleet(busy_ms=0.0), crowded(), *both(20)))
+@pytest.mark.parametrize("busy_ms", [(0.0,), (100.0,), (240.0, 0.0), (0.0, 240.0)])
+def test_nobody_is_shed_whom_a_worker_has_room_for(busy_ms: tuple[float, ...]) -> None:
+    window = crowded()
+    window.refused(NOW_MS, twice=asked("light"))
+    view = fleet(3.6, *busy_ms)
+    assert all(outcomes(view, window, *both(20)))
+
+    found = choose(view, table(view), window, asked("heavy"), NOW_MS)
+    assert isinstance(found, Choice)
+    assert found.worker.busy_until_ms == NOW_MS + min(busy_ms)
+    assert not all(outcomes(fleet(), window, *both(20)))  # what is due is due still
+
+
+def test_room_goes_by_what_a_query_has_left() -> None:
+    window = crowded()
+    window.refused(NOW_MS, twice=asked("light"))
+    outcomes(fleet(), window, asked("light"))
+    loose = asked("heavy")._replace(latency_ms=1_000.0)
+    assert outcomes(fleet(), window, loose, asked("heavy")) == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("refused", "shed"),
+    [
+        ((DEFAULT_PRIORITY,), {DEFAULT_PRIORITY, LOW}),
+        ((LOW,), {LOW}),
+        ((LOW, DEFAULT_PRIORITY), {LOW}),
+        ((HIGH,), {HIGH, DEFAULT_PRIORITY, LOW}),
+    ],
+)
+def test_nobody_is_shed_who_stands_before_one_that_was_refused(
+    refused: tuple[int, ...], shed: set[int]
+) -> None:
+    found = set()
+    for priority in (HIGH, DEFAULT_PRIORITY, LOW):
+        window = crowded()
+        for one in refused:
+            window.refused(NOW_MS, twice=asked("light")._replace(priority=one))
+        heavy = asked("heavy")._replace(priority=priority)
+        if outcomes(fleet(), window, asked("light"), heavy) == [True, False]:
+            found.add(priority)
+    assert found == shed
+
+
+def test_a_low_priority_counts_as_long_as_what_it_brought_is_due() -> None:
+    shedding = Shedding()
+    shedding.refused(LOW, NOW_MS)
+    shedding.sheds(1.0, DEFAULT_PRIORITY, NOW_MS)
+    later_ms = NOW_MS + 10_000.0
+    shedding.refused(DEFAULT_PRIORITY, later_ms)
+    assert shedding.sheds(5.0, DEFAULT_PRIORITY, later_ms)
 
 
 def test_second_tries_and_best_effort_are_not_shed() -> None:
     window = crowded()
+    window.refused(NOW_MS, twice=asked("light"))
     heavy = asked("heavy")
     elsewhere = heavy._replace(avoid=WorkerId("w2"))
     view = fleet()
+    outcomes(view, window, asked("light"))
 
     assert outcomes(view, window, elsewhere, heavy._replace(best_effort=True)) == [True, True]
     assert outcomes(view, window, heavy) == [False]
 
 
 def test_where_devices_cost_nothing_nothing_costs_more() -> None:
-    assert all(outcomes(fleet(usd_per_hour=0.0), crowded(), *both(10)))
+    window = crowded()
+    window.refused(NOW_MS, twice=asked("light"))
+
+    assert all(outcomes(fleet(usd_per_hour=0.0), window, *both(10)))
 
 
 def test_a_floor_makes_a_query_cost_what_its_variants_cost() -> None:
@@ -131,67 +191,34 @@ def _route() -> Route:
     )  # fmt: skip
 
 
-EVENTS = st.lists(
-    st.tuples(st.floats(0.0, 500.0), st.booleans(), st.floats(0.1, 10.0), st.floats(0.0, 4.0)),
-    max_size=80,
-)
-
-
-@given(EVENTS)
-def test_only_what_costs_more_than_others_is_shed_and_nothing_without_refusals(
-    events: list[tuple[float, bool, float, float]],
+@given(st.lists(st.tuples(st.floats(0.0, 500.0), st.booleans(), st.floats(0.1, 10.0)), max_size=80))
+def test_no_more_is_shed_than_a_multiple_of_what_was_refused(
+    events: list[tuple[float, bool, float]],
 ) -> None:
-    shedding, untouched = Shedding(), Shedding()
-    now_ms = NOW_MS
-    refused_ms: float | None = None
-    costs: list[float] = []
-    for gap_ms, refuses, usd, fill in events:
+    shedding = Shedding()
+    now_ms, refused, shed = NOW_MS, 0, 0
+    for gap_ms, refuses, usd in events:
         now_ms += gap_ms
         if refuses:
-            shedding.refused(fill, now_ms)
-            refused_ms = now_ms
-            continue
-        costs.append(usd)
-        assert not untouched.sheds(usd, fill, now_ms)
-        if shedding.sheds(usd, fill, now_ms):
-            assert refused_ms is not None
-            assert now_ms - refused_ms <= QUIET_MS
-            assert usd > COSTLY * min(costs)
+            shedding.refused(DEFAULT_PRIORITY, now_ms)
+            refused += 1
+        elif shedding.sheds(usd, DEFAULT_PRIORITY, now_ms):
+            shedding.shed()
+            shed += 1
+        assert shed <= EACH * refused
 
 
-def known(refusals: int) -> Shedding:
-    """Of queries that cost 1 and 2, at a fill of 1."""
+def test_what_is_due_is_bounded_and_forgotten() -> None:
     shedding = Shedding()
-    for usd in (1.0, 2.0) * 100:
-        shedding.sheds(usd, 1.0, NOW_MS)
-    shedding.refused(1.0, NOW_MS - SETTLING_MS)
-    for _ in range(refusals):
-        shedding.refused(1.0, NOW_MS)
-    return shedding
+    for _ in range(1_000):
+        shedding.refused(DEFAULT_PRIORITY, NOW_MS)
+    for _ in range(AVERAGED):
+        shedding.sheds(1.0, DEFAULT_PRIORITY, NOW_MS)
+    shed = 0
+    while shedding.sheds(5.0, DEFAULT_PRIORITY, NOW_MS) and shed <= MOST_DUE:
+        shedding.shed()
+        shed += 1
+    assert shed == MOST_DUE
 
-
-def test_at_first_refusals_only_say_that_there_are_some() -> None:
-    assert not known(0).sheds(2.0, 4.0, NOW_MS)
-
-
-def test_the_fuller_workers_are_the_less_may_a_query_cost() -> None:
-    assert not known(1).sheds(2.0, 1.0, NOW_MS)
-    assert known(1).sheds(2.0, 1.3, NOW_MS)
-    assert not known(1).sheds(1.0, 4.0, NOW_MS)
-
-
-def test_refusals_lower_what_a_query_may_cost_and_time_raises_it() -> None:
-    shedding = known(50)
-    assert shedding.sheds(2.0, 1.0, NOW_MS)
-    assert not shedding.sheds(2.0, 1.0, NOW_MS + QUIET_MS - 1.0)
-    assert not known(50).sheds(2.0, 4.0, NOW_MS + QUIET_MS + 1.0)
-
-
-def test_however_many_were_refused_it_is_forgotten_in_time() -> None:
-    shedding = known(100_000)
-    at_ms, end_ms = NOW_MS, NOW_MS + 60_000.0
-    while at_ms < end_ms:
-        assert not shedding.sheds(1.0, 1.0, at_ms)
-        shedding.refused(0.0, at_ms)  # keeps it known, and the fleet is empty
-        at_ms += 5_000.0
-    assert not shedding.sheds(2.0, 1.0, at_ms)
+    shedding.refused(DEFAULT_PRIORITY, NOW_MS)
+    assert not shedding.sheds(5.0, DEFAULT_PRIORITY, NOW_MS + 10_000.0)

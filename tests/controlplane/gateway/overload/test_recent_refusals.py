@@ -12,8 +12,7 @@ from controlplane.gateway.overload.retry_advice import RetryAdvice
 from controlplane.gateway.query.query_path import QueryPath
 from planner.batching.protocol import Verdict
 from planner.selection.routes import EMPTY
-from planner.selection.shedding import SETTLING_MS
-from planner.types import Query
+from planner.types import DEFAULT_PRIORITY, Query, Refusal, RefusalCode
 from tests.controlplane.gateway.test_plan_following import Refusing
 from tests.controlplane.serving import until
 from tests.planner.builders import (
@@ -255,11 +254,43 @@ async def test_what_costs_more_is_shed_after_a_query_that_both_workers_refused(
     codes: tuple[ReplyCode, ...], sheds: bool
 ) -> None:
     path = Path(*codes)
-    shedding = path.path.congestion.shedding
-    for usd in (1.0, 9.0) * 10:
-        shedding.sheds(usd, 1.0, NOW_MS)
-    shedding.refused(1.0, NOW_MS - SETTLING_MS)
     for _ in range(3):
         path.ask()
-    assert not shedding.sheds(1.0, 2.0, NOW_MS)
-    assert shedding.sheds(9.0, 2.0, NOW_MS) == sheds
+    assert sheds_for(path) == sheds
+
+
+def sheds_for(path: Path) -> bool:
+    """Whether what costs more than others would be refused now."""
+    shedding = path.path.congestion.shedding
+    assert not shedding.sheds(1.0, DEFAULT_PRIORITY, NOW_MS)
+    return shedding.sheds(9.0, DEFAULT_PRIORITY, NOW_MS)
+
+
+@pytest.mark.parametrize("held_back", [0, 1])
+async def test_nothing_is_shed_for_whom_a_worker_holds_back(held_back: int) -> None:
+    path = Path(ReplyCode.OVERLOADED, ReplyCode.OVERLOADED)
+    list(path.workers.values())[held_back].said = Verdict.OVER_SHARE.value
+    path.ask()
+    assert path.asked == 2
+    assert not sheds_for(path)
+
+
+@pytest.mark.parametrize(("over", "sheds"), [(True, False), (False, True)])
+async def test_nothing_is_shed_for_a_client_above_its_share(over: bool, sheds: bool) -> None:
+    path = Path(ReplyCode.OVERLOADED, ReplyCode.OVERLOADED)
+    path.path.standing = lambda query, now_ms: (over, False, query.priority)  # type: ignore[method-assign]
+    for _ in range(3):  # by its workers, and before they are asked
+        path.ask()
+    assert sheds_for(path) == sheds
+
+
+async def test_no_room_is_kept_for_what_was_shed() -> None:
+    low = (False, False, 200)
+    for shed, kept in ((True, False), (False, True)):
+        path = Path(ReplyCode.OK)
+        refusal = Refusal(code=RefusalCode.OVERLOADED, message="no", shed=shed)
+        path.path.choose = lambda *_, refusal=refusal: refusal
+        for _ in range(2):  # after its body was read, and before
+            path.ask()
+            assert path.path.lately.is_before(low, ONE, NOW_MS) == kept
+        assert [status for status, _ in path.answers] == [503, 503]

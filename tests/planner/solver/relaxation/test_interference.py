@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from planner.latency_curve import Curve
 from planner.solver.check import violations
+from planner.solver.milp import Answer
 from planner.solver.options import Options
 from planner.solver.partial_solution import finish
 from planner.solver.problem import AvailableKind, Offer, Problem
-from planner.solver.relaxation.interference import apart_or_together
+from planner.solver.relaxation.interference import apart_or_together, known_bound
 from planner.solver.solve import solve
 from planner.types import Demand, Objective
 from tests.planner.solver.instances import interfering
@@ -106,3 +107,19 @@ def test_many_tasks_are_planned_within_one_percent() -> None:
     assert violations(problem, found) == ()
     assert found.gap <= 0.01
     assert found.notes[-1] != "dived from generated columns"
+
+
+@pytest.mark.parametrize(
+    ("bound", "infeasible", "known"),
+    [
+        (5.0, False, 5.0),
+        (5.0, True, 0.0),
+        (-inf, False, 0.0),
+        (inf, False, 0.0),
+        (1e20, False, 0.0),
+    ],
+)
+def test_a_bound_is_known_without_a_plan(bound: float, infeasible: bool, known: float) -> None:
+    """As where the time ended before the first one."""
+    answer = Answer(values=None, objective=inf, bound=bound, optimal=False, infeasible=infeasible)
+    assert known_bound(answer) == known
