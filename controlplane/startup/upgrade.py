@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from controlplane.cluster.replicas import Deployment, Replicas
 from controlplane.cluster.start_reports import NO_ROOM
-from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded
+from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded, StateUnavailable
 
 POLL_S = 0.5
 SETTLED = 4
@@ -309,7 +309,7 @@ class Upgrade:
             try:
                 if condition():
                     return
-            except (ClusterUnavailable, OSError, ValueError, KeyError):
+            except (ClusterUnavailable, StateUnavailable, OSError, ValueError, KeyError):
                 pass
             if self._clock_s() >= until_s:
                 raise DeadlineExceeded(f"{failed()} after {self._patience_s:.0f} s")

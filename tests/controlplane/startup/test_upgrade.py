@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
+from controlplane.cli.upgrading import only_one
 from controlplane.cluster.replicas import Deployment, Replicas
 from controlplane.startup.upgrade import Part, Serving, Upgrade, serving
-from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded
+from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded, StateUnavailable
 
 NEW, OLD = "new", "old"
 ALL = frozenset({("digits", "a"), ("digits", "b")})
@@ -81,6 +83,8 @@ class Played:
     def serving(self) -> Serving:
         if self.now_s % 3 == 0.5:
             raise ClusterUnavailable("it does not answer for a moment")
+        if self.now_s % 3 == 1.0:
+            raise StateUnavailable("the database is busy for a moment")
         return Serving(workers={f"w-{one}": held for one, held in self.held.items()}, planned={})
 
     def pause(self, seconds: float) -> None:
@@ -201,3 +205,10 @@ def test_workers_that_drain_do_not_serve() -> None:
         workers={"w-1": frozenset({("digits", "a")})},
         planned={"w-1": frozenset({("digits", "b")})},
     )
+
+
+def test_two_at_once_do_not_replace_what_runs(tmp_path: Path) -> None:
+    with only_one(tmp_path), pytest.raises(Conflict, match="another"), only_one(tmp_path):
+        pass
+    with only_one(tmp_path):
+        pass
