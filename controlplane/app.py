@@ -32,6 +32,7 @@ from variants.types import DeviceKindName
 from workers.channel.secret import own_digest
 from workers.deployment import (
     Replaceable,
+    application_ends,
     bind_replica_to_loopback,
     node_zone,
     take_priority,
@@ -64,7 +65,7 @@ def gateway(args: Mapping[str, Any]) -> serve.Application:
         user_config={},
         health_check_period_s=1,
         health_check_timeout_s=5,
-        graceful_shutdown_timeout_s=30,
+        graceful_shutdown_timeout_s=20,
         graceful_shutdown_wait_loop_s=0.05,
     )
     return deployment.bind(send(settings))
@@ -225,7 +226,7 @@ class GatewayReplica(Replaceable):
         self._gateway.check()
 
     async def __del__(self) -> None:
-        await self._gateway.stop()
+        await self._gateway.stop(others_stay=not await application_ends())
 
 
 class ControllerReplica(Replaceable):

@@ -190,16 +190,38 @@ async def _is_replaced(told: Mapping[str, Any]) -> bool:
     Args:
         told: what this version says of itself.
     """
-    from ray.serve.context import _get_global_client
-
     try:
-        application = serve.get_replica_context().app_name
-        controller = _get_global_client()._controller
-        async with asyncio.timeout(CONTROL_STORE_S):
-            details = await controller.get_serve_instance_details.remote()
-        return says_otherwise(details, application, told)
+        return says_otherwise(await _details(), serve.get_replica_context().app_name, told)
     except Exception:  # then it leaves at once
         return False
+
+
+async def application_ends() -> bool:
+    """Whether all replicas of this one's application are stopped, as far as Serve says in time."""
+    try:
+        return says_end(await _details(), serve.get_replica_context().app_name)
+    except Exception:  # Serve may have ended already
+        return True
+
+
+async def _details() -> Mapping[str, Any]:
+    """What Serve says of all applications, in time."""
+    from ray.serve.context import _get_global_client
+
+    controller = _get_global_client()._controller
+    async with asyncio.timeout(CONTROL_STORE_S):
+        details: Mapping[str, Any] = await controller.get_serve_instance_details.remote()
+    return details
+
+
+def says_end(details: Mapping[str, Any], application: str) -> bool:
+    """Whether an application is there no more, or will not be for long.
+
+    Args:
+        details: what Serve says of all of them.
+    """
+    found = details["applications"].get(application)
+    return found is None or found["status"] == "DELETING"
 
 
 def says_otherwise(details: Mapping[str, Any], application: str, told: Mapping[str, Any]) -> bool:

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,7 +40,7 @@ def upgrade(
     state_dir: StateDir = None,
 ) -> None:
     """Replace workers, gateways and the control loop, one after another, while they serve."""
-    from controlplane.startup.presence import as_running, running
+    from controlplane.startup.presence import running
 
     settings = read_settings(state_dir=state_dir)
     state = running(settings)
@@ -51,9 +52,30 @@ def upgrade(
             "what runs was started by a release that knows no upgrade, or is just starting;"
             " `modelless down` and `modelless up` once"
         )
+    with only_one(settings.run_dir):
+        _upgrade(settings, ray, patience, allow_gap=allow_gap)
+
+
+@contextlib.contextmanager
+def only_one(run_dir: Path) -> Iterator[None]:
+    """Hold the lock of `modelless upgrade`; the kernel gives it back whatever happens.
+
+    Raises:
+        Conflict: another one holds it: both would ask workers to leave at once.
+    """
+    from controlplane.startup.state_directory import take_lock
+
+    lock = take_lock(run_dir / "upgrade.lock")
+    if lock is None:
+        raise Conflict("another `modelless upgrade` is replacing what runs; wait for its end")
+    with lock:
+        yield
+
+
+def _upgrade(settings: Settings, ray: str, patience: float, *, allow_gap: bool) -> None:
+    from controlplane.startup.presence import as_running
+
     _keep({"ray_address": as_running(settings).ray_address})
-    with step("Catalog") as done:
-        done(_migrated(load_settings()))
     began = time.monotonic()
     replaced = 0
     try:
@@ -95,6 +117,8 @@ def _replaced(settings: Settings, ray: str, patience_s: float, *, allow_gap: boo
     for name in _keep({name: told.values[name] for name in KEPT if name in told.values}):
         warn(f"{PREFIX}{name.upper()} stays as it was at the start: that needs a down and an up")
     settings = load_settings()
+    with step("Catalog") as done:
+        done(migrated(settings))
     err.print(f"  To be: modelless {release()}, {_changes(settings, told.values)}", soft_wrap=True)
     catalog = open_catalog(settings.catalog_url)
     live_url = settings.live_url
@@ -173,19 +197,21 @@ def _refuse_other_secrets(settings: Settings, digests: Mapping[str, str]) -> Non
             )
 
 
-def _migrated(settings: Settings) -> str:
+def migrated(settings: Settings) -> str:
     """Bring the tables up to date where processes of before go on beside that; say what was done.
 
     Raises:
         Conflict: they could not.
     """
-    from variants.catalog.database import goes_on_beside
+    from variants.catalog.database import goes_on_beside, is_newest
     from variants.catalog.migrations import schema_versions
     from variants.catalog.sql import migrate
 
     present, newest = schema_versions(settings.catalog_url)
     if present == newest:
         return f"tables are as this release has them ({newest})"
+    if is_newest(settings.catalog_url):
+        return f"tables are at {present}; those that know {newest} go on beside them"
     if present is not None and not goes_on_beside(present, newest):
         raise Conflict(
             f"the catalog's tables are at {present} and this release needs {newest}, which what"

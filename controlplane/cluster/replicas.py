@@ -113,7 +113,7 @@ class ServeReplicas:
         Raises:
             ClusterUnavailable: Serve refuses it, or does not answer.
         """
-        found, info = self._found(deployment), self._info(deployment)
+        info, found = self._info(deployment), self._found(deployment)
         bound = deployment.built._bound_deployment
         told = found["deployment_config"].get("user_config") or {}
         bound = bound.options(

@@ -96,14 +96,20 @@ class GatewayScaling:
         here = {id_: one for id_, one in reports.items() if not one.get("leaving")}
         self._see_refused(here)
         count = len(here)
-        if replacing and count and not self._before:
-            self._before = count
-            return self._change(count + 1, "one more while the others are replaced", now_s)
-        if self._before and not replacing:
-            before, self._before = self._before, 0
-            return self._change(before, "the others have been replaced", now_s)
         if replacing:
-            return None
+            if count and not self._before:
+                # Not only what reports: one that starts, or is cut off, is none less.
+                known = min(max(count, self._least), self._most)
+                self._before = known if self._target is None else self._target
+            if not self._before or self._target == self._before + 1:
+                return None
+            why = "one more while the others are replaced"
+            return self._change(self._before + 1, why, now_s)
+        if self._before:
+            before = self._before
+            if self._target != before:
+                return self._change(before, "the others have been replaced", now_s)
+            self._before = 0  # it could be told
         if count <= self._most or self._excess_since_s == inf:
             self._excess_since_s = now_s
         elif now_s - self._excess_since_s >= SETTLED_S and now_s >= self._rests_until_s:

@@ -90,8 +90,6 @@ class Gateway:
             settings.run_dir / f"{node}-{self.id[:8]}{SUFFIX}",
             f"{node}-*{SUFFIX}",
             self._take_socket,
-            lambda: self._server.spare() if self._server is not None else None,
-            self._gave_socket,
         )
         self._background = Background()
         self._limits = limits or ClientLimits()
@@ -121,7 +119,7 @@ class Gateway:
         if self.settings.grpc_port:
             # gRPC would say less about an address that is taken, and later.
             bind(self.settings, port=self.settings.grpc_port, listen=False).close()
-        listening = await self._handover.ask() or bind(self.settings)
+        listening = bind(self.settings)
         try:
             await self._refresh()
         except StateUnavailable:
@@ -179,18 +177,23 @@ class Gateway:
         if self._serving is None or self._serving.done():
             raise RuntimeError("the HTTP server has ended")
 
-    async def stop(self) -> None:
-        """Answer what is in flight, then close everything."""
+    async def stop(self, *, others_stay: bool = True) -> None:
+        """Answer what is in flight, then close everything.
+
+        Args:
+            others_stay: False where all gateways stop: no socket is handed over then.
+        """
         await self._handover.stop()
         if self._server is not None and self._server.started:
             self._server.leaving = True
-            await self._server.leave(self._handover.give)
+            if others_stay:
+                await self._server.leave(self._handover.give)
         ending: list[Awaitable[None]] = []
         if self._grpc is not None:
             ending.append(self._grpc.stop())
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
-            ending.append(asyncio.wait_for(self._serving, 15))
+            ending.append(asyncio.wait_for(self._serving, 12))
         await asyncio.gather(*ending, return_exceptions=True)
         await self._background.cancel(self._loads.under_way())
         await self._siblings.stop()
@@ -203,13 +206,8 @@ class Gateway:
 
     async def _take_socket(self, listening: socket.socket) -> None:
         if self._server is None or self._server.leaving:
-            listening.close()
             raise OSError("this gateway leaves as well")
         await self._server.take(listening)
-
-    def _gave_socket(self, listening: socket.socket) -> None:
-        if self._server is not None:
-            self._server.given(listening)
 
     def _application(self, access: Access, max_body: int) -> AsgiApp:
         """The ASGI application for everything but queries."""

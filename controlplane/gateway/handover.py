@@ -2,9 +2,8 @@
 
 The kernel keeps connections at a listening socket until they are taken, and resets them when the
 last process that has it closes it. So who leaves sends its socket to another gateway of the
-machine, over a Unix socket in the run directory, and that one goes on taking connections from it.
-A gateway that starts asks for such a spare one before it opens another, so that there are never
-more than there were gateways at once. gRPC's library gives its socket to nobody.
+machine, over a Unix socket in the run directory, and that one takes what waits there. gRPC's
+library gives its socket to nobody.
 """
 
 import asyncio
@@ -17,10 +16,12 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 SUFFIX = ".take"
-PATIENCE_S = 5.0
+PATIENCE_S = 1.0
 """How long another gateway may take to answer; its event loop may be full."""
-TAKE, SPARE = b"T", b"S"
-"""What is asked: to take a socket, or for a spare one."""
+PAUSE_S = 0.1
+"""After a question could not be accepted."""
+TAKE = b"T"
+"""What is asked: to take a socket."""
 YES, NO = b"Y", b"N"
 
 
@@ -32,20 +33,16 @@ class Handover:
         path: Path,
         others: str,
         take: Callable[[socket.socket], Awaitable[None]],
-        spare: Callable[[], socket.socket | None],
-        given: Callable[[socket.socket], None],
     ) -> None:
         """
         Args:
             others: a pattern for the sockets of all gateways of this machine, in its folder.
-            take: goes on with a socket that another gateway sends.
-            spare: one that was taken, if there is any; ``given`` when another gateway has it.
+            take: goes on with a socket that another gateway sends; it raises and leaves it open
+                where it cannot.
         """
         self._path = path
         self._pattern = others
         self._take = take
-        self._spare = spare
-        self._given = given
         self._listening: socket.socket | None = None
         self._answering: asyncio.Task[None] | None = None
 
@@ -80,20 +77,18 @@ class Handover:
                 return True
         return False
 
-    async def ask(self) -> socket.socket | None:
-        """A socket that another gateway can spare."""
-        for other in self._others():
-            if (found := await asyncio.to_thread(_ask, other)) is not None:
-                return found
-        return None
-
     def _others(self) -> list[Path]:
         return [one for one in self._path.parent.glob(self._pattern) if one != self._path]
 
     async def _answer(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            peer, _ = await loop.sock_accept(listening)
+            try:
+                peer, _ = await loop.sock_accept(listening)
+            except OSError as error:  # too many files, as in a flood of connections
+                log.warning("no socket can be handed over: %s", error)
+                await asyncio.sleep(PAUSE_S)
+                continue
             with peer:
                 try:
                     await self._serve(peer)
@@ -103,17 +98,15 @@ class Handover:
     async def _serve(self, peer: socket.socket) -> None:
         peer.settimeout(PATIENCE_S)
         question, found = await asyncio.to_thread(_received, peer)
-        if question == TAKE and found is not None:
-            await self._take(found)
-            peer.sendall(YES)
-        elif question == SPARE and (own := self._spare()) is not None:
-            socket.send_fds(peer, [YES], [own.fileno()])
-            if await asyncio.to_thread(peer.recv, 1) == YES:
-                self._given(own)
-        elif found is not None:
-            found.close()
-        else:
+        if question != TAKE or found is None:
             peer.sendall(NO)
+            return
+        try:
+            await self._take(found)
+        except BaseException:
+            found.close()
+            raise
+        peer.sendall(YES)
 
 
 def _give(other: Path, listening: socket.socket) -> bool:
@@ -121,16 +114,6 @@ def _give(other: Path, listening: socket.socket) -> bool:
         socket.send_fds(peer, [TAKE], [listening.fileno()])
         return peer.recv(1) == YES
     return False
-
-
-def _ask(other: Path) -> socket.socket | None:
-    with contextlib.suppress(OSError), _connected(other) as peer:
-        peer.sendall(SPARE)
-        _, found = _received(peer)
-        if found is not None:
-            peer.sendall(YES)
-        return found
-    return None
 
 
 def _connected(other: Path) -> socket.socket:

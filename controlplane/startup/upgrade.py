@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from controlplane.cluster.replicas import Deployment, Replicas
 from controlplane.cluster.start_reports import NO_ROOM
-from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded
+from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded, StateUnavailable
 
 POLL_S = 0.5
 SETTLED = 4
@@ -112,6 +112,10 @@ class Upgrade:
             Conflict: a worker alone answers for a task.
             ClusterUnavailable: Serve does not answer.
         """
+        # All before anything leaves: what crashes meanwhile starts with the code and the settings
+        # that are installed now, and would refuse those of before.
+        for part in parts:
+            self._renew(part)
         for part in parts:
             try:
                 self._replace(part)
@@ -120,15 +124,25 @@ class Upgrade:
                     self._held = frozenset()
                     self._hold(self._held)
 
+    def _renew(self, part: Part) -> None:
+        """Have Serve start what is installed and set now, where a replica is missing."""
+        now = self._looked(part)
+        if not now.target:
+            return
+        next_too = self._fleet.starts(part.deployment) == part.deployment.generation
+        if self._outdated(part, now) or not next_too or len(now.generations) < now.target:
+            self._fleet.renew(part.deployment, str(self._clock_s()))
+
     def _replace(self, part: Part) -> None:
         now = self._looked(part)
+        if not now.target:
+            self._say(f"{part.words}: none is to run, and none is touched")
+            return
         old = self._outdated(part, now)
-        next_too = self._fleet.starts(part.deployment) == part.deployment.generation
-        if not old and next_too and len(now.generations) >= now.target:
+        if not old and len(now.generations) >= now.target:
             self._say(f"{part.words}: all {len(now.generations)} are of this generation already")
             return
         self._say(f"{part.words}: {len(old)} of {len(now.generations)} to be replaced")
-        self._fleet.renew(part.deployment, str(self._clock_s()))
         held: frozenset[tuple[str, str]] = frozenset()
         if part.worker_prefix:
             now_held = self._asked().workers
@@ -208,7 +222,15 @@ class Upgrade:
                     " tasks are refused for some seconds"
                 ) from None
             self._say(f"{worker} alone answers for {', '.join(sorted(alone))}: there is a gap")
-        return self._asked().workers.get(worker, frozenset())
+        now = self._asked().workers
+        held = now.get(worker, frozenset())
+        others = {one for other, there in now.items() if other != worker for one in there}
+        if only := sorted(f"{task}/{variant}" for task, variant in held - others):
+            self._say(
+                f"{worker} alone holds {', '.join(only)}: queries that need them may be refused"
+                " until they are loaded again"
+            )
+        return held
 
     def _await_new(
         self, part: Part, before: Collection[str], held: frozenset[tuple[str, str]]
@@ -309,7 +331,7 @@ class Upgrade:
             try:
                 if condition():
                     return
-            except (ClusterUnavailable, OSError, ValueError, KeyError):
+            except (ClusterUnavailable, StateUnavailable, OSError, ValueError, KeyError):
                 pass
             if self._clock_s() >= until_s:
                 raise DeadlineExceeded(f"{failed()} after {self._patience_s:.0f} s")

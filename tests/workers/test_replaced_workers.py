@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from workers.deployment import says_otherwise
+from workers.deployment import says_end, says_otherwise
 
 OLD, NEW = {"slice": "1xcpu-1"}, {"slice": "2xcpu-1"}
 
@@ -31,3 +31,10 @@ def test_another_version_says_something_else_and_stays(
     said: Any, told: dict[str, Any], otherwise: bool
 ) -> None:
     assert says_otherwise(said, "app", told) is otherwise
+
+
+@pytest.mark.parametrize(("status", "ends"), [("RUNNING", False), ("DELETING", True)])
+def test_an_application_that_is_deleted_ends(status: str, ends: bool) -> None:
+    said = {"applications": {"app": {"status": status}}}
+    assert says_end(said, "app") is ends
+    assert says_end(said, "another")

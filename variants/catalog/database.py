@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 NEWEST = "0007"
 """The migration that makes the tables as ``variants.catalog.tables`` has them."""
 
-SINCE = "-since-"
-"""In the name of a migration, before the oldest one whose users go on beside it."""
+SINCE = "_since_"
+"""In the name of a migration, before the oldest one whose users go on beside it. Alembic allows no
+hyphen there."""
 
 BUSY_TIMEOUT_S = 30.0
 """How long a writer waits for other writers before it gives up."""
@@ -99,7 +100,7 @@ def goes_on_beside(older: str, newer: str) -> bool:
     """Whether processes that know the tables of a migration go on beside those of a newer one.
 
     They do where all since only add, and no write has to know of it. The name of a migration says
-    so: of ``0009-since-0007``, those that know 0007 or 0008 may use the tables.
+    so: of ``0009_since_0007``, those that know 0007 or 0008 may use the tables.
     """
     number, since, oldest = newer.partition(SINCE)
     known = older.partition(SINCE)[0]

@@ -1,6 +1,7 @@
 """HttpServer: uvicorn on a socket that is already bound, with TLS where the settings ask for it."""
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -19,8 +20,12 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 32
 """Connections that a sweep looks at in one turn of the event loop: about 0.1 ms."""
-PARTING_S = 5.0
-"""How long a gateway that leaves waits for the next request on connections that are kept."""
+GIVING_S = 2.5
+"""How long a gateway that leaves tries to hand over its sockets."""
+PARTING_S = 3.0
+"""How long it waits for the next request on connections that are kept."""
+SETTLE_S = 1.0
+"""How long connections are taken from a socket that was handed over, before it is closed."""
 TICKS_PER_S = 10
 """How often uvicorn calls ``on_tick``."""
 
@@ -54,13 +59,16 @@ class HttpServer(uvicorn.Server):
         )
         self._front = front
         self._listening = listening
-        self._encryption = encryption
         self._limits = limits
         self._sweeping: asyncio.Task[None] | None = None
         self.leaving = False
         """It takes no more connections, and waits for the end of those that there are."""
         self._served: dict[asyncio.Server, socket.socket] = {}
-        """The sockets that connections are taken from, the own one first."""
+        """The sockets that connections are taken from."""
+        self._settling: set[asyncio.Task[None]] = set()
+        self._encrypted: dict[str, Any] = {}
+        if encryption is not None:
+            self._encrypted = {"ssl": encryption, "ssl_handshake_timeout": limits.head_s}
         self._ticks = max(1, round(limits.sweep_s * TICKS_PER_S))
 
     async def run_here(self) -> None:
@@ -75,32 +83,48 @@ class HttpServer(uvicorn.Server):
         await super().startup([])
         await self._listen(self._listening)
 
-    async def _listen(self, listening: socket.socket) -> None:
-        encrypted: dict[str, Any] = {}
-        if self._encryption is not None:
-            encrypted = {"ssl": self._encryption, "ssl_handshake_timeout": self._limits.head_s}
+    async def _listen(self, listening: socket.socket) -> asyncio.Server:
         server = await asyncio.get_running_loop().create_server(
-            self._connection, sock=listening, backlog=BACKLOG, **encrypted
+            self._connection, sock=listening, backlog=BACKLOG, **self._encrypted
         )
         self.servers.append(server)
         self._served[server] = listening
+        return server
 
     async def take(self, listening: socket.socket) -> None:
-        """Take connections from one more socket, which another gateway has handed over."""
-        await self._listen(listening)
+        """Take over what waits at a socket of another gateway, which leaves.
 
-    def spare(self) -> socket.socket | None:
-        """A socket that was handed over."""
-        taken = list(self._served.values())[1:]
-        return taken[-1] if taken else None
+        It is not kept: the kernel would give this gateway two shares of all new connections.
+        """
+        rest = listening.dup()
+        try:
+            server = await self._listen(listening)
+        except BaseException:
+            rest.close()
+            raise
+        settling = asyncio.create_task(self._settle(server, rest))
+        self._settling.add(settling)
+        settling.add_done_callback(self._settling.discard)
 
-    def given(self, listening: socket.socket) -> None:
-        """Another gateway takes connections from this socket now."""
-        for server, served in tuple(self._served.items()):
-            if served is listening:
-                del self._served[server]
-                self.servers.remove(server)
-                server.close()
+    async def _settle(self, server: asyncio.Server, rest: socket.socket) -> None:
+        """Close a socket once the gateway that left has closed it, with nobody waiting there.
+
+        Args:
+            rest: the same socket, which stays open until what waits has been taken from it.
+        """
+        with rest:
+            await asyncio.sleep(SETTLE_S)
+            del self._served[server]
+            self.servers.remove(server)
+            server.close()
+            await asyncio.sleep(0.05)  # the event loop closes its own one in a later turn
+            waiting = _accepted(rest)
+        loop = asyncio.get_running_loop()
+        connecting = (
+            loop.connect_accepted_socket(self._connection, one, **self._encrypted)
+            for one in waiting
+        )
+        await asyncio.gather(*connecting, return_exceptions=True)
 
     async def leave(self, give: Callable[[socket.socket], Awaitable[bool]]) -> None:
         """Give the sockets to another gateway, and let clients go there with their next request.
@@ -109,7 +133,12 @@ class HttpServer(uvicorn.Server):
         which none comes is closed after ``PARTING_S``. Where no other gateway is there, nothing is
         waited for: clients would be refused anyway.
         """
-        given = [await give(one) for one in self._served.values()]
+        for settling in self._settling:
+            settling.cancel()
+        given = [False]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GIVING_S):
+                given = [await give(one) for one in tuple(self._served.values())]
         for server in self.servers:
             server.close()
         if not all(given):
@@ -146,3 +175,12 @@ class HttpServer(uvicorn.Server):
             if at % AT_ONCE == 0:
                 await asyncio.sleep(0)
                 now_ms = monotonic_ms()
+
+
+def _accepted(listening: socket.socket) -> list[socket.socket]:
+    """All connections that wait at a socket."""
+    found = []
+    with contextlib.suppress(OSError):  # none is left
+        while True:
+            found.append(listening.accept()[0])
+    return found

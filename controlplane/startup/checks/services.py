@@ -85,6 +85,7 @@ def _valkey() -> Finding:
 
 
 def database(settings: Settings) -> Iterator[Finding]:
+    from variants.catalog.database import is_newest
     from variants.catalog.migrations import schema_versions
 
     try:
@@ -97,6 +98,10 @@ def database(settings: Settings) -> Iterator[Finding]:
         yield fine("database", f"{kind}, without tables; `modelless up` makes them")
     elif present == newest:
         yield fine("database", f"{kind}, tables at {present}")
+    elif is_newest(settings.catalog_url):
+        yield fine(
+            "database", f"{kind}, tables at {present}, which those that know {newest} go on beside"
+        )
     elif present < newest:  # their names begin with ascending numbers
         yield fine(
             "database", f"{kind}, tables at {present}; `modelless up` brings them to {newest}"
@@ -115,7 +120,7 @@ def artifacts(settings: Settings, say: Say = lambda _: None) -> Iterator[Finding
     from controlplane.registry.damage import artifacts_of, damages
     from variants.artifacts.integrity import check
     from variants.artifacts.store import place_of
-    from variants.catalog.migrations import schema_versions
+    from variants.catalog.database import is_newest
     from variants.catalog.sql import open_catalog
 
     if not sees_artifacts(settings):
@@ -125,8 +130,7 @@ def artifacts(settings: Settings, say: Say = lambda _: None) -> Iterator[Finding
         yield fine("artifacts", f"they are kept {where}; `modelless repair` reads them")
         return
     try:
-        present, newest = schema_versions(settings.catalog_url)
-        if present != newest:
+        if not is_newest(settings.catalog_url):
             return  # no catalog that this version could read; said above
         with closing(open_catalog(settings.catalog_url)) as catalog:
             listed = artifacts_of(catalog.snapshot())

@@ -126,6 +126,19 @@ def test_one_more_runs_while_others_are_replaced_and_ends_with_that() -> None:
         assert [target and target.count for target in told] == [2, None, None, 1, None, None]
 
 
+def test_one_more_and_its_end_are_told_again_where_serve_did_not_hear_it() -> None:
+    scaling = GatewayScaling(3, 3)
+    told = []
+    for at, (count, replacing) in enumerate(
+        ((2, True), (2, True), (3, True), (4, False), (4, False), (3, False))
+    ):  # of three one does not report at first
+        target = scaling.look(reports(*[0.1] * count), 100.0 + at, replacing=replacing)
+        told.append(target and target.count)
+        if at in (0, 3):
+            scaling.not_told()
+    assert told == [4, 4, None, 3, 3, None]
+
+
 def test_one_more_that_nobody_takes_back_is_taken_back() -> None:
     """The control loop that started it was killed; where the number is not free, nothing else is
     decided."""

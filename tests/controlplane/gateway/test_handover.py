@@ -1,17 +1,19 @@
 """Listening sockets that go from one gateway to another, over real sockets."""
 
 import asyncio
+import errno
 import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from controlplane.gateway.handover import SUFFIX, Handover
+from controlplane.gateway.http.http_server import HttpServer
 from tests.controlplane.fleet import eventually, fleet, gateway
 from tests.controlplane.gateway.test_gateway import ROW, A, ready
-from tests.workers.builders import until
 
 
 class Gateway:
@@ -20,20 +22,14 @@ class Gateway:
     def __init__(self, folder: Path, name: str) -> None:
         self.taken: list[socket.socket] = []
         self.refuses = False
-        self.handover = Handover(
-            folder / f"g-{name}{SUFFIX}", f"g-*{SUFFIX}", self._take,
-            lambda: self.taken[-1] if self.taken else None, self._given,
-        )  # fmt: skip
+        self.refused: list[socket.socket] = []
+        self.handover = Handover(folder / f"g-{name}{SUFFIX}", f"g-*{SUFFIX}", self._take)
 
     async def _take(self, listening: socket.socket) -> None:
         if self.refuses:
-            listening.close()
+            self.refused.append(listening)
             raise OSError("it leaves as well")
         self.taken.append(listening)
-
-    def _given(self, listening: socket.socket) -> None:
-        self.taken.remove(listening)
-        listening.close()
 
 
 def listening() -> socket.socket:
@@ -55,22 +51,25 @@ async def test_connections_that_nobody_has_taken_yet_are_not_lost(tmp_path: Path
     stays.taken[0].close()
 
 
-async def test_one_that_starts_takes_a_spare_one_so_that_they_do_not_become_more(
-    tmp_path: Path,
+async def test_too_many_open_files_end_it_for_a_moment_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leaves, stays, comes = (Gateway(tmp_path, name) for name in "abc")
+    leaves, stays = Gateway(tmp_path, "a"), Gateway(tmp_path, "b")
+    loop = asyncio.get_running_loop()
+    accept, refused = loop.sock_accept, [OSError(errno.EMFILE, "too many open files")]
+
+    async def at_first_refused(listening: socket.socket) -> tuple[socket.socket, Any]:
+        if refused:
+            raise refused.pop()
+        return await accept(listening)
+
+    monkeypatch.setattr(loop, "sock_accept", at_first_refused)
     await stays.handover.start()
-    assert await comes.handover.ask() is None
     own = listening()
     assert await leaves.handover.give(own)
-    found = await comes.handover.ask()
-    assert found is not None
-    assert found.getsockname() == own.getsockname()
-    await until(lambda: not stays.taken)
-    assert await comes.handover.ask() is None
-    for one in (own, found):
-        one.close()
+    own.close()
     await stays.handover.stop()
+    stays.taken[0].close()
 
 
 @pytest.mark.parametrize("case", ["nobody is there", "it leaves as well", "it was killed"])
@@ -83,7 +82,7 @@ async def test_what_nobody_takes_stays_with_its_gateway(tmp_path: Path, case: st
         (tmp_path / f"g-b{SUFFIX}").touch()
     own = listening()
     assert await leaves.handover.give(own) is False
-    assert await leaves.handover.ask() is None
+    assert all(one.fileno() < 0 for one in other.refused)
     own.close()
     await other.handover.stop()
 
@@ -110,8 +109,38 @@ async def test_a_gateway_leaves_while_clients_keep_their_connections(
         for _ in range(20):
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as fresh:
                 assert (await fresh.post("/v1/query", json=ROW)).status_code == 200
-        async with gateway(it) as (third, _):
-            server = other._server
-            assert server is not None
-            await eventually(lambda: server.spare() is None)
-            assert third.ready()
+        server = other._server
+        assert server is not None
+        # Nothing draws a second share of new connections to it for good.
+        await eventually(lambda: len(server.servers) == 1)
+
+
+async def test_what_waits_at_a_socket_that_is_closed_is_answered(tmp_path: Path, port: int) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (stays, _):
+        server = stays._server
+        assert server is not None
+        taken = listening()
+        host, own_port = taken.getsockname()
+        with socket.create_connection((host, own_port)) as waits:
+            await server._settle(await unheard(server, taken), taken.dup())
+            waits.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(waits, b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert (await loop.sock_recv(waits, 12)).startswith(b"HTTP/1.1 ")
+
+
+async def test_where_all_stop_nothing_is_handed_over(tmp_path: Path, port: int) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (stays, _):
+        async with gateway(it) as (leaves, _):
+            await leaves.stop(others_stay=False)
+        server = stays._server
+        assert server is not None
+        assert len(server.servers) == 1
+        assert stays.ready()
+
+
+async def unheard(server: HttpServer, taken: socket.socket) -> asyncio.Server:
+    """The server takes connections from this socket, and hears of none."""
+    heard = await server._listen(taken)
+    asyncio.get_running_loop().remove_reader(taken)
+    return heard

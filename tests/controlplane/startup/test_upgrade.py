@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
+from controlplane.cli.upgrading import only_one
 from controlplane.cluster.replicas import Deployment, Replicas
 from controlplane.startup.upgrade import Part, Serving, Upgrade, serving
-from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded
+from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded, StateUnavailable
 
 NEW, OLD = "new", "old"
 ALL = frozenset({("digits", "a"), ("digits", "b")})
@@ -38,6 +40,7 @@ class Played:
     held: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     coming: list[tuple[float, str]] = field(default_factory=list)
     loading: list[tuple[float, str]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     fewest: int = 99
     """Workers that had everything, at the worst moment."""
@@ -61,8 +64,10 @@ class Played:
 
     def renew(self, deployment: Deployment, mark: str) -> None:
         self.renewed = True
+        self.asked.append(f"renew {deployment.application}")
 
     def leave(self, deployment: Deployment, replica: str) -> bool:
+        self.asked.append(deployment.application)
         if self.now_s % 4 == 1.0:
             return False  # it takes in a configuration
         del self.running[replica], self.held[replica]
@@ -81,6 +86,8 @@ class Played:
     def serving(self) -> Serving:
         if self.now_s % 3 == 0.5:
             raise ClusterUnavailable("it does not answer for a moment")
+        if self.now_s % 3 == 1.0:
+            raise StateUnavailable("the database is busy for a moment")
         return Serving(workers={f"w-{one}": held for one, held in self.held.items()}, planned={})
 
     def pause(self, seconds: float) -> None:
@@ -113,6 +120,28 @@ def workers(played: Played) -> list[Part]:
     made = Made(application="a", name="worker", built=None)
     room = played.room > 0
     return [Part(words="workers", deployment=made, extra="cpu-1", room=room, worker_prefix="w-")]
+
+
+def test_serve_starts_everything_new_before_anything_leaves() -> None:
+    """A control loop that crashes while workers are replaced could not start otherwise."""
+    played = Played({"o1": OLD, "o2": OLD})
+    loop = Made(application="loop", name="controller", built=None)
+    upgrade(played).run([*workers(played), Part(words="control loop", deployment=loop)])
+    assert played.asked[:3] == ["renew a", "renew loop", "a"]
+
+
+def test_what_was_scaled_to_none_gets_none() -> None:
+    played = Played({})
+    upgrade(played).run(workers(played))
+    assert (played.asked, played.renewed) == ([], False)
+    assert played.said == ["workers: none is to run, and none is touched"]
+
+
+def test_what_one_worker_alone_holds_is_said_before_it_leaves() -> None:
+    played = Played({"o1": OLD, "o2": OLD})
+    played.held["o2"] = frozenset({("digits", "a")})
+    upgrade(played).run(workers(played))
+    assert any("w-o1 alone holds digits/b" in line for line in played.said)
 
 
 def test_without_room_one_after_another_while_the_others_answer() -> None:
@@ -201,3 +230,10 @@ def test_workers_that_drain_do_not_serve() -> None:
         workers={"w-1": frozenset({("digits", "a")})},
         planned={"w-1": frozenset({("digits", "b")})},
     )
+
+
+def test_two_at_once_do_not_replace_what_runs(tmp_path: Path) -> None:
+    with only_one(tmp_path), pytest.raises(Conflict, match="another"), only_one(tmp_path):
+        pass
+    with only_one(tmp_path):
+        pass

@@ -1,5 +1,6 @@
 """The migrations make the tables that the catalog expects, from every state they can meet."""
 
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,9 +12,13 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, MetaData, inspect, select, text
 
+from controlplane.cli.upgrading import migrated
+from controlplane.settings import load_settings
+from controlplane.startup.checks.services import database
 from tests.contracts.places import place
+from variants.catalog import migrations
 from variants.catalog.database import NEWEST, goes_on_beside, is_newest, make_engine, writer
-from variants.catalog.migrations import configuration
+from variants.catalog.migrations import configuration, schema_versions
 from variants.catalog.sql import migrate, open_catalog
 from variants.catalog.tables import counters, metadata
 from variants.errors import Conflict, StateUnavailable
@@ -181,12 +186,48 @@ def test_a_migration_that_fails_leaves_no_table(url: str) -> None:
 
 
 ADDED = {
-    "0008-since-0007": True,
-    "0012-since-0007": True,
-    "0008-since-0008": False,
+    "0008_since_0007": True,
+    "0012_since_0007": True,
+    "0008_since_0008": False,
     "0008": False,
-    "0012-since-0009": False,
+    "0012_since_0009": False,
 }
+
+
+ADDING = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0099_since_NEWEST"
+down_revision = "NEWEST"
+branch_labels = None
+depends_on = None
+
+
+def upgrade():
+    op.create_table("more", sa.Column("name", sa.Text()))
+"""
+
+
+def test_a_migration_that_only_adds_can_be_written_and_run(url: str, tmp_path: Path) -> None:
+    """With the name that says so, as a script that Alembic loads."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(Path(migrations.__file__).parent, folder)
+    (folder / "versions" / "0099_more.py").write_text(ADDING.replace("NEWEST", NEWEST))
+    engine = make_engine(url)
+    with writer(engine).begin() as connection:
+        config = configuration(connection)
+        config.set_main_option("script_location", str(folder))
+        alembic.command.upgrade(config, "head")
+    assert "more" in inspect(engine).get_table_names()
+    engine.dispose()
+    assert schema_versions(url) == (f"0099_since_{NEWEST}", NEWEST)
+    assert is_newest(url)
+    open_catalog(url).close()
+    settings = load_settings(state_dir=tmp_path, database_url=url)
+    assert "go on beside them" in migrated(settings)
+    [said] = database(settings)
+    assert said.remedy == ""
 
 
 @pytest.mark.parametrize("newer", ADDED)
@@ -209,7 +250,7 @@ def test_beside_tables_that_were_only_added_to_a_process_goes_on(newer: str, url
 
 
 def test_an_upgrade_beside_what_runs_needs_a_migration_that_says_so() -> None:
-    assert goes_on_beside("0007", "0009-since-0007")
-    assert goes_on_beside("0008-since-0007", "0009-since-0007")
-    assert not goes_on_beside("0006", "0009-since-0007")
+    assert goes_on_beside("0007", "0009_since_0007")
+    assert goes_on_beside("0008_since_0007", "0009_since_0007")
+    assert not goes_on_beside("0006", "0009_since_0007")
     assert not goes_on_beside("0006", "0007")
