@@ -7,6 +7,7 @@ from planner.layouts import START_S, Layout, Worth, chosen, possible, present_la
 from planner.reconcile.demand_assignment import kept_out_everywhere
 from planner.reconcile.problem_builder import BuiltProblem, build_problem
 from planner.reconcile.sizing import MOST_LOAD, available
+from planner.selection.snapshot import build_snapshot
 from planner.solver.problem import Planner
 from planner.types import Demand, Objective, Observation, Snapshot
 from variants.types import DeviceKind, DeviceKindName, TaskName, VariantKey
@@ -17,8 +18,19 @@ def split(
 ) -> tuple[dict[DeviceKindName, int], str]:
     """Worker counts of the layout that the machine is to have, with the reason."""
     layouts = possible(observation.layouts, observation.inventory)
+    layouts = [one for one in layouts if one not in observation.refused] or layouts
     planned = observation.plan.workers if observation.plan else {}
     now = present_layout(layouts, planned, observation.running)
+    resting = ""
+    if observation.rests:  # what still runs beside it may be gone back to
+        running = observation.running
+        some = [one for one in layouts if all(running.get(k, 0) >= n for k, n in one.items())]
+        if len(some) < len(layouts) and now in layouts:
+            resting = f" It was split anew within the last {observation.horizon_s:.0f} s."
+            layouts = [one for one in layouts if one == now or one in some]
+    if observation.measured is not None and len(layouts) > 1:
+        transport_ms = observation.transport_ms
+        snapshot = build_snapshot(observation.measured, (), transport_ms=transport_ms)
     envelope = expected if observation.envelope is None else observation.envelope
     fleets = _Fleets(
         snapshot,
@@ -46,7 +58,7 @@ def split(
         change_s=START_S + sum(loads_s.values()),
         horizon_s=observation.horizon_s,
     )
-    return dict(layout), why
+    return dict(layout), f"{why}{resting}"
 
 
 def _empty(layout: Layout) -> Worth:

@@ -186,3 +186,37 @@ def test_a_class_that_no_layout_can_answer_does_not_count() -> None:
     wanted = [demand(5.0, 500.0), demand(0.01, 1.0)]
     for asked in (wanted[:1], wanted):
         assert tick(seen({TWO: 1, ONE: 0}, asked, layouts=layouts)).plan.workers == {ONE: 1}
+
+
+def test_layouts_are_compared_by_profiles_as_measured() -> None:
+    """What runs was seen to be slower than its profile; of what does not run nothing was seen."""
+    both = [variant("small")]
+    kinds = [kind("cpu-1", 0.18), kind("cpu-2", 0.36)]
+    measured, corrected = (
+        catalog(both, [profile("small", ms, kind="cpu-1"), profile("small", 5.0, kind="cpu-2")],
+                kinds=kinds)
+        for ms in (10.0, 13.0)
+    )  # fmt: skip
+    small = {ONE: (replica("small"),), TWO: (replica("small"),)}
+    wanted = [demand(400.0, 500.0)]
+    there = replace(seen({ONE: 2, TWO: 0}, wanted, held=small), catalog=corrected)
+    assert tick(there).plan.workers == {TWO: 1}
+    assert tick(replace(there, measured=measured)).plan.workers == {ONE: 2}
+
+
+def test_a_layout_that_was_tried_in_vain_is_left_for_the_old_one() -> None:
+    begun = tick(seen({TWO: 1, ONE: 0}, [MANY])).plan
+    stuck = seen({TWO: 1, ONE: 2}, [MANY], begun, there={TWO: 1})
+    assert tick(stuck).plan.workers == {ONE: 2}
+    back = tick(replace(stuck, refused=({ONE: 2},)))
+    assert back.plan.workers == {TWO: 1}
+    assert scales(back) == {ONE: 0}
+
+
+def test_what_was_split_a_moment_ago_is_not_split_again() -> None:
+    narrow = tick(seen({TWO: 0, ONE: 2}, [MANY])).plan
+    now = seen({TWO: 0, ONE: 2}, [TIGHT], narrow)
+    assert tick(replace(now, rests=True)).plan.workers == {ONE: 2}
+    assert tick(now).plan.workers == {TWO: 1}
+    half = replace(seen({TWO: 1, ONE: 2}, [TIGHT], narrow), rests=True)
+    assert tick(half).plan.workers == {TWO: 1}  # what runs may be gone back to
