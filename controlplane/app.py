@@ -151,7 +151,7 @@ def workers_of(
         batching=settings.batching,
         late_share=settings.late_share,
         eviction=settings.eviction,
-        pin_cores=settings.pin_cores,
+        pin_cores=settings.pin_cores and kind.gpu is None,  # which leaves no core for it
     )
     supplies = WorkerSupplies(
         secret_path=config.secret_path,

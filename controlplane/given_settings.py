@@ -96,8 +96,8 @@ class GivenSettings(BaseSettings):
     )
     pin_cores: bool = Field(
         False,
-        description="Whether each worker keeps to cores of its own, all of one NUMA node where "
-        "that has enough; else the system moves workers about.",
+        description="Whether each worker without a GPU keeps to cores of its own, all of one NUMA "
+        "node where that has enough; else the system moves workers about.",
     )
     worker_memory_mib: float = Field(
         0,

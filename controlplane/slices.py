@@ -158,6 +158,9 @@ def layouts_of(text: str) -> tuple[Mapping[DeviceKindName, int], ...]:
 def _united(layouts: Sequence[Sequence[Slice]]) -> tuple[Slice, ...]:
     if len(layouts) > MOST_LAYOUTS:
         raise ValueError(f"there are {len(layouts)} layouts, and at most {MOST_LAYOUTS} may be")
+    different = {frozenset((one.name, one.most) for one in each) for each in layouts}
+    if not all(different) or len(different) < len(layouts):
+        raise ValueError("two layouts are the same, or one names no worker")
     found: dict[str, Slice] = {}
     counts: dict[str, list[int]] = {}
     for one in (one for layout in layouts for one in layout):
@@ -312,9 +315,9 @@ def _slice(text: str) -> Slice:
     assert counted is not None
     first, last, name = counted.groups()
     if not NAME.fullmatch(name):
-        raise ValueError(
-            f"{head[:60]!r} is no device kind with a number of workers, such as 2xcpu-1"
-        )
+        wrong = "is no device kind with a number of workers, such as 2xcpu-1"
+        hint = "; a layout begins with a number and a cpu- kind" if "|" in name else ""
+        raise ValueError(f"{head[:60]!r} {wrong}{hint}")
     least, most = (None, int(first or 1)) if last is None else (int(first), int(last))
     if most > MOST_WORKERS:
         raise ValueError(f"{most} workers {name} are more than {MOST_WORKERS}")

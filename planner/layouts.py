@@ -5,7 +5,7 @@ whichever is taken, so what tells two apart is what they serve of a demand, and 
 optimise, the price of their workers or the accuracy of the answers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from math import comb
@@ -42,6 +42,8 @@ class Worth:
     asked_qps: float
     accuracy: float
     usd_per_hour: float
+    tasks: int = 0
+    """How many tasks its workers could answer at all."""
 
     @property
     def serves_all(self) -> bool:
@@ -52,6 +54,9 @@ def chosen(
     worths: Sequence[Worth], now: Layout, objective: Objective, *, change_s: float, horizon_s: float
 ) -> tuple[Layout, str]:
     """The layout to have, and a sentence that says why.
+
+    One whose workers can answer more tasks comes before one that serves more rows: a task that none
+    can answer is answered never, however little is asked of the others.
 
     While it changes, workers of both layouts share the cores for ``change_s``; at worst none of
     what is served now is served in time then. A change has to gain more than that within
@@ -67,8 +72,13 @@ def chosen(
         f"{_serves(present)} of {figure(present.asked_qps)} rows per second that workers are to be "
         f"there for, {words(best.layout)} would serve {_serves(best)}"
     )
+    if best.tasks > present.tasks:
+        return best.layout, (
+            f"{SPLIT} {words(best.layout)}: its workers can answer queries of {best.tasks} tasks, "
+            f"those of {words(now)} of {present.tasks}."
+        )
     gain_qps = best.served_qps - present.served_qps
-    if best.served_qps > WORTH * present.served_qps:
+    if best.tasks == present.tasks and best.served_qps > WORTH * present.served_qps:
         cost = present.served_qps * change_s
         if gain_qps * horizon_s > cost:
             return best.layout, (
@@ -80,7 +90,7 @@ def chosen(
             f"{SPLIT} {words(now)}: this serves {why}; to change takes "
             f"{change_s:.0f} s and does not pay within {horizon_s:.0f} s."
         )
-    if present.serves_all and best.serves_all:
+    if best.tasks == present.tasks and present.serves_all and best.serves_all:
         if objective is Objective.ACCURACY:
             better = best.accuracy > present.accuracy + MORE_ACCURATE
             gained = f"more accurately ({best.accuracy:.4f}, not {present.accuracy:.4f})"
@@ -111,6 +121,18 @@ def present_layout(layouts: Sequence[Layout], planned: Layout, running: Layout) 
         if candidates:
             return candidates[0]
     return {}
+
+
+def possible(layouts: Iterable[Layout], inventory: Layout) -> list[Layout]:
+    """The layouts with no more workers of a kind than an operator asks for; those of which nothing
+    is left only where that is all."""
+    found: list[Layout] = []
+    for layout in layouts:
+        counts = {kind: min(n, inventory.get(kind, n)) for kind, n in layout.items()}
+        one = {kind: count for kind, count in counts.items() if count}
+        if one and one not in found:
+            found.append(one)
+    return found or [{}]
 
 
 # -- several machines -----------------------------------------------------------------------------
@@ -181,9 +203,9 @@ def division(
     return None
 
 
-def _rank(one: Worth, objective: Objective) -> tuple[float, float]:
+def _rank(one: Worth, objective: Objective) -> tuple[int, float, float]:
     by = one.accuracy if objective is Objective.ACCURACY else -one.usd_per_hour
-    return (one.served_qps, by)
+    return (one.tasks, one.served_qps, by)
 
 
 def _serves(one: Worth) -> str:

@@ -402,6 +402,13 @@ class Observation:
     horizon_s: float = 1_200.0
     """For how long the demand that workers are there for is looked back on: within this time
     another layout has to gain what changing to it costs."""
+    measured: CatalogSnapshot | None = None
+    """The catalog without what live latency says, by which layouts are compared: it is known only
+    of kinds that run. None: ``catalog``."""
+    refused: tuple[Mapping[DeviceKindName, int], ...] = ()
+    """Layouts that were tried in vain, and are not to be tried now."""
+    rests: bool = False
+    """Whether the machine was split anew a moment ago: it only goes back to what still runs."""
     absent: frozenset[DeviceKindName] = frozenset()
     """Kinds of which it may leave none, and for which no machine is there: one would have to come.
     They are not started before anything is known of the demand."""

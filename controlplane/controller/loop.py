@@ -43,6 +43,8 @@ from controlplane.registry.rebuilds import Rebuilds
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
 from planner.energy import HourlyCarbon
+from planner.layouts import words
+from planner.reconcile.by_layout.change_limits import ChangeLimits
 from planner.reconcile.tick import tick
 from planner.solver.solve import within
 from planner.types import Action, Decision, Load, Observation
@@ -115,6 +117,7 @@ class ControlLoop:
         self._zones = ZoneCounts()
         self._journal = Journal(catalog)
         self._learned = LearnedState(catalog, self._journal, clock_s, wall_s)
+        self._change_limits = ChangeLimits()
         self._calendar = PeakCalendar(self._journal, wall_s)
         self._roster = Roster(cluster, live, self._journal)
         self._applier = PlanApplier(cluster, self._pool, self._journal, clock_s)
@@ -253,6 +256,10 @@ class ControlLoop:
         if self._arrivals.due(self._clock_s()):
             await self._count()
         estimator, planning = self._arrivals.estimator, self._settings.planning
+        if self._settings.layouts and self._plan is not None:
+            limits, workers = self._change_limits, self._plan.workers
+            if why := limits.look(self._clock_s(), workers, self._running):
+                self._journal.tell("layout_given_up", words(workers), why)
         least = self._settings.least(self._inventory)
         self._calendar.see(self._running, self._workers.values(), self._clock_s())
         foreseen = self._calendar.foresee(
@@ -281,6 +288,9 @@ class ControlLoop:
             elastic=planning.elastic,
             least=least,
             layouts=self._settings.layouts,
+            measured=self._known if self._settings.layouts else None,
+            refused=self._change_limits.refused(self._clock_s()),
+            rests=self._change_limits.rests(self._clock_s(), planning.linger_s),
             horizon_s=planning.linger_s,
             absent=absent,
             corrected=self._corrected,

@@ -86,7 +86,7 @@ def assign_demand(
         replace(kind, interference=(interference or {}).get(kind.name, 0.0))
         for kind in _kinds(workers, known)
     )
-    forbidden = _kept_out_everywhere(workers)
+    forbidden = kept_out_everywhere(workers)
 
     def builder(part: Sequence[Demand]) -> ProblemBuilder:
         return ProblemBuilder(snapshot, kinds, part, forbidden=forbidden)
@@ -244,9 +244,10 @@ def _present(
     )
 
 
-def _kept_out_everywhere(
+def kept_out_everywhere(
     workers: Iterable[WorkerReport],
 ) -> dict[DeviceKindName, frozenset[VariantKey]]:
+    """What no worker of a kind may be given, by kind."""
     found: dict[DeviceKindName, frozenset[VariantKey]] = {}
     for worker in workers:
         bad = kept_out(worker)

@@ -12,12 +12,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from planner.layouts import START_S, Layout, Worth, chosen, present_layout
 from planner.reconcile.problem_builder import build_problem
 from planner.solver.power import idle_price
 from planner.solver.problem import AvailableKind, Planner, Problem, Solution
 from planner.types import Demand, Objective, Observation, Snapshot
-from variants.types import DeviceKind, DeviceKindName, Placement, ReplicaState
+from variants.types import (
+    DeviceKind,
+    DeviceKindName,
+    Placement,
+    ReplicaState,
+)
 
 MOST_LOAD = 0.97
 """Most of a worker's time that fleets are sized for, whatever the slack; what chance needs with
@@ -103,71 +107,6 @@ def size(
     return needed, "their replacements are there"
 
 
-def split(
-    snapshot: Snapshot, observation: Observation, expected: Sequence[Demand], planner: Planner
-) -> tuple[dict[DeviceKindName, int], str]:
-    """Worker counts of the layout that the machine is to have, with the reason."""
-    layouts = _possible(observation.layouts, observation.inventory)
-    planned = observation.plan.workers if observation.plan else {}
-    now = present_layout(layouts, planned, observation.running)
-    kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
-    envelope = expected if observation.envelope is None else observation.envelope
-    asked = [one for one in envelope if one.qps > 0 and one.task in snapshot.tasks]
-    if len(layouts) < 2 or not asked:
-        worths = [_empty(one) for one in layouts]
-    else:
-        fleet = _FleetPlanner(
-            snapshot, kinds, planner, Objective.COST, {}, observation.interference
-        )
-        by_accuracy = observation.objective is Objective.ACCURACY
-        aim = Objective.ACCURACY if by_accuracy else Objective.COST
-        worths = [fleet.worth(one, asked, aim) for one in layouts]
-    loads_s = {
-        task: min((c.load_ms for c in snapshot.tasks[task].by_cost), default=0.0) / 1_000
-        for task in {one.task for one in asked}
-    }
-    layout, why = chosen(
-        worths,
-        now,
-        observation.objective,
-        change_s=START_S + sum(loads_s.values()),
-        horizon_s=observation.horizon_s,
-    )
-    return dict(layout), why
-
-
-def _possible(layouts: Iterable[Layout], inventory: Layout) -> list[Layout]:
-    """The layouts with no more workers of a kind than an operator asks for; those of which nothing
-    is left only where that is all."""
-    found: list[Layout] = []
-    for layout in layouts:
-        counts = {kind: min(n, inventory.get(kind, n)) for kind, n in layout.items()}
-        one = {kind: count for kind, count in counts.items() if count}
-        if one and one not in found:
-            found.append(one)
-    return found or [{}]
-
-
-def _empty(layout: Layout) -> Worth:
-    return Worth(layout=layout, served_qps=0.0, asked_qps=0.0, accuracy=0.0, usd_per_hour=0.0)
-
-
-def until_changed(
-    wanted: Mapping[DeviceKindName, int],
-    placements: Iterable[Placement],
-    observation: Observation,
-) -> Mapping[DeviceKindName, int]:
-    """The worker counts for now: while a layout changes no worker goes before all that come are
-    there and hold what was placed on them."""
-    there = Counter(one.device_kind for one in observation.workers if not one.draining)
-    if all(there[kind] >= count for kind, count in wanted.items()) and not any(
-        state is ReplicaState.LOADING for _, state in _states(placements, observation)
-    ):
-        return wanted
-    running = observation.running
-    return {kind: max(wanted.get(kind, 0), running.get(kind, 0)) for kind in {*wanted, *running}}
-
-
 def going_kinds(
     wanted: Mapping[DeviceKindName, int], observation: Observation
 ) -> frozenset[DeviceKindName]:
@@ -238,6 +177,30 @@ def _standing(kind: DeviceKindName) -> DeviceKindName:
     return DeviceKindName(f"{kind} there anyway")
 
 
+def available(
+    kinds: Mapping[DeviceKindName, DeviceKind],
+    counts: Mapping[DeviceKindName, int],
+    interference: Mapping[DeviceKindName, float],
+    *,
+    powered: bool,
+) -> tuple[AvailableKind, ...]:
+    """So many workers of each kind, for the solver; without kinds that nothing is known of."""
+    return tuple(
+        AvailableKind(
+            name=name,
+            count=count,
+            memory_mib=kinds[name].memory_mib,
+            usd_per_hour=kinds[name].usd_per_hour,
+            idle_w=kinds[name].idle_w,
+            carbon_g_per_kwh=kinds[name].carbon_g_per_kwh,
+            powered=powered,
+            interference=interference.get(name, 0.0),
+        )
+        for name, count in sorted(counts.items())
+        if name in kinds
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _FleetPlanner:
     """The device kinds that can be opened, and the solver that chooses among them."""
@@ -274,27 +237,6 @@ class _FleetPlanner:
         if found is not None and not found.feasible:
             return False
         return not unanswerable or unanswerable == self._solve(demand, most)[1]
-
-    def worth(self, layout: Layout, demand: Sequence[Demand], objective: Objective) -> Worth:
-        """What a layout serves of a demand; all of its workers are there and paid for."""
-        made = build_problem(
-            self.snapshot, self._available(layout, powered=False), demand, load=MOST_LOAD
-        )
-        found = self.planner(made.problem, objective) if made.problem.demand else None
-        served_qps = sum(
-            one.qps / made.factors[one.demand] for one in (found.assignments if found else ())
-        )
-        return Worth(
-            layout=layout,
-            served_qps=served_qps,
-            asked_qps=sum(one.qps for one in demand),
-            accuracy=found.accuracy if found else 0.0,
-            usd_per_hour=sum(
-                self.kinds[kind].usd_per_hour * n
-                for kind, n in layout.items()
-                if kind in self.kinds  # else nothing was ever measured on it
-            ),
-        )
 
     def _solve(
         self,
@@ -350,20 +292,7 @@ class _FleetPlanner:
     def _available(
         self, counts: Mapping[DeviceKindName, int], *, powered: bool
     ) -> tuple[AvailableKind, ...]:
-        return tuple(
-            AvailableKind(
-                name=name,
-                count=count,
-                memory_mib=self.kinds[name].memory_mib,
-                usd_per_hour=self.kinds[name].usd_per_hour,
-                idle_w=self.kinds[name].idle_w,
-                carbon_g_per_kwh=self.kinds[name].carbon_g_per_kwh,
-                powered=powered,
-                interference=self.interference.get(name, 0.0),
-            )
-            for name, count in sorted(counts.items())
-            if name in self.kinds
-        )
+        return available(self.kinds, counts, self.interference, powered=powered)
 
     def price(self, counts: Mapping[DeviceKindName, int], demand: Sequence[Demand]) -> float:
         """USD per hour beyond those that are there anyway; or the power of so many workers that

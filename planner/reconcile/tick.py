@@ -20,6 +20,8 @@ from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
+from planner.reconcile.by_layout.layout_change import until_changed
+from planner.reconcile.by_layout.layout_choice import split
 from planner.reconcile.by_zone.zoned_assignment import zoned
 from planner.reconcile.demand_assignment import (
     NOTHING,
@@ -44,9 +46,7 @@ from planner.reconcile.replica_targets import (
 from planner.reconcile.sizing import (
     going_kinds,
     size,
-    split,
     staying,
-    until_changed,
     until_replaced,
     without,
 )
@@ -151,7 +151,7 @@ def tick(
         routes=assignment.routes,
     )
     if seen.layouts:
-        counts = until_changed(workers, placements, seen)
+        counts = until_changed(workers, plan, seen, snapshot)
     else:
         counts = {
             **staying(workers, going, placements, observation),

@@ -32,6 +32,7 @@ def unchanged(before: Observation, now: Observation) -> bool:
         and before.inventory == now.inventory
         and before.least == now.least
         and (before.layouts, before.horizon_s) == (now.layouts, now.horizon_s)
+        and (before.refused, before.rests) == (now.refused, now.rests)
         and before.absent == now.absent
         and before.interference == now.interference
         and before.running == now.running

@@ -115,3 +115,15 @@ def test_workers_run_on_the_nodes_of_their_kind(monkeypatch: pytest.MonkeyPatch)
         "cpu-1": None,
         "cpu-1-other": None,
     }
+
+
+def test_a_worker_with_a_gpu_takes_no_core_from_those_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MODELLESS_CORES", "0")
+    monkeypatch.setenv("MODELLESS_PIN_CORES", "true")
+    monkeypatch.setenv("MODELLESS_SLICES", "1xcpu-2:memory_mib=64,1xnvidia-h200:memory_mib=64")
+
+    workers = [deployment(app.worker({"device_kind": kind})) for kind in ("cpu-2", "nvidia-h200")]
+
+    assert [worker.init_args[0]["pin_cores"] for worker in workers] == [True, False]

@@ -226,6 +226,10 @@ def test_what_all_layouts_have_alike_is_fixed() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
+        ("|1xcpu-2", "names no worker"),
+        ("found|1xcpu-2", "names no worker"),
+        ("2xcpu-1|2xcpu-1", "two layouts are the same"),
+        ("4xcpu-1|cpu-4", "begins with a number and a cpu- kind"),
         ("1xcpu-2|1-2xcpu-1", "each says one number"),
         ("1xcpu-2|1xcpu-1,0xcpu-2", "leave that out"),
         ("1xcpu-2,1xnvidia-h200|2xcpu-1", "each layout has to have as many"),

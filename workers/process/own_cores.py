@@ -58,14 +58,28 @@ class OwnCores:
         if why := why_not(allowed, self._quota()):
             self.problem = f"its cores are not pinned: {why}"
             return False
-        turn = self._bound("s")  # one at a time, or two would each hold a part of what both need
-        if turn is None:
+        free: dict[int, socket.socket] = {}
+        try:
+            turn = self._bound("s")  # one at a time, or each of two would hold what both need
+            if turn is None:
+                return False
+            with turn:
+                for core in sorted(allowed):
+                    if taken := self._bound(f"-{core}"):
+                        free[core] = taken
+                left = len(free)
+                own = chosen(self._count, free, self._of_machine()) if left >= self._count else ()
+                for core in free.keys() - set(own):
+                    free.pop(core).close()
+            if own:
+                _keep_to(own)
+        except OSError as error:  # not allowed, a core that went, or too many open files
+            for taken in free.values():
+                taken.close()
+            self.problem = f"its cores are not pinned: {error}"
+            with suppress(OSError):
+                _keep_to(allowed)  # some threads may keep to some by now
             return False
-        with turn:
-            free = {core: taken for core in sorted(allowed) if (taken := self._bound(f"-{core}"))}
-            own, left = chosen(self._count, free, self._of_machine()), len(free)
-            for core in free.keys() - set(own):
-                free.pop(core).close()
         if not own:
             self.problem = (
                 f"its cores are not pinned: other workers of the machine leave {left} of "
@@ -73,13 +87,13 @@ class OwnCores:
             )
             return False
         self._held, self._allowed, self.problem = free, allowed, ""
-        _keep_to(own)
         return True
 
     def release(self) -> None:
         """Give the cores back; this process may use all that it could before."""
         if self._held and self._allowed is not None:
-            _keep_to(self._allowed)
+            with suppress(OSError):
+                _keep_to(self._allowed)
         while self._held:
             self._held.popitem()[1].close()
 

@@ -219,7 +219,8 @@ def _run(settings: Settings, example: str | None) -> None:
             _make_example(settings, catalog, store)
         _profile_wanted(settings, catalog, store)
         known = catalog.snapshot()
-        kinds = {name for name, count in settings.begins_with.items() if count}
+        begins = _begins(settings, catalog.inventory())
+        kinds = {name for name, count in begins.items() if count or not settings.layouts}
         profiled = {(p.task, p.variant) for p in known.profiles if p.device_kind in kinds}
         wanted, others = _wanted_workers(settings, catalog.inventory())
         catalog.close()
@@ -269,6 +270,18 @@ def _run(settings: Settings, example: str | None) -> None:
             err.print(f"Stopped in {time.monotonic() - began:.1f} s; nothing is left running")
 
 
+def _begins(
+    settings: Settings, stored: "Mapping[DeviceKindName, int]"
+) -> "Mapping[DeviceKindName, int]":
+    """How many workers of each kind come first: of layouts, the first of which anything is left."""
+    from planner.layouts import possible
+
+    if not settings.layouts:
+        return settings.begins_with
+    first = possible(settings.layouts, stored)[0]
+    return {kind: first.get(kind, 0) for kind in settings.begins_with}
+
+
 def _wanted_workers(
     settings: Settings, stored: "Mapping[DeviceKindName, int]"
 ) -> "tuple[list[KindStatus], list[KindStatus]]":
@@ -276,7 +289,9 @@ def _wanted_workers(
     from controlplane.views.fleet_status import kind_statuses
 
     asked = {str(kind): count for kind, count in stored.items()}
-    here = {str(name): count for name, count in settings.begins_with.items()}
+    here = {str(name): count for name, count in _begins(settings, stored).items()}
+    if settings.layouts:  # limited by what is stored, which is no number of workers by itself
+        asked = {kind: count for kind, count in asked.items() if kind not in here}
     rows = {row.device_kind: row for row in kind_statuses(here, asked, ())}
     others = [row for kind, row in rows.items() if kind not in here and row.asked]
     return [rows[kind] for kind in here], others

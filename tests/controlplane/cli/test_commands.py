@@ -568,3 +568,15 @@ def test_the_list_and_the_plan_say_what_is_wanted_and_what_runs(
     ):
         assert "1 of 3 workers cpu-4 running, 2 missing" in shown
     assert "cpu-4: 3 wanted, 1 running" in shell("workers", "list", url=gateway.url).out
+
+
+def test_of_layouts_the_first_comes_that_the_stored_numbers_leave(tmp_path: Path) -> None:
+    settings = load_settings(state_dir=tmp_path, slices="1xcpu-2|2xcpu-1")
+    one, two = DeviceKindName("cpu-1"), DeviceKindName("cpu-2")
+    cases: tuple[tuple[dict[DeviceKindName, int], int, int], ...] = (
+        ({}, 0, 1), ({two: 0}, 2, 0), ({one: 1}, 0, 1), ({two: 0, one: 1}, 1, 0),
+    )  # fmt: skip
+    for stored, narrow, wide in cases:
+        rows, others = _wanted_workers(settings, stored)
+        assert {row.device_kind: row.asked for row in rows} == {"cpu-1": narrow, "cpu-2": wide}
+        assert others == []

@@ -1,6 +1,7 @@
 """Cores of a worker's own: disjoint among processes, and free again when a process is killed."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -117,6 +118,22 @@ def test_nothing_is_held_where_cores_are_shared_by_a_quota(
     assert not own.take()
     assert "quota" in own.problem
     assert own.cores == ()
+    assert os.sched_getaffinity(0) == every_core
+
+
+def test_where_the_system_refuses_it_is_a_warning_and_nothing_is_held(
+    prefix: str, every_core: set[int]
+) -> None:
+    """A core that the machine does not have stands for one that was taken offline."""
+    gone = 1_000_000
+    own = OwnCores(
+        1, prefix=prefix, allowed=[gone], of_machine=lambda: Topology({}, {}), quota=lambda: None
+    )
+    assert not own.take()
+    assert own.problem.startswith("its cores are not pinned: ")
+    assert own.cores == ()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as free_again:
+        free_again.bind(f"{prefix}-{gone}")
     assert os.sched_getaffinity(0) == every_core
 
 

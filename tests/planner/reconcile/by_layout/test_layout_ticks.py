@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import pytest
+
 from planner.reconcile.tick import tick
 from planner.types import Decision, Demand, Observation, ReplicaReport, Scale
 from tests.planner.builders import (
@@ -127,10 +129,94 @@ def test_no_layout_has_more_than_an_operator_asks_for() -> None:
 
 
 def test_a_layout_that_an_operator_leaves_nothing_of_is_none() -> None:
-    """Without any demand, too: the other one takes its place, and then it goes."""
-    asked = {ONE: 2, TWO: 0}
-    decision = tick(seen({TWO: 1, ONE: 0}, [], inventory=asked))
+    """Without any demand, too: the other one takes its place, and it goes as it was asked to."""
+    decision = tick(seen({TWO: 1, ONE: 0}, [], inventory={ONE: 2, TWO: 0}))
     assert decision.plan.workers == {ONE: 2}
-    assert scales(decision) == {ONE: 2}
-    there = tick(seen({TWO: 1, ONE: 2}, [], decision.plan, inventory=asked))
-    assert scales(there) == {TWO: 0}
+    assert scales(decision) == {ONE: 2, TWO: 0}
+
+
+@pytest.mark.parametrize("state", [ReplicaState.FAILED, ReplicaState.QUARANTINED])
+def test_no_worker_goes_that_alone_has_what_failed_on_those_that_come(state: ReplicaState) -> None:
+    """And as they cannot answer the task, the machine is not split so."""
+    begun = tick(seen({TWO: 1, ONE: 0}, [MANY])).plan
+    failed = {ONE: (replica("small", state=state), replica("large", task="cats"))}
+    decision = tick(seen({TWO: 1, ONE: 2}, [MANY], begun, held=failed))
+    assert decision.plan.workers == {TWO: 1}
+    assert scales(decision) == {ONE: 0}
+    assert {route.worker for route in decision.plan.routes} == {"cpu-2-0"}
+
+
+@pytest.mark.parametrize("state", [ReplicaState.FAILED, ReplicaState.QUARANTINED])
+def test_what_failed_on_one_of_them_is_enough_on_the_other(state: ReplicaState) -> None:
+    begun = tick(seen({TWO: 1, ONE: 0}, [MANY])).plan
+    one = seen({TWO: 1, ONE: 2}, [MANY], begun)
+    failed = replace(one.workers[1], replicas=(replica("small", state=state), BOTH[1]))
+    assert failed.device_kind == ONE
+    there = replace(one, workers=(one.workers[0], failed, one.workers[2]))
+    assert scales(tick(there)) == {TWO: 0}
+
+
+def test_what_nobody_asks_for_is_not_waited_for_unless_it_leaves() -> None:
+    begun = tick(seen({TWO: 1, ONE: 0}, [MANY])).plan
+    small = {ONE: (replica("small"),)}
+    there = seen({TWO: 1, ONE: 2}, [MANY], begun, held=small)
+    assert scales(tick(there)) == {}  # those that go have the only "large"
+    one = replace(there.workers[1], replicas=BOTH)
+    with_one = replace(there, workers=(there.workers[0], one, there.workers[2]))
+    assert scales(tick(with_one)) == {TWO: 0}
+
+
+def test_an_operator_ends_workers_that_would_wait() -> None:
+    begun = tick(seen({TWO: 1, ONE: 0}, [MANY])).plan
+    waits = seen({TWO: 1, ONE: 2}, [MANY], begun, there={TWO: 1, ONE: 1})
+    assert scales(tick(waits)) == {}
+    assert scales(tick(replace(waits, inventory={ONE: 2, TWO: 0}))) == {TWO: 0}
+
+
+def test_a_task_that_only_one_layout_can_answer_comes_before_rows() -> None:
+    decision = tick(seen({TWO: 0, ONE: 2}, [MANY, TIGHT]))
+    assert decision.plan.workers == {TWO: 1}
+    assert "can answer queries of 2 tasks" in decision.plan.explanation[0]
+    assert tick(seen({TWO: 1, ONE: 0}, [MANY, TIGHT])).plan.workers == {TWO: 1}
+
+
+def test_a_class_that_no_layout_can_answer_does_not_count() -> None:
+    """Two layouts serve all the same, and one is cheaper."""
+    layouts = ({TWO: 1}, {ONE: 1})
+    wanted = [demand(5.0, 500.0), demand(0.01, 1.0)]
+    for asked in (wanted[:1], wanted):
+        assert tick(seen({TWO: 1, ONE: 0}, asked, layouts=layouts)).plan.workers == {ONE: 1}
+
+
+def test_layouts_are_compared_by_profiles_as_measured() -> None:
+    """What runs was seen to be slower than its profile; of what does not run nothing was seen."""
+    both = [variant("small")]
+    kinds = [kind("cpu-1", 0.18), kind("cpu-2", 0.36)]
+    measured, corrected = (
+        catalog(both, [profile("small", ms, kind="cpu-1"), profile("small", 5.0, kind="cpu-2")],
+                kinds=kinds)
+        for ms in (10.0, 13.0)
+    )  # fmt: skip
+    small = {ONE: (replica("small"),), TWO: (replica("small"),)}
+    wanted = [demand(400.0, 500.0)]
+    there = replace(seen({ONE: 2, TWO: 0}, wanted, held=small), catalog=corrected)
+    assert tick(there).plan.workers == {TWO: 1}
+    assert tick(replace(there, measured=measured)).plan.workers == {ONE: 2}
+
+
+def test_a_layout_that_was_tried_in_vain_is_left_for_the_old_one() -> None:
+    begun = tick(seen({TWO: 1, ONE: 0}, [MANY])).plan
+    stuck = seen({TWO: 1, ONE: 2}, [MANY], begun, there={TWO: 1})
+    assert tick(stuck).plan.workers == {ONE: 2}
+    back = tick(replace(stuck, refused=({ONE: 2},)))
+    assert back.plan.workers == {TWO: 1}
+    assert scales(back) == {ONE: 0}
+
+
+def test_what_was_split_a_moment_ago_is_not_split_again() -> None:
+    narrow = tick(seen({TWO: 0, ONE: 2}, [MANY])).plan
+    now = seen({TWO: 0, ONE: 2}, [TIGHT], narrow)
+    assert tick(replace(now, rests=True)).plan.workers == {ONE: 2}
+    assert tick(now).plan.workers == {TWO: 1}
+    half = replace(seen({TWO: 1, ONE: 2}, [TIGHT], narrow), rests=True)
+    assert tick(half).plan.workers == {TWO: 1}  # what runs may be gone back to
