@@ -60,14 +60,24 @@ def reachable(
     """
     found = []
     for each in demand:
-        part = sum(
-            share
-            for zone, share in zones.of(_share_key(each)).items()
-            if any(able(home, shortened(each, zones.away_ms(zone, home))) for home in homes)
-        )
+        part = sum(_in_reach(each, zones, homes, able).values())
         if part > NEGLIGIBLE:
             found.append(replace(each, qps=each.qps * min(1.0, part)))
     return found
+
+
+def _in_reach(
+    demand: Demand,
+    zones: ZoneDemand,
+    homes: Collection[Zone],
+    able: Callable[[Zone, Demand], bool],
+) -> dict[Zone, float]:
+    """The part of a class that is asked for in each zone from which a worker can be in time."""
+    return {
+        zone: share
+        for zone, share in zones.of(_share_key(demand)).items()
+        if any(able(home, shortened(demand, zones.away_ms(zone, home))) for home in homes)
+    }
 
 
 def divide(
@@ -76,11 +86,14 @@ def divide(
     """The assignment of each zone that has workers, and what is served in another zone than asked.
 
     Args:
+        demand: what is ``reachable``, which is all asked for in zones that can reach a worker.
         homes: zones that have workers.
     """
     left: dict[Zone, dict[ClassKey, Demand]] = {}
     for each in demand:
-        for zone, share in zones.of(_share_key(each)).items():
+        parts_of = _in_reach(each, zones, homes, solver.able)
+        for zone, part in parts_of.items():
+            share = part / sum(parts_of.values())
             if share > NEGLIGIBLE:
                 left.setdefault(zone, {})[_key(each)] = replace(each, qps=each.qps * share)
     taken: dict[Zone, list[Demand]] = {}

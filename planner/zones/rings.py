@@ -10,8 +10,8 @@ round trip is a part of what that takes. Among the choices of the rings
 * the one that is done first, round trip included, where it prefers latency.
 
 Other zones are compared by what the query prefers, and the nearer one is taken where that is equal.
-What would have to be loaded, or misses the SLO, comes after all that is ready and meets it. One that
-a worker has refused goes where it is done first, in whichever zone.
+What would have to be loaded, or misses the SLO, comes after all that is ready and meets it.
+One that a worker has refused goes where it is done first, in whichever zone.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -183,7 +183,7 @@ class _BatchesOfAll(OpenBatches):
 
 
 class _CongestionOfAll(CongestionWindow):
-    """A refusal narrows the windows of all rings: who was refused, and how far away, is not told."""
+    """A refusal narrows the windows of all rings: it is not told which one refused."""
 
     __slots__ = ("_rings",)
 

@@ -1,15 +1,16 @@
 """Plans of two zones: what is asked for in a zone stays there while there is room, and in time."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
-from planner.reconcile.demand_assignment import planned_qps
+from planner.reconcile.by_zone.zoned_assignment import zoned
+from planner.reconcile.demand_assignment import class_of, planned_qps
 from planner.reconcile.tick import tick
 from planner.types import Demand, Observation
 from planner.zone_demand import ShareKey, Zone, ZoneDemand
-from planner.zones.division import shortened
+from planner.zones.division import ClassKey, Solver, divide, shortened
 from tests.planner.builders import (
     catalog,
     demand,
@@ -95,6 +96,27 @@ def test_a_variant_that_is_late_by_the_way_is_no_candidate() -> None:
 
     assert accurate(20.0) == {"good"}
     assert accurate(120.0) == set()
+
+
+def test_what_no_worker_can_answer_in_time_takes_nothing_from_the_rest() -> None:
+    """Half is asked for on an island that is too far away; the other half needs two workers."""
+    made = seen({"edge": 80.0, "island": 80.0}, core=0, edge=2)
+    far = replace(made.zones, round_trips_ms={("island", "edge"): SLO_MS})
+    made = replace(made, zones=far)
+    found = rates(tick(made).plan)
+    assert found == rates(tick(seen({"edge": 80.0}, core=0, edge=2)).plan)
+    fleet = zoned(made.workers, far, lambda workers, asked: asked.tightest_ms >= 1.0)
+    assert fleet is not None
+    given: list[float] = []
+
+    def assign(zone: Zone, part: Sequence[Demand]) -> dict[ClassKey, float]:
+        given.extend(each.qps for each in part)
+        return {class_of(each): each.qps for each in part}
+
+    divide(
+        fleet.reachable(made.demand), far, ["edge"], Solver(assign, lambda part: part, fleet._able)
+    )
+    assert given == [pytest.approx(80.0)]
 
 
 def test_a_zone_gives_up_nothing_of_its_own() -> None:
