@@ -2,9 +2,12 @@
 
 First the workers of each zone get what is asked for there. What they have no room for, or cannot
 serve in time, is offered to the other zones, the nearest first, with the round trip taken off its
-SLO: what is late by the way alone is no demand there. Each step is a planning problem of one zone,
-which the caller solves, so the whole is not the best division that there is: a zone keeps what it
-can serve, though another one could serve it at less cost.
+SLO: what is late by the way alone is no demand there. A class that no
+zone has room for then gets a part of the nearest that could serve it, where all becomes less.
+
+Each step is a planning problem of one zone, which the caller solves, so the whole is not the best
+division that there is: a zone keeps what it can serve, though another one could serve it at less
+cost.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,6 +28,8 @@ NO_TIME_MS = 1e-3
 """An SLO that no variant meets; 0 would stand for one that is not known."""
 LESS = 0.97
 """Factor on what a zone had room for, for the next attempt."""
+ATTEMPTS = 3
+"""How often a zone is offered less of what it has no room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,21 @@ def divide(
             )
             crossings.append(Crossing(zone, home, qps))
             left[zone] = rest
+    for zone in sorted(left):
+        for home in sorted(homes, key=lambda home: (zones.away_ms(zone, home), home)):
+            planned = {key for part in parts.values() for key in solver.planned(part)}
+            away_ms = zones.away_ms(zone, home)
+            without = [
+                shortened(each, away_ms) for key, each in left[zone].items() if key not in planned
+            ]
+            without = [each for each in without if solver.able(home, each)]
+            if home == zone or not without:
+                continue
+            taken[home] = _merged(taken[home], without)
+            parts[home] = solver.assign(home, taken[home])
+            served = solver.planned(parts[home])
+            qps = sum(served.get(_key(each), 0.0) for each in without)
+            crossings.append(Crossing(zone, home, qps))
     return parts, tuple(crossings)
 
 
@@ -157,7 +177,7 @@ def _taking(
 ) -> tuple[list[Demand], T] | None:
     """What a zone serves besides its own demand, of which it gives up nothing; None if nothing."""
     before = sum(solver.planned(part).values())
-    for _ in range(2):
+    for _ in range(ATTEMPTS):
         wanted = sum(each.qps for each in offered)
         if wanted <= 0.0:
             return None

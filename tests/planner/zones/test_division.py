@@ -154,6 +154,36 @@ def test_the_demand_of_two_tasks_keeps_to_its_zones() -> None:
     assert {(route.task, route.worker) for route in plan.routes} == {("one", "w2"), ("two", "w1")}
 
 
+def two_tasks(one: float, two: float, ones_slo_ms: float = 400.0) -> Observation:
+    """``one`` is asked for at the edge, which has a worker that both need."""
+    known = catalog(
+        [variant("a", task="one"), variant("b", task="two")],
+        [profile("a", 10.0, max_batch=1, task="one"), profile("b", 10.0, max_batch=1, task="two")],
+        kinds=[kind()],
+        tasks=[task("one"), task("two")],
+    )
+    held = (replica("a", task="one"), replica("b", task="two"))
+    worker = replace(report("e0", *held), zone="edge")
+    wanted = (demand(one, ones_slo_ms, task="one"), demand(two, 400.0, task="two"))
+    return observation(known, worker, demand=wanted, inventory={"cpu-1": 1})
+
+
+@pytest.mark.parametrize(("one", "two"), [(120.0, 20.0), (90.0, 60.0), (300.0, 20.0)])
+def test_a_task_of_a_zone_without_workers_keeps_its_part_of_a_full_one(
+    one: float, two: float
+) -> None:
+    made = two_tasks(one, two)
+    key = (TaskName("one"), 400.0, None, None)
+    zones = ZoneDemand(
+        shares={key: {"edge": 1.0}, (TaskName("two"), 400.0, None, None): {"far": 1.0}},
+        usual={"edge": 0.5, "far": 0.5},
+        round_trips_ms={("far", "edge"): 40.0},
+    )
+    plan = tick(replace(made, zones=zones)).plan
+    assert {route.task for route in plan.routes} == {"one", "two"}
+    assert any("asked for in zone far are served in zone edge" in said for said in plan.explanation)
+
+
 @pytest.mark.parametrize("asked", [{"edge": 50.0}, {"edge": ROOM}, {"edge": 300.0, "core": 20.0}])
 def test_a_plan_stays_while_nothing_changes(asked: Mapping[Zone, float]) -> None:
     plan = tick(seen(asked)).plan
