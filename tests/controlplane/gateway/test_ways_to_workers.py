@@ -16,7 +16,9 @@ FAR = WorkerId("w1")
 async def test_the_way_counts_between_zones_only(tmp_path: Path, zone: str, counts: bool) -> None:
     worker = config(tmp_path)
     async with running(worker) as (_, near), Detour(30.0) as detour:
-        workers = ConnectedWorkers(secret_of(worker), 64, lambda: None, lambda worker: None, zone=zone)
+        workers = ConnectedWorkers(
+            secret_of(worker), 64, lambda: None, lambda worker: None, zone=zone
+        )
         workers.listed({FAR: (address := detour.to(near.address))})
         await workers.connect(FAR, address)
         before = workers[FAR].view.return_ms
