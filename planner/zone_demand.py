@@ -36,7 +36,10 @@ class ZoneDemand:
 
     def matters(self, zones: Collection[Zone]) -> bool:
         """Whether it makes a difference for workers in these zones: some of the demand has workers
-        of its own zone and some elsewhere, or it is a way to workers."""
+        of its own zone and some elsewhere, or it is a way to workers. Where none of the zones has a
+        name there are none."""
+        if not any(zones) and not any(self.usual):
+            return False
         if any(away_ms for (_, to), away_ms in self.round_trips_ms.items() if to in zones):
             return bool(self.usual)
         return len(zones) > 1 and any(zone in zones for zone in self.usual)

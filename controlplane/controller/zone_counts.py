@@ -6,6 +6,7 @@ shares that changed with every query would have the demand divided anew each sec
 
 from collections.abc import Iterable, Mapping
 from math import exp, inf
+from statistics import median_low
 from typing import Any
 
 from controlplane.demand_counters import accuracies_of, parse_counter_name
@@ -15,15 +16,13 @@ from variants.types import CatalogSnapshot
 
 MEMORY_S = 60.0
 """Time constant with which what was asked is forgotten."""
-FIRST_ROWS = 100.0
-"""What gateways have counted since they started is worth so much to a control loop that starts:
-enough to plan by at once, and soon outweighed by what is asked then."""
 LEAST_ROWS = 0.05
 """A class of which less is remembered is forgotten."""
 MOVED = 0.1
 """Part of the demand that has to be asked for elsewhere before plans go by it ..."""
 REST_S = 10.0
-"""... and for so long after it did they stay as they are."""
+"""... and for so long after it did they stay as they are, as they do for so long after the first
+look. A way that is longer has to be so for as long before it counts."""
 MOVED_WAY = 0.2
 """By this part a round trip has to change."""
 
@@ -38,18 +37,26 @@ class ZoneCounts:
         self._rows: dict[ShareKey, dict[Zone, float]] = {}
         self._counted_s = -inf
         self._told_s = -inf
+        self._ways_ms: dict[tuple[Zone, Zone], float] = {}
+        self._longer_s: dict[tuple[Zone, Zone], float] = {}
+        """Since when each way that was told to be longer has been so."""
 
     def count(
         self, reports: Mapping[str, Mapping[str, Any]], catalog: CatalogSnapshot, now_s: float
     ) -> bool:
         """Take in what each gateway has counted since it started; whether plans are to go by
-        something else now."""
-        first = self._counted_s == -inf
+        something else now.
+
+        What it had counted when it was first seen says nothing of what is asked now: one has run
+        for weeks, another one for minutes.
+        """
+        if self._counted_s == -inf:
+            self._told_s = now_s
         fade = exp((self._counted_s - now_s) / MEMORY_S)
         rows = {key: _faded(zones, fade) for key, zones in self._rows.items()}
         accuracies = accuracies_of(catalog)
         for id_, report in reports.items():
-            before = {} if first else self._counted.get(id_)
+            before = self._counted.get(id_)
             for name, count in report.get("demand", {}).items() if before is not None else ():
                 asked = parse_counter_name(name)
                 new = count - (before or {}).get(name, 0)
@@ -60,24 +67,34 @@ class ZoneCounts:
                 zones = rows.setdefault(share_key(task, latency_ms, floor, variant), {})
                 zone = _zone(report)
                 zones[zone] = zones.get(zone, 0.0) + (new if new > 0 else count)
-        scale = 1.0
-        if first and rows:
-            scale = FIRST_ROWS / sum(sum(zones.values()) for zones in rows.values())
-        self._rows = {key: _faded(zones, scale) for key, zones in rows.items()}
-        self._rows = {key: zones for key, zones in self._rows.items() if zones}
+        self._rows = {key: zones for key, zones in rows.items() if zones}
         self._counted = {id_: report.get("demand", {}) for id_, report in reports.items()}
         self._counted_s = now_s
-        return self._tell(_round_trips_ms(reports.values()), now_s)
+        self._measure(_round_trips_ms(reports.values()), now_s)
+        return self._tell(now_s)
 
-    def _tell(self, round_trips_ms: Mapping[tuple[Zone, Zone], float], now_s: float) -> bool:
+    def _measure(self, told_ms: Mapping[tuple[Zone, Zone], float], now_s: float) -> None:
+        """A way that is shorter counts at once, a longer one when it has been so for long."""
+        for way, away_ms in told_ms.items():
+            if away_ms <= self._ways_ms.get(way, inf):
+                self._longer_s.pop(way, None)
+            elif now_s - self._longer_s.setdefault(way, now_s) < REST_S:
+                continue
+            else:
+                del self._longer_s[way]
+            self._ways_ms[way] = away_ms
+
+    def _tell(self, now_s: float) -> bool:
         usual = _shares(self._rows.values())
-        if not usual or now_s - self._told_s < REST_S:
+        round_trips_ms = dict(self._ways_ms)
+        shorter = _shorter(self.known.round_trips_ms, round_trips_ms)
+        if not usual or (now_s - self._told_s < REST_S and not shorter):
             return False
         found = {key: _shares([zones]) for key, zones in self._rows.items()}
         known = self.known
         if known.usual and not self._moved() and not _differ(known.round_trips_ms, round_trips_ms):
             return False
-        if known is NOWHERE and usual.keys() == {""} and not any(round_trips_ms.values()):
+        if known is NOWHERE and usual.keys() == {""} and not _named(round_trips_ms):
             return False  # there are no zones
         self.known = ZoneDemand(shares=found, usual=usual, round_trips_ms=round_trips_ms)
         self._told_s = now_s
@@ -113,13 +130,12 @@ def _shares(counted: Iterable[Mapping[Zone, float]]) -> dict[Zone, float]:
 
 
 def _round_trips_ms(reports: Iterable[Mapping[str, Any]]) -> dict[tuple[Zone, Zone], float]:
-    """The longest that gateways of a zone say of the workers of a zone."""
-    found: dict[tuple[Zone, Zone], float] = {}
+    """What the one in the middle of a zone's gateways says of the workers of a zone."""
+    found: dict[tuple[Zone, Zone], list[float]] = {}
     for report in reports:
         for to, away_ms in report.get("round_trips_ms", {}).items():
-            key = (_zone(report), str(to))
-            found[key] = max(found.get(key, 0.0), float(away_ms))
-    return found
+            found.setdefault((_zone(report), str(to)), []).append(float(away_ms))
+    return {way: median_low(all_ms) for way, all_ms in found.items()}
 
 
 def _differ(
@@ -130,3 +146,15 @@ def _differ(
         abs(away_ms - before.get(way, 0.0)) > MOVED_WAY * before.get(way, 0.0)
         for way, away_ms in now.items()
     )
+
+
+def _named(ways_ms: Mapping[tuple[Zone, Zone], float]) -> bool:
+    """Whether it is a way to a zone that has a name."""
+    return any(to and away_ms for (_, to), away_ms in ways_ms.items())
+
+
+def _shorter(
+    before: Mapping[tuple[Zone, Zone], float], now: Mapping[tuple[Zone, Zone], float]
+) -> bool:
+    """Whether a way is clearly shorter."""
+    return any(now.get(way, away_ms) < (1 - MOVED_WAY) * away_ms for way, away_ms in before.items())

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
+from statistics import median_low
 from typing import Any
 
 from planner.eviction.displacement import after_load
@@ -107,16 +108,19 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         changed: Callable[[], None],
         left: Callable[[WorkerId], None],
         *,
+        zone: str = "",
         budget: Budget | None = None,
     ) -> None:
         """
         Args:
             changed: called when what can be chosen has changed.
             left: called with a worker that is gone, before ``changed``.
+            zone: the gateway's; no worker of the same is far away.
             budget: memory that is lent to workers of this machine.
         """
         self._changed = changed
         self._left = left
+        self._zone = zone
         self._pool = ConnectionPool(secret, self, max_frame_mib=max_frame_mib, budget=budget)
         self._workers: dict[WorkerId, ConnectedWorker] = {}
         self._suspects: set[WorkerId] = set()
@@ -194,17 +198,18 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
             yield worker, ready
 
     def round_trips_ms(self) -> dict[str, float]:
-        """By zone of the workers, the longest."""
-        found: dict[str, float] = {}
+        """By zone of the workers, the one in the middle."""
+        found: dict[str, list[float]] = {}
         for worker in self._workers.values():
-            view = worker.view
-            found[view.zone] = max(found.get(view.zone, 0.0), view.round_trip_ms)
-        return found
+            found.setdefault(worker.view.zone, []).append(worker.view.round_trip_ms)
+        return {zone: median_low(all_ms) for zone, all_ms in found.items()}
 
     def measure(self) -> bool:
-        """Have round trips measured; whether what is known of any has changed since."""
-        changed = [worker.measured() for worker in self._workers.values()]
-        for worker in self._workers.values():
+        """Have round trips to other zones measured; whether what is known of any has changed since.
+        Where there are no zones this asks nothing, and all workers are as good as here."""
+        far = [worker for worker in self._workers.values() if worker.view.zone != self._zone]
+        changed = [worker.measured() for worker in far]
+        for worker in far:
             worker.connection.measure()
         return any(changed)
 

@@ -40,7 +40,7 @@ from workers.channel.shared_memory import Budget
 log = logging.getLogger(__name__)
 
 MEASURE_S = 1.0
-"""How often the round trip to each worker is measured that is on another machine."""
+"""How often the round trip to each worker is measured that is in another zone."""
 
 
 class Knowledge:
@@ -71,7 +71,7 @@ class Knowledge:
         self.variants: frozenset[tuple[str, str]] = frozenset()
         """Task and name of each variant of the catalog."""
         self.workers = ConnectedWorkers(
-            secret, settings.max_frame_mib, self.rebuild, worker_left,
+            secret, settings.max_frame_mib, self.rebuild, worker_left, zone=settings.zone,
             budget=Budget(settings.shared_memory_mib * 2**20),
         )  # fmt: skip
         path.unheard = self.workers.suspect

@@ -53,7 +53,7 @@ Metric                                  Labels     Meaning
 ``modelless_worker_slowness``           worker     How many times as long as others of its kind a
                                                    worker takes that is spared for that
 ``modelless_worker_round_trip_seconds``  worker,    From this gateway to a worker and back; 0 on
-                                        zone       one machine, and where it is less than 1 ms
+                                        zone       within its zone, and below 4 ms
 ``modelless_worker_reserved_bytes``     worker     Memory reserved by variants
 ``modelless_worker_memory_bytes``       worker     Memory that variants may reserve
 ``modelless_worker_loads_total``        worker     Loads that are over

@@ -363,8 +363,8 @@ class WorkerSchema(Schema):
     zone: str = Field("", description="Zone of its machine, by the label of its node.")
     round_trip_ms: float | None = Field(
         None,
-        description="From the gateway that was asked to this worker and back: 0 on one machine and "
-        "below 1 ms; null where that gateway is not connected to it.",
+        description="From the gateway that was asked to this worker and back: 0 within a zone and "
+        "below 4 ms; null where that gateway is not connected to it.",
     )
     warnings: list[str] = Field(
         default=[], description="What is wrong with it although it serves, one sentence each."

@@ -2,9 +2,12 @@
 
 First the workers of each zone get what is asked for there. What they have no room for, or cannot
 serve in time, is offered to the other zones, the nearest first, with the round trip taken off its
-SLO: what is late by the way alone is no demand there. Each step is a planning problem of one zone,
-which the caller solves, so the whole is not the best division that there is: a zone keeps what it
-can serve, though another one could serve it at less cost.
+SLO: what is late by the way alone is no demand there. A class that no
+zone has room for then gets a part of the nearest that could serve it, where all becomes less.
+
+Each step is a planning problem of one zone, which the caller solves, so the whole is not the best
+division that there is: a zone keeps what it can serve, though another one could serve it at less
+cost.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,6 +28,8 @@ NO_TIME_MS = 1e-3
 """An SLO that no variant meets; 0 would stand for one that is not known."""
 LESS = 0.97
 """Factor on what a zone had room for, for the next attempt."""
+ATTEMPTS = 3
+"""How often a zone is offered less of what it has no room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +65,24 @@ def reachable(
     """
     found = []
     for each in demand:
-        part = sum(
-            share
-            for zone, share in zones.of(_share_key(each)).items()
-            if any(able(home, shortened(each, zones.away_ms(zone, home))) for home in homes)
-        )
+        part = sum(_in_reach(each, zones, homes, able).values())
         if part > NEGLIGIBLE:
             found.append(replace(each, qps=each.qps * min(1.0, part)))
     return found
+
+
+def _in_reach(
+    demand: Demand,
+    zones: ZoneDemand,
+    homes: Collection[Zone],
+    able: Callable[[Zone, Demand], bool],
+) -> dict[Zone, float]:
+    """The part of a class that is asked for in each zone from which a worker can be in time."""
+    return {
+        zone: share
+        for zone, share in zones.of(_share_key(demand)).items()
+        if any(able(home, shortened(demand, zones.away_ms(zone, home))) for home in homes)
+    }
 
 
 def divide(
@@ -76,11 +91,14 @@ def divide(
     """The assignment of each zone that has workers, and what is served in another zone than asked.
 
     Args:
+        demand: what is ``reachable``, which is all asked for in zones that can reach a worker.
         homes: zones that have workers.
     """
     left: dict[Zone, dict[ClassKey, Demand]] = {}
     for each in demand:
-        for zone, share in zones.of(_share_key(each)).items():
+        parts_of = _in_reach(each, zones, homes, solver.able)
+        for zone, part in parts_of.items():
+            share = part / sum(parts_of.values())
             if share > NEGLIGIBLE:
                 left.setdefault(zone, {})[_key(each)] = replace(each, qps=each.qps * share)
     taken: dict[Zone, list[Demand]] = {}
@@ -111,6 +129,21 @@ def divide(
             )
             crossings.append(Crossing(zone, home, qps))
             left[zone] = rest
+    for zone in sorted(left):
+        for home in sorted(homes, key=lambda home: (zones.away_ms(zone, home), home)):
+            planned = {key for part in parts.values() for key in solver.planned(part)}
+            away_ms = zones.away_ms(zone, home)
+            without = [
+                shortened(each, away_ms) for key, each in left[zone].items() if key not in planned
+            ]
+            without = [each for each in without if solver.able(home, each)]
+            if home == zone or not without:
+                continue
+            taken[home] = _merged(taken[home], without)
+            parts[home] = solver.assign(home, taken[home])
+            served = solver.planned(parts[home])
+            qps = sum(served.get(_key(each), 0.0) for each in without)
+            crossings.append(Crossing(zone, home, qps))
     return parts, tuple(crossings)
 
 
@@ -144,7 +177,7 @@ def _taking(
 ) -> tuple[list[Demand], T] | None:
     """What a zone serves besides its own demand, of which it gives up nothing; None if nothing."""
     before = sum(solver.planned(part).values())
-    for _ in range(2):
+    for _ in range(ATTEMPTS):
         wanted = sum(each.qps for each in offered)
         if wanted <= 0.0:
             return None

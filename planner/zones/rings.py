@@ -11,6 +11,7 @@ round trip is a part of what that takes. Among the choices of the rings
 
 Other zones are compared by what the query prefers, and the nearer one is taken where that is equal.
 What would have to be loaded, or misses the SLO, comes after all that is ready and meets it.
+One that a worker has refused goes where it is done first, in whichever zone.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -131,7 +132,7 @@ class Rings:
                 refusals.append((ring, found))
                 continue
             good = found.meets_slo and not found.cold
-            if good and thrifty and ring.home:
+            if good and thrifty and ring.home and query.avoid is None:
                 return found
             rank = (0.0 if good else 1.0 if found.meets_slo else 2.0, *_rank(ring, found, query))
             if rank < best_rank:
@@ -148,7 +149,8 @@ def _rank(ring: Ring, found: Choice, query: Query) -> tuple[float, ...]:
     """What is preferred, then the own zone, then what is done first."""
     far = 0.0 if ring.home else 1.0
     candidate, done_ms = found.candidate, found.predicted_ms
-    if not found.meets_slo or query.prefer is Prefer.LATENCY:
+    refused = query.avoid is not None
+    if refused or not found.meets_slo or query.prefer is Prefer.LATENCY:
         return (done_ms, far)
     if query.prefer is Prefer.ACCURACY:
         return (-candidate.accuracy, far, done_ms)
@@ -181,7 +183,7 @@ class _BatchesOfAll(OpenBatches):
 
 
 class _CongestionOfAll(CongestionWindow):
-    """A refusal narrows the windows of all rings: a query is refused after it was tried in each."""
+    """A refusal narrows the windows of all rings: it is not told which one refused."""
 
     __slots__ = ("_rings",)
 

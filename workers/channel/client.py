@@ -322,7 +322,8 @@ class WorkerConnection(asyncio.Protocol):
         return self._tell(FrameKind.HISTORY, encode({"told": [], "after": 2**62}))
 
     def measure(self) -> None:
-        """Have the round trip measured, unless that is under way. It is none on one machine."""
+        """Have the round trip measured, unless that is under way, and again until it is known. It
+        is none on one machine."""
         if self._elsewhere and self._measured is None and not self._lost:
             sent_s = monotonic()
             self._measured = self.ping(), sent_s
@@ -475,13 +476,14 @@ class WorkerConnection(asyncio.Protocol):
             self._state = FrameKind.STATUS
             self._splitter.limit = self._max_frame
             self._splitter.stepwise = False
-            self._came_back()
 
     def _came_back(self) -> None:
         """The answer is here to the frame by which the round trip is measured."""
         measured, self._measured = self._measured, None
-        if measured is not None and self._elsewhere:
+        if measured is not None:
             self.round_trip.saw(1_000 * (monotonic() - measured[1]))
+            if not self.round_trip.known:
+                self.measure()
 
     def _say_who(self, hello: bytes, oldest: int) -> None:
         try:
@@ -495,7 +497,6 @@ class WorkerConnection(asyncio.Protocol):
             self._end(str(error), announce=False)
             return
         self._state = FrameKind.AUTH_OK
-        self._measured = (0, monotonic())
         self._outbox.write([small_frame(FrameKind.AUTH, proof, version=self._version)])
 
     def _take_status(self, payload: bytes) -> None:

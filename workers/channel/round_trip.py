@@ -1,15 +1,18 @@
 """How far away a worker is: the round trip of a frame that its event loop answers at once.
 
 Whatever either side is busy with makes a round trip look longer, and nothing makes it look shorter,
-so what counts is nearly the least of the last ones. One is asked for about once a second, beside
-queries and not with them.
+so the least of the last ones counts, and none before there are some. One is asked for about once a
+second, beside queries and not with them.
 """
 
 from collections import deque
 
-NOISE_MS = 1.0
-"""Less than this counts as none: ``planner.types.TRANSPORT_MS`` allows for what machines beside
-each other need, and a turn of an event loop takes as long."""
+FELT_MS = 4.0
+"""A way that is shorter counts as none, ..."""
+UNFELT_MS = 2.0
+"""... and one that has counted does until it is shorter than this."""
+FIRST = 4
+"""Before so many were measured nothing is believed: who has just started is busy."""
 REMEMBERED = 8
 """So many count, for about as many seconds."""
 MOVED = 0.2
@@ -26,15 +29,17 @@ class RoundTrip:
         self.ms = 0.0
         """To decide by; 0 where the worker is as good as here."""
 
-    def saw(self, took_ms: float) -> None:
-        """One more was measured.
+    @property
+    def known(self) -> bool:
+        """Whether enough were measured."""
+        return len(self._recent) >= FIRST
 
-        The second least counts, once there are two: a single one that was quick by chance of the
-        route keeps nothing short for long.
-        """
-        recent = self._recent
-        recent.append(took_ms)
-        least = sorted(recent)[min(1, len(recent) - 1)]
-        now_ms = least if least >= NOISE_MS else 0.0
-        if abs(now_ms - self.ms) > max(NOISE_MS / 2, MOVED * self.ms):
+    def saw(self, took_ms: float) -> None:
+        """One more was measured."""
+        self._recent.append(took_ms)
+        if not self.known:
+            return
+        least = min(self._recent)
+        now_ms = least if least >= (UNFELT_MS if self.ms else FELT_MS) else 0.0
+        if abs(now_ms - self.ms) > MOVED * self.ms:
             self.ms = now_ms

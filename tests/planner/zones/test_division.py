@@ -1,15 +1,16 @@
 """Plans of two zones: what is asked for in a zone stays there while there is room, and in time."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
-from planner.reconcile.demand_assignment import planned_qps
+from planner.reconcile.by_zone.zoned_assignment import zoned
+from planner.reconcile.demand_assignment import class_of, planned_qps
 from planner.reconcile.tick import tick
 from planner.types import Demand, Observation
 from planner.zone_demand import ShareKey, Zone, ZoneDemand
-from planner.zones.division import shortened
+from planner.zones.division import ClassKey, Solver, divide, shortened
 from tests.planner.builders import (
     catalog,
     demand,
@@ -97,6 +98,27 @@ def test_a_variant_that_is_late_by_the_way_is_no_candidate() -> None:
     assert accurate(120.0) == set()
 
 
+def test_what_no_worker_can_answer_in_time_takes_nothing_from_the_rest() -> None:
+    """Half is asked for on an island that is too far away; the other half needs two workers."""
+    made = seen({"edge": 80.0, "island": 80.0}, core=0, edge=2)
+    far = replace(made.zones, round_trips_ms={("island", "edge"): SLO_MS})
+    made = replace(made, zones=far)
+    found = rates(tick(made).plan)
+    assert found == rates(tick(seen({"edge": 80.0}, core=0, edge=2)).plan)
+    fleet = zoned(made.workers, far, lambda workers, asked: asked.tightest_ms >= 1.0)
+    assert fleet is not None
+    given: list[float] = []
+
+    def assign(zone: Zone, part: Sequence[Demand]) -> dict[ClassKey, float]:
+        given.extend(each.qps for each in part)
+        return {class_of(each): each.qps for each in part}
+
+    divide(
+        fleet.reachable(made.demand), far, ["edge"], Solver(assign, lambda part: part, fleet._able)
+    )
+    assert given == [pytest.approx(80.0)]
+
+
 def test_a_zone_gives_up_nothing_of_its_own() -> None:
     found = rates(tick(seen({"edge": ROOM, "core": 60.0}, core=1)).plan)
     both = rates(tick(seen({"edge": ROOM, "core": 60.0}, core=2)).plan)
@@ -130,6 +152,36 @@ def test_the_demand_of_two_tasks_keeps_to_its_zones() -> None:
     made = observation(known, *workers, demand=wanted, inventory={"cpu-1": 2})
     plan = tick(replace(made, zones=zones)).plan
     assert {(route.task, route.worker) for route in plan.routes} == {("one", "w2"), ("two", "w1")}
+
+
+def two_tasks(one: float, two: float, ones_slo_ms: float = 400.0) -> Observation:
+    """``one`` is asked for at the edge, which has a worker that both need."""
+    known = catalog(
+        [variant("a", task="one"), variant("b", task="two")],
+        [profile("a", 10.0, max_batch=1, task="one"), profile("b", 10.0, max_batch=1, task="two")],
+        kinds=[kind()],
+        tasks=[task("one"), task("two")],
+    )
+    held = (replica("a", task="one"), replica("b", task="two"))
+    worker = replace(report("e0", *held), zone="edge")
+    wanted = (demand(one, ones_slo_ms, task="one"), demand(two, 400.0, task="two"))
+    return observation(known, worker, demand=wanted, inventory={"cpu-1": 1})
+
+
+@pytest.mark.parametrize(("one", "two"), [(120.0, 20.0), (90.0, 60.0), (300.0, 20.0)])
+def test_a_task_of_a_zone_without_workers_keeps_its_part_of_a_full_one(
+    one: float, two: float
+) -> None:
+    made = two_tasks(one, two)
+    key = (TaskName("one"), 400.0, None, None)
+    zones = ZoneDemand(
+        shares={key: {"edge": 1.0}, (TaskName("two"), 400.0, None, None): {"far": 1.0}},
+        usual={"edge": 0.5, "far": 0.5},
+        round_trips_ms={("far", "edge"): 40.0},
+    )
+    plan = tick(replace(made, zones=zones)).plan
+    assert {route.task for route in plan.routes} == {"one", "two"}
+    assert any("asked for in zone far are served in zone edge" in said for said in plan.explanation)
 
 
 @pytest.mark.parametrize("asked", [{"edge": 50.0}, {"edge": ROOM}, {"edge": 300.0, "core": 20.0}])

@@ -146,6 +146,13 @@ def test_one_that_home_has_refused_goes_elsewhere() -> None:
     assert Place().found(latency_ms=100.0, avoid="e1") == ("c1", "fast")
 
 
+def test_one_that_was_refused_goes_where_it_is_done_first() -> None:
+    busy = Place({"e1": 80.0})
+    assert busy.found(latency_ms=100.0) == ("e1", "fast")
+    assert busy.found(latency_ms=100.0, avoid="e2") == ("c1", "fast")
+    assert Place().found(latency_ms=100.0, avoid="e2") == ("e1", "fast")
+
+
 def test_home_is_followed_by_its_part_of_the_plan() -> None:
     def route(worker: str, qps: float) -> Route:
         return Route(

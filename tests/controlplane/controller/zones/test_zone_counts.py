@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controlplane.controller.zone_counts import REST_S, ZoneCounts
-from planner.zone_demand import NOWHERE
+from planner.zone_demand import NOWHERE, ZoneDemand
 from tests.planner.builders import catalog, kind, profile, variant
 from variants.types import TaskName, VariantName
 
@@ -56,19 +56,57 @@ def test_plans_go_by_the_same_until_much_is_asked_for_elsewhere() -> None:
     assert changed == [False, True, False, False, True, True]
 
 
-def test_a_control_loop_that_starts_goes_by_what_was_counted_before() -> None:
-    counts, changed = counted({"g1": told("edge", open=90_000), "g2": told("core", open=10_000)})
-    assert changed == [True]
-    assert counts.known.usual == pytest.approx({"edge": 0.9, "core": 0.1})
-    # What is asked then soon outweighs it.
-    told_then = {"g1": told("edge", open=90_000), "g2": told("core", open=10_500)}
-    assert counts.count(told_then, CATALOG, 60.0)
-    assert counts.known.usual["core"] > 0.9
+def test_a_control_loop_that_starts_does_not_go_by_how_long_gateways_have_run() -> None:
+    def at(rows: int) -> Mapping[str, Mapping[str, Any]]:
+        return {
+            "g1": told("core", open=10_000_000 + rows),
+            "g2": told("edge", open=5_000 + rows),
+        }
+
+    counts, changed = counted(at(0), at(50))
+    assert changed == [False, True]
+    assert counts.known.usual == {"core": 0.5, "edge": 0.5}
+
+
+def test_a_control_loop_that_starts_looks_for_a_while_first() -> None:
+    counts = ZoneCounts()
+    seen = [
+        counts.count({"g": told("edge", 40.0, open=9 * second)}, CATALOG, float(second))
+        for second in range(int(REST_S) + 1)
+    ]
+    assert seen == [False] * int(REST_S) + [True]
+
+
+def test_a_way_that_is_longer_for_a_moment_is_not_planned_by() -> None:
+    counts = ZoneCounts()
+
+    def at(second: int, *away_ms: float) -> float:
+        reports = {
+            f"g{n}": told("edge", one_ms, open=9 * second) for n, one_ms in enumerate(away_ms)
+        }
+        counts.count(reports, CATALOG, float(second))
+        return counts.known.away_ms("edge", "core")
+
+    for second in range(11):
+        at(second, 20.0)
+    assert [at(second, 60.0) for second in range(11, 16)] == [20.0] * 5
+    assert [at(second, 20.0) for second in range(16, 18)] == [20.0] * 2
+    assert [at(second, 60.0) for second in range(18, 29)] == [20.0] * 10 + [60.0]
+    assert at(29, 20.0) == 20.0  # at once
+    assert [at(second, 20.0, 300.0, 20.0) for second in range(30, 45)] == [20.0] * 15
 
 
 def test_without_zones_nothing_is_known_of_them() -> None:
     counts, changed = counted(*({"g": told("", open=50 * at)} for at in range(4)))
     assert not any(changed)
+    assert counts.known is NOWHERE
+
+
+def test_without_names_of_zones_no_way_makes_any() -> None:
+    reports = [{"g": {**told("", open=50 * at), "round_trips_ms": {"": 60.0}}} for at in range(4)]
+    counts, changed = counted(*reports)
+    assert not any(changed)
+    assert not ZoneDemand(usual={"": 1.0}, round_trips_ms={("", ""): 60.0}).matters({""})
     assert counts.known is NOWHERE
 
 
