@@ -29,12 +29,16 @@ def main(home: Path) -> None:
     import ray
     from ray.cluster_utils import Cluster
 
+    from controlplane.cluster.single_machine import bare_ray
+
     head = {"num_cpus": 1, "include_dashboard": False}
-    cluster = Cluster(
-        initialize_head=True, connect=True, head_node_args=head, shutdown_at_exit=False
-    )
+    with bare_ray():
+        cluster = Cluster(
+            initialize_head=True, connect=True, head_node_args=head, shutdown_at_exit=False
+        )
     try:
-        node = cluster.add_node(num_cpus=1, labels=LABEL, node_ip_address="127.0.0.2")
+        with bare_ray():
+            node = cluster.add_node(num_cpus=1, labels=LABEL, node_ip_address="127.0.0.2")
         found = asyncio.run(_measure(home, cluster, node))
         (home / "found.json").write_text(json.dumps(found))
     finally:

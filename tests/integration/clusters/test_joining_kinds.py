@@ -142,13 +142,14 @@ def test_workers_that_are_bound_to_nodes_by_name_are_started_anew_for_one_more(
     assert load.outcomes.keys() <= ANSWERED, load.outcomes
 
 
+@pytest.mark.campaign
 def test_its_kind_ends_when_its_nodes_leave_and_the_others_go_on(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
     with Load(digits, GOOD, clients=2, pause_s=0.05) as load:
         _more(digits, load)
-        for address in nodes.added & {SMALLER, OTHER}:
-            nodes.remove(address)
+        nodes.remove(SMALLER)
+        nodes.remove(OTHER)
         digits.until(
             lambda: any("have left" in one["message"] for one in _events(digits)), "it ends"
         )
@@ -162,6 +163,7 @@ def test_its_kind_ends_when_its_nodes_leave_and_the_others_go_on(
     assert [one for one in _events(digits) if one["kind"] == "scale_failed"] == []
 
 
+@pytest.mark.campaign
 def test_one_more_node_of_a_known_kind_is_one_more_worker(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
