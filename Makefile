@@ -16,8 +16,8 @@ up: $(VENV)/.run  ## install, make the example models on the first run, serve on
 down: $(VENV)/.run  ## stop what `modelless up --detach` started
 	@$(BIN)/modelless down
 
-# Four processes for two cores: many tests wait, for other processes or for a deployment to start.
-JOBS ?= 4
+# Three processes for two cores: many tests wait, for other processes or for a deployment to start.
+JOBS ?= 3
 test: $(VENV)/.dev  ## all tests that this machine has the services for
 	@$(BIN)/pytest --cache-clear -n $(JOBS) $(ARGS) || $(BIN)/python -m tests.again $$?
 

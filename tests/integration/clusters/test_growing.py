@@ -17,7 +17,7 @@ import pytest
 from tests.integration.clusters.growing import HERE, SPOT, Asking, Growing, growing
 from tests.integration.deployment import BUSY
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.campaign]
 
 FEW, MANY = 2.0, 30.0
 """Queries per second: a worker serves 20."""
@@ -73,7 +73,6 @@ def test_demand_falls_and_the_node_goes(cluster: Growing, asking: Asking) -> Non
     assert gone["message"] == "it was idle, and the autoscaler took it away"
 
 
-@pytest.mark.campaign
 def test_a_node_with_notice_is_left_before_it_goes(cluster: Growing, asking: Asking) -> None:
     asking.at(MANY)
     cluster.until(lambda: cluster.kinds() == [HERE, SPOT], "a worker on a node that comes again")

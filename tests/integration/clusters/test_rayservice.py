@@ -13,7 +13,7 @@ from tests.integration.digits import GOOD
 from tests.integration.machines.kuberay import KubeRay, told
 from tests.integration.machines.lab import lab, register
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.campaign]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,6 @@ def test_a_pod_joins_under_load_and_goes_on_when_the_node_of_another_dies(
     assert load.untyped == []
 
 
-@pytest.mark.campaign
 def test_a_pod_that_joins_takes_the_place_of_the_lost_one(service: KubeRay) -> None:
     gateway = service.service()
     service.add(service.group("cpu-4"))
