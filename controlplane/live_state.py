@@ -24,6 +24,7 @@ Keys, all below ``modelless:``
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -280,6 +281,16 @@ class LiveState:
             raise _unavailable(error) from error
         finally:
             call.cancel()
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[LiveState]:
+    """A live state that is closed again."""
+    live = LiveState(url)
+    try:
+        yield live
+    finally:
+        await live.close()
 
 
 def _decode(value: bytes) -> dict[str, Any]:

@@ -111,10 +111,15 @@ def words(layout: Layout) -> str:
     return ",".join(f"{count}x{kind}" for kind, count in layout.items())
 
 
+def runs(layout: Layout, running: Layout) -> bool:
+    """Whether all of its workers are among those that run."""
+    return all(running.get(kind, 0) >= count for kind, count in layout.items())
+
+
 def present_layout(layouts: Sequence[Layout], planned: Layout, running: Layout) -> Layout:
     """The one that the machine has: that of the plan where its workers run or start, or else the
     first whose workers do. While one changes, those of both do."""
-    there = [one for one in layouts if all(running.get(kind, 0) >= n for kind, n in one.items())]
+    there = [one for one in layouts if runs(one, running)]
     for candidates in (there, layouts):
         if any(one == planned for one in candidates):
             return next(one for one in candidates if one == planned)

@@ -365,6 +365,15 @@ class Demand:
         return None
 
 
+DemandClass = tuple[TaskName, float, float | None, VariantName | None]
+"""Task, latency SLO in ms, accuracy floor, and the variant that its queries are pinned to."""
+
+
+def class_of(demand: Demand) -> DemandClass:
+    """Which class of queries it is the rate of."""
+    return (demand.task, demand.latency_ms, demand.accuracy, demand.variant)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """All that one tick looks at."""

@@ -22,6 +22,8 @@ import pytest
 import redis
 from sqlalchemy import make_url
 
+from workers.channel.shared_memory import CAN_SHARE
+
 START_S = 300
 STOP_S = 20
 
@@ -31,6 +33,12 @@ def missing(service: str, why: str = "is not installed") -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(f"{service} {why}, and CI=true demands it")
     pytest.skip(f"{service} {why}")
+
+
+SHARED_MEMORY = pytest.mark.skipif(
+    not CAN_SHARE and os.environ.get("CI") != "true", reason="this Python cannot share memory"
+)
+"""For tests of memory that processes share: skipped at home where there is none, failing in CI."""
 
 
 @contextmanager

@@ -223,14 +223,11 @@ def migrated(settings: Settings) -> str:
 
 def _joined_kinds(settings: Settings) -> Settings:
     """The same with the device kinds that joined since the start."""
-    from controlplane.live_state import LiveState
+    from controlplane.live_state import opened
 
     async def seen() -> Mapping[str, Any] | None:
-        live = LiveState(settings.live_url)
-        try:
+        async with opened(settings.live_url) as live:
             return await live.nodes()
-        finally:
-            await live.close()
 
     with contextlib.suppress(StateUnavailable):
         return settings.as_seen(asyncio.run(seen()))
@@ -239,14 +236,11 @@ def _joined_kinds(settings: Settings) -> Settings:
 
 def _hold(live_url: str, extra: Collection[str]) -> None:
     """Have one more of each of these run for some seconds; of none, at once."""
-    from controlplane.live_state import LiveState
+    from controlplane.live_state import opened
 
     async def write() -> None:
-        live = LiveState(live_url)
-        try:
+        async with opened(live_url) as live:
             await (live.put_replacing(sorted(extra)) if extra else live.end_replacing())
-        finally:
-            await live.close()
 
     with contextlib.suppress(StateUnavailable):  # it ends by itself, or is not begun
         asyncio.run(write())

@@ -47,9 +47,8 @@ class Replicas:
     target: int
     generations: Mapping[str, str]
     """Of all replicas that run, by replica; empty where one cannot say it."""
-    coming: int
-    """How many start, or wait for room."""
     going: int
+    """How many leave."""
     message: str
     """Serve's own, where something is wrong."""
 
@@ -80,7 +79,6 @@ class ServeReplicas:
         return Replicas(
             target=found["target_num_replicas"],
             generations={replica: said.get(replica, "") for replica in running},
-            coming=len(found["replicas"]) - len(running) - going,
             going=going,
             message="" if LEFT in (found["message"] or "") else found["message"] or "",
         )

@@ -14,7 +14,7 @@ from math import inf
 from socket import gethostname
 
 from controlplane.controller.events.journal import Journal
-from controlplane.live_state import LiveState
+from controlplane.live_state import LiveState, opened
 from variants.catalog.protocol import Catalog
 from variants.errors import StateUnavailable
 from workers.channel.secret import own_digest
@@ -107,13 +107,11 @@ async def using(url: str, owner: str) -> str | None:
     Args:
         owner: who wants to have it (``owner_of``).
     """
-    live = LiveState(url)
     try:
-        return _told(owner, await live.owner())
+        async with opened(url) as live:
+            return _told(owner, await live.owner())
     except StateUnavailable:
         return None
-    finally:
-        await live.close()
 
 
 def _told(owner: str, holder: str) -> str | None:

@@ -45,7 +45,7 @@ class Repository:
             variant=VariantName(self._views.variant_of(task, version)) if version else None,
             draw=getrandbits(32),
         )
-        found = path.choose(path.snapshot, path.routes, path.congestion, query, now_ms)
+        found = path.choose(query, now_ms)
         if isinstance(found, Refusal):
             raise refusal_error(found)
         if found.cold:

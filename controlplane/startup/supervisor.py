@@ -38,7 +38,7 @@ from controlplane.cluster.serve_applications import (
 )
 from controlplane.cluster.start_reports import complaints
 from controlplane.gateway.listening import bind
-from controlplane.live_state import LiveState
+from controlplane.live_state import opened
 from controlplane.settings import Settings
 from controlplane.startup.applications import applications, worker_names
 from controlplane.startup.awaited_nodes import await_nodes
@@ -403,8 +403,5 @@ def _ray_words(settings: Settings) -> str:
 
 async def _reach(url: str) -> None:
     """Return when the live state answers."""
-    live = LiveState(url)
-    try:
+    async with opened(url) as live:
         await live.ping()
-    finally:
-        await live.close()

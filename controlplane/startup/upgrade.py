@@ -9,11 +9,13 @@ what is new already stays.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from controlplane.cluster.replicas import Deployment, Replicas
 from controlplane.cluster.start_reports import NO_ROOM
 from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded, StateUnavailable
+
+T = TypeVar("T")
 
 POLL_S = 0.5
 SETTLED = 4
@@ -120,9 +122,7 @@ class Upgrade:
             try:
                 self._replace(part)
             finally:
-                if self._held:
-                    self._held = frozenset()
-                    self._hold(self._held)
+                self._let_go()
 
     def _renew(self, part: Part) -> None:
         """Have Serve start what is installed and set now, where a replica is missing."""
@@ -130,7 +130,7 @@ class Upgrade:
         if not now.target:
             return
         next_too = self._fleet.starts(part.deployment) == part.deployment.generation
-        if self._outdated(part, now) or not next_too or len(now.generations) < now.target:
+        if _outdated(part, now) or not next_too or len(now.generations) < now.target:
             self._fleet.renew(part.deployment, str(self._clock_s()))
 
     def _replace(self, part: Part) -> None:
@@ -138,7 +138,7 @@ class Upgrade:
         if not now.target:
             self._say(f"{part.words}: none is to run, and none is touched")
             return
-        old = self._outdated(part, now)
+        old = _outdated(part, now)
         if not old and len(now.generations) >= now.target:
             self._say(f"{part.words}: all {len(now.generations)} are of this generation already")
             return
@@ -152,13 +152,18 @@ class Upgrade:
             self._held = frozenset({part.extra})
             self._await_new(part, set(now.generations) - set(old), held)
         self._until(lambda: self._complete(part), lambda: self._incomplete(part))
-        while old := self._outdated(part, self._looked(part)):
+        while old := _outdated(part, self._looked(part)):
             self._until(lambda: self._complete(part), lambda: self._incomplete(part))
             self._one(part, old[0])
-        if self._held:
-            self._held = frozenset()
-            self._hold(self._held)
+        if self._let_go():
             self._await_surplus(part, len(now.generations))
+
+    def _let_go(self) -> bool:
+        """Have no more run than are to run; whether there was one more."""
+        held, self._held = self._held, frozenset()
+        if held:
+            self._hold(self._held)
+        return bool(held)
 
     def _await_surplus(self, part: Part, count: int) -> None:
         """Return when the one more has left; that it does not hinders nothing."""
@@ -178,11 +183,8 @@ class Upgrade:
         held: frozenset[tuple[str, str]] = frozenset()
         if part.worker_prefix:
             held = self._may_leave(worker)
-        before = {
-            one
-            for one, made in self._looked(part).generations.items()
-            if made == part.deployment.generation
-        }
+        now = self._looked(part)
+        before = set(now.generations) - set(_outdated(part, now))
         self._until(
             lambda: self._fleet.leave(part.deployment, replica),
             lambda: f"{worker} cannot be asked to leave",
@@ -276,24 +278,26 @@ class Upgrade:
 
     def _asked(self) -> Serving:
         """What gateways say, as soon as one answers."""
-        found: list[Serving] = []
-
-        def asked() -> bool:
-            found.append(self._serving())
-            return True
-
-        self._until(asked, lambda: "no gateway says what workers hold")
-        return found[-1]
+        return self._first(self._serving, "no gateway says what workers hold")
 
     def _looked(self, part: Part) -> Replicas:
         """What runs of a part, as soon as all that runs has said what it is."""
-        found: list[Replicas] = []
+        failed = f"Ray Serve does not say what {part.words} there are"
+        return self._first(lambda: self._fleet.look(part.deployment), failed)
 
-        def looked() -> bool:
-            found.append(self._fleet.look(part.deployment))
+    def _first(self, ask: Callable[[], T], failed: str) -> T:
+        """What is said, as soon as it can be asked.
+
+        Raises:
+            DeadlineExceeded: it could not for too long.
+        """
+        found: list[T] = []
+
+        def asked() -> bool:
+            found.append(ask())
             return True
 
-        self._until(looked, lambda: f"Ray Serve does not say what {part.words} there are")
+        self._until(asked, lambda: failed)
         return found[-1]
 
     def _complete(self, part: Part) -> bool:
@@ -305,13 +309,6 @@ class Upgrade:
 
     def _incomplete(self, part: Part) -> str:
         return f"not all of the {part.words} serve" + _told(self._looked(part).message)
-
-    def _outdated(self, part: Part, now: Replicas) -> list[str]:
-        return sorted(
-            replica
-            for replica, made in now.generations.items()
-            if made != part.deployment.generation
-        )
 
     def _until(
         self,
@@ -336,6 +333,11 @@ class Upgrade:
             if self._clock_s() >= until_s:
                 raise DeadlineExceeded(f"{failed()} after {self._patience_s:.0f} s")
             self._pause(POLL_S)
+
+
+def _outdated(part: Part, now: Replicas) -> list[str]:
+    generation = part.deployment.generation
+    return sorted(one for one, made in now.generations.items() if made != generation)
 
 
 def _told(message: str) -> str:

@@ -14,7 +14,15 @@ from planner.reconcile.matching import match
 from planner.reconcile.problem_builder import MOST_LOAD, TAIL, BuiltProblem, ProblemBuilder
 from planner.selection.eligibility import answers, kept_out
 from planner.solver.problem import Assignment, AvailableKind, Planner, Power, Solution
-from planner.types import Candidate, Demand, Objective, Snapshot, WorkerReport
+from planner.types import (
+    Candidate,
+    Demand,
+    DemandClass,
+    Objective,
+    Snapshot,
+    WorkerReport,
+    class_of,
+)
 from variants.types import (
     DeviceKind,
     DeviceKindName,
@@ -166,20 +174,17 @@ def drifted(
     return moved > DRIFT * total
 
 
-DemandClass = tuple[TaskName, float, float | None, VariantName | None]
-"""Task, latency SLO in ms, accuracy floor, and the variant that its queries are pinned to."""
-
-
-def class_of(demand: Demand) -> DemandClass:
-    return (demand.task, demand.latency_ms, demand.accuracy, demand.variant)
+def class_of_route(route: Route) -> DemandClass:
+    """The class of queries that go there."""
+    pin = route.variant if route.pinned else None
+    return (route.task, route.latency_ms, route.accuracy, pin)
 
 
 def planned_qps(routes: Iterable[Route]) -> dict[DemandClass, float]:
     """What routes were planned to serve of each class, in rows per second."""
     planned: dict[DemandClass, float] = {}
     for route in routes:
-        pin = route.variant if route.pinned else None
-        key = (route.task, route.latency_ms, route.accuracy, pin)
+        key = class_of_route(route)
         planned[key] = planned.get(key, 0.0) + route.qps
     return planned
 

@@ -16,12 +16,7 @@ from planner.reconcile.problem_builder import build_problem
 from planner.solver.power import idle_price
 from planner.solver.problem import AvailableKind, Planner, Problem, Solution
 from planner.types import Demand, Objective, Observation, Snapshot
-from variants.types import (
-    DeviceKind,
-    DeviceKindName,
-    Placement,
-    ReplicaState,
-)
+from variants.types import DeviceKind, DeviceKindName, Placement, ReplicaState
 
 MOST_LOAD = 0.97
 """Most of a worker's time that fleets are sized for, whatever the slack; what chance needs with

@@ -28,7 +28,6 @@ from planner.reconcile.demand_assignment import (
     SERVED,
     DemandAssignment,
     assign_demand,
-    class_of,
     drifted,
     planned_qps,
     shares_of,
@@ -43,13 +42,7 @@ from planner.reconcile.replica_targets import (
     replica_targets,
     rows_per_query,
 )
-from planner.reconcile.sizing import (
-    going_kinds,
-    size,
-    staying,
-    until_replaced,
-    without,
-)
+from planner.reconcile.sizing import going_kinds, size, staying, until_replaced, without
 from planner.reconcile.unchanged import unchanged
 from planner.reconcile.worker_memory import PlannedWork
 from planner.selection.eligibility import kept_out, profile_rule
@@ -66,6 +59,7 @@ from planner.types import (
     Snapshot,
     WorkerReport,
     WorkerView,
+    class_of,
 )
 from variants.types import (
     DeviceKindName,

@@ -14,12 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from planner.types import Demand
+from planner.types import Demand, DemandClass, class_of
 from planner.zone_demand import ShareKey, Zone, ZoneDemand, share_key
 from variants.figures import figure, ms
-from variants.types import TaskName, VariantName
 
-ClassKey = tuple[TaskName, float, float | None, VariantName | None]
 T = TypeVar("T")
 
 NEGLIGIBLE = 1e-3
@@ -37,7 +35,7 @@ class Solver(Generic[T]):
     """How the demand of one zone is assigned to its workers."""
 
     assign: Callable[[Zone, Sequence[Demand]], T]
-    planned: Callable[[T], Mapping[ClassKey, float]]
+    planned: Callable[[T], Mapping[DemandClass, float]]
     """What an assignment serves of each class, in rows per second."""
     able: Callable[[Zone, Demand], bool]
     """Whether an idle worker of a zone could answer a class in time."""
@@ -94,13 +92,13 @@ def divide(
         demand: what is ``reachable``, which is all asked for in zones that can reach a worker.
         homes: zones that have workers.
     """
-    left: dict[Zone, dict[ClassKey, Demand]] = {}
+    left: dict[Zone, dict[DemandClass, Demand]] = {}
     for each in demand:
         parts_of = _in_reach(each, zones, homes, solver.able)
         for zone, part in parts_of.items():
             share = part / sum(parts_of.values())
             if share > NEGLIGIBLE:
-                left.setdefault(zone, {})[_key(each)] = replace(each, qps=each.qps * share)
+                left.setdefault(zone, {})[class_of(each)] = replace(each, qps=each.qps * share)
     taken: dict[Zone, list[Demand]] = {}
     parts: dict[Zone, T] = {}
     for home in sorted(homes):
@@ -142,7 +140,7 @@ def divide(
             taken[home] = _merged(taken[home], without)
             parts[home] = solver.assign(home, taken[home])
             served = solver.planned(parts[home])
-            qps = sum(served.get(_key(each), 0.0) for each in without)
+            qps = sum(served.get(class_of(each), 0.0) for each in without)
             crossings.append(Crossing(zone, home, qps))
     return parts, tuple(crossings)
 
@@ -193,19 +191,19 @@ def _taking(
 
 def _merged(own: Iterable[Demand], others: Iterable[Demand]) -> list[Demand]:
     """Classes that both have are one, as urgent as the more urgent of the two."""
-    found = {_key(each): each for each in own}
+    found = {class_of(each): each for each in own}
     for each in others:
-        known = found.get(_key(each))
+        known = found.get(class_of(each))
         if known is not None:
             tightest_ms = min(known.tightest_ms, each.tightest_ms)
             each = replace(each, qps=known.qps + each.qps, slo_ms=tightest_ms)  # noqa: PLW2901
-        found[_key(each)] = each
+        found[class_of(each)] = each
     return list(found.values())
 
 
 def _rest(
-    asked: Mapping[ClassKey, Demand], served: Mapping[ClassKey, float]
-) -> dict[ClassKey, Demand]:
+    asked: Mapping[DemandClass, Demand], served: Mapping[DemandClass, float]
+) -> dict[DemandClass, Demand]:
     found = {}
     for key, each in asked.items():
         qps = each.qps - max(0.0, served.get(key, 0.0))
@@ -214,9 +212,5 @@ def _rest(
     return found
 
 
-def _key(demand: Demand) -> ClassKey:
-    return (demand.task, demand.latency_ms, demand.accuracy, demand.variant)
-
-
 def _share_key(demand: Demand) -> ShareKey:
-    return share_key(demand.task, demand.latency_ms, demand.accuracy, demand.variant)
+    return share_key(*class_of(demand))

@@ -112,16 +112,9 @@ class Rings:
         for ring in self._rings.values():
             ring.routes = make_routes(ring.snapshot, ring.routes)
 
-    def choose(
-        self,
-        _snapshot: Snapshot,
-        _routes: RouteTable,
-        _congestion: CongestionWindow,
-        query: Query,
-        now_ms: float,
-    ) -> Choice | Refusal:
-        """The variant and worker that answer a query, or why none does; takes and returns what
-        ``planner.selection.plan_following.choose`` does, which decides within each ring."""
+    def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
+        """The variant and worker that answer a query, or why none does: the best of what
+        ``planner.selection.plan_following.choose`` finds in each ring."""
         thrifty = query.prefer is Prefer.COST or query.prefer is Prefer.ENERGY
         best: Choice | None = None
         best_rank: tuple[float, ...] = (inf,)

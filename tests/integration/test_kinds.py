@@ -5,11 +5,12 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.integration import uneven
-from tests.integration.deployment import Deployment, deployed, short_directory
+from tests.integration.deployment import Deployment
 from tests.integration.trace_player import Asked, Told, play
 
 pytestmark = pytest.mark.integration
@@ -26,16 +27,12 @@ NEAR = 0.03
 @pytest.fixture(scope="module")
 def running() -> Iterator[Deployment]:
     """One worker of each kind; a query takes 10 ms on the quick one and 40 on the other."""
-    with (
-        short_directory() as home,
-        uneven.installed(home) as packages,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setenv("PYTHONPATH", str(packages))
-        (home / "s").mkdir()
-        uneven.register(home / "s", "uneven", {"m": (0.9, 0.0, 10.0 / ROWS)})
-        with deployed(home / "s", arguments=["--slices", uneven.SLICES]) as deployment:
-            yield deployment
+
+    def register(state: Path) -> None:
+        uneven.register(state, "uneven", {"m": (0.9, 0.0, 10.0 / ROWS)})
+
+    with uneven.started(register, arguments=["--slices", uneven.SLICES]) as deployment:
+        yield deployment
 
 
 def test_each_kind_has_a_worker_that_is_named_by_it(running: Deployment) -> None:

@@ -10,11 +10,12 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.integration import uneven
-from tests.integration.deployment import CLI, Deployment, deployed, environment, short_directory
+from tests.integration.deployment import CLI, Deployment, environment
 from tests.integration.trace_player import Asked, Told, play
 
 pytestmark = [pytest.mark.integration, pytest.mark.campaign]
@@ -32,19 +33,14 @@ LINGER_S = 30
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Deployment]:
-    with (
-        short_directory() as home,
-        uneven.installed(home) as packages,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setenv("PYTHONPATH", str(packages))
-        (home / "s").mkdir()
-        uneven.register(home / "s", "small", {"s": (0.9, 0.0, 10.0)})
-        uneven.register(home / "s", "large", {"l": (0.9, 200.0, 0.0)}, parallel="yes")
-        with deployed(
-            home / "s", arguments=["--slices", LAYOUTS], linger_s=LINGER_S, pin_cores=True
-        ) as deployment:
-            yield deployment
+    def register(state: Path) -> None:
+        uneven.register(state, "small", {"s": (0.9, 0.0, 10.0)})
+        uneven.register(state, "large", {"l": (0.9, 200.0, 0.0)}, parallel="yes")
+
+    with uneven.started(
+        register, arguments=["--slices", LAYOUTS], linger_s=LINGER_S, pin_cores=True
+    ) as deployment:
+        yield deployment
 
 
 def test_many_small_queries_and_then_a_large_model_with_a_tight_slo(running: Deployment) -> None:

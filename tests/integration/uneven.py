@@ -7,11 +7,15 @@ its time by waiting, so that no processor has to be free for it.
 """
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from controlplane.settings import load_settings
+from tests.integration.deployment import Deployment, deployed, short_directory
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog
 from variants.types import (
@@ -63,6 +67,22 @@ def installed(folder: Path) -> Iterator[Path]:
     (about / "entry_points.txt").write_text(ENTRY_POINTS)
     yield packages
     shutil.rmtree(packages)
+
+
+@contextmanager
+def started(register_all: Callable[[Path], None], **options: Any) -> Iterator[Deployment]:
+    """A deployment with that runtime and the tasks that ``register_all`` puts into its state
+    directory; ``options`` are those of ``deployed``."""
+    with (
+        short_directory() as home,
+        installed(home) as packages,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("PYTHONPATH", str(packages))
+        (home / "s").mkdir()
+        register_all(home / "s")
+        with deployed(home / "s", **options) as deployment:
+            yield deployment
 
 
 def register(

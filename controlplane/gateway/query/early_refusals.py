@@ -220,7 +220,7 @@ class EarlyRefusals(QueryContext):
 
     def _expected_error(self, query: Query, now_ms: float) -> "_Expected | None":
         """What a query would be told, were workers to say what they have just said to others."""
-        found = self.choose(self.snapshot, self.routes, self.congestion, query, now_ms)
+        found = self.choose(query, now_ms)
         refused: tuple[WorkerId, ...] = ()
         why, until_ms, before_ms = "", inf, inf
         standing = self.standing(query, now_ms)
@@ -242,7 +242,7 @@ class EarlyRefusals(QueryContext):
             if len(refused) == TRIES:
                 break
             query = query._replace(avoid=found.worker.id)
-            found = self.choose(self.snapshot, self.routes, self.congestion, query, now_ms)
+            found = self.choose(query, now_ms)
         if isinstance(found, Refusal) and found.code not in FOR_WANT_OF_TIME:
             return None
         self._narrow(query, len(refused), now_ms)

@@ -136,7 +136,7 @@ class InFlight:
         """Select a variant and a worker and send the query there, or answer why not."""
         path = self.path
         now_ms = path.clock_ms()
-        found = path.choose(path.snapshot, path.routes, path.congestion, query, now_ms)
+        found = path.choose(query, now_ms)
         if path.waiting is not None and path.waiting.hold(self, query, found):
             return
         if isinstance(found, Refusal):

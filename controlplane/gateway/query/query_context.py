@@ -39,9 +39,6 @@ log = logging.getLogger(__name__)
 Respond = Callable[[int, bytes, bytes], None]
 """Status, body, and header lines (each ending in CRLF) but the length, to the client's socket."""
 
-Choose = Callable[[Snapshot, RouteTable, CongestionWindow, Query, float], Choice | Refusal]
-"""Takes the time in ms last."""
-
 PRESSED_MS = 1_000.0
 """How long after a query that could not be answered in time others are looked at before their
 bodies are read. Where none is refused, the look would be in vain."""
@@ -91,8 +88,8 @@ class QueryContext:
         self.routes: RouteTable = EMPTY
         self.tasks: Mapping[TaskName, Task] = {}
         self.connections: Mapping[WorkerId, WorkerConnection] = {}
-        self.choose: Choose = choose
-        """The choice for a query; another one where workers are not all as far away."""
+        self._rings: Rings | None = None
+        """The workers by how far away they are, where that differs."""
         self._own_congestion = self.congestion = CongestionWindow()
         self.refusals = RecentRefusals()
         self.repeated = RepeatedRefusals(expired_error)
@@ -152,7 +149,7 @@ class QueryContext:
             connections: open connections, by worker; may change while they are used here.
             rings: the workers by how far away they are, where that differs.
         """
-        self.choose = rings.choose if rings else choose
+        self._rings = rings if rings else None
         self.congestion = rings.congestion if rings else self._own_congestion
         self.snapshot = snapshot
         self.lately.follow(snapshot)
@@ -176,6 +173,12 @@ class QueryContext:
             return False
         waiting.try_again()
         return True
+
+    def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
+        """The variant and worker that answer a query, or why none does."""
+        if self._rings is not None:
+            return self._rings.choose(query, now_ms)
+        return choose(self.snapshot, self.routes, self.congestion, query, now_ms)
 
     # -- the order of refusal -------------------------------------------------------------------
 
@@ -220,13 +223,7 @@ class QueryContext:
         """
         if not self._comes_later(query, found, now_ms):
             return found
-        quickest = self.choose(
-            self.snapshot,
-            self.routes,
-            self.congestion,
-            query._replace(prefer=Prefer.LATENCY),
-            now_ms,
-        )
+        quickest = self.choose(query._replace(prefer=Prefer.LATENCY), now_ms)
         if isinstance(quickest, Choice) and not quickest.cold:
             return None if self._comes_later(query, quickest, now_ms) else quickest
         return None

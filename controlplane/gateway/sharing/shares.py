@@ -124,7 +124,7 @@ class Shares:
         if query.prefer is not Prefer.ACCURACY or query.variant is not None:
             return True
         path = self._path
-        own = path.choose(path.snapshot, path.routes, path.congestion, query, now_ms)
+        own = path.choose(query, now_ms)
         return not isinstance(own, Choice) or own.candidate.accuracy <= candidate.accuracy
 
     def _give_kept(

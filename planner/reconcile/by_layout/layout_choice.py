@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.layouts import START_S, Layout, Worth, chosen, possible, present_layout
+from planner.layouts import START_S, Layout, Worth, chosen, possible, present_layout, runs
 from planner.reconcile.demand_assignment import kept_out_everywhere
 from planner.reconcile.problem_builder import BuiltProblem, build_problem
 from planner.reconcile.sizing import MOST_LOAD, available
@@ -23,8 +23,7 @@ def split(
     now = present_layout(layouts, planned, observation.running)
     resting = ""
     if observation.rests:  # what still runs beside it may be gone back to
-        running = observation.running
-        some = [one for one in layouts if all(running.get(k, 0) >= n for k, n in one.items())]
+        some = [one for one in layouts if runs(one, observation.running)]
         if len(some) < len(layouts) and now in layouts:
             resting = f" It was split anew within the last {observation.horizon_s:.0f} s."
             layouts = [one for one in layouts if one == now or one in some]

@@ -8,13 +8,13 @@ from planner.reconcile.demand_assignment import (
     NOTHING,
     DemandAssignment,
     assign_demand,
-    class_of,
+    class_of_route,
     planned_qps,
 )
 from planner.solver.problem import Planner, Power
-from planner.types import Demand, Objective, Snapshot, WorkerReport
+from planner.types import Demand, DemandClass, Objective, Snapshot, WorkerReport, class_of
 from planner.zone_demand import Zone, ZoneDemand
-from planner.zones.division import ClassKey, Solver, divide, in_words, reachable
+from planner.zones.division import Solver, divide, in_words, reachable
 from variants.types import DeviceKind, DeviceKindName, Route
 
 Able = Callable[[Sequence[WorkerReport], Demand], bool]
@@ -69,7 +69,7 @@ def zoned(workers: Sequence[WorkerReport], zones: ZoneDemand, able: Able) -> Zon
     return ZonedFleet(workers=by_zone, zones=zones, able=able)
 
 
-def _served(part: DemandAssignment) -> dict[ClassKey, float]:
+def _served(part: DemandAssignment) -> dict[DemandClass, float]:
     """What is served of each class: routes have the rates of all that was asked for."""
     planned = planned_qps(part.routes)
     scale = part.served_qps / max(sum(planned.values()), 1e-9)
@@ -83,7 +83,7 @@ def _joined(parts: Sequence[DemandAssignment], demand: Sequence[Demand]) -> Dema
     """
     if not parts:
         return NOTHING
-    served: dict[ClassKey, float] = {}
+    served: dict[DemandClass, float] = {}
     scales = []
     for part in parts:
         found = _served(part)
@@ -92,11 +92,9 @@ def _joined(parts: Sequence[DemandAssignment], demand: Sequence[Demand]) -> Dema
         scales.append(part.served_qps / max(sum(route.qps for route in part.routes), 1e-9))
     asked = {class_of(each): each.qps for each in demand}
     total = sum(part.served_qps for part in parts)
+    more = {key: asked[key] / max(qps, 1e-9) for key, qps in served.items()}
     routes = [
-        replace(
-            route,
-            qps=route.qps * scale * asked[_class(route)] / max(served[_class(route)], 1e-9),
-        )
+        replace(route, qps=route.qps * scale * more[class_of_route(route)])
         for part, scale in zip(parts, scales, strict=True)
         for route in part.routes
     ]
@@ -122,11 +120,6 @@ def _together(powers: Sequence[Power | None]) -> Power | None:
         carbon_g_per_hour=sum(grams) if len(grams) == len(known) else None,
         unmeasured_qps=sum(power.unmeasured_qps for power in known),
     )
-
-
-def _class(route: Route) -> ClassKey:
-    pin = route.variant if route.pinned else None
-    return (route.task, route.latency_ms, route.accuracy, pin)
 
 
 def _order(route: Route) -> tuple[object, ...]:

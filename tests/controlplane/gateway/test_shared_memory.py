@@ -7,13 +7,13 @@ import pytest
 from controlplane.gateway.gateway import Gateway
 from controlplane.settings import load_settings
 from tests.controlplane.builders import digits_catalog
+from tests.services import SHARED_MEMORY
 from tests.workers.builders import config, running, secret_of
 from variants.artifacts.store import FileArtifactStore
 from variants.types import WorkerId
-from workers.channel.shared_memory import CAN_SHARE
 
 
-@pytest.mark.skipif(not CAN_SHARE, reason="Linux only")
+@SHARED_MEMORY
 @pytest.mark.parametrize(("changes", "mib"), [({}, 128), ({"shared_memory_mib": 5}, 5)])
 async def test_all_connections_have_the_budget_of_the_setting(
     changes: dict[str, int], mib: int, tmp_path: Path

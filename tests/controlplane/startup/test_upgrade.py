@@ -55,7 +55,7 @@ class Played:
 
     def look(self, deployment: Deployment) -> Replicas:
         return Replicas(
-            target=self.target, generations=dict(self.running), coming=len(self.coming), going=0,
+            target=self.target, generations=dict(self.running), going=0,
             message="",
         )  # fmt: skip
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from planner.reconcile.by_zone.zoned_assignment import zoned
-from planner.reconcile.demand_assignment import class_of, planned_qps
+from planner.reconcile.demand_assignment import planned_qps
 from planner.reconcile.tick import tick
-from planner.types import Demand, Observation
+from planner.types import Demand, DemandClass, Observation, class_of
 from planner.zone_demand import ShareKey, Zone, ZoneDemand
-from planner.zones.division import ClassKey, Solver, divide, shortened
+from planner.zones.division import Solver, divide, shortened
 from tests.planner.builders import (
     catalog,
     demand,
@@ -109,7 +109,7 @@ def test_what_no_worker_can_answer_in_time_takes_nothing_from_the_rest() -> None
     assert fleet is not None
     given: list[float] = []
 
-    def assign(zone: Zone, part: Sequence[Demand]) -> dict[ClassKey, float]:
+    def assign(zone: Zone, part: Sequence[Demand]) -> dict[DemandClass, float]:
         given.extend(each.qps for each in part)
         return {class_of(each): each.qps for each in part}
 

@@ -74,9 +74,7 @@ class Place:
         return build_snapshot(self.known, held, transport_ms=transport_ms, before=before)
 
     def choose(self, asked: Query) -> Choice | Refusal:
-        whole = self._snapshot(self.held, TRANSPORT_MS, Snapshot(revision=0, tasks={}, workers={}))
-        table = resolve(self.routes, whole, Prefer.COST)
-        return self.rings.choose(whole, table, self.rings.congestion, asked, NOW_MS)
+        return self.rings.choose(asked, NOW_MS)
 
     def found(self, **asked: object) -> tuple[str, str]:
         choice = self.choose(query(**asked))  # type: ignore[arg-type]

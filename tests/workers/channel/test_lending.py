@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.services import SHARED_MEMORY
 from tests.workers.builders import (
     ask,
     config,
@@ -39,11 +40,11 @@ from workers.channel.frames import (
 from workers.channel.handshake import NONCE, prove
 from workers.channel.messages import encode
 from workers.channel.reply import Reply
-from workers.channel.shared_memory import CAN_SHARE, LentBlock
+from workers.channel.shared_memory import LentBlock
 from workers.runtimes.protocol import Tensor
 from workers.types import LoadSpec, ReplyCode, WorkerConfig
 
-pytestmark = pytest.mark.skipif(not CAN_SHARE, reason="Linux only")
+pytestmark = SHARED_MEMORY
 WIDE = 30_000
 NAME = "modelless-tensors"
 

@@ -8,16 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.services import SHARED_MEMORY
 from tests.workers.builders import ask, config, digest_of, double_model, onnx_spec, running, tensor
 from tests.workers.channel.test_lending import WIDE, lend, wide, wide_spec
 from variants.registry import Entry
-from workers.channel.shared_memory import CAN_SHARE, LentBlock
+from workers.channel.shared_memory import LentBlock
 from workers.runtimes.echo import EchoRuntime
 from workers.runtimes.protocol import Tensor
 from workers.runtimes.registry import RUNTIMES
 from workers.types import LoadSpec
 
-pytestmark = pytest.mark.skipif(not CAN_SHARE, reason="Linux only")
+pytestmark = SHARED_MEMORY
 
 
 class Overwriting(EchoRuntime):

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.services import SHARED_MEMORY
 from tests.workers.builders import ask, config, connect, running, until, vid
 from tests.workers.channel.test_lending import lend, wide, wide_spec
 from tests.workers.gated import Gates
 from variants.errors import Conflict
 from workers.channel.reply import Reply
-from workers.channel.shared_memory import CAN_SHARE, Budget, borrow
+from workers.channel.shared_memory import Budget, borrow
 from workers.types import ReplyCode
 
-pytestmark = pytest.mark.skipif(not CAN_SHARE, reason="Linux only")
+pytestmark = SHARED_MEMORY
 
 
 async def test_a_refused_offer_is_made_again_later(

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.services import SHARED_MEMORY
 from variants.errors import Conflict, InvalidInput
 from workers.channel.extents import GRANULE
 from workers.channel.frames import layout_of, signature_of
 from workers.channel.shared_memory import (
-    CAN_SHARE,
     IDLE_S,
     KEPT_BYTES,
     LARGE_STEP_BYTES,
@@ -26,7 +26,7 @@ from workers.channel.shared_memory import (
     borrow,
 )
 
-pytestmark = pytest.mark.skipif(not CAN_SHARE, reason="Linux only")
+pytestmark = SHARED_MEMORY
 SIZE = 16 * GRANULE
 
 

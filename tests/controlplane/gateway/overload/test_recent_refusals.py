@@ -289,7 +289,7 @@ async def test_no_room_is_kept_for_what_was_shed() -> None:
     for shed, kept in ((True, False), (False, True)):
         path = Path(ReplyCode.OK)
         refusal = Refusal(code=RefusalCode.OVERLOADED, message="no", shed=shed)
-        path.path.choose = lambda *_, refusal=refusal: refusal
+        path.path.choose = lambda *_, refusal=refusal: refusal  # type: ignore[method-assign]
         for _ in range(2):  # after its body was read, and before
             path.ask()
             assert path.path.lately.is_before(low, ONE, NOW_MS) == kept

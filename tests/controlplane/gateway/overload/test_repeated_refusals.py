@@ -27,7 +27,6 @@ from controlplane.gateway.query.query_errors import expired_error
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.query.skimming import skim_v1, skim_v2
 from controlplane.http_errors import error_body, error_headers, status_of
-from planner.selection.plan_following import choose
 from planner.selection.refusal import crowded, shed
 from planner.selection.routes import EMPTY
 from planner.types import ANYBODY, Client, Query
@@ -350,14 +349,13 @@ async def test_what_is_refused_for_others_while_workers_have_room_concerns_one_q
     path.ask()
     path.path.refusals.keep(frozenset())
     path.workers[ONE].code = ReplyCode.OK
-    due = [1]
+    due, choose = [1], path.path.choose
 
-    def choice(*arguments: Any) -> Any:
+    def choice(query: Query, now_ms: float) -> Any:
         if not due:
-            return choose(*arguments)
+            return choose(query, now_ms)
         due.pop()
-        seen, _, _, query, now_ms = arguments
-        return refusal(seen, query, now_ms)
+        return refusal(path.path.snapshot, query, now_ms)
 
     monkeypatch.setattr(path.path, "choose", choice)
     for _ in range(10):
