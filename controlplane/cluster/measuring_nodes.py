@@ -186,7 +186,8 @@ async def _bench(sent: SentSettings, options: Mapping[str, Any]) -> AsyncIterato
     """A bench on a node; its process ends with this context, whatever it is doing."""
     import ray
 
-    bench = await in_time(lambda: _benches().options(max_restarts=0, **options).remote(sent))
+    benches = _benches()  # here: two threads that ask at once would each make one
+    bench = await in_time(lambda: benches.options(max_restarts=0, **options).remote(sent))
     try:
         yield bench
     finally:
