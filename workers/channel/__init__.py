@@ -6,9 +6,10 @@ workers' reports. Both sides prove that they know the cluster secret before anyt
 Read ``frames`` (the bytes), ``messages`` (control messages as JSON), ``secret`` and ``handshake``,
 ``outbox`` (what leaves in one turn of the event loop), ``round_trip`` (how far away a worker is),
 ``shared_clock`` (deadlines between processes of one machine), ``extents``, ``shared_memory`` and
-``lending`` (large tensors, which do not go through the socket), ``address``, ``reply``, ``client``
-(one connection) and ``pool`` (one connection to each worker that a process knows). The worker's
-side of the channel is ``workers.execution.server``.
+``lending`` (large tensors, which do not go through the socket), ``address``, ``reply``, ``session``
+(one connection: its handshake, what arrives on it, its end), ``client`` (what is asked over it) and
+``pool`` (one connection to each worker that a process knows). The worker's side of the channel is
+``workers.execution.server``.
 
 It may import ``variants``, ``workers.types`` and ``workers.runtimes.protocol``.
 """

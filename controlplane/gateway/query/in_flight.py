@@ -39,8 +39,8 @@ from variants.errors import (
     ReplicaLost,
     VariantNotLoadable,
 )
-from workers.channel.client import SILENCE_S
 from workers.channel.reply import Reply
+from workers.channel.session import SILENCE_S
 from workers.runtimes.protocol import Tensor
 from workers.types import ReplyCode
 

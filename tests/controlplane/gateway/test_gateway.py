@@ -26,7 +26,7 @@ from tests.controlplane.fleet import (
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import ReplicaLost, StateUnavailable, VariantNotLoadable
 from variants.types import ModelName, Stage, TaskName, VariantName, WorkerId
-from workers.channel.client import SILENCE_S
+from workers.channel.session import SILENCE_S
 
 pytestmark = pytest.mark.slow
 
