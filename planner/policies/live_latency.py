@@ -37,7 +37,7 @@ class LiveLatency:
     def ran(
         self, replica: Replica, rows: int, run_ms: float, now_ms: float, queries: int, late: int
     ) -> None:
-        """A batch is done: ``workers.execution.executor`` learns the same from it."""
+        """A batch is done: ``workers.execution.batch_runner`` learns the same from it."""
         table = replica.candidate.table
         self._relaxed_ms[replica] = now_ms
         model = self._models.get(replica)

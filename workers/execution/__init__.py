@@ -5,8 +5,9 @@ admitted, which batch runs and which variant leaves is decided by the planner's 
 they are acted upon, on one event loop with two threads beside it, or three where artifacts are
 fetched.
 
-Read ``replicas`` first (one record per variant, and the query as ``Job``), then ``executor`` (from
-a query to its batch), ``running`` (one batch), ``replies`` and ``server`` (the socket). Then
+Read ``replicas`` first (one record per variant, and the query as ``Job``), then ``executor`` (which
+queries are taken in), ``batch_runner`` (how they are run and answered), ``running`` (one batch),
+``replies`` and ``server`` (the socket). Then
 ``loader`` (from a load spec to a ready replica) with ``load_thread``, ``artifacts`` (files that are
 seen, or copies), ``room`` and ``usage`` (what leaves for it), ``failures``, ``absent`` and
 ``history`` (what is kept about loads), and ``lone_batches`` (checking a profile).

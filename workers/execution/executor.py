@@ -1,89 +1,36 @@
-"""The executor of one slice: it queues queries, runs one batch at a time and answers.
+"""The executor of one slice: it takes queries in, refuses them or queues them to be run.
 
-All decisions are its queue's (``planner.batching.protocol``); this is the shell that acts on them.
-It lives on one event loop. A short batch runs right there, because handing it to a thread costs
-more than it takes; a longer one runs in a dedicated thread, so that queries are still taken in
-meanwhile.
+All decisions are its queue's (``planner.batching.protocol``); this is the shell that acts on them,
+on one event loop. How what it queued is run and answered is in ``batch_runner``.
 """
 
-import asyncio
-import logging
-import threading
-import time
 from collections.abc import Callable
-from math import exp
-from queue import SimpleQueue
-from typing import NamedTuple
 
-from planner.batching.deadline_queue import DeadlineQueue
-from planner.batching.live_costs import RELAX_EVERY_MS, LiveCosts
-from planner.batching.protocol import Batch, LiveQueue, Verdict
+from planner.batching.live_costs import RELAX_EVERY_MS
+from planner.batching.protocol import LiveQueue, Verdict
 from planner.batching.queue_room import one
 from planner.batching.variant_queues import Item
 from planner.planning_settings import DEFAULTS
 from planner.types import ANYBODY, DEFAULT_PRIORITY, Client
-from variants.errors import Internal
 from variants.types import ReplicaState
 from workers.channel.frames import Chunk, Layout
-from workers.execution.replicas import Job, LoneJob, Replica, Responder
-from workers.execution.replies import send_outputs, send_refusal
-from workers.execution.running import Group, run_batch
-from workers.execution.usage import Usage
-from workers.process.last_batch import query_entry
+from workers.execution.batch_runner import INLINE_MS, MAX_FRAME, BatchRunner, now_ms
+from workers.execution.replicas import Job, Replica, Responder
 from workers.process.quarantine import CrashLedger
 from workers.types import ReplyCode
 
-log = logging.getLogger(__name__)
-
-INLINE_MS = 0.25
-"""Batches that run no longer than this in the runtime run on the event loop. A hand-over to the
-thread and back was measured to take 0.04 ms of processor time a batch and 0.03 ms of latency: 60 %
-more for one query on a model of 4 us, lost in the noise above this."""
-MOST_INLINE_MS = 2.5
-"""What a batch is predicted to take at most to run on the event loop. Predictions hold what waking
-up costs, which running in the thread would not save."""
 DISPLACED = "the queue is full, and others come first"
 MAX_WAITING = 1_024
 """Queries that wait for one load."""
-FAILURES = 2
-"""So many failed batches in a row put a variant into quarantine."""
-STUCK_S = 30.0
-STUCK_FACTOR = 50.0
-"""A batch is stuck after both 30 s and 50 times its prediction."""
-JOIN_S = 2.0
-"""How long stopping waits for the running batch."""
 MAX_QUEUE_BYTES = 256 * 2**20
 """Tensors of the queries that were taken and not answered yet. The largest query is always taken
 while there is no other."""
 LONG_QUEUE = 64
 """From so many waiting queries on, each has bytes of its own: else a short one would keep all that
 arrived in the same moment."""
-MAX_FRAME = 64 * 2**20
-"""Bytes of the largest reply: a larger one would break the connection for all others on it."""
-BUSY_S = 5.0
-"""Time constant of the busy ratio."""
 
 
-class Outcome(NamedTuple):
-    """What came of a batch. Times in ms, on the clock of ``now_ms``."""
-
-    replica: Replica
-    began_ms: float
-    """When the batch was handed over to be run."""
-    predicted_ms: float
-    run_ms: float
-    """Time in the runtime."""
-    took_ms: float
-    """From ``began_ms`` to the end, so with the hand-over to the thread."""
-    groups: list[Group]
-
-
-def now_ms() -> float:
-    """The executor's clock. Not the loop's: uvloop's stands still within a turn."""
-    return time.monotonic() * 1000.0
-
-
-class Executor:
+class Executor(BatchRunner):
     """Takes queries for the replicas in ``replicas`` and answers each exactly once."""
 
     def __init__(
@@ -95,97 +42,8 @@ class Executor:
         late_share: float = DEFAULTS.late_share,
         max_bytes: int = MAX_QUEUE_BYTES,
     ) -> None:
-        self.queue: LiveQueue = DeadlineQueue() if queue is None else queue
-        self.costs = LiveCosts(self.queue, late_share)
-        self.replicas: dict[int, Replica] = {}
-        self.usage = Usage()
-        self.on_used: Callable[[Replica], None] | None = None
-        """Called after each batch with the replica that ran it; None where no rule needs that."""
-        self.draining = False
-        self.checking = False
-        """Whether a profile is being checked: some batches are nobody's query."""
-        self.on_quarantine: list[Replica] = []
-        """Replicas that failed too often, to be unloaded; ``wake`` is set when one is added."""
-        self.wake = asyncio.Event()
-        self._ledger = ledger
-        self._inline_ms = inline_ms
-        self._max_frame = max_frame
-        self._loop = asyncio.get_running_loop()
-        self._stepping = False
-        self._running: Batch | None = None
-        self._began_ms = 0.0
-        self._kept_waiting = False
-        """Whether queries waited when the last batch ended, and have since."""
-        self._batches: SimpleQueue[tuple[Batch, float] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name="runtime", daemon=True)
-        self._in_flight = 0
-        self._held_bytes = 0
+        super().__init__(ledger, inline_ms, max_frame, queue, late_share)
         self._max_bytes = max_bytes
-        self._quiet: asyncio.Future[None] | None = None
-        self._busy_ms = 0.0
-        self._busy_at_ms = now_ms()
-
-    def start(self) -> None:
-        """Start the thread that runs longer batches."""
-        self._thread.start()
-
-    async def stop(self) -> None:
-        """End the thread once the batch in it is done; refuse whatever still waits."""
-        self.draining = True
-        for replica in self.replicas.values():
-            for item in [*replica.stop_waiting(), *self.queue.take(replica.queue)]:
-                self.refuse(item, ReplyCode.DRAINING)
-        self._batches.put(None)
-        if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join, JOIN_S)
-        if self._thread.is_alive() and self._running is not None:
-            for_ms = now_ms() - self._began_ms
-            if for_ms > max(JOIN_S * 1000, STUCK_FACTOR * self._running.predicted_ms):
-                self._blame(self._running, for_ms)
-        await asyncio.sleep(0)  # the last batch's answers are on their way into the loop
-
-    def check(self) -> None:
-        """Raise ``Internal`` when batches can no longer run."""
-        if not self._thread.is_alive():
-            raise Internal("the runtime's thread has ended")
-        if self._running is not None:
-            for_ms = now_ms() - self._began_ms
-            limit_ms = max(STUCK_S * 1000, STUCK_FACTOR * self._running.predicted_ms)
-            if for_ms > limit_ms:
-                raise Internal(self._blame(self._running, for_ms))
-
-    def _blame(self, batch: Batch, for_ms: float) -> str:
-        """Put a batch that hangs down to its variant; the sentence about it."""
-        job = batch.items[0]
-        assert isinstance(job, Job)
-        replica = job.replica
-        why = f"a batch of {replica.name} has been running for {for_ms / 1000:.0f} s"
-        self._ledger.hung(replica.key, replica.spec.task, replica.spec.variant, why)
-        return why
-
-    @property
-    def in_flight(self) -> int:
-        """Queries taken and not answered yet."""
-        return self._in_flight
-
-    async def quiet(self) -> None:
-        """Return once nothing is in flight."""
-        while self._in_flight:
-            if self._quiet is None or self._quiet.done():
-                self._quiet = self._loop.create_future()
-            await asyncio.shield(self._quiet)
-
-    def backlog_us(self) -> int:
-        """Predicted time until all admitted work is done."""
-        backlog_ms = self.queue.backlog_ms(now_ms())
-        return min(int(backlog_ms * 1000), 2**32 - 1)
-
-    def busy_ratio(self) -> float:
-        """Share of the last seconds spent in runtimes."""
-        decayed = self._busy_ms * exp((self._busy_at_ms - now_ms()) / (BUSY_S * 1000))
-        return min(1.0, decayed / (BUSY_S * 1000))
-
-    # -- taking queries in ------------------------------------------------------------------------
 
     def submit(
         self, variant: int, rows: int, budget_us: int, layout: Layout, data: Chunk, base: int,
@@ -244,31 +102,6 @@ class Executor:
             self._stepping = True
             self._loop.call_soon(self._step)
 
-    def _take(self, job: Job) -> None:
-        """Count a query that was admitted."""
-        job.replica.in_flight += 1
-        self._in_flight += 1
-        self._held_bytes += job.layout.nbytes
-
-    def has_crashed(self, replica: Replica) -> bool:
-        """Whether a variant has crashed a worker in the last day, or hung in one."""
-        return bool(self._ledger.crashes_s(replica.key))
-
-    def run_alone(self, job: LoneJob) -> bool:
-        """Run a batch that checks a profile, if the slice is idle; whether it is.
-
-        It passes the queue by, which need not make room for it, and for which it has no deadline.
-        """
-        replica, began_ms = job.replica, now_ms()
-        busy = self._stepping or self._running is not None or self.queue.count
-        if busy or self.draining or replica.state is not ReplicaState.READY:
-            return False
-        predicted_ms = replica.queue.latency_ms(job.rows)
-        self.queue.busy_until_ms = began_ms + predicted_ms
-        self._take(job)
-        self._run(Batch(replica.queue, [job], job.rows, predicted_ms), replica, began_ms)
-        return True
-
     def _make_room(self, job: Job, needed: int, size_of: Callable[[Item], int]) -> bool:
         """Refuse others that come after a query in the order of refusal; return whether it helped.
 
@@ -302,9 +135,7 @@ class Executor:
         if done_ms > job.deadline_ms or len(replica.waiting) >= MAX_WAITING:
             self._refuse(job.responder, job.request_id, ReplyCode.COLD, "it is still loading")
             return
-        replica.in_flight += 1
-        self._in_flight += 1
-        self._held_bytes += job.layout.nbytes
+        self._take(job)
         left_s = (job.deadline_ms - job.arrived_ms) / 1000
         replica.waiting[job] = self._loop.call_later(left_s, self._give_up, job)
 
@@ -321,193 +152,10 @@ class Executor:
                 self._refuse_verdict(job, verdict)
         self.nudge()
 
-    def nudge(self) -> None:
-        """Look for work soon."""
-        if not self._stepping and self._running is None and self.queue.count:
-            self._stepping = True
-            self._loop.call_soon(self._step)
-
-    # -- running ----------------------------------------------------------------------------------
-
-    def _step(self) -> None:
-        """Start the next batch."""
-        self._stepping = False
-        if self._running is not None:
-            return
-        began_ms = now_ms()
-        expired = self.queue.pop_expired(began_ms)
-        self.costs.gave_up(len(expired))
-        for item in expired:
-            self.refuse(item, ReplyCode.EXPIRED)
-        batch = self.queue.next_batch(began_ms)
-        if batch is None:
-            self._kept_waiting = False
-            return
-        first = batch.items[0]
-        assert isinstance(first, Job)
-        self._run(batch, first.replica, began_ms)
-
-    def _run(self, batch: Batch, replica: Replica, began_ms: float) -> None:
-        """Run a batch here, or have the thread run it."""
-        if self._is_short(batch, replica):
-            self._finish(self._execute(batch, began_ms))
-            return
-        self._running, self._began_ms = batch, began_ms
-        self._batches.put((batch, began_ms))
-
-    def _is_short(self, batch: Batch, replica: Replica) -> bool:
-        """Whether a batch is to run on the event loop.
-
-        What it is predicted to take has the waking in it, in the thread also the hand-over: going
-        by that alone, a variant that was once handed over would be for good.
-        """
-        if not replica.proven or batch.predicted_ms > MOST_INLINE_MS:
-            return False
-        return replica.runs_ms(batch.rows) <= self._inline_ms
-
-    def _serve(self) -> None:
-        """Run batches in the dedicated thread."""
-        while (task := self._batches.get()) is not None:
-            try:
-                outcome = self._execute(*task)
-            except Exception as error:  # the thread has to live on, whatever it is
-                log.exception("running a batch")
-                outcome = _failed(*task, f"the worker failed: {type(error).__name__}: {error}")
-            try:
-                self._loop.call_soon_threadsafe(self._finish, outcome)
-            except RuntimeError:  # the loop was closed in the meantime
-                return
-
-    def _execute(self, batch: Batch, began_ms: float) -> Outcome:
-        """Run a batch. In either thread."""
-        jobs: list[Job] = batch.items  # type: ignore[assignment]
-        replica = jobs[0].replica
-        ledger = self._ledger
-        if not replica.proven:
-            ledger.suspect(replica.key, replica.spec.task, replica.spec.variant)
-        ledger.enter(replica.key, [query_entry(job.responder.tag, job.request_id) for job in jobs])
-        begin_ms = now_ms()
-        groups = run_batch(replica, jobs, batch.rows, now_ms)
-        end_ms = now_ms()
-        ledger.leave()
-        if not replica.proven:
-            ledger.clear(replica.key)
-        return Outcome(
-            replica, began_ms, batch.predicted_ms, end_ms - begin_ms, end_ms - began_ms, groups
-        )
-
-    def _finish(self, outcome: Outcome) -> None:
-        """Answer a batch and look for the next one."""
-        replica, groups = outcome.replica, outcome.groups
-        done_ms = now_ms()
-        self._running = None
-        self.queue.finished(replica.queue, done_ms, outcome.took_ms)
-        kept_waiting, self._kept_waiting = self._kept_waiting, self.queue.count > 0
-        self._learn(outcome, done_ms, kept_waiting)
-        clean = False
-        for group in groups:
-            if group.error:
-                for job in group.jobs:
-                    self.refuse(job, ReplyCode.FAILED, group.error)
-            else:
-                clean = clean or not group.broken
-                for job in group.jobs:
-                    self._release(job)
-                send_outputs(
-                    group, outcome.began_ms, outcome.run_ms, self.backlog_us(), self._max_frame
-                )
-        if clean:
-            replica.failures = 0
-            replica.proven = True
-        elif not self.checking or _asked(groups):
-            replica.failures += 1
-            error = groups[0].error or f"{replica.name} gives no finite numbers any more"
-            log.warning("a batch of %s failed: %s", replica.name, error)
-            # One that is being unloaded is closed by the unload.
-            if replica.failures >= FAILURES and replica.state is ReplicaState.READY:
-                self._quarantine(replica, error)
-        if self.queue.count and not self._stepping:
-            self._stepping = True
-            self._loop.call_soon(self._step)
-
-    def _learn(self, outcome: Outcome, done_ms: float, kept_waiting: bool) -> None:
-        """Take what was observed into the prediction, the popularity and the busy ratio."""
-        replica, queue = outcome.replica, outcome.replica.queue
-        queries = sum([len(group.jobs) for group in outcome.groups])
-        if self.checking:
-            queries = _note_alone(outcome)
-        if queries:
-            replica.used(done_ms / 1000, queries, sum([group.rows for group in outcome.groups]))
-            self.usage.seen(replica.variant, done_ms / 1000, queries)
-            if self.on_used is not None:
-                self.on_used(replica)
-        passed_ms = done_ms - self._busy_at_ms
-        self._busy_ms = self._busy_ms * exp(-passed_ms / (BUSY_S * 1000)) + outcome.took_ms
-        self._busy_at_ms = done_ms
-        group, took_ms, began_ms = outcome.groups[0], outcome.took_ms, outcome.began_ms
-        # What has numbers that are not finite may have run a second time, to see whose fault it is.
-        clean = len(outcome.groups) == 1 and not group.error and group.bad is None
-        if clean:
-            replica.took(group.rows, outcome.run_ms, done_ms)
-        if not clean or not replica.proven:
-            # Failing takes another time than running, and so does what a first batch sets up.
-            self.costs.passed(queue, done_ms)
-            return
-        late, model = sum([job.deadline_ms < done_ms for job in group.jobs]), replica.model
-        self.costs.ran(
-            queue, model, group.rows, began_ms, took_ms,
-            kept_waiting=kept_waiting, queries=queries, late=late,
-        )  # fmt: skip
-
-    def _quarantine(self, replica: Replica, error: str) -> None:
-        replica.state = ReplicaState.QUARANTINED
-        replica.quarantined_s = time.time()
-        replica.message = f"{FAILURES} batches failed in a row; the last: {error}"
-        log.error("%s is quarantined: %s", replica.name, replica.message)
-        for item in self.queue.take(replica.queue):
-            self.refuse(item, ReplyCode.QUARANTINED, replica.message)
-        self.on_quarantine.append(replica)
-        self.wake.set()
-
-    # -- refusing ---------------------------------------------------------------------------------
-
-    def refuse(self, item: Item, code: ReplyCode, message: str = "") -> None:
-        """Answer an admitted query without tensors."""
-        assert isinstance(item, Job)
-        self._release(item)
-        self._refuse(item.responder, item.request_id, code, message)
-
-    def _refuse(self, responder: Responder, request_id: int, code: ReplyCode, message: str) -> None:
-        send_refusal(responder, request_id, code, self.backlog_us(), message)
-
-    def _release(self, job: Job) -> None:
-        replica = job.replica
-        replica.in_flight -= 1
-        self._in_flight -= 1
-        self._held_bytes -= job.layout.nbytes
-        if not replica.in_flight and replica.idle is not None and not replica.idle.done():
-            replica.idle.set_result(None)
-        if not self._in_flight and self._quiet is not None and not self._quiet.done():
-            self._quiet.set_result(None)
-
 
 def _bytes_of(item: Item) -> int:
     assert isinstance(item, Job)
     return item.layout.nbytes
-
-
-def _asked(groups: list[Group]) -> int:
-    """How many queries were among what ran."""
-    return sum(not isinstance(job, LoneJob) for group in groups for job in group.jobs)
-
-
-def _note_alone(outcome: Outcome) -> int:
-    """Tell a batch that checks a profile what it took; how many queries ran with it."""
-    asked = _asked(outcome.groups)
-    first = outcome.groups[0].jobs[0]
-    if not asked and isinstance(first, LoneJob):
-        first.took_ms = outcome.took_ms
-    return asked
 
 
 def _absent(replica: Replica) -> tuple[ReplyCode, str]:
@@ -515,11 +163,3 @@ def _absent(replica: Replica) -> tuple[ReplyCode, str]:
     if replica.state is ReplicaState.QUARANTINED:
         return ReplyCode.QUARANTINED, replica.message
     return ReplyCode.COLD, replica.message
-
-
-def _failed(batch: Batch, began_ms: float, error: str) -> Outcome:
-    """The outcome of a batch that could not be run."""
-    jobs: list[Job] = batch.items  # type: ignore[assignment]
-    took_ms = now_ms() - began_ms
-    groups = [Group(jobs, batch.rows, [], error)]
-    return Outcome(jobs[0].replica, began_ms, batch.predicted_ms, took_ms, took_ms, groups)

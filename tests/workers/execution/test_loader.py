@@ -18,7 +18,8 @@ from variants.errors import Internal, Overloaded, VariantNotLoadable
 from variants.registry import Entry
 from variants.types import ReplicaState, VariantName
 from workers.channel.frames import HEADER, Chunk, infer_frame, layout_of, unpack_infer, unpack_reply
-from workers.execution.executor import FAILURES, Executor
+from workers.execution.batch_runner import FAILURES
+from workers.execution.executor import Executor
 from workers.execution.loader import AGAIN_S, Loading
 from workers.execution.replicas import Replica
 from workers.execution.room import Demanded, Room

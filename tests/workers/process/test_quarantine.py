@@ -180,7 +180,7 @@ async def test_a_batch_that_hangs_is_blamed_also_when_the_worker_leaves_in_good_
 async def test_the_health_check_blames_a_batch_that_hangs(
     worker: WorkerConfig, gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.execution.executor.STUCK_S", 0.1)
+    monkeypatch.setattr("workers.execution.batch_runner.STUCK_S", 0.1)
     spec = replace(echo_spec(), runtime="gated")
     async with running(worker) as (host, connection):
         await connection.load(spec, 60.0)
