@@ -4,11 +4,12 @@ In comes a query with its variant, its rows and its deadline; out come a ``Verdi
 time the slice is free, the ``Batch`` to run. Workers and the simulator drive the same queues.
 
 Read ``protocol`` first (what any queue answers), then ``variant_queues`` (what waits for one
-variant, and how long it takes). ``deadline_queue`` is the product's rule; behind it stand
-``feasible_schedule`` with ``planned_batches`` (the proof that every query is in time),
-``schedule_search`` (how such a schedule is found), ``tight_budgets``, ``fairness`` and
-``refusal_order`` (who is refused first). ``aimd``,
-with ``waiting_deadlines``, is the rule that needs no profile. ``registry`` names the rules.
+variant, and how long it takes) and ``waiting_queries`` (what waits on the slice, and what it adds
+up to). ``deadline_queue`` is the product's rule; behind it stand ``feasible_schedule`` with
+``planned_batches`` (the proof that every query is in time), ``schedule_search`` (how such a
+schedule is found), ``tight_budgets``, ``fairness`` and ``refusal_order`` (who is refused first).
+``aimd``, with ``waiting_deadlines``, is the rule that needs no profile. ``registry`` names the
+rules.
 
 May import: the planner's ``types``, and ``variants``. No clock: times are arguments, in ms.
 """

@@ -35,19 +35,17 @@ All times are milliseconds on one clock of the caller's choosing.
 """
 
 from bisect import insort
-from collections.abc import Callable
-from heapq import heapify, heappop, heappush
+from heapq import heappush
 from math import inf
 
 from planner.batching.fairness import is_over_share
 from planner.batching.feasible_schedule import FeasibleSchedule
 from planner.batching.protocol import MAX_QUEUE, Batch, Verdict
-from planner.batching.queue_room import QueueRoom, one
 from planner.batching.refusal_order import ClientShares, LatelyRefused, Standing
 from planner.batching.schedule_search import forecast, scheduled
 from planner.batching.tight_budgets import TightBudgets
-from planner.batching.variant_queues import Entry, Item, TaskShare, VariantQueue
-from planner.latency_table import LatencyTable
+from planner.batching.variant_queues import Entry, Item, VariantQueue
+from planner.batching.waiting_queries import WaitingQueries
 
 GREEDY_SLACK = 0.5
 """Part of its slack that a query may wait while others who stand before it are refused."""
@@ -61,114 +59,25 @@ REMAKE = 128
 """A schedule takes in at least so many queries before it is made anew because one has no place."""
 
 
-class DeadlineQueue:
+class DeadlineQueue(WaitingQueries):
     """The queue of one slice and the two decisions about it. Deterministic; knows no clock."""
 
     def __init__(self, max_queue: int = MAX_QUEUE, exact_queue: int = EXACT_QUEUE) -> None:
+        super().__init__()
         self.max_queue = max_queue
         self._exact_queue = exact_queue
-        self.busy_until_ms = 0.0
-        """When the running batch is predicted to be done; in the past when none runs."""
-        self.count = 0
-        """Queries that wait."""
-        self.work_ms = 0.0
-        """At most this long to run all that waits."""
-        self._floor_ms = 0.0
-        """At least this long, however what waits is batched."""
-        self._active: list[VariantQueue] = []
-        self._shares: dict[str, TaskShare] = {}
         self._order = 0
-        self._earliest_ms = inf
-        self._latest_ms = -inf
         self._budgets = TightBudgets()
         self._longest_ms: float | None = None
         self._clients = ClientShares()
         self._refused = LatelyRefused()
         self._steps = FORECAST_STEPS
-        self._schedule: FeasibleSchedule | None = None
-        """Holds all that waits, while slack is short."""
-        self._room = QueueRoom()
-
-    def add_variant(self, task: str, table: LatencyTable, share: float = 0.0) -> VariantQueue:
-        """A queue for a variant that was loaded.
-
-        Args:
-            task: the variant's task.
-            table: predicted latency of its batches.
-            share: planned share of the slice's time for the task, in [0, 1]; 0 if none is planned.
-        """
-        task_share = self._shares.setdefault(task, TaskShare())
-        task_share.share = max(task_share.share, share) if task_share.queues else share
-        queue = VariantQueue(task, task_share, table)
-        task_share.queues.append(queue)
-        return queue
-
-    def take(self, queue: VariantQueue) -> list[Item]:
-        """Take out all queries that wait for a variant, earliest deadline first."""
-        items = [entry[2] for entry in sorted(queue.heap)]
-        queue.heap.clear()
-        self._leave(queue, len(items))
-        self._resize(queue, -len(items), -queue.rows)
-        return items
-
-    def make_room(
-        self, item: Item, now_ms: float, needed: int = 1, size_of: Callable[[Item], int] = one
-    ) -> list[Item]:
-        """Take out those that are refused so that a query can be queued (``queue_room``)."""
-        left = self._room.leaving(item, self._items, now_ms, needed, size_of)
-        gone = set(left)
-        for queue in {each.queue for each in left}:
-            kept = [entry for entry in queue.heap if entry[2] not in gone]
-            out = [each for each in left if each.queue is queue]
-            queue.heap[:] = kept
-            heapify(queue.heap)
-            self._resize(queue, -len(out), -sum(each.rows for each in out))
-        if left:
-            self._schedule = None  # who is left is in time in the order that it had, without them
-        return left
-
-    def remove_variant(self, queue: VariantQueue) -> None:
-        """Forget a variant's queue, which must be empty.
-
-        Its task keeps the time that it used for as long as another variant of it is here."""
-        queue.task_share.queues.remove(queue)
-        if not queue.task_share.queues:
-            self._shares.pop(queue.task, None)
-
-    def replan(self, queue: VariantQueue, table: LatencyTable, share: float) -> None:
-        """Take over a new latency table and share; what waits stays admitted if it still fits.
-
-        A share of 0 says that nothing was planned, and keeps the one there is."""
-        self._floor_ms -= queue.rows * queue.unit_ms * queue.correction
-        if table.max_batch >= max((entry[2].rows for entry in queue.heap), default=1):
-            queue.set_table(table)
-            if self._schedule is not None:
-                self._schedule.recost(queue, anew=True)
-        self._floor_ms += queue.rows * queue.unit_ms * queue.correction
-        queue.task_share.share = share or queue.task_share.share
-        self._resize(queue, 0, 0)
 
     def set_longest_batch(self, longest_ms: float | None) -> None:
         """Form batches of at most this length, as planned; None: by the budgets that are seen.
 
         A variant follows when its queue is next empty."""
         self._longest_ms = longest_ms
-
-    def correct(self, queue: VariantQueue, correction: float, spread: float = 0.0) -> None:
-        """Set what a variant's batches count for (``planner.batching.live_costs``)."""
-        queue.spread = spread
-        self._floor_ms += queue.rows * queue.unit_ms * (correction - queue.correction)
-        queue.correction = correction
-        if self._schedule is not None:
-            self._schedule.recost(queue)
-        if queue.rows:
-            self._resize(queue, 0, 0)
-
-    def backlog_ms(self, now_ms: float) -> float:
-        """At most this long until all admitted work is done."""
-        return max(0.0, self.busy_until_ms - now_ms) + self.work_ms
-
-    # -- admission --------------------------------------------------------------------------------
 
     def admit(self, item: Item, now_ms: float) -> Verdict:
         """Queue a query if the whole queue stays in time with it, or say why not."""
@@ -215,6 +124,7 @@ class DeadlineQueue:
                 proved = True
         if not proved and self._schedule is not None and not self._schedule.insert(entry, start_ms):
             self._schedule = None  # ample slack is proof enough
+        self._order += 1
         self._push(entry, added_ms)
         return Verdict.ADMITTED
 
@@ -293,24 +203,6 @@ class DeadlineQueue:
         """Whether batches save time for any waiting query, so that forecasts may help."""
         return any(queue.gains for queue in self._active)
 
-    # -- batches ----------------------------------------------------------------------------------
-
-    def pop_expired(self, now_ms: float) -> list[Item]:
-        """Take out the queries whose deadline has passed."""
-        if self._earliest_ms >= now_ms:
-            return []
-        late: list[Item] = []
-        for queue in tuple(self._active):
-            count, rows = 0, 0
-            while queue.heap and queue.heap[0][0] < now_ms:
-                item = heappop(queue.heap)[2]
-                late.append(item)
-                count, rows = count + 1, rows + item.rows
-            if count:
-                self._leave(queue, count)
-                self._resize(queue, -count, -rows)
-        return late
-
     def next_batch(self, now_ms: float) -> Batch | None:
         """Take out what runs next, or ``None`` when nothing waits. The slice must be free."""
         if not self.count:
@@ -348,12 +240,6 @@ class DeadlineQueue:
         """Never: whatever waits runs as soon as the slice is free."""
         return inf
 
-    def finished(self, queue: VariantQueue, now_ms: float, busy_ms: float) -> None:
-        """Account for a batch that is done; the slice is free again."""
-        share = queue.task_share
-        share.busy_ms, share.stamp_ms = share.decayed_ms(now_ms) + busy_ms, now_ms
-        self.busy_until_ms = now_ms
-
     def _largest_safe(self, queue: VariantQueue, entries: list[Entry], now_ms: float) -> int:
         """How many of the candidates can run now so that the rest is in time.
 
@@ -384,56 +270,6 @@ class DeadlineQueue:
         count = len(entries) if queue.gains else first
         schedule.take(queue, count)
         return count
-
-    # -- book-keeping -----------------------------------------------------------------------------
-
-    def _leave(self, queue: VariantQueue, count: int) -> None:
-        """Take queries that left a variant's queue without running out of the schedule."""
-        if self._schedule is not None and count:
-            self._schedule.take(queue, count)
-
-    def _items(self) -> list[Item]:
-        return [entry[2] for queue in self._active for entry in queue.heap]
-
-    def _ordered(self) -> list[Entry]:
-        order: list[Entry] = []
-        for queue in self._active:
-            order += queue.heap
-        order.sort()
-        return order
-
-    def _push(self, entry: Entry, added_ms: float) -> None:
-        deadline_ms, _, item = entry
-        queue = item.queue
-        if not queue.heap:
-            self._active.append(queue)
-        heappush(queue.heap, entry)
-        self._order += 1
-        queue.rows += item.rows
-        queue.work_ms += added_ms
-        self.work_ms += added_ms
-        self._floor_ms += item.rows * queue.unit_ms * queue.correction
-        self.count += 1
-        self._earliest_ms = min(self._earliest_ms, deadline_ms)
-        self._latest_ms = max(self._latest_ms, deadline_ms)
-
-    def _resize(self, queue: VariantQueue, count: int, rows: int) -> None:
-        """Bring the totals in line after queries left, or a prediction changed."""
-        self.count += count
-        queue.rows += rows
-        if not self.count:
-            self.work_ms = self._floor_ms = queue.work_ms = 0.0
-            self._earliest_ms, self._latest_ms = inf, -inf
-            self._active.clear()
-            self._schedule = None
-            return
-        self._floor_ms += rows * queue.unit_ms * queue.correction
-        work_ms = queue.bound_ms(len(queue.heap), queue.rows)
-        self.work_ms += work_ms - queue.work_ms
-        queue.work_ms = work_ms
-        if not queue.heap and queue in self._active:
-            self._active.remove(queue)
-        self._earliest_ms = min(active.heap[0][0] for active in self._active)
 
 
 def _head(queue: VariantQueue) -> tuple[float, int]:
