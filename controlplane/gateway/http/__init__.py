@@ -3,8 +3,9 @@
 In come connections of clients. Out go calls of the query path for the inference routes, requests to
 an ASGI application for everything else, and the bytes of the answers.
 
-Read ``http_protocol`` (one connection: the short way for queries, the ordinary way for the rest)
-with ``exchange`` and ``turn_clock``; ``access`` with ``followed_keys`` and ``client_limits`` (what
+Read ``client_connection`` (what is due on one connection, and its end), ``http_protocol`` (what is
+read of it: the short way for queries, the ordinary way for the rest) with ``exchange``,
+``known_head`` and ``turn_clock``; ``access`` with ``followed_keys`` and ``client_limits`` (what
 is refused);
 ``http_server`` (all connections of the process); then ``asgi`` (the application) with ``guarded``,
 ``query_routes`` and ``oip`` (the Open Inference Protocol but for inference).

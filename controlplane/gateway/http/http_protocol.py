@@ -6,19 +6,15 @@ FastAPI. So does a query that comes while an answer is still due on its connecti
 for its turn, so that every answer is written the moment it is made, in the order of the requests.
 """
 
-import asyncio
 import logging
 from functools import partial
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from controlplane.gateway.http.access import Access, KnownClients, too_large
+from controlplane.gateway.http.client_connection import ClientConnection
 from controlplane.gateway.http.client_limits import ClientLimits, Phase, Verdict, Watch
 from controlplane.gateway.http.exchange import (
     V1,
@@ -27,14 +23,11 @@ from controlplane.gateway.http.exchange import (
     head_without_upgrade,
     is_query,
     task_and_variant,
-    told_wait_ms,
-    whole_answer,
 )
 from controlplane.gateway.http.known_head import TRIES, KnownHead, known_head
-from controlplane.gateway.http.turn_clock import Arrival, TurnClock
+from controlplane.gateway.http.turn_clock import TurnClock
 from controlplane.gateway.protection.compression import Body, Inflater
 from controlplane.gateway.protection.connections import ConnectionCaps
-from controlplane.gateway.protection.turned_away import TurnedAway, answer_to
 from controlplane.gateway.query.early_refusals import LainMs, known_to_be_new
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from variants.errors import InvalidInput, ModellessError
@@ -43,33 +36,21 @@ log = logging.getLogger(__name__)
 
 MAX_HEAD = 65_536
 """Bytes of request line and headers, beyond the first piece that arrives."""
-LINGER_S = 5.0
-"""How long a refused body is still taken off the wire. Closing at once would reset the connection,
-and the client would see that instead of the answer."""
 TOO_SLOW = 408
 """Status of a request that does not come in full; its code is that of what cannot be right."""
 
 
-class Front(HttpToolsProtocol):
+class Front(ClientConnection):
     """One client connection. Made by ``front_factory``, which fills in the class attributes."""
 
-    path: QueryPath
     access: Access
     max_body: int
     turn: TurnClock
-    caps: ConnectionCaps
     inflater: Inflater
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.cycle: RequestResponseCycle | None = None  # type: ignore[assignment]
-        self.exchange: Exchange | None = None
-        """The query that is being read or answered."""
-        self.reading = False
-        """Its body has not come in full."""
-        self.skipping = False
-        """The rest of a body is thrown away: its query was refused by its headers."""
-        self.in_head = self.upgrading = False
+        self.upgrading = False
         self.head_bytes = 0
         self.between = True
         """The parser waits for a request to begin."""
@@ -80,37 +61,10 @@ class Front(HttpToolsProtocol):
         """The keys by which that head was permitted: others may not permit it."""
         self.unknown = 0
         """Heads of queries that were parsed since one was known."""
-        self.deaf = False
-        """Whatever else comes is thrown away: the connection ends with the answer."""
-        self.closing = False
-        self.receiving: RequestResponseCycle | None = None
-        """An ordinary request whose body has not come in full."""
-        self.arrived_ms = self.began_ms = 0.0
-        self.told_ms = 0.0
-        """When the client was told to come back; 0 where that says nothing of the next query."""
+        self.arrived_ms = 0.0
         self.received = 0
         """Bytes in all."""
         self.watch = Watch()
-        self.address = ""
-        self.arrival: Arrival
-        self.counted = False
-        """Whether it is one of the connections that there may be."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        peer = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if isinstance(peer, tuple) else ""
-        error = self.caps.enter(self.address)
-        if error is None:
-            self.counted = True
-            super().connection_made(transport)
-            self.arrival = Arrival(transport)
-            return
-        self.path.counters.connections.refused("http", error.code)
-        stranger = TurnedAway(error, STATUS_LINE[answer_to(error)])
-        transport.set_protocol(stranger)
-        stranger.connection_made(transport)
-
-    # -- bytes in -------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         if self.deaf:
@@ -142,11 +96,6 @@ class Front(HttpToolsProtocol):
     def _lain_ms(self) -> float:
         """For how long the bytes that are read now lay there when this turn of the loop began."""
         return self.turn.lain_ms(self.arrival.waited_ms())
-
-    def _idle(self) -> bool:
-        """Whether every request so far has its answer."""
-        cycle = self.cycle
-        return self.exchange is None and (cycle is None or cycle.response_complete)
 
     def _feed(self, data: bytes) -> None:
         while data:
@@ -355,101 +304,6 @@ class Front(HttpToolsProtocol):
         self.arrived_ms = self.began_ms
         return head_without_upgrade(method, self.url, self.headers) + rest
 
-    # -- the ordinary way -----------------------------------------------------------------------
-
-    def _go_the_ordinary_way(self) -> None:
-        url, headers = self.url, self.headers
-        super().on_message_begin()
-        self.url = url
-        for name, value in headers:
-            super().on_header(name, value)
-        self.scope["state"]["received_ms"] = self.began_ms
-        super().on_headers_complete()
-        self.receiving = self.cycle
-        if self.closing and self.cycle is not None:
-            self.cycle.keep_alive = False
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Start an ordinary request, once the query before it on the connection is answered."""
-        if self.exchange is not None:
-            self.flow.pause_reading()
-            self.pipeline.appendleft((cycle, app))
-        else:
-            super()._start_asgi_task(cycle, app)
-
-    def on_response_complete(self) -> None:
-        """An ordinary request was answered."""
-        self.server_state.total_requests += 1
-        if not self.transport.is_closing():
-            self._next()
-
-    # -- bytes out ------------------------------------------------------------------------------
-
-    def answer(self, exchange: Exchange, status: int, body: bytes, headers: bytes) -> None:
-        """Write the answer of the query in ``exchange``."""
-        self.exchange = None
-        wait_ms = 0.0 if exchange.forwarded else told_wait_ms(status, headers)
-        self.told_ms = monotonic_ms() + wait_ms if wait_ms else 0.0
-        transport = self.transport
-        if transport.is_closing():
-            return
-        last = not exchange.keep_alive or (self.closing and not self.pipeline)
-        transport.write(whole_answer(STATUS_LINE[status], body, headers, last))
-        self.server_state.total_requests += 1
-        if not last:
-            self._next()
-        else:
-            self._end()
-
-    def _end(self) -> None:
-        """Close, later where the client may still be sending: it has to read what was answered."""
-        if (self.deaf or self.skipping) and self.transport.can_write_eof():
-            self.deaf = True
-            self.transport.write_eof()
-            self.loop.call_later(LINGER_S, self.transport.close)
-        else:
-            self.transport.close()
-
-    def _next(self) -> None:
-        """Go on with what waits on this connection."""
-        flow = self.flow
-        if flow.read_paused and not flow.write_paused:
-            flow.resume_reading()
-        if self.pipeline:
-            cycle, app = self.pipeline.pop()
-            super()._start_asgi_task(cycle, app)
-
-    def pause_writing(self) -> None:
-        """Read no more requests of a client that does not read its answers."""
-        super().pause_writing()
-        self.flow.pause_reading()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if not self.pipeline:
-            self.flow.resume_reading()
-
-    # -- the end --------------------------------------------------------------------------------
-
-    def phase(self) -> Phase:
-        """What this connection is doing now."""
-        cycle = self.cycle
-        if self.transport.is_closing():
-            return Phase.ENDING
-        if self.flow.write_paused:
-            return Phase.UNREAD
-        if self.deaf or self.flow.read_paused:
-            return Phase.OURS
-        if self.in_head:
-            return Phase.HEAD
-        if self.reading or self.skipping:
-            return Phase.BODY
-        if self.receiving is not None:
-            return Phase.OURS if self.receiving.waiting_for_100_continue else Phase.BODY
-        if self.exchange is not None or (cycle is not None and not cycle.response_complete):
-            return Phase.OURS
-        return Phase.IDLE
-
     def sweep(self, now_ms: float, limits: ClientLimits) -> None:
         """End this connection if its client is too slow; called about once a second."""
         phase = self.phase()
@@ -473,12 +327,6 @@ class Front(HttpToolsProtocol):
         else:
             self._break_off(error, TOO_SLOW)
 
-    def _waits_for_nothing_else(self) -> bool:
-        """Whether an ordinary request is being received, and its answer is the next one due."""
-        cycle = self.receiving
-        due = cycle is not None and not cycle.response_started
-        return due and self.exchange is None and not self.pipeline
-
     def _give_up(self, cycle: RequestResponseCycle, error: ModellessError, status: int) -> None:
         """Answer an ordinary request whose body has not come in full.
 
@@ -489,34 +337,6 @@ class Front(HttpToolsProtocol):
         fields = dict(cycle.scope["headers"])
         self.exchange = Exchange(self, b"", fields, self.began_ms)
         self._refuse(self.exchange, error, status)
-
-    def _unset_keepalive_if_required(self) -> None:
-        """Called by uvicorn where it would cancel its timer; there is none."""
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.exchange = None
-        self.reading = False
-        if self.counted:
-            self.counted = False
-            self.caps.leave(self.address)
-        super().connection_lost(exc)
-
-    def part(self) -> None:
-        """Say with the next answer that the connection ends with it."""
-        self.closing = True
-        if self.cycle is not None and not self.cycle.response_started:
-            self.cycle.keep_alive = False
-
-    def shutdown(self) -> None:
-        """Close when what is in flight on this connection is answered."""
-        if self.exchange is not None:
-            self.closing = True
-            if self.cycle is not None:
-                self.cycle.keep_alive = False
-        elif self.skipping and not self.deaf:
-            self._end()
-        elif not self.deaf:  # or else it ends by itself
-            super().shutdown()
 
 
 def front_factory(

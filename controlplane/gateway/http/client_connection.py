@@ -1,0 +1,199 @@
+"""One client's connection: what is due on it, in which order it is answered, and when it ends.
+
+Queries are answered as they are (``answer``); everything else goes the ordinary way to an ASGI
+application. Every answer is written the moment it is made, in the order of the requests. What is
+read of a connection, and what is asked by it, is in ``http_protocol``.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from controlplane.gateway.http.client_limits import Phase
+from controlplane.gateway.http.exchange import Exchange, told_wait_ms, whole_answer
+from controlplane.gateway.http.turn_clock import Arrival
+from controlplane.gateway.protection.connections import ConnectionCaps
+from controlplane.gateway.protection.turned_away import TurnedAway, answer_to
+from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
+
+LINGER_S = 5.0
+"""How long a refused body is still taken off the wire. Closing at once would reset the connection,
+and the client would see that instead of the answer."""
+
+
+class ClientConnection(HttpToolsProtocol):
+    """A connection whose requests ``Front`` reads."""
+
+    path: QueryPath
+    caps: ConnectionCaps
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cycle: RequestResponseCycle | None = None  # type: ignore[assignment]
+        self.exchange: Exchange | None = None
+        """The query that is being read or answered."""
+        self.receiving: RequestResponseCycle | None = None
+        """An ordinary request whose body has not come in full."""
+        self.in_head = False
+        self.reading = False
+        """The query's body has not come in full."""
+        self.skipping = False
+        """The rest of a body is thrown away: its query was refused by its headers."""
+        self.deaf = False
+        """Whatever else comes is thrown away: the connection ends with the answer."""
+        self.closing = False
+        self.began_ms = 0.0
+        """When the first byte of the request came."""
+        self.told_ms = 0.0
+        """When the client was told to come back; 0 where that says nothing of the next query."""
+        self.address = ""
+        self.arrival: Arrival
+        self.counted = False
+        """Whether it is one of the connections that there may be."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if isinstance(peer, tuple) else ""
+        error = self.caps.enter(self.address)
+        if error is None:
+            self.counted = True
+            super().connection_made(transport)
+            self.arrival = Arrival(transport)
+            return
+        self.path.counters.connections.refused("http", error.code)
+        stranger = TurnedAway(error, STATUS_LINE[answer_to(error)])
+        transport.set_protocol(stranger)
+        stranger.connection_made(transport)
+
+    def _go_the_ordinary_way(self) -> None:
+        url, headers = self.url, self.headers
+        super().on_message_begin()
+        self.url = url
+        for name, value in headers:
+            super().on_header(name, value)
+        self.scope["state"]["received_ms"] = self.began_ms
+        super().on_headers_complete()
+        self.receiving = self.cycle
+        if self.closing and self.cycle is not None:
+            self.cycle.keep_alive = False
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Start an ordinary request, once the query before it on the connection is answered."""
+        if self.exchange is not None:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, app))
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """An ordinary request was answered."""
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self._next()
+
+    def answer(self, exchange: Exchange, status: int, body: bytes, headers: bytes) -> None:
+        """Write the answer of the query in ``exchange``."""
+        self.exchange = None
+        wait_ms = 0.0 if exchange.forwarded else told_wait_ms(status, headers)
+        self.told_ms = monotonic_ms() + wait_ms if wait_ms else 0.0
+        transport = self.transport
+        if transport.is_closing():
+            return
+        last = not exchange.keep_alive or (self.closing and not self.pipeline)
+        transport.write(whole_answer(STATUS_LINE[status], body, headers, last))
+        self.server_state.total_requests += 1
+        if not last:
+            self._next()
+        else:
+            self._end()
+
+    def _next(self) -> None:
+        """Go on with what waits on this connection."""
+        flow = self.flow
+        if flow.read_paused and not flow.write_paused:
+            flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            super()._start_asgi_task(cycle, app)
+
+    def _idle(self) -> bool:
+        """Whether every request so far has its answer."""
+        cycle = self.cycle
+        return self.exchange is None and (cycle is None or cycle.response_complete)
+
+    def _waits_for_nothing_else(self) -> bool:
+        """Whether an ordinary request is being received, and its answer is the next one due."""
+        cycle = self.receiving
+        due = cycle is not None and not cycle.response_started
+        return due and self.exchange is None and not self.pipeline
+
+    def pause_writing(self) -> None:
+        """Read no more requests of a client that does not read its answers."""
+        super().pause_writing()
+        self.flow.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.pipeline:
+            self.flow.resume_reading()
+
+    def phase(self) -> Phase:
+        """What this connection is doing now."""
+        cycle = self.cycle
+        if self.transport.is_closing():
+            return Phase.ENDING
+        if self.flow.write_paused:
+            return Phase.UNREAD
+        if self.deaf or self.flow.read_paused:
+            return Phase.OURS
+        if self.in_head:
+            return Phase.HEAD
+        if self.reading or self.skipping:
+            return Phase.BODY
+        if self.receiving is not None:
+            return Phase.OURS if self.receiving.waiting_for_100_continue else Phase.BODY
+        if self.exchange is not None or (cycle is not None and not cycle.response_complete):
+            return Phase.OURS
+        return Phase.IDLE
+
+    def part(self) -> None:
+        """Say with the next answer that the connection ends with it."""
+        self.closing = True
+        if self.cycle is not None and not self.cycle.response_started:
+            self.cycle.keep_alive = False
+
+    def shutdown(self) -> None:
+        """Close when what is in flight on this connection is answered."""
+        if self.exchange is not None:
+            self.closing = True
+            if self.cycle is not None:
+                self.cycle.keep_alive = False
+        elif self.skipping and not self.deaf:
+            self._end()
+        elif not self.deaf:  # or else it ends by itself
+            super().shutdown()
+
+    def _end(self) -> None:
+        """Close, later where the client may still be sending: it has to read what was answered."""
+        if (self.deaf or self.skipping) and self.transport.can_write_eof():
+            self.deaf = True
+            self.transport.write_eof()
+            self.loop.call_later(LINGER_S, self.transport.close)
+        else:
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.exchange = None
+        self.reading = False
+        if self.counted:
+            self.counted = False
+            self.caps.leave(self.address)
+        super().connection_lost(exc)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Called by uvicorn where it would cancel its timer; there is none."""
