@@ -6,10 +6,9 @@ left of the deadline; a variant that is not loaded is waited for where the deadl
 """
 
 import asyncio
-from collections.abc import Sequence
 
-from controlplane.gateway.protection.compression import packed
 from controlplane.gateway.query.deadline_guard import GRACE_MS, GUARD_MS
+from controlplane.gateway.query.one_answer import OneAnswer
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import QueryContext, Respond
 from controlplane.gateway.query.query_errors import (
@@ -18,7 +17,6 @@ from controlplane.gateway.query.query_errors import (
     refusal_error,
     worker_error,
 )
-from controlplane.gateway.query.replies import JSON, ReplyMetadata, encode_v1
 from planner import sentences as explain
 from planner.batching.protocol import Verdict
 from planner.types import (
@@ -31,22 +29,11 @@ from planner.types import (
     RefusalCode,
     WorkerView,
 )
-from variants.errors import (
-    Cold,
-    Conflict,
-    Internal,
-    Overloaded,
-    ReplicaLost,
-    VariantNotLoadable,
-)
+from variants.errors import Cold, Conflict, Internal, Overloaded, ReplicaLost, VariantNotLoadable
 from workers.channel.reply import Reply
 from workers.channel.session import SILENCE_S
-from workers.runtimes.protocol import Tensor
 from workers.types import ReplyCode
 
-BEYOND_WEIGHT, BEYOND_MOST, BEYOND_MORE_MS = 1 / 16, 8.0, 4.0
-"""Of one answer in the mean of what answers take beyond their time at a worker, and the most that
-it counts for: so many times the mean, and so much more. One stall says nothing yet."""
 STAYS_S = 5.0
 """When to ask again for a variant that found no room: what is loaded is asked for more."""
 TRIES = 2
@@ -60,11 +47,6 @@ WHILE_RUNNING = (
 OTHERS_FIRST = "Others come first, and the queues leave this query less than half of its slack."
 WHILE_MEETING = "the gateway has just started and was still connecting to its workers"
 
-CHOICE_REASON = {
-    reason: f"x-choice-reason: {reason.value}\r\n".encode("ascii") for reason in Reason
-}
-"""The header line that says why the variant was chosen."""
-
 _RETRY = frozenset(
     {
         ReplyCode.OVERLOADED,
@@ -77,29 +59,10 @@ _RETRY = frozenset(
 _OK = ReplyCode.OK
 
 
-class InFlight:
+class InFlight(OneAnswer):
     """One query between its first byte and its answer."""
 
-    __slots__ = (
-        "candidate",
-        "done",
-        "failed",
-        "given_id",
-        "loads",
-        "nbytes",
-        "parsed",
-        "path",
-        "read_ms",
-        "reason",
-        "refusal",
-        "refused",
-        "respond",
-        "sent_ms",
-        "slot",
-        "tries",
-        "why",
-        "worker",
-    )
+    __slots__ = ("failed", "loads", "refusal", "refused", "tries", "why")
 
     def __init__(
         self, path: QueryContext, parsed: ParsedQuery, respond: Respond, given_id: bytes | None
@@ -116,7 +79,6 @@ class InFlight:
         self.read_ms = path.clock_ms() - query.received_ms
         self.done = False
         self.sent_ms = 0.0
-        """To the worker that has it now."""
         self.tries = 0
         self.loads = 0
         """Loads that this query has waited for."""
@@ -128,7 +90,6 @@ class InFlight:
         self.candidate: Candidate | None = None
         self.worker: WorkerView | None = None
         self.reason = Reason.PLANNED
-        """Why the candidate was chosen; it says nothing before that."""
         self.failed: frozenset[tuple[str, str]] = frozenset()
         """Variants that could not be loaded for this query, and where."""
 
@@ -237,75 +198,6 @@ class InFlight:
             reply.evidence,
             now_ms,
         )
-
-    def _answer(self, reply: Reply, now_ms: float) -> None:
-        parsed = self.parsed
-        query = parsed.query
-        candidate = self.candidate
-        assert candidate is not None
-        assert self.worker is not None
-        elapsed_ms = now_ms - query.received_ms
-        beyond_ms = now_ms - self.sent_ms - (reply.queue_us + reply.run_us) / 1000
-        mean_ms = self.worker.beyond_ms
-        beyond_ms = min(beyond_ms, BEYOND_MOST * mean_ms + BEYOND_MORE_MS)
-        self.worker.beyond_ms = mean_ms + BEYOND_WEIGHT * (beyond_ms - mean_ms)
-        self.worker.answers += 1
-        in_time = elapsed_ms <= query.latency_ms
-        if not in_time and not query.best_effort:
-            self.fail(expired_error(query))
-            return
-        price = candidate.usd_per_hour * reply.run_us / (3_600_000.0 * reply.batch_size)
-        met = (
-            in_time
-            and (query.accuracy is None or candidate.accuracy >= query.accuracy)
-            and (query.cost is None or candidate.price_usd_per_1k <= query.cost)
-        )
-        metadata = ReplyMetadata(
-            candidate.variant,
-            candidate.model_version,
-            self.worker.id,
-            reply.batch_size,
-            reply.queue_us / 1000,
-            reply.run_us / 1000,
-            candidate.accuracy,
-            price,
-            met,
-        )
-        body, headers = encode(parsed, reply.outputs, metadata)
-        path = self.path
-        # Encoding large outputs takes time, too.
-        encoded_ms = path.clock_ms()
-        elapsed_ms = encoded_ms - query.received_ms
-        if in_time and elapsed_ms > query.latency_ms:
-            if not query.best_effort:
-                self.fail(expired_error(query))
-                return
-            met = False
-            body, headers = encode(parsed, reply.outputs, metadata._replace(slo_met=False))
-        self.done = True
-        path.counters.in_flight -= 1
-        path.advice.answered(now_ms)
-        if path.clients.only is None:
-            took_ms = reply.run_us * query.rows / (1_000 * reply.batch_size)
-            path.clients.use(query.client, took_ms, now_ms)
-        path.asked.query((query.task, candidate.variant))
-        path.lethal.answered(query.task, candidate.variant, parsed.tensors)
-        counters = path.counters.task(query.task)
-        counters.chosen(self.reason)
-        counters.answered(
-            candidate.variant,
-            elapsed_ms,
-            query.rows,
-            reply.queue_us,
-            reply.run_us,
-            price * query.rows / 1000,
-            met,
-            batch_size=reply.batch_size,
-            read_ms=self.read_ms,
-            encode_ms=encoded_ms - now_ms,
-            now_ms=encoded_ms,
-        )
-        self._release()(200, body, headers + CHOICE_REASON[self.reason])
 
     def _again(self, code: ReplyCode, message: str) -> None:
         """Try once more elsewhere, or answer with what the worker said."""
@@ -436,41 +328,6 @@ class InFlight:
             if connection is not None and 1_000 * connection.heard_s < self.sent_ms:
                 self.path.unheard(worker.id)
         self.fail(expired_error(query) if self.refusal is None else refusal_error(self.refusal))
-
-    def fail(self, error: Exception) -> None:
-        """Answer with an error, unless there was an answer."""
-        if self.done:
-            return
-        self.done = True
-        self.path.counters.in_flight -= 1
-        task = self.parsed.query.task
-        self.path.fail(error, self._release(), task, self.given_id)
-
-    def _release(self) -> Respond:
-        respond = self.respond
-        self.respond = _answered
-        path = self.path
-        path.held_bytes -= self.nbytes
-        path.held[self.parsed.query.task] -= 1
-        path.guard.remove(self)
-        return respond
-
-
-def encode(
-    parsed: ParsedQuery, outputs: Sequence[Tensor], metadata: ReplyMetadata
-) -> tuple[bytes, bytes]:
-    """The body of an answer and its header lines."""
-    if parsed.v2 is None:
-        body, headers = encode_v1(parsed.task, outputs, metadata), JSON
-    else:
-        body, headers = parsed.v2.encode(parsed.task, outputs, metadata)
-    if parsed.takes and headers.startswith(JSON):  # raw tensors hardly become shorter
-        return packed(body, headers, parsed.takes)
-    return body, headers
-
-
-def _answered(_status: int, _body: bytes, _headers: bytes) -> None:
-    raise AssertionError("a query was answered twice")
 
 
 def _load_slack_ms(candidate: Candidate, worker: WorkerView, query: Query, now_ms: float) -> float:

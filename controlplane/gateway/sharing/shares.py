@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from controlplane.gateway.counters import CacheCounters
-from controlplane.gateway.query.in_flight import CHOICE_REASON, encode
+from controlplane.gateway.query.one_answer import CHOICE_REASON, encode
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_errors import expired_error

@@ -1,0 +1,156 @@
+"""One answer: how a query in flight ends, whatever ends it.
+
+A worker's reply is encoded, what it cost and whether it was in time is counted, and it is handed to
+the client's socket; or an error is. What leads there is in ``in_flight``.
+"""
+
+from collections.abc import Sequence
+
+from controlplane.gateway.protection.compression import packed
+from controlplane.gateway.query.parsing import ParsedQuery
+from controlplane.gateway.query.query_context import QueryContext, Respond
+from controlplane.gateway.query.query_errors import expired_error
+from controlplane.gateway.query.replies import JSON, ReplyMetadata, encode_v1
+from planner.types import Candidate, Reason, WorkerView
+from workers.channel.reply import Reply
+from workers.runtimes.protocol import Tensor
+
+BEYOND_WEIGHT, BEYOND_MOST, BEYOND_MORE_MS = 1 / 16, 8.0, 4.0
+"""Of one answer in the mean of what answers take beyond their time at a worker, and the most that
+it counts for: so many times the mean, and so much more. One stall says nothing yet."""
+
+CHOICE_REASON = {
+    reason: f"x-choice-reason: {reason.value}\r\n".encode("ascii") for reason in Reason
+}
+"""The header line that says why the variant was chosen."""
+
+
+class OneAnswer:
+    """A query that is answered once. ``InFlight`` fills in what is known of it."""
+
+    __slots__ = (
+        "candidate",
+        "done",
+        "given_id",
+        "nbytes",
+        "parsed",
+        "path",
+        "read_ms",
+        "reason",
+        "respond",
+        "sent_ms",
+        "slot",
+        "worker",
+    )
+
+    path: QueryContext
+    parsed: ParsedQuery
+    respond: Respond
+    given_id: bytes | None
+    nbytes: int
+    """Of its tensors."""
+    slot: int
+    """The guard's period after which it is too late."""
+    read_ms: float
+    """What reading it took."""
+    sent_ms: float
+    """When it was sent to the worker that has it now."""
+    done: bool
+    candidate: Candidate | None
+    worker: WorkerView | None
+    reason: Reason
+    """Why the candidate was chosen; it says nothing before that."""
+
+    def expire(self) -> None:
+        """Answer because the deadline has passed."""
+        raise NotImplementedError
+
+    def _answer(self, reply: Reply, now_ms: float) -> None:
+        """Answer with what a worker has made of it, unless that came too late."""
+        parsed = self.parsed
+        query = parsed.query
+        candidate = self.candidate
+        assert candidate is not None
+        assert self.worker is not None
+        elapsed_ms = now_ms - query.received_ms
+        beyond_ms = now_ms - self.sent_ms - (reply.queue_us + reply.run_us) / 1000
+        mean_ms = self.worker.beyond_ms
+        beyond_ms = min(beyond_ms, BEYOND_MOST * mean_ms + BEYOND_MORE_MS)
+        self.worker.beyond_ms = mean_ms + BEYOND_WEIGHT * (beyond_ms - mean_ms)
+        self.worker.answers += 1
+        in_time = elapsed_ms <= query.latency_ms
+        if not in_time and not query.best_effort:
+            self.fail(expired_error(query))
+            return
+        price = candidate.usd_per_hour * reply.run_us / (3_600_000.0 * reply.batch_size)
+        met = (
+            in_time
+            and (query.accuracy is None or candidate.accuracy >= query.accuracy)
+            and (query.cost is None or candidate.price_usd_per_1k <= query.cost)
+        )
+        metadata = ReplyMetadata(
+            candidate.variant, candidate.model_version, self.worker.id, reply.batch_size,
+            reply.queue_us / 1000, reply.run_us / 1000, candidate.accuracy, price, met,
+        )  # fmt: skip
+        body, headers = encode(parsed, reply.outputs, metadata)
+        path = self.path
+        # Encoding large outputs takes time, too.
+        encoded_ms = path.clock_ms()
+        elapsed_ms = encoded_ms - query.received_ms
+        if in_time and elapsed_ms > query.latency_ms:
+            if not query.best_effort:
+                self.fail(expired_error(query))
+                return
+            met = False
+            body, headers = encode(parsed, reply.outputs, metadata._replace(slo_met=False))
+        self.done = True
+        path.counters.in_flight -= 1
+        path.advice.answered(now_ms)
+        if path.clients.only is None:
+            took_ms = reply.run_us * query.rows / (1_000 * reply.batch_size)
+            path.clients.use(query.client, took_ms, now_ms)
+        path.asked.query((query.task, candidate.variant))
+        path.lethal.answered(query.task, candidate.variant, parsed.tensors)
+        counters = path.counters.task(query.task)
+        counters.chosen(self.reason)
+        counters.answered(
+            candidate.variant, elapsed_ms, query.rows, reply.queue_us, reply.run_us,
+            price * query.rows / 1000, met, batch_size=reply.batch_size,
+            read_ms=self.read_ms, encode_ms=encoded_ms - now_ms, now_ms=encoded_ms,
+        )  # fmt: skip
+        self._release()(200, body, headers + CHOICE_REASON[self.reason])
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error, unless there was an answer."""
+        if self.done:
+            return
+        self.done = True
+        self.path.counters.in_flight -= 1
+        task = self.parsed.query.task
+        self.path.fail(error, self._release(), task, self.given_id)
+
+    def _release(self) -> Respond:
+        respond = self.respond
+        self.respond = _answered
+        path = self.path
+        path.held_bytes -= self.nbytes
+        path.held[self.parsed.query.task] -= 1
+        path.guard.remove(self)
+        return respond
+
+
+def encode(
+    parsed: ParsedQuery, outputs: Sequence[Tensor], metadata: ReplyMetadata
+) -> tuple[bytes, bytes]:
+    """The body of an answer and its header lines."""
+    if parsed.v2 is None:
+        body, headers = encode_v1(parsed.task, outputs, metadata), JSON
+    else:
+        body, headers = parsed.v2.encode(parsed.task, outputs, metadata)
+    if parsed.takes and headers.startswith(JSON):  # raw tensors hardly become shorter
+        return packed(body, headers, parsed.takes)
+    return body, headers
+
+
+def _answered(_status: int, _body: bytes, _headers: bytes) -> None:
+    raise AssertionError("a query was answered twice")
