@@ -102,6 +102,7 @@ class GatewayCollector(Collector):
         yield from self._clients()
         yield from self._connections()
         yield from self._state()
+        yield from self._fleet()
 
     def _queries(self) -> Iterator[Metric]:
         by_variant = ["task", "variant"]
@@ -229,6 +230,7 @@ class GatewayCollector(Collector):
         yield from (count, refused, ended)
 
     def _state(self) -> Iterator[Metric]:
+        """What this gateway is doing now."""
         yield GaugeMetricFamily(
             "modelless_in_flight", "Queries being answered now", self._counters.in_flight
         )
@@ -243,6 +245,9 @@ class GatewayCollector(Collector):
         yield GaugeMetricFamily(
             "modelless_catalog_revision", "Revision of the catalog in use", self._revision()
         )
+
+    def _fleet(self) -> Iterator[Metric]:
+        """What workers say of themselves, and what this gateway knows of them."""
         workers = GaugeMetricFamily(
             "modelless_workers", "Workers connected", labels=["kind", "draining"]
         )
