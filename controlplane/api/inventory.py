@@ -11,7 +11,8 @@ from pydantic import ConfigDict, Field
 from controlplane.api.context import ApiContext
 from controlplane.views.fleet_status import FleetStatus, KindStatus, fleet_status, kind_statuses
 from controlplane.views.plan_schemas import InventoryRow
-from controlplane.views.schemas import Schema, WorkerSchema
+from controlplane.views.schemas import Schema
+from controlplane.views.worker_schemas import WorkerSchema
 from variants.catalog.validation import MAX_WORKERS
 from variants.errors import NotFound
 from variants.types import DeviceKindName, Event, Plan

@@ -10,7 +10,8 @@ from pydantic import Field
 from controlplane.api.context import ApiContext
 from controlplane.timestamps import timestamp, timestamp_of
 from controlplane.views import catalog_views
-from controlplane.views.schemas import ReplicaSchema, Schema, WorkerSchema
+from controlplane.views.schemas import Schema
+from controlplane.views.worker_schemas import ReplicaSchema, WorkerSchema
 from variants.errors import Conflict
 from variants.types import Event, QuarantineLift, ReplicaState, TaskName, VariantName
 

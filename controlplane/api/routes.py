@@ -28,22 +28,18 @@ from controlplane.dashboard.pages import PAGES, read_page
 from controlplane.profiling.staleness import changed_on
 from controlplane.registry.operations import Registrations
 from controlplane.views import catalog_views
-from controlplane.views.live_latencies import Live, live_latencies, tell_device, tell_profile
-from controlplane.views.plan_schemas import PlanSchema
-from controlplane.views.schemas import (
-    EventSchema,
+from controlplane.views.catalog_schemas import (
     ModelSchema,
-    OperationSchema,
     ProfileSchema,
-    Schema,
-    SloReport,
     StageChange,
     TaskSchema,
-    TickSchema,
     VariantSchema,
     VersionSchema,
-    WorkerSchema,
 )
+from controlplane.views.live_latencies import Live, live_latencies, tell_device, tell_profile
+from controlplane.views.plan_schemas import PlanSchema
+from controlplane.views.schemas import EventSchema, OperationSchema, Schema, SloReport, TickSchema
+from controlplane.views.worker_schemas import WorkerSchema
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import ModellessError, NotFound, StateUnavailable
 from variants.types import Event, ModelName, TaskName

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path
 from controlplane.api.context import ApiContext
 from controlplane.timestamps import timestamp
 from controlplane.views import catalog_views
-from controlplane.views.schemas import SharingSchema, TaskSchema
+from controlplane.views.catalog_schemas import SharingSchema, TaskSchema
 from variants.types import Event, Sharing, TaskName
 
 TaskPath = Annotated[str, Path(description="Name of a task.", examples=["digits"])]

@@ -16,8 +16,8 @@ from controlplane.plots.drawing import (
     short,
     tone,
 )
+from controlplane.views.catalog_schemas import OnDevice, VariantSchema
 from controlplane.views.catalog_views import find_task, variant_rows
-from controlplane.views.schemas import OnDevice, VariantSchema
 from variants.errors import InvalidInput
 from variants.types import CatalogSnapshot, LatencyPoint, Stage
 

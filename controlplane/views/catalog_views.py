@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from controlplane.views.schemas import (
+from controlplane.views.catalog_schemas import (
     ModelSchema,
     OnDevice,
     TaskSchema,

@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from controlplane.views.schemas import OnDevice, PointSchema, ProfileSchema, WorkerSchema
+from controlplane.views.catalog_schemas import OnDevice, PointSchema, ProfileSchema
+from controlplane.views.worker_schemas import WorkerSchema
 from variants.types import ReplicaState
 
 Key = tuple[str, str, str]

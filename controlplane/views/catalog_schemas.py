@@ -1,0 +1,282 @@
+"""What the control API sends of the catalog: tasks, models with their versions, variants, profiles.
+
+``controlplane.views.schemas`` says how schemas relate to the types that they show.
+"""
+
+from typing import Self
+
+from pydantic import ConfigDict, Field
+
+from controlplane.views.schemas import Schema
+from variants.catalog.sharing_validation import LONGEST_TTL_S, MOST_MEMORY_MIB
+from variants.types import (
+    DeviceKind,
+    ModelVersion,
+    Prefer,
+    Profile,
+    ProfileSource,
+    Slo,
+    Stage,
+    Task,
+    TensorSpec,
+)
+
+
+class TensorSchema(Schema):
+    """One input or output; the shape is of one row."""
+
+    name: str = Field(examples=["pixels"])
+    dtype: str = Field(examples=["float32"])
+    shape: list[int] = Field(examples=[[64]])
+
+    @classmethod
+    def of(cls, spec: TensorSpec) -> Self:
+        return cls(name=spec.name, dtype=spec.dtype, shape=list(spec.shape))
+
+
+class SloSchema(Schema):
+    """What a query needs; null asks for nothing."""
+
+    latency_ms: float = Field(examples=[50.0])
+    accuracy: float | None = Field(examples=[0.95])
+    cost: float | None = Field(description="USD per 1,000 queries.")
+    prefer: Prefer
+
+    @classmethod
+    def of(cls, slo: Slo) -> Self:
+        return cls.model_validate(slo)
+
+
+class SharingSchema(Schema):
+    """Equal queries get one answer, within these limits."""
+
+    model_config = ConfigDict(from_attributes=True, extra="forbid")
+
+    ttl_s: float = Field(
+        ge=0.0,
+        le=LONGEST_TTL_S,
+        description="How long an answer is given again; 0: only queries in flight share a run.",
+        examples=[60.0],
+    )
+    memory_mib: float = Field(
+        64.0,
+        gt=0.0,
+        le=MOST_MEMORY_MIB,
+        description="What each gateway keeps of the task's answers at most.",
+    )
+
+
+class TaskSchema(Schema):
+    """What can be asked for."""
+
+    name: str = Field(examples=["digits"])
+    inputs: list[TensorSchema]
+    outputs: list[TensorSchema]
+    labels: list[str] = Field(description="Classes of the first output; empty when it has none.")
+    metric: str = Field(examples=["top1"])
+    slo: SloSchema = Field(description="What holds when a query names nothing.")
+    models: int = Field(description="Models that were trained for it.")
+    variants: int = Field(description="Variants of canary and live versions.")
+    best_accuracy: float | None = Field(description="Of a canary or live variant.")
+    sharing: SharingSchema | None = Field(
+        None, description="How equal queries share answers; null: every query is run."
+    )
+
+    @classmethod
+    def of(cls, task: Task, *, models: int, variants: int, best_accuracy: float | None) -> Self:
+        return cls(
+            name=task.name,
+            inputs=[TensorSchema.of(spec) for spec in task.inputs],
+            outputs=[TensorSchema.of(spec) for spec in task.outputs],
+            labels=list(task.labels),
+            metric=task.metric,
+            slo=SloSchema.of(task.slo),
+            models=models,
+            variants=variants,
+            best_accuracy=best_accuracy,
+            sharing=None if task.sharing is None else SharingSchema.model_validate(task.sharing),
+        )
+
+
+class VersionSchema(Schema):
+    """One version of a model."""
+
+    task: str = Field(examples=["digits"])
+    model: str = Field(examples=["cnn-small"])
+    version: int = Field(examples=[1])
+    stage: Stage
+    source: str = Field(description="SHA-256 of what was handed in.")
+    format: str = Field(examples=["onnx"])
+    created_at: str
+    source_bytes: int | None = Field(None, description="Null when the file is not in the store.")
+    variants: list[str] = Field(default_factory=list, examples=[["cnn-small-v1-onnx-fp32"]])
+
+    @classmethod
+    def of(
+        cls, version: ModelVersion, *, source_bytes: int | None = None, variants: list[str]
+    ) -> Self:
+        return cls(
+            task=version.task,
+            model=version.model,
+            version=version.version,
+            stage=version.stage,
+            source=version.source,
+            format=version.format,
+            created_at=version.created_at,
+            source_bytes=source_bytes,
+            variants=variants,
+        )
+
+
+class ModelSchema(Schema):
+    """A model with its versions, oldest first."""
+
+    task: str
+    model: str
+    live: int | None = Field(description="The newest live version.")
+    versions: list[VersionSchema]
+
+
+class StageChange(Schema):
+    """Where a version shall go: ``live`` promotes it, ``retired`` takes it out of service."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    stage: Stage = Field(examples=["live"])
+
+
+class PointSchema(Schema):
+    """Latency of a whole batch."""
+
+    batch_size: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    error: float = Field(
+        description="0 when measured; of a prediction the standard deviation of its logarithm: "
+        "0.1 is about 10 % either way."
+    )
+    energy_j: float | None = Field(
+        None, description="Joules of the batch, idle draw included; null where not measured."
+    )
+    live_ms: float | None = Field(
+        None, description="What it takes now, in the mean, as workers say; null before any ran."
+    )
+    live_p95_ms: float | None = Field(None, description="What 95 % of them take at most now.")
+
+
+class ProfileSchema(Schema):
+    """How a variant behaves on a device kind."""
+
+    task: str
+    variant: str
+    device_kind: str = Field(examples=["cpu-4"])
+    points: list[PointSchema]
+    memory_mib: float
+    host_memory_mib: float | None = Field(description="Of a variant on a GPU.")
+    load_s: float = Field(description="Warm: its files and its back end are in memory.")
+    cold_load_s: float | None = Field(description="The first load in a new process.")
+    energy_j: float | None = Field(description="Joules per row, where they can be read.")
+    source: ProfileSource = Field(description="Predicted when any of its points is.")
+    host: str = Field(description="What it was measured on: processor, libraries.")
+    measured_at: str
+    measured_on: str = Field(
+        "", description="The machine; empty where it was measured before that was kept."
+    )
+    beside_load: bool = Field(
+        False, description="Other work took the processor meanwhile, so it is no calm measurement."
+    )
+    unconfirmed: bool = Field(
+        False,
+        description="The variant is ready on workers of the kind and none has run a batch of it.",
+    )
+
+    @classmethod
+    def of(cls, profile: Profile) -> Self:
+        return cls.model_validate(profile)
+
+
+class DeviceSchema(Schema):
+    """A device kind and its price."""
+
+    name: str
+    cores: int
+    memory_mib: float
+    usd_per_hour: float
+    gpu: str | None
+    idle_w: float | None = Field(
+        None, description="Watts while nothing runs; null where that is not known."
+    )
+    carbon_g_per_kwh: list[float] = Field(
+        default_factory=list,
+        description="Grams of CO2 per kWh: one number, or 24 by hour of the day in UTC; empty "
+        "where not known.",
+    )
+
+    @classmethod
+    def of(cls, kind: DeviceKind) -> Self:
+        return cls.model_validate(kind)
+
+
+class OnDevice(Schema):
+    """What a variant does on one device kind."""
+
+    device_kind: str = Field(examples=["cpu-4"])
+    p50_ms: float = Field(description="One row, median.")
+    p95_ms: float = Field(description="One row.")
+    live_ms: float | None = Field(
+        None,
+        description="What one row takes now, in the mean, as workers say; null before any ran.",
+    )
+    live_p95_ms: float | None = Field(None, description="What 95 % of them take at most now.")
+    unconfirmed: bool = Field(
+        False,
+        description="It is ready on workers and none has run a batch of it: what is refused for "
+        "the sake of its profile has that checked.",
+    )
+    best_rows_per_s: float = Field(description="At the batch size where it is highest.")
+    best_batch_size: int
+    max_batch_size: int
+    price_usd_per_1k: float | None = Field(
+        description="Reservation price per 1,000 queries; null when the device has no price here."
+    )
+    energy_j: float | None = Field(
+        None, description="Joules of one row, idle draw included; null where not measured."
+    )
+    memory_mib: float
+    load_s: float
+    source: ProfileSource
+    dominated: bool = Field(
+        description="Another serving variant is as accurate, as fast at every batch size and as "
+        "small here, within what measuring can tell, and better in one."
+    )
+    stale: str | None = Field(
+        None,
+        description="What has changed on this machine since it was measured; null when nothing "
+        "has that matters, or this machine is of another device kind.",
+        examples=["onnxruntime 1.30.0 -> 1.31.1"],
+    )
+
+
+class VariantSchema(Schema):
+    """A variant with its place on the frontier of accuracy and latency."""
+
+    task: str
+    name: str = Field(examples=["cnn-small-v1-onnx-int8"])
+    model_version: str = Field(examples=["cnn-small-v1"])
+    stage: Stage
+    runtime: str = Field(examples=["onnx"])
+    precision: str = Field(examples=["int8"])
+    accuracy: float = Field(examples=[0.9833])
+    accuracy_low: float = Field(description="Of its 95 % confidence interval.")
+    accuracy_high: float
+    accuracy_rows: int = Field(description="Held-out rows that it was measured on.")
+    agreement: float | None = Field(
+        description="Share of these rows that it answers as the model itself does in fp32."
+    )
+    note: str = Field(description="What was done to the model to get it.")
+    size_bytes: int
+    artifact: str
+    options: dict[str, str]
+    devices: list[OnDevice]
+    dominated: bool = Field(description="Dominated on every device kind that it has a profile for.")
