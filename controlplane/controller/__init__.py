@@ -4,7 +4,8 @@ In: the catalog, what Ray Serve runs, what workers report, and what gateways cou
 events in the catalog, the number of workers at Ray Serve, and loads, unloads and targets at the
 workers.
 
-Read ``loop`` (observe, decide, apply, record); for observing ``roster``, ``worker_pool``,
+Read ``loop`` (observe, decide, apply, record) with ``leader_writes`` (the plan that is stored, and
+what gateways are told); for observing ``roster``, ``worker_pool``,
 ``arrivals`` with ``forecaster_training`` and ``learned_state``, ``peak_calendar``, and
 ``node_watch`` with ``kinds_now`` (nodes that join and leave); for applying
 ``node_counts`` (nodes that are asked for, and those that go), ``plan_applier``, ``told_targets``

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from time import monotonic, time
 
 from controlplane.cluster.protocol import Cluster
@@ -24,11 +24,12 @@ from controlplane.controller.events.recorder import StatusRecorder
 from controlplane.controller.events.status_events import Target, damaged, in_quarantine
 from controlplane.controller.forecaster_training import ForecasterTraining
 from controlplane.controller.gateway_scaling import GatewayScaler
+from controlplane.controller.leader_writes import LeaderWrites
 from controlplane.controller.learned_state import LearnedState
 from controlplane.controller.nodes.kinds_now import Applications
 from controlplane.controller.nodes.node_counts import NodeAutoscaler, NodeCounts
 from controlplane.controller.nodes.node_watch import NodeWatch
-from controlplane.controller.other_installations import claimed_by_another, until_alone
+from controlplane.controller.other_installations import until_alone
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
 from controlplane.controller.profile_checks import ProfileChecks
@@ -51,7 +52,7 @@ from planner.types import Action, Decision, Load, Observation
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.errors import ClusterUnavailable, StaleEpoch, StateUnavailable
-from variants.types import CatalogSnapshot, DeviceKindName, Plan
+from variants.types import CatalogSnapshot, DeviceKindName
 from workers.types import WorkerStatus
 
 log = logging.getLogger(__name__)
@@ -90,16 +91,13 @@ class ControlLoop:
         self._owner = owner
         self._clock_s = clock_s
         self._wall_s = wall_s
-        self._epoch = 0
-        self._plan: Plan | None = None
         self._decision: Decision | None = None
         """The latest one, for the next tick to take what did not change from."""
         self._known = CatalogSnapshot(revision=-1)
         self._live_latency = LiveLatency()
         self._hourly = HourlyCarbon()
         self._corrected = False
-        """Whether live latency, the hour's carbon or the zones that ask have changed what the plan
-        was made by."""
+        """Whether what the plan was made by has changed: latency, the hour's carbon, zones."""
         self._specs = Specs(self._known, store)
         self._asked: dict[DeviceKindName, int] = {}
         """The numbers of workers that an operator asked for."""
@@ -107,7 +105,7 @@ class ControlLoop:
         self._running: dict[DeviceKindName, int] = {}
         self._replacing: frozenset[str] = frozenset()
         """Of what `modelless upgrade` has one more run for a while."""
-        self._targets_at_s = float("-inf")
+        self._targets_at_s = self._turned_at_s = float("-inf")
         self._wake = asyncio.Event()
         self._pool = pool_of(secret, self._wake.set)
         self._workers: dict[str, WorkerStatus] = {}
@@ -122,13 +120,13 @@ class ControlLoop:
         self._roster = Roster(cluster, live, self._journal)
         self._applier = PlanApplier(cluster, self._pool, self._journal, clock_s)
         self._recorder = StatusRecorder(catalog, self._journal, clock_s)
+        self._leader = LeaderWrites(owner, catalog, live, self._journal, self._recorder)
         checks = ProfileChecks(self._pool, self._journal, clock_s)
         self._reprofiling = Reprofiling(timestamp, catalog, self._journal, measuring_of, checks)
         self._rebuilds = Rebuilds(settings, self._journal.tell)
         self._gateways = GatewayScaler(cluster, self._journal, settings)
         self._nodes = NodeWatch(cluster, live, self._journal, settings, kind_applications)
         self._node_counts = NodeCounts(autoscaler, live, self._journal, lambda: self.settings)
-        self._turned_at_s = float("-inf")
 
     async def run(self) -> None:
         """Take leadership and turn until cancelled.
@@ -155,7 +153,7 @@ class ControlLoop:
                 await self._node_counts.close()
             if self._training is not None:
                 self._training.close()
-            await self._learned.close(self._epoch, self._arrivals.estimator, self._calendar)
+            await self._learned.close(self._leader.epoch, self._arrivals.estimator, self._calendar)
             await self._rebuilds.close()
             await self._nodes.close()
             await self._reprofiling.close()
@@ -169,7 +167,7 @@ class ControlLoop:
     def check(self) -> None:
         """Raise when no turn has come to its end for long."""
         silent_s = self._clock_s() - self._turned_at_s
-        if self._epoch and silent_s > 30 + 5 * self._settings.tick_s:
+        if self._leader.epoch and silent_s > 30 + 5 * self._settings.tick_s:
             raise RuntimeError(f"no turn of the control loop for {silent_s:.0f} s")
 
     async def turn(self) -> Decision:
@@ -179,7 +177,7 @@ class ControlLoop:
         planner = within(self._settings.plan_limit_s, monotonic)
         decision = await asyncio.to_thread(tick, observation, planner, self._decision)
         self._decision = decision
-        stored = await self._may_act(decision)
+        stored = await self._leader.may_act(decision)
         self._applier.know(decision, self._known.revision, self._specs, self._workers)
         actions = [each for each in decision.actions if stored or isinstance(each, Load)]
         begun = await self._applier.apply(actions, self._running)
@@ -206,9 +204,9 @@ class ControlLoop:
                 epoch = await asyncio.to_thread(self._catalog.acquire_leadership, self._owner)
                 # From now on silence counts, whatever the first turn waits for.
                 self._turned_at_s = self._clock_s()
-                self._epoch = epoch
-                self._plan = await asyncio.to_thread(self._catalog.latest_plan)
-                await self._recorder.lead(self._epoch, self._plan)
+                self._leader.epoch = epoch
+                self._leader.plan = await asyncio.to_thread(self._catalog.latest_plan)
+                await self._recorder.lead(self._leader.epoch, self._leader.plan)
                 recalled = await self._learned.recall(self._settings, self._calendar)
                 self._arrivals.estimator, self._training = recalled
                 break
@@ -256,8 +254,8 @@ class ControlLoop:
         if self._arrivals.due(self._clock_s()):
             await self._count()
         estimator, planning = self._arrivals.estimator, self._settings.planning
-        if self._settings.layouts and self._plan is not None:
-            limits, workers = self._change_limits, self._plan.workers
+        if self._settings.layouts and self._leader.plan is not None:
+            limits, workers = self._change_limits, self._leader.plan.workers
             if why := limits.look(self._clock_s(), workers, self._running):
                 self._journal.tell("layout_given_up", words(workers), why)
         least = self._settings.least(self._inventory)
@@ -277,7 +275,7 @@ class ControlLoop:
             demand=self._arrivals.demand,
             inventory=self._inventory,
             running=dict(self._running),  # what is applied changes it
-            plan=self._plan,
+            plan=self._leader.plan,
             now_s=self._clock_s(),
             objective=planning.objective,
             eviction=planning.eviction,
@@ -344,34 +342,12 @@ class ControlLoop:
         await self._pool.meet(workers)
         statuses = self._node_counts.staying(self._pool.statuses().values())
         self._workers = {status.worker: status for status in statuses}
-        await self._publish([asdict(worker) for worker in workers])
+        await self._leader.publish([asdict(worker) for worker in workers])
         targets = {
             str(kind): Target(count=count, why=self._applier.reasons.get(kind, ""))
             for kind, count in self._running.items()
         }
         self._recorder.workers(self._workers, self._pool, targets)
-
-    async def _publish(self, directory: list[dict[str, str]]) -> None:
-        """Tell gateways, through the live state, where the workers are.
-
-        Raises:
-            StaleEpoch: a newer controller leads, or another installation has the live state.
-        """
-        if (other := await claimed_by_another(self._owner, self._live)) is not None:
-            raise StaleEpoch(other)
-        try:
-            if not await self._live.put_workers(self._epoch, directory):
-                # A live state may remember the epochs of another catalog: SQL decides who leads.
-                empty = Plan(version=0, epoch=0, placements=(), workers={})
-                await self._put_plan(self._plan or empty)
-                await self._live.put_workers(self._epoch, directory, force=True)
-            emptied = await self._live.mark()
-        except StateUnavailable as error:
-            self._journal.trouble("live state", error)
-            self._recorder.live_state_away(error)
-        else:
-            self._journal.over("live state")
-            self._recorder.live_state_answered(empty=emptied)
 
     async def _count(self) -> None:
         with contextlib.suppress(StateUnavailable):
@@ -381,40 +357,9 @@ class ControlLoop:
             self._corrected |= self._zones.count(reports, self._known, self._clock_s())
             if self._training is not None:
                 self._training.go_on()
-            self._learned.keep_on(self._epoch, self._arrivals.estimator, self._calendar)
+            self._learned.keep_on(self._leader.epoch, self._arrivals.estimator, self._calendar)
             replacing = "gateways" in self._replacing
             await self._gateways.follow(reports, self._clock_s(), replacing=replacing)
-
-    # -- apply ----------------------------------------------------------------------------------
-
-    async def _may_act(self, decision: Decision) -> bool:
-        """Store a changed plan; return whether all its actions may be applied.
-
-        Of a plan that could not be stored, loads alone are. An unchanged one was stored before, so
-        what it says is kept up even without database.
-
-        Raises:
-            StaleEpoch: a newer controller leads.
-        """
-        if self._journal.troubled("catalog"):
-            return not decision.changed
-        try:
-            if decision.changed:
-                await self._put_plan(decision.plan)
-            elif decision.actions:
-                newest = await asyncio.to_thread(self._catalog.latest_plan)
-                if newest is not None and newest.epoch > self._epoch:
-                    raise StaleEpoch(f"epoch {self._epoch} is over: {newest.epoch} leads")
-        except StateUnavailable as error:
-            self._journal.trouble("writing", error)
-            return not decision.changed
-        return True
-
-    async def _put_plan(self, plan: Plan) -> None:
-        plan = replace(plan, epoch=self._epoch, created_at=timestamp())
-        self._plan = await asyncio.to_thread(self._catalog.put_plan, plan)
-        with contextlib.suppress(StateUnavailable):
-            await self._live.notify("plan")
 
     # -- record ---------------------------------------------------------------------------------
 
@@ -427,11 +372,11 @@ class ControlLoop:
                 await self._live.put_worker_status([asdict(s) for s in self._workers.values()])
         if self._journal.troubled("catalog"):
             return
-        version = self._plan.version if self._plan else 0
+        version = self._leader.plan.version if self._leader.plan else 0
         try:
             await self._reprofiling.follow(self._clock_s(), self._known, observation, self._workers)
             await self._journal.store(
-                observation, decision, begun, epoch=self._epoch, version=version
+                observation, decision, begun, epoch=self._leader.epoch, version=version
             )
         except StateUnavailable as error:
             self._journal.trouble("writing", error)

@@ -67,7 +67,7 @@ async def test_a_worker_that_was_lost_together_with_its_controller_is_told_by_th
         first = it.control()
         await it.until_ready(w1=[A])
         await eventually(lambda: told(it, "loaded"))
-        first.loop._epoch = first.loop._recorder._epoch = 0  # as if killed: it says no word
+        first.loop._leader.epoch = first.loop._recorder._epoch = 0  # as if killed: it says no word
         await first.stop()
         it.cluster.kill("w1")
         it.control()

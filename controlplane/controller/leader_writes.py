@@ -1,0 +1,91 @@
+"""What only the controller that leads writes: the plan, and the directory of workers.
+
+Both carry its epoch. Whoever finds a newer one there gives up.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+from controlplane.controller.events.journal import Journal
+from controlplane.controller.events.recorder import StatusRecorder
+from controlplane.controller.other_installations import claimed_by_another
+from controlplane.live_state import LiveState
+from controlplane.timestamps import timestamp
+from planner.types import Decision
+from variants.catalog.protocol import Catalog
+from variants.errors import StaleEpoch, StateUnavailable
+from variants.types import Plan
+
+
+class LeaderWrites:
+    """Stores plans and tells gateways where workers are, for as long as its epoch is the newest."""
+
+    def __init__(
+        self,
+        owner: str,
+        catalog: Catalog,
+        live: LiveState,
+        journal: Journal,
+        recorder: StatusRecorder,
+    ) -> None:
+        self._owner = owner
+        self._catalog = catalog
+        self._live = live
+        self._journal = journal
+        self._recorder = recorder
+        self.epoch = 0
+        """0 before it leads."""
+        self.plan: Plan | None = None
+        """The newest one that is stored."""
+
+    async def publish(self, directory: list[dict[str, str]]) -> None:
+        """Tell gateways, through the live state, where the workers are.
+
+        Raises:
+            StaleEpoch: a newer controller leads, or another installation has the live state.
+        """
+        if (other := await claimed_by_another(self._owner, self._live)) is not None:
+            raise StaleEpoch(other)
+        try:
+            if not await self._live.put_workers(self.epoch, directory):
+                # A live state may remember the epochs of another catalog: SQL decides who leads.
+                empty = Plan(version=0, epoch=0, placements=(), workers={})
+                await self._put_plan(self.plan or empty)
+                await self._live.put_workers(self.epoch, directory, force=True)
+            emptied = await self._live.mark()
+        except StateUnavailable as error:
+            self._journal.trouble("live state", error)
+            self._recorder.live_state_away(error)
+        else:
+            self._journal.over("live state")
+            self._recorder.live_state_answered(empty=emptied)
+
+    async def may_act(self, decision: Decision) -> bool:
+        """Store a changed plan; return whether all its actions may be applied.
+
+        Of a plan that could not be stored, loads alone are. An unchanged one was stored before, so
+        what it says is kept up even without database.
+
+        Raises:
+            StaleEpoch: a newer controller leads.
+        """
+        if self._journal.troubled("catalog"):
+            return not decision.changed
+        try:
+            if decision.changed:
+                await self._put_plan(decision.plan)
+            elif decision.actions:
+                newest = await asyncio.to_thread(self._catalog.latest_plan)
+                if newest is not None and newest.epoch > self.epoch:
+                    raise StaleEpoch(f"epoch {self.epoch} is over: {newest.epoch} leads")
+        except StateUnavailable as error:
+            self._journal.trouble("writing", error)
+            return not decision.changed
+        return True
+
+    async def _put_plan(self, plan: Plan) -> None:
+        plan = replace(plan, epoch=self.epoch, created_at=timestamp())
+        self.plan = await asyncio.to_thread(self._catalog.put_plan, plan)
+        with contextlib.suppress(StateUnavailable):
+            await self._live.notify("plan")
