@@ -23,9 +23,9 @@ from typer.main import get_command
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli import main as cli
-from controlplane.cli.commands.lifecycle import _not_here, _wanted_workers
 from controlplane.cli.commands.workers import node_news, nodes_of
 from controlplane.cli.gateway_client import TIMEOUT_S, Client
+from controlplane.cli.starting import _not_here, _wanted_workers
 from controlplane.http_errors import error_body, error_headers, status_of
 from controlplane.settings import load_settings
 from controlplane.views.fleet_status import asked_words

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.cli.commands.lifecycle import _refuse_company
+from controlplane.cli.starting import _refuse_company
 from controlplane.controller import other_installations
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.other_installations import (
