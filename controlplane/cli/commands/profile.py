@@ -23,27 +23,34 @@ NOTHING_KNOWN = (
 )
 
 
+TaskArgument = Annotated[
+    str | None, typer.Argument(metavar="TASK", help="Name of a task; else all tasks.")
+]
+VariantArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="VARIANT", help="Measure this one, whatever its profile says."),
+]
+AllOption = Annotated[
+    bool, typer.Option("--all", help="Measure all variants again, not only where it is needed.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Only say what would be measured, and why.")
+]
+PlotOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Draw accuracy, latency, cost and batches, as .html, .png or .svg.",
+    ),
+]
+
+
 def profile(
-    task: Annotated[
-        str | None, typer.Argument(metavar="TASK", help="Name of a task; else all tasks.")
-    ] = None,
-    variant: Annotated[
-        str | None,
-        typer.Argument(metavar="VARIANT", help="Measure this one, whatever its profile says."),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Measure all variants again, not only where it is needed.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be measured, and why.")
-    ] = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Draw accuracy, latency, cost and batches, as .html, .png or .svg.",
-        ),
-    ] = None,
+    task: TaskArgument = None,
+    variant: VariantArgument = None,
+    everything: AllOption = False,
+    dry_run: DryRunOption = False,
+    plot: PlotOption = None,
     output: OutputOption = Output.TABLE,
     progress: ProgressOption = ProgressStyle.AUTO,
 ) -> None:
@@ -61,13 +68,7 @@ def profile(
     from controlplane.machine import machine_kinds
     from controlplane.plots.family import family_drawing
     from controlplane.plots.plot_file import check_target, write_plot
-    from controlplane.profiling.profiles import (
-        hosts_here,
-        hosts_unknown,
-        measure_due,
-        requests_for,
-        to_measure,
-    )
+    from controlplane.profiling import profiles
     from controlplane.settings import load_settings
     from controlplane.startup.presence import as_running
     from controlplane.timestamps import timestamp
@@ -84,21 +85,17 @@ def profile(
         interruptible("what was measured is kept"),
         closing(open_catalog(settings.catalog_url)) as catalog,
     ):
-        found = to_measure(
-            catalog.snapshot(),
-            machine_kinds(settings),
-            catalog.profiling_requests(),
-            task=task,
-            variant=variant,
-            everything=everything,
-            hosts=hosts_unknown if on_cluster else hosts_here,
-        )
+        found = profiles.to_measure(
+            catalog.snapshot(), machine_kinds(settings), catalog.profiling_requests(), task=task,
+            variant=variant, everything=everything,
+            hosts=profiles.hosts_unknown if on_cluster else profiles.hosts_here,
+        )  # fmt: skip
         if on_cluster and not dry_run:
-            catalog.request_profiling(requests_for(found, timestamp()), anew=True)
+            catalog.request_profiling(profiles.requests_for(found, timestamp()), anew=True)
         elif not dry_run:
             store = store_of(settings)
             with shown(progress) as show:
-                measured, failures = measure_due(found, catalog, store, show)
+                measured, failures = profiles.measure_due(found, catalog, store, show)
         if plot is not None:
             write_plot(plot, family_drawing(catalog.snapshot(), task))
     body = _body(found, measured, failures, time.monotonic() - began)

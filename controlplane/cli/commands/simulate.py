@@ -2,28 +2,26 @@
 
 import gc
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
 from controlplane.cli.planning_files import CatalogOption, DevicesOption, ObjectiveOption
-from controlplane.cli.render import ms, percent, seconds, table
+from controlplane.cli.simulation_results import Played, sampled
 from planner.eviction.registry import RULES
 from planner.policies.registry import POLICIES
 from planner.types import Objective
 from variants.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from planner.approximate.approximate import Approximation
-    from planner.bounds.bound import Beside
-    from planner.simulation.results import EnergyUse, Report
     from planner.simulation.setting import Setting
+    from planner.solver.problem import AvailableKind
+    from variants.types import CatalogSnapshot, Peak
 
 ALL = "all"
 MOST_NOISE = 2.0
@@ -55,15 +53,63 @@ ProvisionOption = Annotated[
 InstantOption = Annotated[
     bool, typer.Option("--instant", help="Runs and loads take no time: only a cache is left.")
 ]
+TraceOption = Annotated[
+    Path,
+    typer.Option("--trace", metavar="FILE", help="Queries, or their rates, over time, as CSV."),
+]
+FailuresOption = Annotated[
+    float | None,
+    typer.Option("--failures-every-s", metavar="S", help="A worker fails this often; else none."),
+]
+FixedFleetOption = Annotated[
+    bool,
+    typer.Option(
+        "--fixed-fleet",
+        help="All devices are there throughout, as an installation runs by default.",
+    ),
+]
+PeaksOption = Annotated[
+    Path | None,
+    typer.Option("--peaks", metavar="FILE", help="Peaks that were declared to us, as CSV."),
+]
+LatencyErrorOption = Annotated[
+    str,
+    typer.Option(
+        "--latency-error",
+        metavar="LOW:HIGH",
+        help="Devices take so many times as long as profiles say, drawn for each variant.",
+    ),
+]
+LatencyNoiseOption = Annotated[
+    float,
+    typer.Option(
+        "--latency-noise", metavar="SIGMA", help="Deviation of the logarithm of a batch's time."
+    ),
+]
+BoundOption = Annotated[
+    bool,
+    typer.Option(
+        "--bound",
+        help="Add what no policy can beat, noise left out, and by how much it is missed.",
+    ),
+]
+ApproximateOption = Annotated[
+    bool,
+    typer.Option(
+        "--approximate",
+        help="Play a sample of a trace of rates, for weeks and large fleets.",
+    ),
+]
+PlotOption = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="Draw it over time, as .html, .png or .svg."),
+]
 
 
 def simulate(
     catalog: CatalogOption,
     devices: DevicesOption,
-    trace: Annotated[
-        Path,
-        typer.Option("--trace", metavar="FILE", help="Queries, or their rates, over time, as CSV."),
-    ],
+    trace: TraceOption,
     policy: PolicyOption = "modelless",
     objective: ObjectiveOption = Objective.COST,
     eviction: EvictionOption = "modelless",
@@ -71,55 +117,14 @@ def simulate(
     tick_s: TickOption = 10.0,
     provision_s: ProvisionOption = 30.0,
     instant: InstantOption = False,
-    failures_every_s: Annotated[
-        float | None,
-        typer.Option(
-            "--failures-every-s", metavar="S", help="A worker fails this often; else none."
-        ),
-    ] = None,
-    fixed_fleet: Annotated[
-        bool,
-        typer.Option(
-            "--fixed-fleet",
-            help="All devices are there throughout, as an installation runs by default.",
-        ),
-    ] = False,
-    peaks: Annotated[
-        Path | None,
-        typer.Option("--peaks", metavar="FILE", help="Peaks that were declared to us, as CSV."),
-    ] = None,
-    latency_error: Annotated[
-        str,
-        typer.Option(
-            "--latency-error",
-            metavar="LOW:HIGH",
-            help="Devices take so many times as long as profiles say, drawn for each variant.",
-        ),
-    ] = "1:1",
-    latency_noise: Annotated[
-        float,
-        typer.Option(
-            "--latency-noise", metavar="SIGMA", help="Deviation of the logarithm of a batch's time."
-        ),
-    ] = 0.0,
-    bound: Annotated[
-        bool,
-        typer.Option(
-            "--bound",
-            help="Add what no policy can beat, noise left out, and by how much it is missed.",
-        ),
-    ] = False,
-    approximate: Annotated[
-        bool,
-        typer.Option(
-            "--approximate",
-            help="Play a sample of a trace of rates, for weeks and large fleets.",
-        ),
-    ] = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw it over time, as .html, .png or .svg."),
-    ] = None,
+    failures_every_s: FailuresOption = None,
+    fixed_fleet: FixedFleetOption = False,
+    peaks: PeaksOption = None,
+    latency_error: LatencyErrorOption = "1:1",
+    latency_noise: LatencyNoiseOption = 0.0,
+    bound: BoundOption = False,
+    approximate: ApproximateOption = False,
+    plot: PlotOption = None,
     json: JsonOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -131,117 +136,114 @@ def simulate(
     modelless simulate --catalog catalog.csv --devices devices.csv \\
       --trace trace.csv --policy all --plot trace.html
     """
-    from controlplane.files.catalog import catalog_snapshot, read_catalog, read_devices
-    from controlplane.files.demand import read_trace
-    from controlplane.files.peaks import read_peaks
-    from controlplane.plots.plot_file import check_target, write_plot
+    from controlplane.plots.plot_file import check_target
+    from planner.simulation.setting import Setting
 
     names = list(POLICIES) if policy == ALL else [_among("policy", policy, [*POLICIES, ALL])]
     _among("eviction rule", eviction, list(RULES))
+    _check_times(tick_s, provision_s, failures_every_s)
+    error, noise = _factors("--latency-error", latency_error), _noise(latency_noise)
+    if approximate:
+        beyond = bound or peaks is not None
+        _check_approximation(names, objective, tick_s, instant=instant, beyond=beyond)
+    if plot is not None:
+        check_target(plot)
+    known, kinds, declared = _read(catalog, devices, peaks)
+    setting = Setting(
+        catalog=known, kinds=kinds, peaks=declared, objective=objective, eviction=eviction,
+        seed=seed, tick_s=tick_s, provision_s=provision_s, instant=instant,
+        failures_every_s=failures_every_s, elastic=False if fixed_fleet else None,
+        latency_error=error, latency_noise=noise,
+    )  # fmt: skip
+    if approximate:
+        played = _sample(setting, trace, catalog)
+    else:
+        played = _play(setting, trace, catalog, names, bound=bound)
+    data = played.as_json(seed)
+    emit(data if policy == ALL else data[0], Output.JSON if json else output, played.show)
+    # Last: when the plot cannot be written, the numbers are out.
+    if plot is not None:
+        _draw(plot, played, f"{trace.name}, objective {objective.value}")
+
+
+def _read(
+    catalog: Path, devices: Path, peaks: Path | None
+) -> "tuple[CatalogSnapshot, tuple[AvailableKind, ...], tuple[Peak, ...]]":
+    """What there is: variants, device kinds, and the peaks that were declared."""
+    from controlplane.files.catalog import catalog_snapshot, read_catalog, read_devices
+    from controlplane.files.peaks import read_peaks
+
+    kinds = read_devices(devices)
+    offers = read_catalog(catalog, kinds, devices=devices)
+    declared = () if peaks is None else read_peaks(peaks, {offer.task for offer in offers})
+    return catalog_snapshot(offers, kinds), kinds, declared
+
+
+def _play(
+    setting: "Setting", trace: Path, catalog: Path, names: Sequence[str], *, bound: bool
+) -> Played:
+    """Each policy on the whole trace, and with ``bound`` what none of them can beat."""
+    from controlplane.files.demand import read_trace
+    from planner.simulate import bound as bound_of
+    from planner.simulate import simulate as run
+
+    queries = read_trace(trace, _tasks(setting), seed=setting.seed, catalog=catalog)
+    reports = []
+    for name in names:
+        with _progress(name) as progress, collected_rarely():
+            clock = time.perf_counter
+            reports.append(run(setting, queries, name, clock=clock, progress=progress))
+    known = bound_of(setting, queries, reports) if bound else None
+    return Played(reports, [] if known is None else [known.beside(one) for one in reports])
+
+
+def _sample(setting: "Setting", trace: Path, catalog: Path) -> Played:
+    """The one policy that can be, on a sample of a trace of rates."""
+    from controlplane.files.demand import read_rates
+    from planner.approximate.approximate import approximate
+
+    rates = read_rates(trace, _tasks(setting), catalog=catalog)
+    with _progress(SAMPLED) as progress:
+        made = approximate(setting, rates, clock=time.perf_counter, progress=progress)
+    return Played([made.report], [], sampled(made))
+
+
+def _tasks(setting: "Setting") -> set[str]:
+    return {task.name for task in setting.catalog.tasks}
+
+
+def _draw(plot: Path, played: Played, title: str) -> None:
+    from controlplane.plots.plot_file import write_plot
+    from controlplane.plots.simulation import simulation_drawing
+
+    write_plot(plot, simulation_drawing(played.reports, title, played.beside))
+
+
+def _check_times(tick_s: float, provision_s: float, failures_every_s: float | None) -> None:
     _time("--tick-s", tick_s, least=0.001)
     _time("--provision-s", provision_s, least=0)
     if failures_every_s is not None:
         _time("--failures-every-s", failures_every_s, least=0.001)
-    error = _factors("--latency-error", latency_error)
-    if not 0 <= latency_noise <= MOST_NOISE:
-        raise InvalidInput(f"--latency-noise {latency_noise:g} is not from 0 to {MOST_NOISE:g}")
-    if approximate and names != [SAMPLED]:
+
+
+def _noise(sigma: float) -> float:
+    if not 0 <= sigma <= MOST_NOISE:
+        raise InvalidInput(f"--latency-noise {sigma:g} is not from 0 to {MOST_NOISE:g}")
+    return sigma
+
+
+def _check_approximation(
+    names: Sequence[str], objective: Objective, tick_s: float, *, instant: bool, beyond: bool
+) -> None:
+    """Whether a sample can say what is asked for; ``beyond``: bounds or peaks are."""
+    if names != [SAMPLED]:
         raise InvalidInput(f"--approximate plays the policy {SAMPLED} only")
-    if approximate and (instant or not tick_s.is_integer()):
+    if instant or not tick_s.is_integer():
         raise InvalidInput("--approximate needs time, and whole seconds for --tick-s")
-    if approximate and objective is Objective.ENERGY:
+    if objective is Objective.ENERGY:
         raise InvalidInput("--approximate counts no energy")
-    if approximate and (bound or peaks is not None):
+    if beyond:
         raise InvalidInput("--approximate knows neither --bound nor --peaks")
-    if plot is not None:
-        check_target(plot)
-    kinds = read_devices(devices)
-    offers = read_catalog(catalog, kinds, devices=devices)
-    tasks = {offer.task for offer in offers}
-    declared = () if peaks is None else read_peaks(peaks, tasks)
-    from planner.simulate import bound as bound_of
-    from planner.simulate import simulate as run
-    from planner.simulation.setting import Setting
-
-    setting = Setting(
-        catalog=catalog_snapshot(offers, kinds),
-        kinds=kinds,
-        objective=objective,
-        eviction=eviction,
-        seed=seed,
-        tick_s=tick_s,
-        provision_s=provision_s,
-        instant=instant,
-        failures_every_s=failures_every_s,
-        peaks=declared,
-        elastic=False if fixed_fleet else None,
-        latency_error=error,
-        latency_noise=latency_noise,
-    )
-    reports = []
-    sampled: dict[str, Any] = {}
-    beside: list[Beside] = []
-    if approximate:
-        made = _approximated(setting, trace, tasks, catalog)
-        reports.append(made.report)
-        sampled = _sampled(made)
-    else:
-        queries = read_trace(trace, tasks, seed=seed, catalog=catalog)
-        for name in names:
-            with _progress(name) as progress, collected_rarely():
-                clock = time.perf_counter
-                reports.append(run(setting, queries, name, clock=clock, progress=progress))
-        if bound:
-            known = bound_of(setting, queries, reports)
-            beside = [known.beside(report) for report in reports]
-    data = [{**as_json(report, seed), **sampled} for report in reports]
-    for one, missed in zip(data, beside, strict=False):
-        one.update(asdict(missed))
-    emit(
-        data if policy == ALL else data[0],
-        Output.JSON if json else output,
-        lambda: _show(reports, beside, sampled),
-    )
-    # Last: when the plot cannot be written, the numbers are out.
-    if plot is not None:
-        from controlplane.plots.simulation import simulation_drawing
-
-        title = f"{trace.name}, objective {objective.value}"
-        write_plot(plot, simulation_drawing(reports, title, beside))
-
-
-def _approximated(
-    setting: "Setting", trace: Path, tasks: Collection[str], catalog: Path
-) -> "Approximation":
-    from controlplane.files.demand import read_rates
-    from planner.approximate.approximate import approximate
-
-    rates = read_rates(trace, tasks, catalog=catalog)
-    with _progress(SAMPLED) as progress:
-        return approximate(setting, rates, clock=time.perf_counter, progress=progress)
-
-
-def _sampled(made: "Approximation") -> dict[str, Any]:
-    """What an estimate has beside its report."""
-    return {
-        "windows": made.windows,
-        "played": made.played,
-        "scale": made.scale,
-        "violation_ratio_error": made.chance.violation_ratio,
-        "effective_accuracy_error": made.chance.effective_accuracy,
-    }
-
-
-def as_json(report: "Report", seed: int) -> dict[str, Any]:
-    """A report as plain JSON values, without its timeline; with energy where it was counted."""
-    apart = ("policy", "timeline", "energy")
-    names = [one.name for one in fields(report) if one.name not in apart]
-    return {
-        "policy": report.policy,
-        "seed": seed,
-        **{name: getattr(report, name) for name in names},
-        **({} if report.energy is None else asdict(report.energy)),
-    }
 
 
 def _among(what: str, name: str, known: Sequence[str]) -> str:
@@ -307,93 +309,3 @@ def _progress(name: str) -> "Iterator[Callable[[float], None] | None]":
     with Progress(*columns, console=err, transient=True) as bar:
         row = bar.add_task(name, total=1.0)
         yield lambda done: bar.update(row, completed=done)
-
-
-# -- for people ---------------------------------------------------------------------------------
-
-
-def _show(
-    reports: "Sequence[Report]", beside: "Sequence[Beside]", sampled: Mapping[str, Any]
-) -> None:
-    rows = [
-        ("requests", [f"{one.requests:,}" for one in reports]),
-        ("in time", [f"{one.in_time:,}" for one in reports]),
-        ("late", [f"{one.late:,}" for one in reports]),
-        ("rejected", [f"{one.rejected:,}" for one in reports]),
-        ("violations", [percent(one.violation_ratio) for one in reports]),
-        ("accuracy", [percent(_accuracy(one)) for one in reports]),
-        ("cost USD", [_cost(one.cost_usd) for one in reports]),
-        *_energy_rows(reports),
-        ("busy", [percent(one.busy_ratio) for one in reports]),
-        ("loads", [f"{one.loads:,}" for one in reports]),
-        ("evictions", [f"{one.evictions:,}" for one in reports]),
-        ("loading", [seconds(one.load_s_total) for one in reports]),
-        ("decision p50", [f"{one.decision_us_p50:.1f} us" for one in reports]),
-        ("decision p99", [f"{one.decision_us_p99:.1f} us" for one in reports]),
-        ("plan p50", [f"{ms(one.plan_ms_p50)} ms" for one in reports]),
-        ("plan p99", [f"{ms(one.plan_ms_p99)} ms" for one in reports]),
-        *_bound_rows(beside),
-    ]
-    if sampled:
-        rows += [
-            ("played", [f"{sampled['played']:,}"]),
-            ("each stands for", [f"{sampled['scale']:.1f}"]),
-            ("violations +-", [percent(sampled["violation_ratio_error"])]),
-            ("accuracy +-", [percent(sampled["effective_accuracy_error"])]),
-        ]
-    table(
-        ["POLICY", *(f">{one.policy}" for one in reports)],
-        ([name, *values] for name, values in rows),
-        empty="",
-    )
-
-
-def _energy_rows(reports: "Sequence[Report]") -> list[tuple[str, list[str]]]:
-    """Joules and grams, where anything is known of them."""
-    if all(one.energy is None for one in reports):
-        return []
-
-    def row(name: str, of: "Callable[[EnergyUse, Report], float | None]") -> tuple[str, list[str]]:
-        values = (None if one.energy is None else of(one.energy, one) for one in reports)
-        return name, ["-" if value is None else _cost(value) for value in values]
-
-    return [
-        row("energy kJ", lambda use, _: _part(use.energy_j, 1e3)),
-        row("of it idle kJ", lambda use, _: _part(use.idle_energy_j, 1e3)),
-        row("J per query in time", lambda use, one: _part(use.energy_j, one.in_time)),
-        row("CO2 g", lambda use, _: use.carbon_g),
-        (
-            "energy unmeasured",
-            [f"{one.energy.energy_unmeasured:,}" if one.energy else "-" for one in reports],
-        ),
-    ]
-
-
-def _part(value: float | None, unit: float) -> float | None:
-    return None if value is None or not unit else value / unit
-
-
-def _bound_rows(beside: "Sequence[Beside]") -> list[tuple[str, list[str]]]:
-    """What no policy can beat, for as many queries in time, and the regret."""
-    if not beside:
-        return []
-    return [
-        ("bound: violations", [percent(one.bound_violation_ratio) for one in beside]),
-        ("bound: accuracy", [percent(one.bound_accuracy) for one in beside]),
-        ("bound: cost USD", [_cost(one.bound_cost_usd) for one in beside]),
-        ("bound: whole devices", [_cost(one.bound_whole_cost_usd) for one in beside]),
-        ("regret: violations", [percent(one.regret_violation_ratio) for one in beside]),
-        ("regret: accuracy", [percent(one.regret_accuracy) for one in beside]),
-        ("regret: cost", [percent(one.regret_cost_ratio) for one in beside]),
-        ("regret: whole devices", [percent(one.regret_whole_cost_ratio) for one in beside]),
-    ]
-
-
-def _accuracy(report: "Report") -> float | None:
-    """Mean accuracy of the queries in time, in [0, 1]; None when no query was in time."""
-    return report.effective_accuracy if report.in_time else None
-
-
-def _cost(value: float) -> str:
-    """Close policies must not look the same: at least four digits."""
-    return f"{value:,.2f}" if value >= 10 else f"{value:.4f}"

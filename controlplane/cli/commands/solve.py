@@ -29,43 +29,51 @@ NOTHING = 1e-9
 """Part of a rate that is rounding, not missing."""
 
 
+DemandOption = Annotated[
+    Path, typer.Option("--demand", metavar="FILE", help="Rates and their SLOs, as CSV.")
+]
+HourOption = Annotated[
+    int | None,
+    typer.Option(
+        "--hour",
+        metavar="H",
+        min=0,
+        max=23,
+        help="Hour of the day in UTC for what energy emits; else the mean of the day.",
+    ),
+]
+TimeLimitOption = Annotated[
+    float,
+    typer.Option("--time-limit-s", metavar="S", help="Then the best plan known is the answer."),
+]
+GreedyOption = Annotated[
+    bool, typer.Option("--greedy", help="Only the greedy planner: at once, nothing proven.")
+]
+LayoutsOption = Annotated[
+    str,
+    typer.Option(
+        "--layouts",
+        metavar="TEXT",
+        help="Ways in which a machine may be split, as MODELLESS_SLICES has them: "
+        "'1xcpu-4|4xcpu-1'. Of these kinds there are as many as the best division has.",
+    ),
+]
+MachinesOption = Annotated[
+    int,
+    typer.Option("--machines", metavar="N", min=1, max=1_000, help="Machines with --layouts."),
+]
+
+
 def solve(
     catalog: CatalogOption,
     devices: DevicesOption,
-    demand: Annotated[
-        Path, typer.Option("--demand", metavar="FILE", help="Rates and their SLOs, as CSV.")
-    ],
+    demand: DemandOption,
     objective: ObjectiveOption = Objective.COST,
-    hour: Annotated[
-        int | None,
-        typer.Option(
-            "--hour",
-            metavar="H",
-            min=0,
-            max=23,
-            help="Hour of the day in UTC for what energy emits; else the mean of the day.",
-        ),
-    ] = None,
-    time_limit_s: Annotated[
-        float,
-        typer.Option("--time-limit-s", metavar="S", help="Then the best plan known is the answer."),
-    ] = 10.0,
-    greedy: Annotated[
-        bool, typer.Option("--greedy", help="Only the greedy planner: at once, nothing proven.")
-    ] = False,
-    layouts: Annotated[
-        str,
-        typer.Option(
-            "--layouts",
-            metavar="TEXT",
-            help="Ways in which a machine may be split, as MODELLESS_SLICES has them: "
-            "'1xcpu-4|4xcpu-1'. Of these kinds there are as many as the best division has.",
-        ),
-    ] = "",
-    machines: Annotated[
-        int,
-        typer.Option("--machines", metavar="N", min=1, max=1_000, help="Machines with --layouts."),
-    ] = 1,
+    hour: HourOption = None,
+    time_limit_s: TimeLimitOption = 10.0,
+    greedy: GreedyOption = False,
+    layouts: LayoutsOption = "",
+    machines: MachinesOption = 1,
     json: JsonOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:

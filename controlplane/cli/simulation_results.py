@@ -1,0 +1,138 @@
+"""What came of a simulation: as plain JSON values, and as a table for people."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.render import ms, percent, seconds, table
+
+if TYPE_CHECKING:
+    from planner.approximate.approximate import Approximation
+    from planner.bounds.bound import Beside
+    from planner.simulation.results import EnergyUse, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One report for each policy, and what is said beside them."""
+
+    reports: "Sequence[Report]"
+    beside: "Sequence[Beside]"
+    """What no policy can beat, for each report; empty where nobody asked."""
+    sampled: Mapping[str, Any] = field(default_factory=dict)
+    """What an estimate has beside its report; empty where the whole trace was played."""
+
+    def as_json(self, seed: int) -> list[dict[str, Any]]:
+        """The reports as plain JSON values."""
+        data = [{**as_json(report, seed), **self.sampled} for report in self.reports]
+        for one, missed in zip(data, self.beside, strict=False):
+            one.update(asdict(missed))
+        return data
+
+    def show(self) -> None:
+        """Print them side by side."""
+        rows = [
+            ("requests", [f"{one.requests:,}" for one in self.reports]),
+            ("in time", [f"{one.in_time:,}" for one in self.reports]),
+            ("late", [f"{one.late:,}" for one in self.reports]),
+            ("rejected", [f"{one.rejected:,}" for one in self.reports]),
+            ("violations", [percent(one.violation_ratio) for one in self.reports]),
+            ("accuracy", [percent(_accuracy(one)) for one in self.reports]),
+            ("cost USD", [_cost(one.cost_usd) for one in self.reports]),
+            *_energy_rows(self.reports),
+            ("busy", [percent(one.busy_ratio) for one in self.reports]),
+            ("loads", [f"{one.loads:,}" for one in self.reports]),
+            ("evictions", [f"{one.evictions:,}" for one in self.reports]),
+            ("loading", [seconds(one.load_s_total) for one in self.reports]),
+            ("decision p50", [f"{one.decision_us_p50:.1f} us" for one in self.reports]),
+            ("decision p99", [f"{one.decision_us_p99:.1f} us" for one in self.reports]),
+            ("plan p50", [f"{ms(one.plan_ms_p50)} ms" for one in self.reports]),
+            ("plan p99", [f"{ms(one.plan_ms_p99)} ms" for one in self.reports]),
+            *_bound_rows(self.beside),
+        ]
+        if self.sampled:
+            rows += [
+                ("played", [f"{self.sampled['played']:,}"]),
+                ("each stands for", [f"{self.sampled['scale']:.1f}"]),
+                ("violations +-", [percent(self.sampled["violation_ratio_error"])]),
+                ("accuracy +-", [percent(self.sampled["effective_accuracy_error"])]),
+            ]
+        table(
+            ["POLICY", *(f">{one.policy}" for one in self.reports)],
+            ([name, *values] for name, values in rows),
+            empty="",
+        )
+
+
+def sampled(made: "Approximation") -> dict[str, Any]:
+    """What an estimate has beside its report."""
+    return {
+        "windows": made.windows,
+        "played": made.played,
+        "scale": made.scale,
+        "violation_ratio_error": made.chance.violation_ratio,
+        "effective_accuracy_error": made.chance.effective_accuracy,
+    }
+
+
+def as_json(report: "Report", seed: int) -> dict[str, Any]:
+    """A report as plain JSON values, without its timeline; with energy where it was counted."""
+    apart = ("policy", "timeline", "energy")
+    names = [one.name for one in fields(report) if one.name not in apart]
+    return {
+        "policy": report.policy,
+        "seed": seed,
+        **{name: getattr(report, name) for name in names},
+        **({} if report.energy is None else asdict(report.energy)),
+    }
+
+
+def _energy_rows(reports: "Sequence[Report]") -> list[tuple[str, list[str]]]:
+    """Joules and grams, where anything is known of them."""
+    if all(one.energy is None for one in reports):
+        return []
+
+    def row(name: str, of: "Callable[[EnergyUse, Report], float | None]") -> tuple[str, list[str]]:
+        values = (None if one.energy is None else of(one.energy, one) for one in reports)
+        return name, ["-" if value is None else _cost(value) for value in values]
+
+    return [
+        row("energy kJ", lambda use, _: _part(use.energy_j, 1e3)),
+        row("of it idle kJ", lambda use, _: _part(use.idle_energy_j, 1e3)),
+        row("J per query in time", lambda use, one: _part(use.energy_j, one.in_time)),
+        row("CO2 g", lambda use, _: use.carbon_g),
+        (
+            "energy unmeasured",
+            [f"{one.energy.energy_unmeasured:,}" if one.energy else "-" for one in reports],
+        ),
+    ]
+
+
+def _part(value: float | None, unit: float) -> float | None:
+    return None if value is None or not unit else value / unit
+
+
+def _bound_rows(beside: "Sequence[Beside]") -> list[tuple[str, list[str]]]:
+    """What no policy can beat, for as many queries in time, and the regret."""
+    if not beside:
+        return []
+    return [
+        ("bound: violations", [percent(one.bound_violation_ratio) for one in beside]),
+        ("bound: accuracy", [percent(one.bound_accuracy) for one in beside]),
+        ("bound: cost USD", [_cost(one.bound_cost_usd) for one in beside]),
+        ("bound: whole devices", [_cost(one.bound_whole_cost_usd) for one in beside]),
+        ("regret: violations", [percent(one.regret_violation_ratio) for one in beside]),
+        ("regret: accuracy", [percent(one.regret_accuracy) for one in beside]),
+        ("regret: cost", [percent(one.regret_cost_ratio) for one in beside]),
+        ("regret: whole devices", [percent(one.regret_whole_cost_ratio) for one in beside]),
+    ]
+
+
+def _accuracy(report: "Report") -> float | None:
+    """Mean accuracy of the queries in time, in [0, 1]; None when no query was in time."""
+    return report.effective_accuracy if report.in_time else None
+
+
+def _cost(value: float) -> str:
+    """Close policies must not look the same: at least four digits."""
+    return f"{value:,.2f}" if value >= 10 else f"{value:.4f}"
