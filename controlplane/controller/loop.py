@@ -89,8 +89,7 @@ class ControlLoop:
         self._live = live
         self._cluster = cluster
         self._owner = owner
-        self._clock_s = clock_s
-        self._wall_s = wall_s
+        self._clock_s, self._wall_s = clock_s, wall_s
         self._decision: Decision | None = None
         """The latest one, for the next tick to take what did not change from."""
         self._known = CatalogSnapshot(revision=-1)

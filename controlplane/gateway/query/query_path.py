@@ -117,17 +117,11 @@ class QueryPath(EarlyRefusals):
         takes: bytes = b"",
         client: Client = ANYBODY,
     ) -> None:
-        """Answer a ``POST /v2/models/{task}[/versions/{variant}]/infer``.
+        """Answer a ``POST /v2/models/{task}[/versions/{variant}]/infer``, as ``handle_v1``.
 
         Args:
             pinned: the version of the address, if it has one.
             json_header: the header ``Inference-Header-Content-Length``.
-            received_ms: when its first byte came, by ``clock_ms``.
-            given_id: the caller's ``X-Request-Id``.
-            told_ms: when its sender was told to come back, by ``clock_ms``.
-            lain_ms: asked where time is short, to count from when its bytes came.
-            takes: the coding in which the answer may be compressed; empty: it may not.
-            client: by whose key it is asked.
         """
         asking = Asking(self.enter(client, respond), given_id, told_ms, takes, client)
         try:
