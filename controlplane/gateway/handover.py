@@ -13,6 +13,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from controlplane.gateway.siblings import files_of_others
+
 log = logging.getLogger(__name__)
 
 SUFFIX = ".take"
@@ -72,13 +74,10 @@ class Handover:
 
     async def give(self, listening: socket.socket) -> bool:
         """Send a socket to another gateway; whether one has it now."""
-        for other in self._others():
+        for other in files_of_others(self._path, self._pattern):
             if await asyncio.to_thread(_give, other, listening):
                 return True
         return False
-
-    def _others(self) -> list[Path]:
-        return [one for one in self._path.parent.glob(self._pattern) if one != self._path]
 
     async def _answer(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -30,6 +30,11 @@ def named_after_node() -> str:
     return f"g-{crc32(gethostname().encode()) & 0xFFFFFF:06x}"
 
 
+def files_of_others(own: Path, pattern: str) -> list[Path]:
+    """The files that other gateways have beside the one of this gateway."""
+    return [path for path in own.parent.glob(pattern) if path.stem != own.stem]
+
+
 class Siblings:
     """What all gateways that share this one's port have counted."""
 
@@ -40,7 +45,6 @@ class Siblings:
             gateway: the id of this one.
             counters: its own.
         """
-        self._folder = folder
         self._node = named_after_node()
         self._socket = folder / f"{self._node}-{gateway[:8]}.sock"
         self._left = self._socket.with_suffix(".json")
@@ -86,8 +90,7 @@ class Siblings:
         return total
 
     def _others(self, suffix: str) -> list[Path]:
-        found = self._folder.glob(f"{self._node}-*{suffix}")
-        return [path for path in found if path.stem != self._socket.stem]
+        return files_of_others(self._socket, f"{self._node}-*{suffix}")
 
     async def _tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._keep(self._counters)
