@@ -233,27 +233,29 @@ class BatchRunner:
     def _serve(self) -> None:
         """Run batches in the dedicated thread."""
         while (task := self._batches.get()) is not None:
-            try:
-                outcome = self._execute(*task)
-            except Exception as error:  # the thread has to live on, whatever it is
-                log.exception("running a batch")
-                outcome = _failed(*task, f"the worker failed: {type(error).__name__}: {error}")
+            outcome = self._execute(*task)
             try:
                 self._loop.call_soon_threadsafe(self._finish, outcome)
             except RuntimeError:  # the loop was closed in the meantime
                 return
 
     def _execute(self, batch: Batch, began_ms: float) -> Outcome:
-        """Run a batch. In either thread."""
+        """Run a batch. In either thread; whatever goes wrong, its queries get an answer."""
         jobs: list[Job] = batch.items  # type: ignore[assignment]
         replica = jobs[0].replica
         ledger = self._ledger
-        if not replica.proven:
-            ledger.suspect(replica.key, replica.spec.task, replica.spec.variant)
-        ledger.enter(replica.key, [query_entry(job.responder.tag, job.request_id) for job in jobs])
-        begin_ms = now_ms()
-        groups = run_batch(replica, jobs, batch.rows, now_ms)
-        end_ms = now_ms()
+        try:
+            if not replica.proven:
+                ledger.suspect(replica.key, replica.spec.task, replica.spec.variant)
+            entries = [query_entry(job.responder.tag, job.request_id) for job in jobs]
+            ledger.enter(replica.key, entries)
+            begin_ms = now_ms()
+            groups = run_batch(replica, jobs, batch.rows, now_ms)
+            end_ms = now_ms()
+        except Exception as error:
+            log.exception("running a batch")
+            ledger.leave()
+            return _failed(batch, began_ms, f"the worker failed: {type(error).__name__}: {error}")
         ledger.leave()
         if not replica.proven:
             ledger.clear(replica.key)

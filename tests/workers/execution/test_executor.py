@@ -587,6 +587,28 @@ async def test_where_a_batch_runs_follows_from_what_the_runtime_takes(
             assert (threads[-1] is threading.main_thread()) == inline
 
 
+@pytest.mark.parametrize("inline_ms", [1_000.0, 0.0], ids=["on the event loop", "in the thread"])
+async def test_a_mistake_while_a_batch_runs_is_an_answer(
+    worker: WorkerConfig, monkeypatch: pytest.MonkeyPatch, inline_ms: float
+) -> None:
+    spec = echo_spec()
+    async with running(worker) as (host, connection):
+        await connection.load(spec, CONTROL_S)
+        here = host._executor
+        assert here is not None
+        [replica] = here.replicas.values()
+        while not replica.proven:
+            await ask(connection, spec, row(0))
+        here._inline_ms = inline_ms
+        with monkeypatch.context() as patch:
+            patch.setattr(batch_runner, "run_batch", lambda *_: 1 // 0)
+            reply = await ask(connection, spec, row(1))
+        assert reply.code is ReplyCode.FAILED
+        assert "ZeroDivisionError" in reply.message
+        assert here.in_flight == 0
+        assert (await ask(connection, spec, row(2))).code is ReplyCode.OK
+
+
 async def test_what_passes_between_batches_is_part_of_what_a_queue_is_predicted_to_take(
     worker: WorkerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
