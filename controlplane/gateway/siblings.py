@@ -67,8 +67,7 @@ class Siblings:
         total.add(self._counters.plain(gone=True))
         for left in self._others(".json"):
             if not left.with_suffix(".sock").exists():
-                _add(total, _read(left))
-                left.unlink(missing_ok=True)
+                _add(total, self._claimed(left))
         self._keep(total)
         self._socket.unlink(missing_ok=True)
 
@@ -88,6 +87,17 @@ class Siblings:
                 text = _read(left[name])
             _add(total, text or b"")
         return total
+
+    def _claimed(self, left: Path) -> bytes:
+        """What one that is gone has left, for the first who takes it; others may stop as well."""
+        claimed = self._left.with_suffix(".part")
+        try:
+            left.rename(claimed)
+        except OSError:
+            return b""
+        text = _read(claimed)
+        claimed.unlink(missing_ok=True)
+        return text
 
     def _others(self, suffix: str) -> list[Path]:
         return files_of_others(self._socket, f"{self._node}-*{suffix}")

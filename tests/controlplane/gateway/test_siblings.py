@@ -10,6 +10,7 @@ import httpx
 import orjson
 import pytest
 
+from controlplane.gateway import siblings
 from controlplane.gateway.counters import CacheCounters, Counters
 from controlplane.gateway.siblings import Siblings
 from tests.controlplane.fleet import eventually, fleet, gateway
@@ -122,6 +123,30 @@ asyncio.run(main())
 
 def left_in(folder: Path) -> list[Path]:
     return list(folder.glob("*.json"))
+
+
+async def test_what_is_left_is_merged_once_by_two_that_stop_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, first, second, stays = (Siblings(tmp_path, name, everything()) for name in "abcd")
+    for one in (gone, first, second, stays):
+        await one.start()
+    await gone.stop()
+    add = siblings._add
+    stopped: list[Siblings] = []
+
+    def add_while_another_stops(total: Counters, text: bytes) -> None:
+        if not stopped:
+            stopped.append(second)
+            with pytest.raises(StopIteration):
+                second.stop().send(None)
+        add(total, text)
+
+    monkeypatch.setattr(siblings, "_add", add_while_another_stops)
+    await first.stop()
+    assert stopped
+    assert (await stays.total()).task("digits").errors == {"OVERLOADED": 4}
+    await stays.stop()
 
 
 async def test_what_is_left_is_merged_by_the_next_that_stops(tmp_path: Path) -> None:
