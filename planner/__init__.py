@@ -3,7 +3,7 @@
 Values come in (what the catalog, the workers and the queries say, the time, random bits), and
 values go out: a choice, a refusal, a plan, actions. ``workers`` and ``controlplane`` act on them.
 
-Read ``types.py`` first, then ``selection`` (which variant and worker answer a query), ``batching``
+Read ``types`` first, then ``selection`` (which variant and worker answer a query), ``batching``
 (what a worker admits and runs next), ``forecasting`` (what demand to expect), ``reconcile`` (what a
 tick of the control loop changes), ``solver`` (the planning problem behind it), ``layouts`` (how
 machines are split) and ``eviction`` (what leaves when memory is short). ``simulation`` and

@@ -1,0 +1,166 @@
+"""What is chosen from for a query: variants on device kinds, workers, and a snapshot of all.
+
+All are immutable except ``WorkerView``: between decisions, the gateway writes into it what it
+learns of a worker's load. Decisions only read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from planner.energy import EnergyCurve
+from planner.eviction.displacement import Ladder
+from planner.eviction.query_rates import QueryRates
+from planner.latency_table import LatencyTable
+from planner.worker_starts import Wanted
+from variants.types import DeviceKindName, Task, TaskName, VariantKey, VariantName, WorkerId
+
+ProfileKey = tuple[TaskName, VariantName, DeviceKindName]
+"""Which profile: a variant of a task on a device kind."""
+TRANSPORT_MS = 0.3
+"""Allowance for the way to a worker and back, unless a snapshot says otherwise."""
+RETURN_MS = 0.2
+"""Kept back from what a worker may use: the reply's way home and its encoding."""
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerView:
+    """What a gateway knows of one worker. Written by the gateway, read by decisions."""
+
+    id: WorkerId
+    device_kind: DeviceKindName
+    busy_until_ms: float = 0.0
+    """When the worker is expected to have finished all it was given, on the gateway's clock."""
+    free_mib: float = 0.0
+    draining: bool = False
+    loading: tuple[tuple[TaskName, VariantName], ...] = ()
+    """What it loads, and then what it will load after that."""
+    evictable: Ladder = ()
+    """What may leave it for a load, in the order in which it would, and what that would cost."""
+    churn_per_s: float = 0.0
+    """The share of its memory that is evicted per second (``planner.eviction.churn``)."""
+    beyond_ms: float = 0.0
+    """What answers took lately beyond their time at the worker, as the worker has it: the way there
+    and back, and whatever keeps its process from running."""
+    answers: int = 0
+    """That came from it."""
+    zone: str = ""
+    """Which zone its machine is in, as it says."""
+    round_trip_ms: float = 0.0
+    """To it and back, as measured; 0 where that is noise, as on one machine."""
+    return_ms: float = RETURN_MS
+    """Kept back from the time that a query has left when it is sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A variant on a device kind, with all that selection compares precomputed."""
+
+    task: TaskName
+    variant: VariantName
+    model_version: str
+    device_kind: DeviceKindName
+    accuracy: float
+    price_usd_per_1k: float
+    """Reservation price: ``usd_per_hour * latency_ms(1) / 3,600``, per 1,000 queries."""
+    usd_per_hour: float
+    table: LatencyTable
+    """Whole-batch p95, the safety margin of its source already multiplied in."""
+    memory_mib: float
+    load_ms: float
+    canary: bool
+    ready: tuple[WorkerView, ...]
+    """Workers that hold it and are not draining. Equal sets are the same tuple."""
+    hosts: tuple[WorkerView, ...]
+    """Workers of its device kind that could load it and do not hold it."""
+    unloadable: str = ""
+    """Why it cannot be loaded, where a worker of its device kind has tried and says so."""
+    energy: EnergyCurve | None = None
+    """Joules of whole batches; None where they were not measured."""
+    footprint: float = inf
+    """Of one row in a batch of its own: joules, or grams of CO2 where every device kind says what
+    its energy emits. Infinite where it was not measured: it comes after all that were."""
+
+
+class FrontierLeaf(NamedTuple):
+    """The lower level of a frontier index: neighbouring candidates and bounds for all of them.
+
+    No candidate is more accurate, faster or cheaper than the bounds, so that a search can skip all
+    of them after one comparison.
+    """
+
+    accuracy: float
+    latency_ms: tuple[float, ...]
+    """``latency_ms[k]`` is a lower bound for batches of ``2**k`` rows and more; infinite where no
+    member takes so many. As long everywhere in a task."""
+    price_usd_per_1k: float
+    ready: tuple[WorkerView, ...] | None
+    """The workers that hold every member; None when they differ."""
+    candidates: tuple[Candidate, ...]
+
+
+class FrontierBranch(NamedTuple):
+    """The upper level of a frontier index: neighbouring leaves and bounds for all of them."""
+
+    accuracy: float
+    latency_ms: tuple[float, ...]
+    price_usd_per_1k: float
+    ready: tuple[WorkerView, ...] | None
+    leaves: tuple[FrontierLeaf, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskView:
+    """A task with its candidates, ordered once for each preference.
+
+    Made by ``planner.selection.frontier_index.task_view``. The frontiers hold the candidates that
+    are ready on a worker, are no canary and are not dominated by another one ready on the same
+    workers.
+    """
+
+    task: Task
+    by_cost: tuple[Candidate, ...]
+    """All candidates, ascending by price, then latency, then name."""
+    by_accuracy: tuple[Candidate, ...]
+    """Descending by accuracy, then as ``by_cost``."""
+    cost_frontier: tuple[FrontierBranch, ...]
+    """In the order of ``by_cost``."""
+    accuracy_frontier: tuple[FrontierBranch, ...]
+    """In the order of ``by_accuracy``."""
+    latency_frontier: tuple[FrontierBranch, ...]
+    """Ascending by latency of one row, then price, then name: all of it, or, where there are few
+    sets of workers, what is ready on each of them."""
+    by_energy: tuple[Candidate, ...]
+    """Ascending by footprint, then as ``by_cost``: as that where nothing was measured."""
+    energy_frontier: tuple[FrontierBranch, ...]
+    """In the order of ``by_energy``."""
+    by_variant: Mapping[VariantName, tuple[Candidate, ...]]
+    """The candidates of each variant, in the order of ``by_cost``: for pinned queries."""
+    excluded: Mapping[VariantName, str]
+    """Variants that cannot answer whatever the SLO, with the reason: their version's stage, or
+    no profile."""
+    accuracies: tuple[float, ...]
+    """Of all candidates that are no canary, ascending, each once: the steps of SLO classes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All that choosing needs, in memory: rebuilt when the catalog or a worker changes."""
+
+    revision: int
+    tasks: Mapping[TaskName, TaskView]
+    workers: Mapping[WorkerId, WorkerView]
+    kinds: frozenset[DeviceKindName] = frozenset()
+    """The device kinds of the workers that do not drain."""
+    transport_ms: float = TRANSPORT_MS
+    """Allowance for the way to the worker and back."""
+    wanted: Wanted = field(default_factory=Wanted)
+    """For refusals while a worker is missing."""
+    unconfirmed: frozenset[ProfileKey] = frozenset()
+    """Profiles of what is ready and has run no batch yet: what is refused for their sake has them
+    checked (``planner.doubtful_profiles``)."""
+    asked: QueryRates[VariantKey] = field(default_factory=QueryRates, repr=False, compare=False)
+    """What queries ask for. The caller counts them in it; decisions only read its rates."""
+    parts: object = field(default=None, repr=False, compare=False)
+    """What it was made of, for ``planner.selection.snapshot`` to reuse in the next one."""
