@@ -131,6 +131,7 @@ def build_api(context: ApiContext) -> FastAPI:
     api.add_middleware(RequestIds)
     add_error_handlers(api)
     api.include_router(_catalog_routes(context))
+    api.include_router(_profile_routes(context))
     api.include_router(_running_routes(context))
     api.include_router(device_routes(context))
     api.include_router(node_routes(context))
@@ -212,6 +213,12 @@ def _catalog_routes(context: ApiContext) -> APIRouter:
         for version in row.versions:
             version.source_bytes = await asyncio.to_thread(_size, context.store, version)
         return row
+
+    return routes
+
+
+def _profile_routes(context: ApiContext) -> APIRouter:
+    routes = APIRouter(prefix="/v1", tags=["catalog"])
 
     @routes.get("/profiles", summary="Latency, memory and load time per device kind")
     async def profiles(

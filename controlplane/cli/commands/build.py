@@ -21,15 +21,17 @@ from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptib
 from controlplane.cli.registration_results import result_body, result_table
 from variants.errors import Conflict
 
+VersionArgument = Annotated[
+    int | None,
+    typer.Argument(metavar="VERSION", min=1, help="Number of a version; else the newest."),
+]
+
 
 def build(
     task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model.")],
     evaluation: EvaluationOption,
-    version: Annotated[
-        int | None,
-        typer.Argument(metavar="VERSION", min=1, help="Number of a version; else the newest."),
-    ] = None,
+    version: VersionArgument = None,
     calibration: CalibrationOption = None,
     training: TrainingOption = None,
     kinds: KindsOption = None,
@@ -69,15 +71,9 @@ def build(
         shown(progress) as show,
     ):
         result = extend(
-            request,
-            model,
-            version,
-            catalog,
-            store_of(settings),
-            kinds_to_register(settings),
-            show,
+            request, model, version, catalog, store_of(settings), kinds_to_register(settings), show,
             limits=RegistrationLimits(model_mib=settings.max_model_mib),
-        )
+        )  # fmt: skip
     if not result.variants and not result.skipped:
         (one,) = result.versions
         raise Conflict(f"{one.label} has every variant that can be built here")
