@@ -149,6 +149,17 @@ async def test_what_is_left_is_merged_once_by_two_that_stop_together(
     await stays.stop()
 
 
+async def test_no_more_is_read_than_counters_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (Siblings(tmp_path, name, everything()) for name in ("one", "two"))
+    await second.start()
+    assert (await first.total()).in_flight == 14
+    monkeypatch.setattr(siblings, "MOST_BYTES", 100)
+    assert (await first.total()).in_flight == 7
+    await second.stop()
+
+
 async def test_what_is_left_is_merged_by_the_next_that_stops(tmp_path: Path) -> None:
     all_of_them = [Siblings(tmp_path, f"{at}", everything()) for at in range(4)]
     for one in all_of_them:
