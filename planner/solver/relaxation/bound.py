@@ -61,8 +61,7 @@ class Relaxation:
         options = self.options
         self.columns = options.hull(self._useful, self._objective, but=self._binding | self._lossy)
         self.program = Program()
-        for _ in self.columns:
-            self.program.variable(high=1.0)
+        self.program.variables(len(self.columns), high=1.0)
         self.opened = [
             self.program.variable(high=float(count), whole=True) for count in options.counts
         ]
@@ -102,8 +101,10 @@ class Relaxation:
         load = self.options.problem.load
         held: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for used in self._users().values():
-            group = [self.options.all[self.columns[at]] for at in used]
             shares = [values[at] for at in used]
+            if not any(shares):
+                continue
+            group = [self.options.all[self.columns[at]] for at in used]
             times = [self.options.time(self.columns[at]) for at in used]
             carried = sum(time * share for time, share in zip(times, shares, strict=True)) / load
             copies = max(carried, *shares)
