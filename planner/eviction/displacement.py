@@ -53,7 +53,8 @@ def ladder(
     known = ranked(residents, rule)
     protected = [r for r in known if is_protected(r, now_s, min_residency_s)]
     if protected:
-        known = [r for r in known if not is_protected(r, now_s, min_residency_s)] + protected
+        last_keys = {r.key for r in protected}
+        known = [r for r in known if r.key not in last_keys] + protected
     rungs = [(r.memory_mib, loss_s(r) if losses_s is None else losses_s[r.key]) for r in known]
     if len(rungs) > most:
         last = rungs[most:]

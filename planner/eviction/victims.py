@@ -73,8 +73,11 @@ def is_protected(
     resident: Resident[Any], now_s: float, min_residency_s: float = MIN_RESIDENCY_S
 ) -> bool:
     """Whether a variant was loaded for queries so recently that it has to serve some first."""
+    there_s = now_s - resident.loaded_s
+    if there_s >= min_residency_s or not resident.asked:
+        return False
     stays_s = min(min_residency_s, PROTECTED_LOADS * resident.load_s)
-    return resident.asked and stays_s > 0.0 and now_s - resident.loaded_s < stays_s
+    return stays_s > 0.0 and there_s < stays_s
 
 
 def room_for(
@@ -125,9 +128,9 @@ def room_for(
 def ranked(residents: Iterable[Resident[KeyT]], rule: str) -> list[Resident[KeyT]]:
     """The residents that are not in use, in the order in which they would leave."""
     value = rule_named(rule)
+    # No two have the same index, so that residents themselves are never compared.
     order = sorted(
-        ((value(r), r.last_used_s, index, r) for index, r in enumerate(residents) if not r.in_use),
-        key=lambda entry: entry[:3],
+        [(value(r), r.last_used_s, index, r) for index, r in enumerate(residents) if not r.in_use]
     )
     return [entry[3] for entry in order]
 

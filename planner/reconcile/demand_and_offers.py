@@ -23,6 +23,8 @@ class DemandAndOffers:
     """All that a kind could hold, the most popular task first, then by accuracy per MiB."""
     rows: Mapping[TaskName, float] = field(default_factory=dict)
     """How many rows a query of each task has; 1 where it is missing."""
+    _suitable: dict[Demand, list[Candidate]] = field(default_factory=dict)
+    """The candidates that meet a class, where they were asked for."""
     _ranks: dict[DeviceKindName, dict[VariantKey, int]] = field(default_factory=dict)
     """The places of offers in that order, where they were asked for."""
 
@@ -55,8 +57,12 @@ class DemandAndOffers:
 
     def suitable(self, wanted: Demand) -> list[Candidate]:
         """The candidates that meet a class, the cheapest first."""
-        obstacle = profile_rule(wanted, self.transport_ms)
-        return [c for c in self.views[wanted.task].by_cost if obstacle(c) is None]
+        found = self._suitable.get(wanted)
+        if found is None:
+            obstacle = profile_rule(wanted, self.transport_ms)
+            found = [c for c in self.views[wanted.task].by_cost if obstacle(c) is None]
+            self._suitable[wanted] = found
+        return found
 
     def ranked(self, kind: DeviceKindName, keys: Iterable[VariantKey]) -> list[VariantKey]:
         """Of some variants, those that a kind could hold, in the order of its offers."""

@@ -5,7 +5,7 @@ solution leaves without work becomes a copy of the busiest device of its kind: i
 anyway, and so it adds headroom.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 from math import inf
@@ -39,8 +39,8 @@ SCALES = 5
 """How often a demand is made smaller until it fits."""
 SMALLER = 0.97
 """Factor on what was served at last, for the next attempt."""
-EVEN_LOADS = (0.8, 0.65, 0.5, 0.35, 0.2)
-"""Loads to plan for when all is served, to find the best."""
+EVEN_LOADS = (0.2, 0.35, 0.5, 0.65, 0.8)
+"""Loads to plan for when all can be served at one of them, ascending, to find the best."""
 FULL_COST, FULL_POWER = 0.25, 4
 """Mean accuracy that full devices cost: ``FULL_COST * load ** FULL_POWER``. Queries that find no
 room take less accurate variants, and the fuller devices are, the more of them do
@@ -107,6 +107,11 @@ def assign_demand(
         made = build.problem(tail=tail)
         if not made.problem.demand:
             return NOTHING
+        if scale == 1.0 and objective is Objective.ACCURACY:
+            evened = _evened(build, planner, tail)
+            if evened is not None:
+                made, found = evened
+                break
         found = planner(made.problem, objective)
         if found.feasible:
             break
@@ -118,10 +123,6 @@ def assign_demand(
             build = builder([replace(d, qps=d.qps * scale) for d in demand])
         else:
             tail = following
-    if found.feasible and scale == 1.0 and objective is Objective.ACCURACY:
-        made, found = _evened(
-            lambda load: build.problem(tail=tail, load=load), made, found, planner
-        )
     build.forget()
     served = [0.0] * len(made.asked)
     for assignment in found.assignments:
@@ -138,23 +139,30 @@ def assign_demand(
 
 
 def _evened(
-    built: Callable[[float], BuiltProblem], made: BuiltProblem, found: Solution, planner: Planner
-) -> tuple[BuiltProblem, Solution]:
-    """A plan like a given one with the load on every device at which most accuracy is left.
+    build: ProblemBuilder, planner: Planner, tail: float
+) -> tuple[BuiltProblem, Solution] | None:
+    """The plan with the load on every device at which most accuracy is left.
 
     To a solver, all loads up to the limit are equal, so it fills some devices and leaves others
     idle. But the fuller a device is, the more often a query finds no room there and takes a less
-    accurate variant. The load goes down in steps for as long as that is worth what it costs.
+    accurate variant. What full devices gain grows ever less with the load and what they cost ever
+    more, so the load goes up from the least at which all is served for as long as that is worth it.
+
+    None where not all is served at any of ``EVEN_LOADS``.
     """
-    best = found.accuracy - FULL_COST * MOST_LOAD**FULL_POWER
-    for load in EVEN_LOADS:
-        tried = built(load)
-        answer = planner(tried.problem, Objective.ACCURACY)
-        worth = answer.accuracy - FULL_COST * load**FULL_POWER
-        if not answer.feasible or worth <= best:
+    best: tuple[BuiltProblem, Solution] | None = None
+    most = -inf
+    for load in (*EVEN_LOADS, MOST_LOAD):
+        if load == MOST_LOAD and best is None:
             break
-        made, found, best = tried, answer, worth
-    return made, found
+        cost = FULL_COST * load**FULL_POWER
+        made = build.problem(tail=tail, load=load, least_accuracy=most + cost)
+        found = planner(made.problem, Objective.ACCURACY)
+        if found.feasible and found.accuracy - cost >= most:
+            best, most = (made, found), found.accuracy - cost
+        elif best is not None:
+            break
+    return best
 
 
 def drifted(

@@ -120,12 +120,7 @@ def _around(
 ) -> Iterable[Placement]:
     """What was planned, what else is asked for, and what else the memory has room for."""
     served = {task for work in planned.values() for task, _ in work}
-    there = {
-        (memory.report.device_kind, key)
-        for memory in memories
-        for key in memory.replicas
-        if memory.is_there(key)
-    }
+    there = {(memory.report.device_kind, key) for memory in memories for key in memory.there}
     coming: dict[tuple[DeviceKindName, VariantKey], float] = {}
     for memory in memories:
         for key, part in planned.get(memory.report.id, {}).items():
@@ -213,12 +208,13 @@ def _fill(
             for key, candidate in offers.items():
                 memory.take(key, candidate)
     calm = [memory for memory in short if not memory.contested]
+    there = {(memory.report.device_kind, *key) for memory in calm for key in memory.there}
     for wanted in given.demand:
-        _cover(wanted, given, short, held)
+        _cover(wanted, given, short, held, there)
     _copy(given, short if fallback else calm, memories)
     _take_asked(given, short)
     for wanted in given.defaults:
-        _cover(wanted, given, calm, held)
+        _cover(wanted, given, calm, held, there)
     for memory in short:
         kind = memory.report.device_kind
         tasks = {task for task, _ in planned.get(memory.report.id, {})} if fallback else set()
@@ -246,11 +242,14 @@ def _copy(
     Args:
         memories: of all workers: the copies there get their part, too.
     """
-    needed = {kind: given.needed(kind) for kind in {m.report.device_kind for m in hosts}}
+    needed = {
+        kind: [(key, c, qps, qps + sqrt(qps * VARIANCE_S)) for key, c, qps in given.needed(kind)]
+        for kind in {m.report.device_kind for m in hosts}
+    }
     copies = Counter((m.report.device_kind, key) for m in memories for key in m.held)
     for memory in hosts:
         kind = memory.report.device_kind
-        for key, candidate, qps in _by_rate(needed[kind], memory):
+        for key, candidate, qps, _ in _by_rate(needed[kind], memory):
             if key in memory.held:
                 continue
             part_qps = qps / (1 + copies[kind, key])
@@ -259,18 +258,21 @@ def _copy(
                 copies[kind, key] += 1
 
 
-def _by_rate(
-    needed: Iterable[tuple[VariantKey, Candidate, float]], memory: WorkerMemory
-) -> list[tuple[VariantKey, Candidate, float]]:
+_Needed = tuple[VariantKey, Candidate, float, float]
+"""A variant, the rate of its class in queries per second, and a standard deviation more of it."""
+
+
+def _by_rate(needed: Iterable[_Needed], memory: WorkerMemory) -> list[_Needed]:
     """The variants of the classes, the most wanted first.
 
     For one that is here, chance may have been against it: it counts with a standard deviation more.
     Otherwise two classes whose rates are nearly the same take turns in the last place.
     """
+    there = memory.there
 
-    def rate(entry: tuple[VariantKey, Candidate, float]) -> float:
-        key, _, qps = entry
-        return qps + (sqrt(qps * VARIANCE_S) if memory.is_there(key) else 0.0)
+    def rate(entry: _Needed) -> float:
+        key, _, qps, more_qps = entry
+        return more_qps if key in there else qps
 
     return sorted(needed, key=rate, reverse=True)
 
@@ -300,11 +302,12 @@ def _cover(
     given: DemandAndOffers,
     short: Sequence[WorkerMemory],
     held: Holdings,
+    there: Holdings,
 ) -> None:
     """Place one variant that meets a class, unless one is placed already.
 
     A task gets its smallest variant if none meets its default SLO. For a class that no
-    query has asked for, one that is there comes before a cheaper one that is not.
+    query has asked for, one that is ``there`` comes before a cheaper one that is not.
     """
     suitable = given.suitable(wanted)
     if not suitable and wanted.qps == 0.0:
@@ -313,7 +316,7 @@ def _cover(
     if first_held(suitable, held) is not None:
         return
     if wanted.qps == 0.0:
-        suitable = sorted(suitable, key=lambda c: not _is_there(c, short))
+        suitable = sorted(suitable, key=lambda c: (c.device_kind, c.task, c.variant) not in there)
     for candidate in suitable:
         key = (candidate.task, candidate.variant)
         hosts = [memory for memory in short if memory.report.device_kind == candidate.device_kind]
@@ -327,14 +330,6 @@ def _cover(
             )
             if loads and memory.take(key, candidate):
                 return
-
-
-def _is_there(candidate: Candidate, memories: Iterable[WorkerMemory]) -> bool:
-    key = (candidate.task, candidate.variant)
-    return any(
-        memory.report.device_kind == candidate.device_kind and memory.is_there(key)
-        for memory in memories
-    )
 
 
 class _Merit(NamedTuple):

@@ -121,13 +121,20 @@ class ProblemBuilder:
         """
         self._common.options = None
 
-    def problem(self, *, tail: float = TAIL, load: float = MOST_LOAD) -> BuiltProblem:
+    def problem(
+        self,
+        *,
+        tail: float = TAIL,
+        load: float = MOST_LOAD,
+        least_accuracy: float | None = None,
+    ) -> BuiltProblem:
         """The problem with this headroom.
 
         Args:
             tail: how unlikely a backlog beyond the slack is to be, as ``-log`` of its chance; 0 for
                 no headroom.
             load: most of a device's time that is planned for.
+            least_accuracy: as of ``Problem``.
         """
         planned = [each.planned(tail, load) for each in self._classes]
         problem = Problem(
@@ -137,6 +144,7 @@ class ProblemBuilder:
             load=load,
             overhead_ms=self._overhead_ms,
             most=tuple([each.most for each in self._classes]),
+            least_accuracy=least_accuracy,
             common=self._common,
         )
         return BuiltProblem(

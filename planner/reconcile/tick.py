@@ -33,7 +33,7 @@ from planner.reconcile.demand_assignment import (
     shares_of,
     unserved,
 )
-from planner.reconcile.diff import MemoryMib, diff, free
+from planner.reconcile.diff import MemoryMib, diff
 from planner.reconcile.explanation import explanation
 from planner.reconcile.placement import place
 from planner.reconcile.replica_targets import (
@@ -353,12 +353,9 @@ def _work_ms(snapshot: Snapshot) -> dict[TaskName, float]:
 
 
 def _view(report: WorkerReport) -> WorkerView:
-    return WorkerView(
-        id=report.id,
-        device_kind=report.device_kind,
-        free_mib=free(report),
-        draining=report.draining,
-    )
+    """What the snapshot of a tick has of a worker: nothing that changes with what it holds, so that
+    it is the same from one tick to the next."""
+    return WorkerView(id=report.id, device_kind=report.device_kind, draining=report.draining)
 
 
 def _ready(report: WorkerReport) -> frozenset[tuple[TaskName, VariantName]]:

@@ -35,6 +35,8 @@ class WorkerMemory:
     report: WorkerReport
     left_mib: float
     replicas: Mapping[VariantKey, ReplicaReport]
+    there: Collection[VariantKey]
+    """What is loaded here, or being loaded."""
     kept_out: Collection[VariantKey]
     """What must not be placed here."""
     contested: bool = False
@@ -49,6 +51,13 @@ class WorkerMemory:
             report=report,
             left_mib=report.memory_mib,
             replicas={(replica.task, replica.variant): replica for replica in report.replicas},
+            there=frozenset(
+                [
+                    (replica.task, replica.variant)
+                    for replica in report.replicas
+                    if replica.state in (ReplicaState.READY, ReplicaState.LOADING)
+                ]
+            ),
             kept_out=kept_out(report),
         )
         made.contested = bool(made.fresh(CONTESTED_S))
@@ -88,8 +97,7 @@ class WorkerMemory:
 
     def is_there(self, key: VariantKey) -> bool:
         """Whether it is loaded here, or being loaded."""
-        replica = self.replicas.get(key)
-        return replica is not None and replica.state in (ReplicaState.READY, ReplicaState.LOADING)
+        return key in self.there
 
     def fresh(self, within_s: float = SETTLING_S) -> list[VariantKey]:
         """What was loaded for queries a moment ago."""

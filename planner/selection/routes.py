@@ -130,6 +130,18 @@ class RouteTable:
             if task in views and views[task] is basis.snapshot.tasks.get(task)
         }
 
+    def moved(self, basis: _Basis) -> "RouteTable | None":
+        """This table on another basis, where the plan is for accuracy; None if its routes are
+        others."""
+        known = self._basis
+        accurate = self.prefer is Prefer.ACCURACY
+        if known is None or not accurate or known.routes is not basis.routes:
+            return None
+        table = RouteTable({}, self.prefer, basis)
+        table.used, table._by_task, table._by_class = self.used, self._by_task, self._by_class
+        table.keep_menus(self)
+        return table
+
     def keep_menus(self, before: "RouteTable") -> None:
         """Take over what an earlier table has found out of tasks; what changed is left there."""
         if self._basis is not None:
@@ -138,7 +150,8 @@ class RouteTable:
                 {task: made for task, made in before._menus.items() if tasks.get(task) is made[0]}
             )
         for _, menus in self._menus.values():
-            self._first_free.update(menus.shared())
+            if menus.first_free:
+                self._first_free.update(menus.shared())
 
     def basis(self, routes: Sequence[Route], snapshot: Snapshot, prefer: Prefer) -> _Basis:
         """What a table of these is made of; parts of this one's where they are the same."""
@@ -187,6 +200,8 @@ def resolve(
         before: an earlier table; what did not change since is taken from it, with the same result.
     """
     basis = before.basis(routes, snapshot, prefer)
+    if prefer is Prefer.ACCURACY and (same := before.moved(basis)) is not None:
+        return same
     by_class: dict[TaskName, Mapping[SloClass, RouteTargets]] = dict(before.kept(basis, prefer))
     planned: dict[TaskName, dict[SloClass, list[Route]]] = {}
     for route in routes:

@@ -132,18 +132,18 @@ def _in_bulk(partial: PartialSolution, ranking: Ranking) -> None:
         heads = [found[0] for found in ranking.by_kind[demand] if found]
         if missing <= 0 or not heads:
             continue
-        costs = sorted(max(options.cost(i), 1e-9 * options.all[i].time) for i in heads)
+        costs = sorted(max(options.cost(i), 1e-9 * options.time(i)) for i in heads)
         asking.append((-(costs[1] / costs[0] if len(costs) > 1 and costs[0] else inf), demand))
     shares: dict[int, float] = {}
     for _, demand in sorted(asking):
         left = partial.missing[demand] / options.rates[demand]
         heads = [found[0] for found in ranking.by_kind[demand] if found]
         for index in sorted(heads, key=lambda i: (options.cost(i), i)):
-            option = options.all[index]
-            share = min(left, room[option.kind] / option.time) if option.time else left
+            kind, time = options.all[index].kind, options.time(index)
+            share = min(left, room[kind] / time) if time else left
             if share > 1e-9:
                 shares[index] = share
-                room[option.kind] -= share * option.time
+                room[kind] -= share * time
                 left -= share
     pack(partial, shares)
     fill_open(partial, ranking)

@@ -114,7 +114,7 @@ class Device:
         if self.left <= NEGLIGIBLE:
             return None
         options = self._options
-        demand, offer, _, _, memory_mib, alone, _, smallest_ms, *_ = options.all[index]
+        demand, offer, _, _, memory_mib, alone, smallest_ms, *_ = options.all[index]
         if self._noisy and self._begins(offer):
             slower = self._shared(index)
             return slower.room(index) if slower is not None else None

@@ -12,7 +12,7 @@ from itertools import product
 from planner.solver.best_fit import Ranking, build, extend, fill_open, is_large, next_device
 from planner.solver.device import Device
 from planner.solver.options import Options
-from planner.solver.partial_solution import PartialSolution, better, finish
+from planner.solver.partial_solution import PartialSolution, better, finish, nothing
 from planner.solver.power import by_power
 from planner.solver.problem import Problem, Solution
 from planner.types import Objective
@@ -40,6 +40,8 @@ def greedy(problem: Problem, objective: Objective) -> Solution:
         priced = by_power(problem)
         return priced.restored(greedy(priced.problem, Objective.COST))
     options = Options(problem)
+    if problem.least_accuracy is not None and not options.has_time:
+        return nothing(options, objective)
     partial = plan(options, objective)
     best = max((option.accuracy for option in options.all), default=0.0)
     bound = 0.0 if objective is Objective.COST else best

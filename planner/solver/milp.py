@@ -32,6 +32,13 @@ class Program:
         self._whole.append(whole)
         return len(self._low) - 1
 
+    def variables(self, count: int, *, high: float) -> None:
+        """Add so many continuous variables from 0 without a cost."""
+        self._low += [0.0] * count
+        self._high += [high] * count
+        self._cost += [0.0] * count
+        self._whole += [False] * count
+
     def row(
         self,
         variables: Sequence[int],

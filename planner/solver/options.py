@@ -19,6 +19,9 @@ from planner.upper_hull import upper_hull
 
 T = TypeVar("T")
 
+CLOSE = 1e-6
+"""Relative: what rounding may be about in a comparison that rules something out."""
+
 
 class Option(NamedTuple):
     """A class of demand served by an offer."""
@@ -32,8 +35,6 @@ class Option(NamedTuple):
     accuracy: float
     memory_mib: float
     alone: SizedBatch
-    time: float
-    """Device time that the whole class takes in ``alone`` batches, in devices."""
     smallest_ms: float
     """Latency of the smallest batch."""
     bearable_ms: float
@@ -118,24 +119,13 @@ class Options:
 
     def _take_over(self, like: "Options") -> None:
         """Use all that does not depend on rates."""
-        self._batches, self._found, self.of_class = like._batches, like._found, like.of_class
-        rates = self.rates
-        self.all = tuple(
-            [
-                Option(
-                    demand, offer, kind, accuracy, memory_mib, alone,
-                    rates[demand] * alone.unit_ms / 1000, smallest_ms, bearable_ms,
-                )
-                for (
-                    demand, offer, kind, accuracy, memory_mib, alone, _, smallest_ms, bearable_ms, _
-                ) in like.all
-            ]
-        )  # fmt: skip
+        self._batches, self._found = like._batches, like._found
+        self.all, self.of_class = like.all, like.of_class
 
     def once(self, what: Hashable, find: Callable[[], T]) -> T:
         """What ``find`` answers, found once for all problems that differ in rates and load only.
 
-        It must depend on neither, nor on the ``time`` of options.
+        It must depend on neither.
         """
         if what not in self._found:
             self._found[what] = find()
@@ -171,7 +161,6 @@ class Options:
                         accuracy=offer.accuracy,
                         memory_mib=offer.memory_mib,
                         alone=batch,
-                        time=rate * batch.unit_ms / 1000,
                         smallest_ms=offer.curve.points[0][1],
                         bearable_ms=self._left_ms[number] - offer.curve.points[0][1],
                         least_work=self._least_work(index, limit, most) if self.has_work else 0.0,
@@ -197,8 +186,13 @@ class Options:
         """What serving the whole class of an option costs: time at the price of its device, and
         work, in ``alone`` batches."""
         option = self.all[index]
-        time_price = option.time * self.prices[option.kind]
+        time_price = self.time(index) * self.prices[option.kind]
         return time_price + self.rates[option.demand] * self.work(index, option.alone)
+
+    def time(self, index: int) -> float:
+        """Device time that the whole class of an option takes in ``alone`` batches, in devices."""
+        option = self.all[index]
+        return self.rates[option.demand] * option.alone.unit_ms / 1000
 
     def batch(self, index: int, limit: float) -> SizedBatch | None:
         """The cheapest batch of an option within a latency in ms; None when none is.
@@ -222,6 +216,42 @@ class Options:
     def slowdown(self, kind: int, variants: int) -> float:
         """Times what profiles say that batches take beside so many variants, this one included."""
         return self.problem.kinds[kind].slowdown(variants)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether there may be time for all demand; quickly, and no promise that there is.
+
+        Whatever the time of each kind costs, all of it together has to be worth the least that
+        every class can pay. It costs as much as the kind is quick.
+        """
+        quickest = self.once("quickest", self._quickest)
+        asked = [number for number, rate in enumerate(self.rates) if rate > 0]
+        if not all(quickest[number] for number in asked):
+            return False
+        prices = self.once("prices of time", lambda: self._speeds(quickest))
+        paid = fsum(
+            self.rates[number] * min([prices[kind] * ms for kind, ms in quickest[number].items()])
+            for number in asked
+        )
+        worth = fsum(price * count for price, count in zip(prices, self.counts, strict=True))
+        return paid / 1000 <= worth * self.problem.load * (1 + CLOSE)
+
+    def _quickest(self) -> list[dict[int, float]]:
+        """Per class: the least time per row in ms on each kind that can serve it."""
+        made: list[dict[int, float]] = [{} for _ in self.of_class]
+        for option in self.all:
+            known = made[option.demand]
+            least = known.get(option.kind, inf)
+            known[option.kind] = min(least, option.alone.unit_ms)
+        return made
+
+    def _speeds(self, quickest: Sequence[dict[int, float]]) -> list[float]:
+        """Per kind: how quick it is beside the quickest, in the mean over what it can serve."""
+        speeds: list[list[float]] = [[] for _ in self.counts]
+        for on in quickest:
+            for kind, ms in on.items():
+                speeds[kind].append(min(on.values()) / ms if ms > 0 else 1.0)
+        return [fsum(found) / len(found) if found else 0.0 for found in speeds]
 
     @property
     def reachable_qps(self) -> float:

@@ -177,6 +177,11 @@ def finish(
     )
 
 
+def nothing(options: Options, objective: Objective) -> Solution:
+    """The solution that serves nothing."""
+    return finish(PartialSolution(options), objective, bound=0.0)
+
+
 def _assignments(options: Options, at: int, device: Device) -> Sequence[Assignment]:
     made = [
         Assignment(

@@ -113,6 +113,9 @@ class Problem:
     overhead_ms: float = OVERHEAD_MS
     most: tuple[int, ...] = ()
     """Per class, the largest batch that its queries can fill in time; empty when any can be."""
+    least_accuracy: float | None = None
+    """Of use are only plans that serve everything, at least as accurately: where it is proven that
+    there is none, a planner answers with an empty one."""
     common: Common | None = field(default=None, compare=False, repr=False)
     """Shared with problems that differ in rates and load."""
     work: tuple[EnergyCurve, ...] = ()

@@ -12,8 +12,9 @@ from planner.solver.columns.dive import generated
 from planner.solver.configurations import configurations
 from planner.solver.exact import exact as exactly
 from planner.solver.greedy import greedy, plan
-from planner.solver.options import Options
-from planner.solver.partial_solution import PartialSolution, better, finish
+from planner.solver.milp import Answer
+from planner.solver.options import CLOSE, Options
+from planner.solver.partial_solution import PartialSolution, better, finish, nothing
 from planner.solver.power import by_power
 from planner.solver.problem import Clock, Planner, Problem, Solution
 from planner.solver.relaxation.aggregate import ENOUGH, NEAR, NODES, aggregated
@@ -65,7 +66,12 @@ def solve(
         )
         return priced.restored(found)
     until = clock() + time_limit_s
-    search = _Search(problem, objective, lambda: until - clock())
+    options = Options(problem)
+    if problem.least_accuracy is not None and not options.has_time:
+        return nothing(options, objective)
+    search = _Search(options, objective, lambda: until - clock())
+    if problem.least_accuracy is not None and not search.may_reach(problem.least_accuracy):
+        return nothing(options, objective)
     search.fit()
     if not search.out_of_time:
         search.pack(far=FAR if exact else inf)
@@ -80,6 +86,7 @@ class _Search:
     __slots__ = (
         "_bound",
         "_bounded",
+        "_relaxed_answer",
         "best",
         "left",
         "notes",
@@ -88,15 +95,17 @@ class _Search:
         "relaxation",
     )
 
-    def __init__(self, problem: Problem, objective: Objective, left: Callable[[], float]) -> None:
+    def __init__(self, options: Options, objective: Objective, left: Callable[[], float]) -> None:
         self.left = left
         self.objective = objective
-        self.options = Options(problem)
+        self.options = options
         self.notes: list[str] = []
         self.best = PartialSolution(self.options)
         self.relaxation = Relaxation(self.options, objective)
         self._bound = self._nothing
         """Least USD per hour, or the largest sum of rate x accuracy."""
+        self._relaxed_answer: Answer | None = None
+        """The relaxation's best that serves all, where that was asked for."""
         self._bounded = inf
         """What plans serve at least that the bound is about, in queries per second."""
 
@@ -124,6 +133,13 @@ class _Search:
         else:
             self._bound = min(self._bound, bound)
 
+    def may_reach(self, accuracy: float) -> bool:
+        """Whether a plan may serve everything at least as accurately, by the relaxation."""
+        answer = self.relaxation.most_accurate(self.options.reachable_qps, time_limit_s=self.left)
+        self._relaxed_answer = answer
+        short = answer.optimal and answer.bound < accuracy * (1 - CLOSE)
+        return not (answer.infeasible or short)
+
     def fit(self) -> None:
         """Find a first plan by best fit."""
         found = plan(self.options, self.objective, lambda: self.out_of_time, quick=True)
@@ -141,6 +157,7 @@ class _Search:
             self.objective,
             left=self.left,
             far=far if self._limited else inf,
+            known_answer=self._relaxed_answer,
         )
         self.offer(packed.partial, "packed from the relaxation")
         self.learn(packed.bound, packed.served_qps)

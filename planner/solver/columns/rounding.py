@@ -165,7 +165,8 @@ def _most(menus: Menus, missing: Array) -> dict[int, float]:
             option = options.all[index]
             part = float(missing[option.demand])
             if part > 0:
-                made[index] = min(part, load / option.time) if option.time > 0 else part
+                time = options.time(index)
+                made[index] = min(part, load / time) if time > 0 else part
     return made
 
 

@@ -49,6 +49,7 @@ def aggregated(
     *,
     left: Left,
     far: float = inf,
+    known_answer: Answer | None = None,
 ) -> Aggregated:
     """Solve the relaxation, pack it onto devices, and plan anew with what packing lost.
 
@@ -59,6 +60,7 @@ def aggregated(
         objective: what counts once all is served.
         left: answers how many seconds are left.
         far: a gap after the first packing above which planning anew is left to others.
+        known_answer: the relaxation's best that serves all, where it was found already.
     """
     cost = objective is Objective.COST
     best, bound = known, 0.0 if cost else inf
@@ -72,7 +74,10 @@ def aggregated(
         relaxation.narrow(factors)
         # For cost it may be so; for accuracy only if a plan shows it.
         hopeful = turn > 0 or cost or known.served_qps >= whole
-        answer, reached = _answer(relaxation, objective, served, left, hopeful=hopeful)
+        if turn == 0 and hopeful and known_answer is not None and known_answer.values is not None:
+            answer, reached = known_answer, served
+        else:
+            answer, reached = _answer(relaxation, objective, served, left, hopeful=hopeful)
         if answer.values is None:
             break
         if turn == 0:

@@ -61,8 +61,7 @@ class Relaxation:
         options = self.options
         self.columns = options.hull(self._useful, self._objective, but=self._binding | self._lossy)
         self.program = Program()
-        for _ in self.columns:
-            self.program.variable(high=1.0)
+        self.program.variables(len(self.columns), high=1.0)
         self.opened = [
             self.program.variable(high=float(count), whole=True) for count in options.counts
         ]
@@ -102,9 +101,12 @@ class Relaxation:
         load = self.options.problem.load
         held: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for used in self._users().values():
-            group = [self.options.all[self.columns[at]] for at in used]
             shares = [values[at] for at in used]
-            carried = sum(o.time * share for o, share in zip(group, shares, strict=True)) / load
+            if not any(shares):
+                continue
+            group = [self.options.all[self.columns[at]] for at in used]
+            times = [self.options.time(self.columns[at]) for at in used]
+            carried = sum(time * share for time, share in zip(times, shares, strict=True)) / load
             copies = max(carried, *shares)
             if copies > 1e-9 and group[0].memory_mib > 0:
                 held[group[0].kind].append((copies, group[0].memory_mib))
@@ -141,7 +143,7 @@ class Relaxation:
         return [
             self.program.row(
                 [*used, self.opened[kind]],
-                [*(self.options.all[self.columns[at]].time for at in used), -load * factor],
+                [*(self.options.time(self.columns[at]) for at in used), -load * factor],
                 high=0.0,
             )
             for kind, (used, factor) in enumerate(zip(by_kind, self._factors, strict=True))
@@ -158,7 +160,7 @@ class Relaxation:
         first = self.options.all[self.columns[used[0]]]
         if first.kind not in self._binding | self._lossy or first.memory_mib <= 0:
             return
-        times = [self.options.all[self.columns[at]].time for at in used]
+        times = [self.options.time(self.columns[at]) for at in used]
         copy = self.program.variable(high=float(self.options.counts[first.kind]))
         self.program.row([*used, copy], [*times, -load], high=0.0)
         for at, time in zip(used, times, strict=True):

@@ -83,7 +83,7 @@ def _built(options: Options) -> _Relaxation:
         made.alone[option.offer][index] = program.variable(high=1.0)
         of_class[option.demand].append(made.alone[option.offer][index])
     for offer, parts in made.alone.items():
-        times = [options.all[index].time for index in parts]
+        times = [options.time(index) for index in parts]
         kind = options.all[next(iter(parts))].kind
         number = program.variable(
             high=float(options.counts[kind]), cost=options.prices[kind], whole=True

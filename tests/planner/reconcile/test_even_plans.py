@@ -1,12 +1,19 @@
 """Plans for accuracy leave no device idle that could raise it, and fill none needlessly."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from planner.reconcile.demand_assignment import FULL_COST, DemandAssignment, assign_demand
+from planner.reconcile.demand_assignment import (
+    EVEN_LOADS,
+    FULL_COST,
+    FULL_POWER,
+    DemandAssignment,
+    assign_demand,
+)
 from planner.selection.eligibility import answers
 from planner.solver.problem import Problem, Solution
 from planner.solver.solve import solve
@@ -70,6 +77,51 @@ def test_what_only_full_devices_can_serve_well_keeps_its_accuracy() -> None:
     assert made.accuracy >= 0.9 - FULL_COST
 
 
+class Recorder:
+    """The planner, and what it was asked: the load of each problem, and whether it was solved."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Problem, Solution]] = []
+
+    def __call__(self, problem: Problem, objective: Objective) -> Solution:
+        found = planner(problem, objective)
+        self.asked.append((problem, found))
+        return found
+
+    def worth(self) -> dict[float, float]:
+        """Of each load, where all was served."""
+        return {p.load: _worth(found, p.load) for p, found in self.asked if found.feasible}
+
+
+def _worth(found: Solution, load: float) -> float:
+    return found.accuracy - FULL_COST * load**FULL_POWER
+
+
+def test_once_another_load_is_shown_to_be_worse_nothing_is_planned_for_it() -> None:
+    """From half of the devices' time on the best variant answers all of it."""
+    workers = [report("w1", kind="gpu-a"), report("w2", kind="gpu-a")]
+    asked = Recorder()
+    made = assign_demand(
+        snapshot(mixed()), workers, [demand(60.0)], KNOWN, asked, Objective.ACCURACY
+    )
+
+    assert made.accuracy == pytest.approx(0.9)
+    assert [problem.load for problem, _ in asked.asked] == [0.2, 0.35, 0.5, 0.65]
+    assert list(asked.worth()) == [0.2, 0.35, 0.5]
+
+
+def test_a_demand_that_is_too_much_is_told_by_its_time_alone() -> None:
+    asked = Recorder()
+    made = assign_demand(
+        snapshot(mixed()), [report("w1", kind="gpu-a")], [demand(500.0)], KNOWN, asked,
+        Objective.ACCURACY,
+    )  # fmt: skip
+
+    assert not asked.worth().keys() & set(EVEN_LOADS)
+    assert made.served_qps < made.asked_qps
+    assert made.routes
+
+
 @st.composite
 def instances(draw: st.DrawFn) -> tuple[CatalogSnapshot, list[WorkerReport], list[Demand]]:
     tasks = ("digits", "words")[: draw(st.integers(1, 2))]
@@ -130,6 +182,25 @@ def test_no_device_is_left_idle_that_could_raise_the_accuracy(
                 moved = min(route.qps, 950.0 / better.table.ms[1])
                 event("an idle worker could run something")
                 assert gain * moved / total <= 1e-6
+
+
+@given(instances())
+@settings(max_examples=60, deadline=None)
+def test_the_load_that_is_worth_most_is_planned_for(
+    instance: tuple[CatalogSnapshot, list[WorkerReport], list[Demand]],
+) -> None:
+    """Against planning for every load, whatever that is worth."""
+    known, workers, wanted = instance
+    asked = Recorder()
+    assign_demand(snapshot(known), workers, wanted, KNOWN, asked, Objective.ACCURACY)
+    like = {p.load: p for p, _ in asked.asked}.get(EVEN_LOADS[0])
+    if like is None or not asked.worth():
+        return
+    most = max(asked.worth().values())
+    for problem in {p.load: p for p, _ in asked.asked}.values():
+        found = planner(replace(problem, least_accuracy=None), Objective.ACCURACY)
+        event("a load was left out" if problem.load not in asked.worth() else "it was solved")
+        assert not found.feasible or _worth(found, problem.load) <= most + 1e-9
 
 
 def _candidates(view: Snapshot) -> list[Candidate]:

@@ -29,7 +29,15 @@ from tests.planner.builders import (
     variant,
 )
 from tests.planner.reconcile.test_placement import catalogs, fleets, wanted_classes
-from variants.types import CatalogSnapshot, DeviceKindName, Plan, ReplicaState, Stage, WorkerId
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKindName,
+    Plan,
+    ReplicaState,
+    Stage,
+    TaskName,
+    WorkerId,
+)
 
 CPU = DeviceKindName("cpu-1")
 W1 = WorkerId("w1")
@@ -278,3 +286,15 @@ def test_without_any_demand_one_worker_stays() -> None:
 def test_a_controller_without_a_plan_begins_wide() -> None:
     first = replace(elastic(0.0, running=1), plan=None, watched=0.0)
     assert scaled(first) == [4]
+
+
+def test_the_snapshot_of_a_tick_is_kept_but_for_what_was_loaded_meanwhile() -> None:
+    known = catalog(
+        [variant("a"), variant("b", task="words")], [profile("a"), profile("b", task="words")]
+    )
+    first = tick(observation(known, report("w1")))
+    second = tick(observation(known, report("w1", replica("a"))), before=first)
+
+    before, now = first.basis.snapshot.tasks, second.basis.snapshot.tasks  # type: ignore[attr-defined]
+    assert now[TaskName("words")] is before[TaskName("words")]
+    assert [c.ready for c in now[TaskName("digits")].by_cost] != [()]

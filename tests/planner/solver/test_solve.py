@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from planner.latency_curve import Curve
 from planner.solver.check import violations
 from planner.solver.greedy import greedy
+from planner.solver.options import Options
 from planner.solver.problem import AvailableKind, Offer, Pool, Problem, Solution
 from planner.solver.solve import solve
 from planner.types import Demand, Objective
@@ -298,3 +299,36 @@ def test_the_bound_is_on_the_right_side_of_the_best(seed: int, objective: Object
         assert bounded.bound * bounded.served_qps >= best.accuracy * best.served_qps * (1 - 1e-7)
     elif best.served_qps == pytest.approx(bounded.served_qps, rel=1e-9):
         assert bounded.bound <= best.objective * (1 + 1e-7)
+
+
+def test_what_no_plan_reaches_is_not_planned() -> None:
+    """Of 100 queries a device has time for 60 by the variant that is more accurate."""
+    offers = (offer("quick", 5.0, 0.8), offer("exact", 10.0, 0.9))
+    problem = Problem(offers=offers, kinds=(kind(count=1),), demand=(asked(100.0),))
+    plain = solved(problem, Objective.ACCURACY)
+    assert plain.feasible
+    assert plain.accuracy == pytest.approx(0.86)
+
+    reachable = solved(replace(problem, least_accuracy=0.859), Objective.ACCURACY)
+    too_much = solved(replace(problem, least_accuracy=0.861), Objective.ACCURACY)
+    assert reachable.assignments == plain.assignments
+    assert (too_much.feasible, too_much.assignments) == (False, ())
+
+
+@pytest.mark.parametrize("planner", [greedy, solved], ids=["best fit", "solve"])
+def test_where_all_has_to_be_served_too_much_for_all_devices_is_not_planned(
+    planner: Callable[[Problem, Objective], Solution],
+) -> None:
+    problem = Problem(offers=(offer("a", 10.0),), kinds=(kind(count=1),), demand=(asked(81.0),))
+
+    assert planner(problem, Objective.ACCURACY).served_qps == pytest.approx(80.0)
+    wanted = replace(problem, least_accuracy=0.0)
+    assert planner(wanted, Objective.ACCURACY).served_qps == 0.0
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=100, deadline=None)
+def test_where_all_can_be_served_there_is_time_for_it(seed: int) -> None:
+    problem = small(seed)
+    if greedy(problem, Objective.ACCURACY).feasible:
+        assert Options(problem).has_time
