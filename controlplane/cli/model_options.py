@@ -18,7 +18,7 @@ EvaluationOption = Annotated[
         "--evaluation",
         metavar="FILE",
         help="Labelled rows (.npz) that nothing was trained or calibrated on: an array for each "
-        "input, and integer 'labels'.",
+        "input, by its name, and the right classes as 'labels', counted from 0.",
     ),
 ]
 CalibrationOption = Annotated[
@@ -47,7 +47,8 @@ KindsOption = Annotated[
 MeasureOption = Annotated[
     Thoroughness,
     typer.Option(
-        help="Measure all of the grid, or a fifth and predict the rest; else as time allows."
+        help="full: measure every batch size of every variant; sampled: measure a fifth and "
+        "predict the rest; auto: sample what would take longer than a minute."
     ),
 ]
 
@@ -69,7 +70,8 @@ ModelOption = Annotated[
     ),
 ]
 MetricOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="How accuracy is counted; else top1.")
+    str | None,
+    typer.Option(metavar="NAME", help="How accuracy is counted: top1 or top5; else top1."),
 ]
 LatencyOption = Annotated[
     float | None, typer.Option(metavar="MS", help="A new task's default deadline.", min=0.001)

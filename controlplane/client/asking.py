@@ -89,9 +89,9 @@ class Client:
         ``inputs`` are rows: nested lists or an array, ``(rows, ...)``; for a task with several
         inputs a dictionary of them by name. ``latency_ms`` is the deadline, ``accuracy`` the floor
         in [0, 1], ``cost`` the ceiling in USD per 1,000 queries, ``prefer`` what to optimise among
-        the variants that fit: ``cost``, ``accuracy`` or ``latency``. With ``best_effort`` the
-        nearest variant answers where none fits, and the reply says ``slo_met=False``. ``variant``
-        asks that one and no other.
+        the variants that fit: ``cost``, ``accuracy``, ``latency`` or ``energy``. With
+        ``best_effort`` the nearest variant answers where none fits, and the reply says
+        ``slo_met=False``. ``variant`` asks that one and no other.
 
         Raises:
             InvalidInput: the gateway cannot read it as a query of this task.

@@ -169,11 +169,25 @@ def _parse(where: str, data: bytes) -> Any:
     import onnx
     from google.protobuf.message import DecodeError
 
+    for beginning, what in _NOT_READ:
+        if data.startswith(beginning):
+            raise InvalidArtifact(
+                f"{where}: {what}, which is never read; load the model where it was trained and"
+                " write it with modelless.export"
+            )
     try:
         model = onnx.load_model_from_string(data)
     except (DecodeError, ValueError) as error:
         raise InvalidArtifact(f"{where}: is not an ONNX model, or only a part of one") from error
     return model
+
+
+_NOT_READ = (
+    (b"PK\x03\x04", "is a zip archive, such as torch.save writes"),
+    (b"\x80", "is a pickle"),
+)
+"""How files begin that are often handed in for a model, and what they are. No ONNX model begins so:
+its first byte is the tag of a field of ``ModelProto``, a number of at most 25 and a wire type."""
 
 
 def _check_shape_of_model(where: str, model: Any, limits: OnnxLimits) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 ROOMS = ("variants", "planner", "workers", "profiler", "controlplane")
+SOURCES = (".py", ".html", ".css", ".js", ".proto")
 SHOWN = 12
 """Digits of a digest that are shown and compared."""
 
@@ -24,17 +25,22 @@ def release() -> str:
     It is what the files were when this is first called, so replicas call it as they start. Reading
     them takes some 20 ms.
     """
-    found = sha256()
-    beside = Path(__file__).parents[2]
-    for room in ROOMS:
-        for source in sorted((beside / room).rglob("*.py")):
-            found.update(str(source.relative_to(beside)).encode())
-            found.update(source.read_bytes())
     try:
         number = version("modelless")
     except PackageNotFoundError:
         number = "0"
-    return f"{number}+{found.hexdigest()[:SHOWN]}"
+    return f"{number}+{digest_of_sources(Path(__file__).parents[2])}"
+
+
+def digest_of_sources(beside: Path) -> str:
+    """Of what the rooms in a folder are made of: code, and the pages and files that it reads."""
+    found = sha256()
+    for room in ROOMS:
+        for source in sorted((beside / room).rglob("*.*")):
+            if source.suffix in SOURCES:
+                found.update(str(source.relative_to(beside)).encode())
+                found.update(source.read_bytes())
+    return found.hexdigest()[:SHOWN]
 
 
 def generation(*told: Any) -> str:

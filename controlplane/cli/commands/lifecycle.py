@@ -34,7 +34,9 @@ Host = Annotated[
 Slices = Annotated[
     str | None,
     typer.Option(
-        metavar="KINDS", help="Device kinds to split the machine into, such as 2xcpu-1,1xcpu-2."
+        metavar="KINDS",
+        help="Device kinds to split the machine into, such as 2xcpu-1,1xcpu-2; or, with | between "
+        "them, several such lists, of which the plan picks one.",
     ),
 ]
 Nodes = Annotated[

@@ -54,11 +54,16 @@ def query(
 ) -> None:
     """Ask for a task: the system picks the variant, the worker and the batch.
 
+    Its SLO (service level objective) is what the answer has to keep: a deadline, a floor of
+    accuracy, a ceiling of cost. What is not said is the task's default.
+
     Without --input it asks with a row of zeros, which shows the path but means nothing.
 
     \b
     modelless query digits --latency-ms 50 --accuracy 0.97 --input rows.json
     """
+    if row is not None and input is None:
+        raise InvalidInput("--row picks a row of a file: name it by --input")
     slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
     body: dict[str, Any] = {"task": task}
     if any(value is not None for value in slo.values()):

@@ -383,6 +383,12 @@ def test_a_row_of_an_npz_is_found_by_name_or_by_shape(
     assert [asked["inputs"] for asked in gateway.asked] == [[rows[2].tolist()]] * 2
 
 
+def test_a_row_of_no_file_is_refused(gateway: Gateway, shell: Shell) -> None:
+    ended = shell("query", "digits", "--row", "2", url=gateway.url)
+    assert ended.code == 2
+    assert ended.err == "error: --row picks a row of a file: name it by --input\n"
+
+
 def test_a_single_row_may_stand_without_its_list(
     gateway: Gateway, shell: Shell, tmp_path: Path
 ) -> None:

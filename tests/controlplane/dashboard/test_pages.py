@@ -7,10 +7,11 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
@@ -50,7 +51,7 @@ class Page:
         self.catalog: MemoryCatalog = digits_catalog()
         self.live = DictLive(worker("w1", INT8))
         self.folder = folder
-        context = ApiContext(
+        context = self.context = ApiContext(
             catalog=self.catalog,
             store=FileArtifactStore(settings.artifacts_dir),
             settings=settings,
@@ -150,6 +151,31 @@ def test_without_a_worker_the_old_plan_is_not_told_as_if_it_held(page: Page) -> 
     assert shown["banner"].startswith("No worker is running, 1 worker cpu-4 wanted")
     assert "Not as things are now, but as of version 1, " in shown["plan"]
     assert "cpu-4 1 wanted · 0 running · 1 missing" in shown["workers"]
+
+
+class Busy(DictLive):
+    """Ten more queries have come each time it is asked, and seven of them met their SLO."""
+
+    reports = 0
+
+    async def slo_report(self) -> Mapping[str, Any]:
+        self.reports += 1
+        more = self.reports
+        counts = {"met": 1_000 + 7 * more, "late": more, "refused": 2 * more}
+        requests = 1_000 + 10 * more
+        row = {"task": "digits", "requests": requests, "attainment": counts["met"] / requests}
+        return {"window_s": 0.0, "tasks": [row | counts]}
+
+
+def test_what_is_asked_lately_is_told_apart_from_all_since_the_start(page: Page) -> None:
+    page.live = page.context.live = Busy(worker("w1", INT8))
+    shown = page.shown()
+    assert "hidden" not in shown["queries-part.is"]
+    assert re.match(
+        r"Task Queries/s SLO met Late Refused All queries SLO met by all"
+        r" digits [\d.,]+ 70\.00 % \d+ \d+ 1,0\d0 9\d\.\d\d %",
+        shown["queries"],
+    )
 
 
 def test_declared_peaks_stand_above_the_plan(page: Page) -> None:

@@ -1,8 +1,11 @@
 """What tells replicas of one build and setting from others."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from workers.process.release import generation, release
+import pytest
+
+from workers.process.release import digest_of_sources, generation, release
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +18,18 @@ def test_the_release_names_the_sources() -> None:
     assert number[0].isdigit()
     assert len(sources) == 12
     assert release() == f"{number}+{sources}"
+
+
+@pytest.mark.parametrize("name", ["pages/index.html", "pages/style.css", "loop.py"])
+def test_another_page_is_another_release_as_another_module_is(tmp_path: Path, name: str) -> None:
+    source = tmp_path / "controlplane" / name
+    source.parent.mkdir(parents=True)
+    source.write_text("as it was")
+    before = digest_of_sources(tmp_path)
+    (source.parent / "loop.pyc").write_bytes(b"compiled")
+    assert digest_of_sources(tmp_path) == before
+    source.write_text("as it is")
+    assert digest_of_sources(tmp_path) != before
 
 
 def test_a_generation_is_of_what_was_told() -> None:
