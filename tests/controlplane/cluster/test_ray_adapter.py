@@ -149,3 +149,47 @@ async def test_targets_are_those_of_the_kinds_that_are_deployed() -> None:
     assert await cluster.targets(["cpu-1", "gpu"]) == {"cpu-1": 1}
     serve.applications["modelless-worker-gpu"] = {"deployments": {}}
     assert await cluster.targets(["cpu-1", "gpu"]) == {"cpu-1": 1}
+
+
+class Later:
+    """Deploys a kind that may be without workers."""
+
+    def __init__(self, serve: Serve) -> None:
+        self.serve = serve
+        self.away = False
+        self.deployed: list[tuple[str, int]] = []
+
+    def includes(self, kind: str) -> bool:
+        return kind == "spot"
+
+    async def deploy(self, kind: str, count: int) -> None:
+        if self.away:
+            raise ClusterUnavailable("it is away")
+        self.deployed.append((kind, count))
+        self.serve.applications[f"modelless-worker-{kind}"] = None
+
+
+async def test_a_kind_that_begins_without_workers_is_deployed_when_some_are_wanted() -> None:
+    serve, handle = Serve(running=1), Handle()
+    handle.answers = [asdict(W1)]
+    later = Later(serve)
+    cluster = ServeCluster(lambda _: handle, serve.details, later)
+    assert await cluster.targets(["cpu-1", "spot", "gpu"]) == {"cpu-1": 1, "spot": 0}
+    assert await cluster.workers(["spot"]) == []  # although the handle would answer
+
+    later.away = True
+    with pytest.raises(ClusterUnavailable):
+        await cluster.scale("spot", 2)
+    later.away = False
+    await cluster.scale("spot", 2)
+
+    assert later.deployed == [("spot", 2)]
+    assert await cluster.workers(["spot"]) == [W1]
+    assert await cluster.targets(["spot"]) == {"spot": 1}
+
+
+async def test_an_application_that_serve_has_just_heard_of_is_not_deployed_again() -> None:
+    serve = Serve(running=1)
+    serve.applications["modelless-worker-spot"] = {"deployments": {}}
+    cluster = ServeCluster(lambda _: Handle(), serve.details, Later(serve))
+    assert await cluster.targets(["cpu-1", "spot"]) == {"cpu-1": 1}
