@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from controlplane.cli.divided_machines import split_of
+from controlplane.cli.layout_results import (
+    as_json_of,
+    each_alone,
+    kinds_of,
+    show_changes,
+    titled,
+)
 from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
 from controlplane.cli.planning_files import CatalogOption, DevicesOption, ObjectiveOption
 from controlplane.cli.render import ms, percent, seconds, table
 from planner.eviction.registry import RULES
+from planner.layouts import START_S
+from planner.planning_settings import DEFAULTS
 from planner.policies.registry import POLICIES
 from planner.types import Objective
 from variants.errors import InvalidInput
@@ -23,7 +33,7 @@ if TYPE_CHECKING:
     from planner.approximate.approximate import Approximation
     from planner.bounds.bound import Beside
     from planner.simulation.results import EnergyUse, Report
-    from planner.simulation.setting import Setting
+    from planner.simulation.setting import Setting, Split
 
 ALL = "all"
 MOST_NOISE = 2.0
@@ -50,8 +60,15 @@ SeedOption = Annotated[
 ]
 TickOption = Annotated[float, typer.Option("--tick-s", metavar="S", help="Time between two plans.")]
 ProvisionOption = Annotated[
-    float, typer.Option("--provision-s", metavar="S", help="From a device's order to its use.")
+    float | None,
+    typer.Option(
+        "--provision-s",
+        metavar="S",
+        help="From a device's order to its use: 30, or 10 for a worker with --layouts.",
+        show_default=False,
+    ),
 ]
+PROVISION_S = 30.0
 InstantOption = Annotated[
     bool, typer.Option("--instant", help="Runs and loads take no time: only a cache is left.")
 ]
@@ -69,7 +86,7 @@ def simulate(
     eviction: EvictionOption = "modelless",
     seed: SeedOption = 0,
     tick_s: TickOption = 10.0,
-    provision_s: ProvisionOption = 30.0,
+    provision_s: ProvisionOption = None,
     instant: InstantOption = False,
     failures_every_s: Annotated[
         float | None,
@@ -84,6 +101,18 @@ def simulate(
             help="All devices are there throughout, as an installation runs by default.",
         ),
     ] = False,
+    layouts: Annotated[
+        str | None,
+        typer.Option(
+            "--layouts",
+            metavar="TEXT",
+            help="One machine that plans split: 1xcpu-4|2xcpu-2; and each layout by itself.",
+        ),
+    ] = None,
+    linger_s: Annotated[
+        float,
+        typer.Option("--linger-s", metavar="S", help="As MODELLESS_LINGER_S, of our own policy."),
+    ] = DEFAULTS.linger_s,
     peaks: Annotated[
         Path | None,
         typer.Option("--peaks", metavar="FILE", help="Peaks that were declared to us, as CSV."),
@@ -139,7 +168,10 @@ def simulate(
     names = list(POLICIES) if policy == ALL else [_among("policy", policy, [*POLICIES, ALL])]
     _among("eviction rule", eviction, list(RULES))
     _time("--tick-s", tick_s, least=0.001)
+    if provision_s is None:
+        provision_s = START_S if layouts else PROVISION_S
     _time("--provision-s", provision_s, least=0)
+    _time("--linger-s", linger_s, least=0)
     if failures_every_s is not None:
         _time("--failures-every-s", failures_every_s, least=0.001)
     error = _factors("--latency-error", latency_error)
@@ -153,9 +185,19 @@ def simulate(
         raise InvalidInput("--approximate counts no energy")
     if approximate and (bound or peaks is not None):
         raise InvalidInput("--approximate knows neither --bound nor --peaks")
+    if layouts is not None and (
+        names != [SAMPLED] or instant or fixed_fleet or approximate or bound
+    ):
+        raise InvalidInput(
+            f"--layouts plays the policy {SAMPLED} only, and goes with none of --instant,"
+            " --fixed-fleet, --approximate and --bound"
+        )
     if plot is not None:
         check_target(plot)
     kinds = read_devices(devices)
+    split = None if layouts is None else split_of(layouts, kinds, devices)
+    if split is not None:
+        kinds = kinds_of(split, kinds)
     offers = read_catalog(catalog, kinds, devices=devices)
     tasks = {offer.task for offer in offers}
     declared = () if peaks is None else read_peaks(peaks, tasks)
@@ -175,12 +217,15 @@ def simulate(
         failures_every_s=failures_every_s,
         peaks=declared,
         elastic=False if fixed_fleet else None,
+        linger_s=linger_s,
+        split=split,
         latency_error=error,
         latency_noise=latency_noise,
     )
     reports = []
     sampled: dict[str, Any] = {}
     beside: list[Beside] = []
+    alone: list[Report] = []
     if approximate:
         made = _approximated(setting, trace, tasks, catalog)
         reports.append(made.report)
@@ -194,13 +239,18 @@ def simulate(
         if bound:
             known = bound_of(setting, queries, reports)
             beside = [known.beside(report) for report in reports]
+        for fixed in () if split is None else each_alone(setting, split):
+            with collected_rarely():
+                alone.append(run(fixed, queries, SAMPLED, clock=time.perf_counter))
     data = [{**as_json(report, seed), **sampled} for report in reports]
+    if split is not None:
+        data[0] |= as_json_of(reports[0], split, [as_json(one, seed) for one in alone])
     for one, missed in zip(data, beside, strict=False):
         one.update(asdict(missed))
     emit(
         data if policy == ALL else data[0],
         Output.JSON if json else output,
-        lambda: _show(reports, beside, sampled),
+        lambda: _show_all(reports, beside, sampled, split, alone),
     )
     # Last: when the plot cannot be written, the numbers are out.
     if plot is not None:
@@ -234,7 +284,7 @@ def _sampled(made: "Approximation") -> dict[str, Any]:
 
 def as_json(report: "Report", seed: int) -> dict[str, Any]:
     """A report as plain JSON values, without its timeline; with energy where it was counted."""
-    apart = ("policy", "timeline", "energy")
+    apart = ("policy", "timeline", "energy", "layout_changes")
     names = [one.name for one in fields(report) if one.name not in apart]
     return {
         "policy": report.policy,
@@ -310,6 +360,20 @@ def _progress(name: str) -> "Iterator[Callable[[float], None] | None]":
 
 
 # -- for people ---------------------------------------------------------------------------------
+
+
+def _show_all(
+    reports: "Sequence[Report]",
+    beside: "Sequence[Beside]",
+    sampled: Mapping[str, Any],
+    split: "Split | None",
+    alone: "Sequence[Report]",
+) -> None:
+    if split is None:
+        _show(reports, beside, sampled)
+    else:
+        _show([*reports, *titled(alone, split)], beside, sampled)
+        show_changes(reports[0])
 
 
 def _show(
