@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -106,8 +106,25 @@ class ServeCluster:
             return await self._without_answer(kind, error)
         self._failures.pop(kind, None)
         found = [answer for answer in answers if isinstance(answer, dict) and answer["address"]]
+        if not any(isinstance(answer, Exception) for answer in answers):
+            found += await self._not_asked(kind, {answer["id"] for answer in found})
         self._described[kind] = found
         return found
+
+    async def _not_asked(self, kind: str, asked: Set[str]) -> list[dict[str, str]]:
+        """Workers that were known and are not among those that a handle has asked, but run.
+
+        A handle does not know a replica while that takes in a configuration, which it does when its
+        application is deployed again.
+        """
+        missing = [one for one in self._described.get(kind, ()) if one["id"] not in asked]
+        if not missing:
+            return []
+        try:
+            there = names_of_workers(await self._details(), kind)
+        except ClusterUnavailable:
+            return missing  # they stay as known
+        return [one for one in missing if one["id"] in there]
 
     async def _without_answer(self, kind: str, error: Exception) -> list[dict[str, str]]:
         """The workers of a kind that a handle could not ask.
@@ -169,9 +186,14 @@ class ServeCluster:
             ClusterUnavailable: Serve's controller refused or did not answer.
         """
         if self._later is not None and kind in self._undeployed:
-            await self._later.deploy(kind, count)
+            # Looked at anew: a call that was given up may have deployed it since, and whatever is
+            # deployed twice starts twice.
+            deployed = WORKER_APP + kind in (await self._details())["applications"]
+            if not deployed:
+                await self._later.deploy(kind, count)
             self._undeployed -= {kind}
-            return
+            if not deployed:
+                return
         await _scale(kind, "worker", WORKER_APP + kind, count)
 
     async def scale_gateways(self, count: int) -> None:
@@ -214,6 +236,13 @@ def _replicas(details: Mapping[str, Any], kind: str) -> int:
     deployment = _deployment(details, kind)
     replicas = deployment["replicas"] if deployment is not None else ()
     return sum(replica["state"] in ANSWERING for replica in replicas)
+
+
+def names_of_workers(details: Mapping[str, Any], kind: str) -> set[str]:
+    """The workers of a kind that have started and are not leaving."""
+    deployment = _deployment(details, kind)
+    replicas = deployment["replicas"] if deployment is not None else ()
+    return {f"{kind}-{one['replica_id']}" for one in replicas if one["state"] in ANSWERING}
 
 
 def nodes_of_workers(details: Mapping[str, Any], kinds: Iterable[str]) -> dict[str, str]:
