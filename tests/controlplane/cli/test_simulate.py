@@ -267,6 +267,7 @@ LAYOUT_CATALOG = """\
 task,model,variant,accuracy,device_kind,batch_size,latency_ms,memory_mib,load_s
 digits,s,s-fp32,0.9,cpu-1,1,10,,
 digits,s,s-fp32,0.9,cpu-2,1,10,,
+digits,s,s-fp32,0.9,cpu-8,1,10,,
 """
 LAYOUT_DEVICES = """\
 device_kind,count,memory_mib,usd_per_hour
