@@ -185,14 +185,14 @@ class ServeCluster:
         Raises:
             ClusterUnavailable: Serve's controller refused or did not answer.
         """
-        if self._later is not None and kind in self._undeployed:
-            # Looked at anew: a call that was given up may have deployed it since, and whatever is
-            # deployed twice starts twice.
-            deployed = WORKER_APP + kind in (await self._details())["applications"]
-            if not deployed:
+        if self._later is not None and self._later.includes(kind):
+            # Looked at anew: a call that was given up may have deployed it since, and what is
+            # deployed twice starts twice; or `modelless upgrade` has ended it.
+            known = WORKER_APP + kind in (await self._details())["applications"]
+            if not known:
                 await self._later.deploy(kind, count)
             self._undeployed -= {kind}
-            if not deployed:
+            if not known:
                 return
         await _scale(kind, "worker", WORKER_APP + kind, count)
 

@@ -236,6 +236,10 @@ async def test_what_a_call_deployed_that_was_given_up_is_not_deployed_again(
     await cluster.scale("spot", 1)
     assert (later.deployed, scaled) == ([], [("modelless-worker-spot", 1)])
 
+    del serve.applications["modelless-worker-spot"]  # as `modelless upgrade` does
+    await cluster.scale("spot", 2)
+    assert later.deployed == [("spot", 2)]
+
 
 async def test_an_application_that_serve_has_just_heard_of_is_not_deployed_again() -> None:
     serve = Serve(running=1)
