@@ -42,7 +42,6 @@ from workers.process.niceness import HURRIES_NOT, YIELDING, behind
 from workers.types import WorkerConfig
 
 if TYPE_CHECKING:
-    from controlplane.cluster.kind_applications import KindApplications
     from controlplane.controller.events.journal import Journal
     from controlplane.controller.measuring import Measuring
 
@@ -236,6 +235,7 @@ class ControllerReplica(Replaceable):
         self._remember_start(sent)
         from controlplane.cluster.autoscaling.ray_autoscaler import RayAutoscaler
         from controlplane.cluster.head import store_of
+        from controlplane.cluster.kind_applications import KindApplications, LaterKinds
         from controlplane.cluster.ray_adapter import ServeCluster
         from controlplane.controller.loop import ControlLoop
         from controlplane.controller.other_installations import owner_of
@@ -253,16 +253,22 @@ class ControllerReplica(Replaceable):
         self._live = LiveState(settings.live_url)
         self._sent = sent
         self._catalog = open_catalog(settings.catalog_url, SERVING_TIMEOUT_S)
+
+        def workers(kind: Kind, replicas: int, user_config: Mapping[str, Any]) -> serve.Application:
+            digest = own_digest(secret)
+            return workers_of(kind, settings, digest, replicas=replicas, user_config=user_config)
+
         self._loop = ControlLoop(
             settings=settings,
             catalog=self._catalog,
             store=store_of(settings),
             live=self._live,
-            cluster=ServeCluster(),
+            cluster=ServeCluster(later=LaterKinds(lambda: self._loop.settings.kinds, workers)),
             secret=secret,
             owner=owner_of(secret, serve.get_replica_context().replica_id.unique_id),
             measuring_of=self._measuring_on() if settings.ray_address else None,
-            kind_applications=self._kinds_on(settings, secret) if settings.ray_address else None,
+            # On a cluster nodes of other kinds may join.
+            kind_applications=KindApplications(workers) if settings.ray_address else None,
             autoscaler=RayAutoscaler() if settings.ray_address else None,
         )
         self._running: asyncio.Task[None] | None = None
@@ -277,18 +283,6 @@ class ControllerReplica(Replaceable):
 
         nodes = MeasuringNodes(self._sent, now)
         return lambda journal: Measuring(now, self._catalog, nodes, journal, monotonic)
-
-    @staticmethod
-    def _kinds_on(settings: Settings, secret: bytes) -> "KindApplications":
-        """On a cluster nodes of other kinds may join."""
-        from controlplane.cluster.kind_applications import KindApplications
-
-        def made(kind: Kind, replicas: int, user_config: Mapping[str, Any]) -> serve.Application:
-            return workers_of(
-                kind, settings, own_digest(secret), replicas=replicas, user_config=user_config
-            )
-
-        return KindApplications(made)
 
     async def reconfigure(self, _user_config: dict[str, Any]) -> None:
         if self._running is None:

@@ -112,6 +112,11 @@ class Kind:
     nodes: NodesWith | None = None
     source: Source = Source.SET
 
+    @property
+    def may_be_none(self) -> bool:
+        """Whether an installation may be without a worker of it."""
+        return self.least == 0 or not self.most
+
     def least_of(self, count: int) -> int:
         """Fewest workers that plans leave of so many that are wanted."""
         return count if self.least is None else min(self.least, count)

@@ -65,8 +65,13 @@ def chosen(
     """
     [present] = [one for one in worths if one.layout == now]
     others = [one for one in worths if one.layout != now]
-    if not others or not present.asked_qps:
+    if not present.asked_qps:
         return now, f"{SPLIT} {words(now)}: no demand asks for another layout."
+    if not others:
+        return now, (
+            f"{SPLIT} {words(now)}: this serves {_serves(present)} of {figure(present.asked_qps)} "
+            "rows per second that workers are to be there for."
+        )
     best = max(others, key=lambda one: _rank(one, objective))
     why = (
         f"{_serves(present)} of {figure(present.asked_qps)} rows per second that workers are to be "

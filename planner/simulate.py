@@ -15,7 +15,7 @@ from planner.selection.snapshot import build_snapshot
 from planner.simulation.engine import Engine
 from planner.simulation.fleet import LEAST_BILLED_MS, Fleet
 from planner.simulation.played_latencies import true_catalog
-from planner.simulation.policy import Brief
+from planner.simulation.policy import Brief, Splitting
 from planner.simulation.results import Report
 from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
@@ -57,6 +57,8 @@ def simulate(
     end_ms = engine.run(progress)
     billed, least_ms = engine.devices.billed, least_billed_ms(setting)
     report = engine.tally.report(policy, billed, end_ms, least_ms)
+    if isinstance(engine.policy, Splitting):
+        report = replace(report, layout_changes=tuple(engine.policy.layout_changes))
     if engine.energy is None or setting.instant:
         return report
     return replace(report, energy=engine.energy.use(billed, end_ms, least_ms))
@@ -79,8 +81,9 @@ def bound(setting: Setting, trace: Trace, reports: Iterable[Report] = ()) -> "Bo
 
 
 def least_billed_ms(setting: Setting) -> float:
-    """Of a device that is ordered and released; a fleet that is there throughout costs its time."""
-    return LEAST_BILLED_MS if setting.fleet_is_elastic else 0.0
+    """Of a device that is ordered and released; a fleet that is there throughout costs its time,
+    and so do the workers of a machine that is split anew."""
+    return LEAST_BILLED_MS if setting.fleet_is_elastic and setting.split is None else 0.0
 
 
 def offers_of(catalog: CatalogSnapshot) -> dict[DeviceKindName, dict[VariantKey, Candidate]]:

@@ -1,4 +1,5 @@
-"""Machines that ``modelless plan solve`` may split in several ways."""
+"""Machines that may be split in several ways, as ``modelless plan solve`` and ``simulate`` take
+them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from variants.errors import InvalidInput
 from variants.types import DeviceKindName
 
 if TYPE_CHECKING:
+    from planner.simulation.setting import Split
     from planner.solver.problem import AvailableKind, Planner, Problem, Solution
 
 
@@ -25,18 +27,10 @@ class Division:
         Raises:
             InvalidInput: the layouts cannot be read, or name a kind that is not in the file.
         """
-        try:
-            slices = slices_of(text)
-            self._layouts = layouts_of(text) or (
-                {DeviceKindName(one.name): one.most for one in slices},
-            )
-        except ValueError as error:
-            raise InvalidInput(f"--layouts: {error}") from error
-        self._cores = {DeviceKindName(one.name): one.cores for one in slices}
+        split = split_of(text, kinds, devices)
+        self._layouts, self._cores = split.layouts, split.cores
         self._machines = machines
         self.split: Sequence[Mapping[DeviceKindName, int]] = ()
-        if unknown := sorted(self._cores.keys() - {kind.name for kind in kinds}):
-            raise InvalidInput(f"--layouts: {devices} has no device kind {unknown[0]}")
 
     def solved(
         self, problem: "Problem", planner: "Planner", objective: Objective
@@ -55,3 +49,27 @@ class Division:
             for kind in problem.kinds
         )
         return replace(problem, kinds=kinds), solution
+
+
+def split_of(text: str, kinds: "Sequence[AvailableKind]", devices: Path) -> "Split":
+    """The ways to split one machine.
+
+    Args:
+        kinds: those of the file with the devices.
+
+    Raises:
+        InvalidInput: the layouts cannot be read, or name a kind that is not in the file.
+    """
+    from planner.simulation.setting import Split
+
+    try:
+        slices = slices_of(text)
+        layouts = layouts_of(text) or ({DeviceKindName(one.name): one.most for one in slices},)
+    except ValueError as error:
+        raise InvalidInput(f"--layouts: {error}") from error
+    cores = {DeviceKindName(one.name): one.cores for one in slices}
+    if not cores:
+        raise InvalidInput("--layouts names no device kind")
+    if unknown := sorted(cores.keys() - {kind.name for kind in kinds}):
+        raise InvalidInput(f"--layouts: {devices} has no device kind {unknown[0]}")
+    return Split(layouts=layouts, cores=cores)

@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from controlplane.cli.layout_results import as_json_of, show_changes, titled
 from controlplane.cli.render import ms, percent, seconds, table
 
 if TYPE_CHECKING:
     from planner.approximate.approximate import Approximation
     from planner.bounds.bound import Beside
     from planner.simulation.results import EnergyUse, Report
+    from planner.simulation.setting import Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,33 +23,47 @@ class Played:
     """What no policy can beat, for each report; empty where nobody asked."""
     sampled: Mapping[str, Any] = field(default_factory=dict)
     """What an estimate has beside its report; empty where the whole trace was played."""
+    split: "Split | None" = None
+    """How the machine may be split, where plans split one."""
+    alone: "Sequence[Report]" = ()
+    """What each of its layouts comes to by itself."""
 
     def as_json(self, seed: int) -> list[dict[str, Any]]:
         """The reports as plain JSON values."""
         data = [{**as_json(report, seed), **self.sampled} for report in self.reports]
         for one, missed in zip(data, self.beside, strict=False):
             one.update(asdict(missed))
+        if self.split is not None:
+            alone = [as_json(one, seed) for one in self.alone]
+            data[0] |= as_json_of(self.reports[0], self.split, alone)
         return data
 
     def show(self) -> None:
-        """Print them side by side."""
+        """Print them side by side, and how a machine was split."""
+        self._table(
+            self.reports if self.split is None else [*self.reports, *titled(self.alone, self.split)]
+        )
+        if self.split is not None:
+            show_changes(self.reports[0])
+
+    def _table(self, reports: "Sequence[Report]") -> None:
         rows = [
-            ("requests", [f"{one.requests:,}" for one in self.reports]),
-            ("in time", [f"{one.in_time:,}" for one in self.reports]),
-            ("late", [f"{one.late:,}" for one in self.reports]),
-            ("rejected", [f"{one.rejected:,}" for one in self.reports]),
-            ("violations", [percent(one.violation_ratio) for one in self.reports]),
-            ("accuracy", [percent(_accuracy(one)) for one in self.reports]),
-            ("cost USD", [_cost(one.cost_usd) for one in self.reports]),
-            *_energy_rows(self.reports),
-            ("busy", [percent(one.busy_ratio) for one in self.reports]),
-            ("loads", [f"{one.loads:,}" for one in self.reports]),
-            ("evictions", [f"{one.evictions:,}" for one in self.reports]),
-            ("loading", [seconds(one.load_s_total) for one in self.reports]),
-            ("decision p50", [f"{one.decision_us_p50:.1f} us" for one in self.reports]),
-            ("decision p99", [f"{one.decision_us_p99:.1f} us" for one in self.reports]),
-            ("plan p50", [f"{ms(one.plan_ms_p50)} ms" for one in self.reports]),
-            ("plan p99", [f"{ms(one.plan_ms_p99)} ms" for one in self.reports]),
+            ("requests", [f"{one.requests:,}" for one in reports]),
+            ("in time", [f"{one.in_time:,}" for one in reports]),
+            ("late", [f"{one.late:,}" for one in reports]),
+            ("rejected", [f"{one.rejected:,}" for one in reports]),
+            ("violations", [percent(one.violation_ratio) for one in reports]),
+            ("accuracy", [percent(_accuracy(one)) for one in reports]),
+            ("cost USD", [_cost(one.cost_usd) for one in reports]),
+            *_energy_rows(reports),
+            ("busy", [percent(one.busy_ratio) for one in reports]),
+            ("loads", [f"{one.loads:,}" for one in reports]),
+            ("evictions", [f"{one.evictions:,}" for one in reports]),
+            ("loading", [seconds(one.load_s_total) for one in reports]),
+            ("decision p50", [f"{one.decision_us_p50:.1f} us" for one in reports]),
+            ("decision p99", [f"{one.decision_us_p99:.1f} us" for one in reports]),
+            ("plan p50", [f"{ms(one.plan_ms_p50)} ms" for one in reports]),
+            ("plan p99", [f"{ms(one.plan_ms_p99)} ms" for one in reports]),
             *_bound_rows(self.beside),
         ]
         if self.sampled:
@@ -58,7 +74,7 @@ class Played:
                 ("accuracy +-", [percent(self.sampled["effective_accuracy_error"])]),
             ]
         table(
-            ["POLICY", *(f">{one.policy}" for one in self.reports)],
+            ["POLICY", *(f">{one.policy}" for one in reports)],
             ([name, *values] for name, values in rows),
             empty="",
         )
@@ -77,7 +93,7 @@ def sampled(made: "Approximation") -> dict[str, Any]:
 
 def as_json(report: "Report", seed: int) -> dict[str, Any]:
     """A report as plain JSON values, without its timeline; with energy where it was counted."""
-    apart = ("policy", "timeline", "energy")
+    apart = ("policy", "timeline", "energy", "layout_changes")
     names = [one.name for one in fields(report) if one.name not in apart]
     return {
         "policy": report.policy,

@@ -5,7 +5,7 @@ whatever is deployed by a call a new version, and starts the replicas of an old 
 kind is stands in its application's configuration, where the next control loop reads it.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +101,41 @@ class KindApplications:
             ClusterUnavailable: Serve does not do it.
         """
         await in_time(lambda: begin_deleting(WORKER_APP + kind))
+
+
+class LaterKinds:
+    """Kinds of which there may be no worker, deployed when some are wanted for the first time.
+
+    Serve deploys no application without a replica: its ``options`` refuse the number 0, and where a
+    deployment has it all the same, Serve's own status cannot be read. One that is deployed and
+    scaled down at once asks Ray for room meanwhile, for which an autoscaler may start a node.
+    """
+
+    def __init__(
+        self,
+        kinds: Callable[[], Iterable[Kind]],
+        made: Callable[[Kind, int, Mapping[str, Any]], Any],
+    ) -> None:
+        """
+        Args:
+            kinds: says which there are now.
+            made: makes the application of so many workers of a kind, with a configuration.
+        """
+        self._kinds = kinds
+        self._made = made
+
+    def includes(self, kind: str) -> bool:
+        """Whether it is one of them."""
+        return any(one.name == kind and one.may_be_none for one in self._kinds())
+
+    async def deploy(self, kind: str, count: int) -> None:
+        """Have Serve run so many workers of a kind that it does not know.
+
+        Raises:
+            ClusterUnavailable: Serve does not do it.
+        """
+        [one] = [one for one in self._kinds() if one.name == kind]
+        await in_time(lambda: deploy_beside(WORKER_APP + kind, self._made(one, count, {})))
 
 
 def _slice_of(kind: str, deployment: Mapping[str, Any]) -> tuple[Slice | None, str]:

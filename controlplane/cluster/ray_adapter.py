@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from controlplane.cluster.kinds.node import Node
 from controlplane.cluster.nodes import NodeLook
@@ -47,6 +47,13 @@ def worker_handle(kind: str) -> Any:
     return handle.options(_by_reference=True)
 
 
+class Later(Protocol):
+    """Kinds whose workers are deployed when some are wanted for the first time."""
+
+    def includes(self, kind: str) -> bool: ...
+    async def deploy(self, kind: str, count: int) -> None: ...
+
+
 class ServeCluster:
     """The running cluster as the control loop sees it. Used inside a Serve replica."""
 
@@ -54,9 +61,13 @@ class ServeCluster:
         self,
         handle_of: Callable[[str], Any] = worker_handle,
         details: Callable[[], Awaitable[Mapping[str, Any]]] = serve_details,
+        later: Later | None = None,
     ) -> None:
         self._handle_of = handle_of
         self._details = details
+        self._later = later
+        self._undeployed: frozenset[str] = frozenset()
+        """Kinds that are deployed later, and were not there at the last look."""
         self._handles: dict[str, Any] = {}
         self._failures: dict[str, int] = {}
         """How often each kind could not be listed, in a row."""
@@ -75,6 +86,8 @@ class ServeCluster:
         """
         found: list[WorkerAddress] = []
         for kind in kinds:
+            if kind in self._undeployed:
+                continue
             found += [WorkerAddress(**answer) for answer in await self._describe(kind)]
         return found
 
@@ -93,8 +106,25 @@ class ServeCluster:
             return await self._without_answer(kind, error)
         self._failures.pop(kind, None)
         found = [answer for answer in answers if isinstance(answer, dict) and answer["address"]]
+        if not any(isinstance(answer, Exception) for answer in answers):
+            found += await self._not_asked(kind, {answer["id"] for answer in found})
         self._described[kind] = found
         return found
+
+    async def _not_asked(self, kind: str, asked: Set[str]) -> list[dict[str, str]]:
+        """Workers that were known and are not among those that a handle has asked, but run.
+
+        A handle does not know a replica while that takes in a configuration, which it does when its
+        application is deployed again.
+        """
+        missing = [one for one in self._described.get(kind, ()) if one["id"] not in asked]
+        if not missing:
+            return []
+        try:
+            there = names_of_workers(await self._details(), kind)
+        except ClusterUnavailable:
+            return missing  # they stay as known
+        return [one for one in missing if one["id"] in there]
 
     async def _without_answer(self, kind: str, error: Exception) -> list[dict[str, str]]:
         """The workers of a kind that a handle could not ask.
@@ -120,17 +150,26 @@ class ServeCluster:
         raise ClusterUnavailable(f"workers of {kind} cannot be listed: {error}") from error
 
     async def targets(self, kinds: Iterable[str]) -> dict[str, int]:
-        """How many workers of each kind Serve was last told to run.
+        """How many workers of each kind Serve was last told to run: none of one that is deployed
+        later. A kind that is not deployed, and not to be, is left out.
 
         Raises:
             ClusterUnavailable: Serve's controller does not answer.
         """
         details = await self._details()
         found: dict[str, int] = {}
+        undeployed = set()
         for kind in kinds:
             if (deployment := _deployment(details, kind)) is not None:
                 found[kind] = deployment["target_num_replicas"]
+            elif WORKER_APP + kind not in details["applications"] and self._deploys(kind):
+                found[kind] = 0
+                undeployed.add(kind)
+        self._undeployed = frozenset(undeployed)
         return found
+
+    def _deploys(self, kind: str) -> bool:
+        return self._later is not None and self._later.includes(kind)
 
     async def nodes(self) -> tuple[Node, ...]:
         """All nodes that may have workers. One that is new is asked what it is, for up to 20 s.
@@ -146,6 +185,15 @@ class ServeCluster:
         Raises:
             ClusterUnavailable: Serve's controller refused or did not answer.
         """
+        if self._later is not None and self._later.includes(kind):
+            # Looked at anew: a call that was given up may have deployed it since, and what is
+            # deployed twice starts twice; or `modelless upgrade` has ended it.
+            known = WORKER_APP + kind in (await self._details())["applications"]
+            if not known:
+                await self._later.deploy(kind, count)
+            self._undeployed -= {kind}
+            if not known:
+                return
         await _scale(kind, "worker", WORKER_APP + kind, count)
 
     async def scale_gateways(self, count: int) -> None:
@@ -188,6 +236,13 @@ def _replicas(details: Mapping[str, Any], kind: str) -> int:
     deployment = _deployment(details, kind)
     replicas = deployment["replicas"] if deployment is not None else ()
     return sum(replica["state"] in ANSWERING for replica in replicas)
+
+
+def names_of_workers(details: Mapping[str, Any], kind: str) -> set[str]:
+    """The workers of a kind that have started and are not leaving."""
+    deployment = _deployment(details, kind)
+    replicas = deployment["replicas"] if deployment is not None else ()
+    return {f"{kind}-{one['replica_id']}" for one in replicas if one["state"] in ANSWERING}
 
 
 def nodes_of_workers(details: Mapping[str, Any], kinds: Iterable[str]) -> dict[str, str]:

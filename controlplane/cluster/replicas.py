@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.cluster.sent_settings import SentSettings
-from controlplane.cluster.serve_applications import ANSWER_S, deploy_beside, last_line
+from controlplane.cluster.serve_applications import (
+    ANSWER_S,
+    begin_deleting,
+    deploy_beside,
+    last_line,
+)
 from variants.errors import ClusterUnavailable
 from workers.process.release import generation
 
@@ -140,6 +145,14 @@ class ServeReplicas:
             ClusterUnavailable: none answers.
         """
         return any(one is True for one in self._answers(deployment, "leave", replica))
+
+    def end(self, deployment: Deployment) -> None:
+        """Have Serve end the application of a deployment.
+
+        Raises:
+            ClusterUnavailable: Serve does not answer.
+        """
+        begin_deleting(deployment.application)
 
     def _info(self, deployment: Deployment) -> Any:
         """What Serve keeps of a deployment."""

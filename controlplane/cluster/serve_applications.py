@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from controlplane.cluster.start_reports import Starting, failure, is_up, lacks_room
@@ -28,13 +28,10 @@ START_POLL_S = 0.2
 
 def deploy(
     applications: Mapping[str, Any],
-    empty: Iterable[str] = (),
     stopped: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Start Serve applications, by name: what ``controlplane.app`` builds.
-
-    Those in ``empty`` have no replica: Serve deploys none with fewer than one, and is told at once.
 
     Returns when they run, or as soon as ``stopped()``. Workers for which no node has room are
     waited for only while there are none at all; ``say`` is told.
@@ -56,9 +53,7 @@ def deploy(
     except Exception as error:
         raise ClusterUnavailable(f"Ray Serve could not start modelless: {error}") from error
     said: set[str] = set()
-    begun = set(empty)
     while not stopped():
-        begun -= {name for name in begun if _emptied(name)}
         found = applications_now(applications)
         if (why := failure(found)) is not None:
             raise ClusterUnavailable(f"Ray Serve could not start modelless: {why}")
@@ -100,22 +95,6 @@ def begin_deleting(name: str) -> None:
         _get_global_client().delete_apps([name], blocking=False)
     except Exception as error:
         raise ClusterUnavailable(f"{name} cannot be ended: {last_line(error)}") from error
-
-
-def _emptied(name: str) -> bool:
-    """Stop the workers of an application; whether Serve has got as far as to know them."""
-    import ray
-    from ray.exceptions import RayError
-    from ray.serve._private.common import DeploymentID
-    from ray.serve.context import _get_global_client
-
-    worker = DeploymentID(name="worker", app_name=name)
-    try:
-        controller = _get_global_client()._controller
-        ray.get(controller.update_deployment_replicas.remote(worker, 0), timeout=ANSWER_S)
-    except RayError:
-        return False
-    return True
 
 
 def applications_now(names: Container[str]) -> list[Starting]:

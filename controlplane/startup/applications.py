@@ -7,27 +7,22 @@ from controlplane.cluster.serve_applications import CONTROLLER_APP, GATEWAY_APP,
 from controlplane.settings import Settings
 
 
-def applications(
-    settings: Settings, absent: Container[str] = ()
-) -> tuple[dict[str, Any], list[str]]:
-    """The Serve applications of this installation, by name, and those that are to have no replica.
+def applications(settings: Settings, absent: Container[str] = ()) -> dict[str, Any]:
+    """The Serve applications of this installation, by name.
 
     Args:
-        absent: kinds that no node has yet. Of these, and of kinds that the first layout does not
-            have, Serve deploys one worker, the least that it takes.
+        absent: kinds that no node has yet. These, and kinds that the first layout does not have,
+            are left out: the control loop deploys them when a plan asks for workers of theirs
+            (``controlplane.cluster.kind_applications``).
     """
     from controlplane import app
 
-    begins = {name: 0 if name in absent else count for name, count in settings.begins_with.items()}
     workers = {
-        WORKER_APP + kind.name: app.worker(
-            {"device_kind": kind.name, "replicas": max(1, begins[kind.name])}
-        )
-        for kind in settings.kinds
+        WORKER_APP + name: app.worker({"device_kind": name, "replicas": count})
+        for name, count in settings.begins_with.items()
+        if count and name not in absent
     }
-    empty = [WORKER_APP + name for name, count in begins.items() if not count]
-    made = {**workers, GATEWAY_APP: app.gateway({}), CONTROLLER_APP: app.controller({})}
-    return made, empty
+    return {**workers, GATEWAY_APP: app.gateway({}), CONTROLLER_APP: app.controller({})}
 
 
 def worker_names(settings: Settings) -> list[str]:

@@ -193,7 +193,7 @@ class Supervisor:
         signal.signal(signal.SIGTERM, self._interrupt)
         signal.signal(signal.SIGINT, self._interrupt)
         with self._step("Ray Serve") as done:
-            deploy(*applications(settings, self._absent), self._stop.is_set, self._say)
+            deploy(applications(settings, self._absent), self._stop.is_set, self._say)
             if settings.ray_address and settings.gateway_nodes != "head":
                 nodes = gateway_nodes()
                 self.url = base_url(settings, nodes[0]) if nodes else self.url

@@ -29,6 +29,7 @@ class Fleet(Protocol):
     def starts(self, deployment: Deployment) -> str: ...
     def renew(self, deployment: Deployment, mark: str) -> None: ...
     def leave(self, deployment: Deployment, replica: str) -> bool: ...
+    def end(self, deployment: Deployment) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,8 @@ class Part:
     """Whether there is room for one more."""
     worker_prefix: str = ""
     """Before the replica in the name of a worker; empty: it is no worker."""
+    forgettable: bool = False
+    """Whether the control loop deploys it by itself where none runs and some are wanted."""
     ready: Callable[[str], bool] = lambda _: True
     """Whether a replica that runs does its work."""
 
@@ -123,6 +126,8 @@ class Upgrade:
                 self._replace(part)
             finally:
                 self._let_go()
+        for part in parts:  # last: the control loop that deploys them again is a new one
+            self._forget(part)
 
     def _renew(self, part: Part) -> None:
         """Have Serve start what is installed and set now, where a replica is missing."""
@@ -133,10 +138,19 @@ class Upgrade:
         if _outdated(part, now) or not next_too or len(now.generations) < now.target:
             self._fleet.renew(part.deployment, str(self._clock_s()))
 
+    def _forget(self, part: Part) -> None:
+        """End an application of workers that starts none: the control loop deploys it anew, with
+        what is installed and set now, when some are wanted."""
+        if not part.forgettable or self._looked(part).target:
+            return
+        if self._fleet.starts(part.deployment) != part.deployment.generation:
+            self._fleet.end(part.deployment)
+            self._say(f"{part.words}: what starts later is of this generation")
+
     def _replace(self, part: Part) -> None:
         now = self._looked(part)
         if not now.target:
-            self._say(f"{part.words}: none is to run, and none is touched")
+            self._say(f"{part.words}: none is to run, and none is replaced")
             return
         old = _outdated(part, now)
         if not old and len(now.generations) >= now.target:

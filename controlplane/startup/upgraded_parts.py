@@ -49,6 +49,7 @@ def parts(settings: Settings, joined: Settings, leader: Callable[[], str]) -> li
                 # How many run of an elastic kind is the plan's to say: it would end one more.
                 room=kind.least is None and room_for(workers),
                 worker_prefix=f"{kind.name}-",
+                forgettable=kind.may_be_none,
             )
         )
     loop = Deployment(application=CONTROLLER_APP, name="controller", built=app.controller({}))

@@ -1,6 +1,6 @@
 """Our own policy: the functions that production calls, called in the same way."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import cast
@@ -12,6 +12,7 @@ from planner.forecasting.demand import SloClass, demands, slo_class, smoothed, u
 from planner.forecasting.estimator_of import DEMAND_WEIGHT, estimator_of
 from planner.forecasting.forecast import STEP_S
 from planner.forecasting.peaks import DeclaredDemand, most
+from planner.policies.layout_watch import LayoutWatch
 from planner.policies.live_latency import LiveLatency
 from planner.reconcile.tick import tick
 from planner.selection.plan_following import CongestionWindow, choose
@@ -19,6 +20,7 @@ from planner.selection.routes import EMPTY, RouteTable, resolve
 from planner.selection.snapshot import build_snapshot
 from planner.simulation.fleet import Fleet, Replica
 from planner.simulation.policy import Brief
+from planner.simulation.results import LayoutChange
 from planner.solver.problem import Planner, Problem, Solution
 from planner.solver.solve import solve
 from planner.types import (
@@ -97,10 +99,16 @@ class Modelless:
         """When workers were heard last."""
         self._corrected = False
         """Since the last tick live latency has contradicted what was known."""
+        self._layouts = LayoutWatch(setting.split)
         self._hourly = HourlyCarbon()
         self._catalog = self._hourly.at(setting.catalog, 0.0)
         views = build_snapshot(setting.catalog, ()).tasks
         self._steps = {name: view.accuracies for name, view in views.items()}
+
+    @property
+    def layout_changes(self) -> Sequence[LayoutChange]:
+        """How the machine was split anew, where it may be."""
+        return self._layouts.changes
 
     def queue(self) -> LiveQueue:
         return make_queue(self._planning.batching)
@@ -203,32 +211,33 @@ class Modelless:
         if moved:
             self._catalog = self._hourly.at(setting.catalog, now_s)
             self._snapshot = None
-        decision = tick(
-            Observation(
-                catalog=self._live.corrections.alone(self._catalog),
-                interference=self._live.corrections.interference,
-                workers=self._fleet.reports(now_s * 1_000),
-                demand=demand,
-                inventory={kind.name: kind.count for kind in setting.kinds},
-                running={kind.name: self._fleet.count(kind.name) for kind in setting.kinds},
-                plan=self.plan,
-                now_s=now_s,
-                seed=setting.seed,
-                objective=planning.objective,
-                eviction=planning.eviction,
-                expected=expected,
-                envelope=envelope,
-                watched=self.estimator.watched,
-                elastic=planning.elastic,
-                transport_ms=0.0,
-                corrected=corrected,
-            ),
-            self._planner,
-            self._decision,
+        running = {kind.name: self._fleet.count(kind.name) for kind in setting.kinds}
+        observation = Observation(
+            catalog=self._live.corrections.alone(self._catalog),
+            measured=None if setting.split is None else self._catalog,
+            interference=self._live.corrections.interference,
+            workers=self._fleet.reports(now_s * 1_000),
+            demand=demand,
+            inventory={kind.name: kind.count for kind in setting.kinds},
+            running=running,
+            plan=self.plan,
+            now_s=now_s,
+            seed=setting.seed,
+            objective=planning.objective,
+            eviction=planning.eviction,
+            expected=expected,
+            envelope=envelope,
+            watched=self.estimator.watched,
+            elastic=planning.elastic,
+            transport_ms=0.0,
+            corrected=corrected,
         )
+        observation = self._layouts.observed(observation, running, planning.linger_s)
+        decision = tick(observation, self._planner, self._decision)
         self._decision = decision
         self._targets = decision.targets
         if decision.changed:
+            self._layouts.planned(decision.plan, now_s)
             self.plan = replace(decision.plan, version=1, epoch=1)
             self._snapshot = None
         self._tell_targets()

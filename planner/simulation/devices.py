@@ -4,7 +4,7 @@ A device on its way out takes nothing new and is billed until its last query is 
 loses all it has and is away for as long as a new one takes to come.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from planner.eviction.displacement import Ladder
@@ -44,10 +44,10 @@ class Devices:
         self.billed: list[Worker] = []
         """Every device that was ever billed."""
 
-    def open(self) -> None:
-        """All that there may be, usable from the beginning."""
+    def open(self, counts: Mapping[DeviceKindName, int] | None = None) -> None:
+        """Make so many of each kind usable from the beginning, or else all that there may be."""
         for kind in self._setting.kinds:
-            for _ in range(kind.count):
+            for _ in range(kind.count if counts is None else counts.get(kind.name, 0)):
                 self._usable(self._order(kind.name, 0.0))
 
     def _order(self, kind: DeviceKindName, now_ms: float) -> Worker:

@@ -25,6 +25,7 @@ from planner.simulation.played_latencies import played_latencies
 from planner.simulation.policy import Learning, Policy, Refusable, Targeting
 from planner.simulation.queries import queries_of
 from planner.simulation.setting import Setting
+from planner.simulation.shared_cores import on_shared_cores
 from planner.simulation.tally import Tally
 from planner.simulation.trace import Trace
 from planner.types import Action, Choice, Load, Query, Refusal, Scale, Unload
@@ -72,7 +73,7 @@ class Engine:
             setting, fleet, self.policy, self._at,
             lambda worker: ToldLadder(worker, self._memories, lambda: self._now_ms),
         )  # fmt: skip
-        self._played = played_latencies(setting)
+        self._played = on_shared_cores(setting, fleet, played_latencies(setting))
         self.energy = meter_of(setting.catalog)
 
     # -- time -------------------------------------------------------------------------------------
@@ -114,7 +115,9 @@ class Engine:
     def _open(self) -> None:
         """What there is at the beginning, and the first of what comes round."""
         setting = self._setting
-        if setting.instant or not setting.fleet_is_elastic:
+        if setting.split is not None:
+            self.devices.open(setting.split.layouts[0])
+        elif setting.instant or not setting.fleet_is_elastic:
             self.devices.open()
         self._at(self.tally.width_ms, self._look_again)
         if setting.instant:

@@ -5,12 +5,13 @@ and a worker for each query, makes the queue of each worker, and acts at its tic
 functions that production calls; the others are the published rules.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from planner.batching.protocol import Queue
 from planner.simulation.fleet import Fleet, Replica
+from planner.simulation.results import LayoutChange
 from planner.simulation.setting import Setting
 from planner.types import Action, Choice, Demand, Query, Refusal
 from variants.types import WorkerId
@@ -72,6 +73,16 @@ class Targeting(Protocol):
 
     def begun(self, replica: Replica) -> None:
         """A load that it asked for at a tick has begun; one for a query is told at the next."""
+        ...
+
+
+@runtime_checkable
+class Splitting(Protocol):
+    """A policy that chooses how a machine is split."""
+
+    @property
+    def layout_changes(self) -> Sequence[LayoutChange]:
+        """How it was, so far."""
         ...
 
 

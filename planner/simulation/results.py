@@ -43,6 +43,22 @@ class EnergyUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutChange:
+    """A machine was split anew."""
+
+    at_s: float
+    """When that was planned."""
+    layout: str
+    """Into what."""
+    why: str
+    """The plan's own sentence."""
+    done_s: float | None = None
+    """When only its workers were left; None where that did not come about."""
+    given_up: str = ""
+    """Why it was, if it was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The outcome of one simulation. ``requests = in_time + late + rejected``."""
 
@@ -72,3 +88,4 @@ class Report:
     timeline: Sequence[Interval] = field(default=())
     energy: EnergyUse | None = None
     """None where neither joules nor idle draw of anything are known."""
+    layout_changes: Sequence[LayoutChange] = field(default=())

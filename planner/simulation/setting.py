@@ -1,11 +1,41 @@
 """What a simulation is given besides its trace and its policy."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.planning_settings import DEFAULTS, PlanningSettings
 from planner.solver.problem import AvailableKind
 from planner.types import Objective
-from variants.types import CatalogSnapshot, Peak
+from variants.types import CatalogSnapshot, DeviceKindName, Peak
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """One machine that may be split in several ways, of which our own policy's plans choose."""
+
+    layouts: tuple[Mapping[DeviceKindName, int], ...]
+    """Workers of each kind; the machine begins with the first."""
+    cores: Mapping[DeviceKindName, int]
+    """Of one worker of each kind."""
+
+    @property
+    def machine_cores(self) -> int:
+        """Those of the largest layout."""
+        return max(sum(self.cores[kind] * n for kind, n in one.items()) for one in self.layouts)
+
+    @property
+    def most(self) -> dict[DeviceKindName, int]:
+        """How many workers of each kind a layout has at most."""
+        kinds = {kind: None for one in self.layouts for kind in one}
+        return {kind: max(one.get(kind, 0) for one in self.layouts) for kind in kinds}
+
+    @property
+    def least(self) -> dict[DeviceKindName, int]:
+        """How many plans leave at least: those of a kind that all layouts have alike."""
+        return {
+            kind: most if all(one.get(kind) == most for one in self.layouts) else 0
+            for kind, most in self.most.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +74,10 @@ class Setting:
     latency_noise: float = 0.0
     """Standard deviation of the logarithm of each batch's latency."""
 
+    split: Split | None = None
+    """How the one machine that there is may be split; then ``kinds`` has as many devices of each as
+    a layout has at most, those that are there are billed, and ``provision_s`` is what a worker
+    takes to start."""
     live_correction: bool = True
     """Of our own policy: whether it decides by profiles corrected by live latency."""
 
@@ -55,6 +89,8 @@ class Setting:
     @property
     def fleet_is_elastic(self) -> bool:
         """Whether devices are ordered and released."""
+        if self.split is not None:
+            return True
         return self.objective is not Objective.ACCURACY if self.elastic is None else self.elastic
 
     @property

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
+from workers.process.memory_kills import memory_kills
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LONGEST_LINE = 1 << 24
@@ -62,18 +63,22 @@ class Sandbox:
         runtime: str = "onnx",
         gpu: bool = False,
         module: str = "profiler.sandbox.child",
+        kills: Callable[[], int] = memory_kills,
     ) -> None:
         """
         Args:
             threads: that compute in the child; each takes some address space.
             runtime: whose back end the child imports before its memory counts.
             gpu: whether the child uses a GPU.
+            kills: how many processes were killed for want of memory so far.
         """
         self._limits = limits or SandboxLimits()
         self._runtime = runtime
         self._gpu = gpu
         self._threads = threads
         self._module = module
+        self._kills = kills
+        self._kills_before = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
 
@@ -83,7 +88,7 @@ class Sandbox:
         return self._process.pid if self._process else 0
 
     def __enter__(self) -> Self:
-        self._buffer = b""
+        self._buffer, self._kills_before = b"", self._kills()
         environment = {n: os.environ[n] for n in _KEPT_ENVIRONMENT if n in os.environ}
         # Runtimes and builders may be in packages that lie on the parent's own PYTHONPATH.
         parents = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -201,7 +206,9 @@ class Sandbox:
         if code is None:
             return "its trial process wrote what is no answer"
         if code == -signal.SIGKILL:
-            return "its trial process was killed, probably because memory ran out"
+            if self._kills() > self._kills_before:
+                return "its trial process was killed, probably because memory ran out"
+            return "its trial process was killed, and the kernel tells of no want of memory"
         if code < 0:
             return f"it crashed its trial process ({signal.Signals(-code).name})"
         return f"its trial process ended with code {code} and gave no answer"

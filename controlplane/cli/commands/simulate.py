@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controlplane.cli.divided_machines import split_of
+from controlplane.cli.layout_results import each_alone, kinds_of
 from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
 from controlplane.cli.planning_files import CatalogOption, DevicesOption, ObjectiveOption
 from controlplane.cli.simulation_results import Played, sampled
 from planner.eviction.registry import RULES
+from planner.layouts import START_S
+from planner.planning_settings import DEFAULTS
 from planner.policies.registry import POLICIES
 from planner.types import Objective
 from variants.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from planner.simulation.setting import Setting
+    from planner.simulation.setting import Setting, Split
     from planner.solver.problem import AvailableKind
     from variants.types import CatalogSnapshot, Peak
 
@@ -48,8 +52,15 @@ SeedOption = Annotated[
 ]
 TickOption = Annotated[float, typer.Option("--tick-s", metavar="S", help="Time between two plans.")]
 ProvisionOption = Annotated[
-    float, typer.Option("--provision-s", metavar="S", help="From a device's order to its use.")
+    float | None,
+    typer.Option(
+        "--provision-s",
+        metavar="S",
+        help="From a device's order to its use: 30, or 10 for a worker with --layouts.",
+        show_default=False,
+    ),
 ]
+PROVISION_S = 30.0
 InstantOption = Annotated[
     bool, typer.Option("--instant", help="Runs and loads take no time: only a cache is left.")
 ]
@@ -67,6 +78,18 @@ FixedFleetOption = Annotated[
         "--fixed-fleet",
         help="All devices are there throughout, as an installation runs by default.",
     ),
+]
+LayoutsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--layouts",
+        metavar="TEXT",
+        help="One machine that plans split: 1xcpu-4|2xcpu-2; and each layout by itself.",
+    ),
+]
+LingerOption = Annotated[
+    float,
+    typer.Option("--linger-s", metavar="S", help="As MODELLESS_LINGER_S, of our own policy."),
 ]
 PeaksOption = Annotated[
     Path | None,
@@ -115,10 +138,12 @@ def simulate(
     eviction: EvictionOption = "modelless",
     seed: SeedOption = 0,
     tick_s: TickOption = 10.0,
-    provision_s: ProvisionOption = 30.0,
+    provision_s: ProvisionOption = None,
     instant: InstantOption = False,
     failures_every_s: FailuresOption = None,
     fixed_fleet: FixedFleetOption = False,
+    layouts: LayoutsOption = None,
+    linger_s: LingerOption = DEFAULTS.linger_s,
     peaks: PeaksOption = None,
     latency_error: LatencyErrorOption = "1:1",
     latency_noise: LatencyNoiseOption = 0.0,
@@ -141,19 +166,23 @@ def simulate(
 
     names = list(POLICIES) if policy == ALL else [_among("policy", policy, [*POLICIES, ALL])]
     _among("eviction rule", eviction, list(RULES))
-    _check_times(tick_s, provision_s, failures_every_s)
+    if provision_s is None:
+        provision_s = START_S if layouts else PROVISION_S
+    _check_times(tick_s, provision_s, failures_every_s, linger_s)
     error, noise = _factors("--latency-error", latency_error), _noise(latency_noise)
     if approximate:
         beyond = bound or peaks is not None
         _check_approximation(names, objective, tick_s, instant=instant, beyond=beyond)
+    if layouts is not None:
+        _check_layouts(names, others=(instant, fixed_fleet, approximate, bound))
     if plot is not None:
         check_target(plot)
-    known, kinds, declared = _read(catalog, devices, peaks)
+    known, kinds, declared, split = _read(catalog, devices, peaks, layouts)
     setting = Setting(
         catalog=known, kinds=kinds, peaks=declared, objective=objective, eviction=eviction,
         seed=seed, tick_s=tick_s, provision_s=provision_s, instant=instant,
         failures_every_s=failures_every_s, elastic=False if fixed_fleet else None,
-        latency_error=error, latency_noise=noise,
+        linger_s=linger_s, split=split, latency_error=error, latency_noise=noise,
     )  # fmt: skip
     if approximate:
         played = _sample(setting, trace, catalog)
@@ -167,16 +196,21 @@ def simulate(
 
 
 def _read(
-    catalog: Path, devices: Path, peaks: Path | None
-) -> "tuple[CatalogSnapshot, tuple[AvailableKind, ...], tuple[Peak, ...]]":
-    """What there is: variants, device kinds, and the peaks that were declared."""
+    catalog: Path, devices: Path, peaks: Path | None, layouts: str | None
+) -> "tuple[CatalogSnapshot, tuple[AvailableKind, ...], tuple[Peak, ...], Split | None]":
+    """What there is: variants, device kinds, the peaks that were declared, and how a machine may be
+    split."""
     from controlplane.files.catalog import catalog_snapshot, read_catalog, read_devices
     from controlplane.files.peaks import read_peaks
 
     kinds = read_devices(devices)
+    split = None if layouts is None else split_of(layouts, kinds, devices)
     offers = read_catalog(catalog, kinds, devices=devices)
+    if split is not None:
+        kinds = kinds_of(split, kinds)
+        offers = tuple(one for one in offers if one.device_kind in split.cores)
     declared = () if peaks is None else read_peaks(peaks, {offer.task for offer in offers})
-    return catalog_snapshot(offers, kinds), kinds, declared
+    return catalog_snapshot(offers, kinds), kinds, declared, split
 
 
 def _play(
@@ -194,7 +228,16 @@ def _play(
             clock = time.perf_counter
             reports.append(run(setting, queries, name, clock=clock, progress=progress))
     known = bound_of(setting, queries, reports) if bound else None
-    return Played(reports, [] if known is None else [known.beside(one) for one in reports])
+    alone = []
+    for fixed in () if setting.split is None else each_alone(setting, setting.split):
+        with collected_rarely():
+            alone.append(run(fixed, queries, SAMPLED, clock=time.perf_counter))
+    return Played(
+        reports,
+        [] if known is None else [known.beside(one) for one in reports],
+        split=setting.split,
+        alone=alone,
+    )
 
 
 def _sample(setting: "Setting", trace: Path, catalog: Path) -> Played:
@@ -219,9 +262,12 @@ def _draw(plot: Path, played: Played, title: str) -> None:
     write_plot(plot, simulation_drawing(played.reports, title, played.beside))
 
 
-def _check_times(tick_s: float, provision_s: float, failures_every_s: float | None) -> None:
+def _check_times(
+    tick_s: float, provision_s: float, failures_every_s: float | None, linger_s: float
+) -> None:
     _time("--tick-s", tick_s, least=0.001)
     _time("--provision-s", provision_s, least=0)
+    _time("--linger-s", linger_s, least=0)
     if failures_every_s is not None:
         _time("--failures-every-s", failures_every_s, least=0.001)
 
@@ -244,6 +290,14 @@ def _check_approximation(
         raise InvalidInput("--approximate counts no energy")
     if beyond:
         raise InvalidInput("--approximate knows neither --bound nor --peaks")
+
+
+def _check_layouts(names: Sequence[str], *, others: Sequence[bool]) -> None:
+    if names != [SAMPLED] or any(others):
+        raise InvalidInput(
+            f"--layouts plays the policy {SAMPLED} only, and goes with none of --instant,"
+            " --fixed-fleet, --approximate and --bound"
+        )
 
 
 def _among(what: str, name: str, known: Sequence[str]) -> str:

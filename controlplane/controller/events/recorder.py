@@ -80,8 +80,10 @@ class StatusRecorder:
             if self._clock_s() - self._led_at_s > PATIENCE_S:
                 self._tell(missed(self._past, self._met, targets))
                 self._past = None
-        self._tell(self._ended)
-        found = list(status_events(before, after, pool.departures(), targets))
+        back = {id_ for _, id_, _ in self._ended} & after.keys()
+        self._tell(event for event in self._ended if event[1] not in back)
+        events = status_events(before, after, pool.departures(), targets)
+        found = [event for event in events if event[:2] not in {("worker_joined", b) for b in back}]
         self._ended = [event for event in found if event[2].endswith(ENDED)]
         self._tell(event for event in found if event not in self._ended)
 

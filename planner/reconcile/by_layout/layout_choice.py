@@ -27,7 +27,8 @@ def split(
         if len(some) < len(layouts) and now in layouts:
             resting = f" It was split anew within the last {observation.horizon_s:.0f} s."
             layouts = [one for one in layouts if one == now or one in some]
-    if observation.measured is not None and len(layouts) > 1:
+    weighed = len(layouts) > 1 or bool(resting)  # else there is nothing to say of them
+    if observation.measured is not None and weighed:
         transport_ms = observation.transport_ms
         snapshot = build_snapshot(observation.measured, (), transport_ms=transport_ms)
     envelope = expected if observation.envelope is None else observation.envelope
@@ -38,9 +39,9 @@ def split(
         kept_out_everywhere(observation.workers),
     )
     asked = [one for one in envelope if one.qps > 0 and one.task in snapshot.tasks]
-    if len(layouts) > 1:
+    if weighed:
         asked = fleets.answerable(layouts, asked)
-    if len(layouts) < 2 or not asked:
+    if not weighed or not asked:
         worths = [_empty(one) for one in layouts]
     else:
         by_accuracy = observation.objective is Objective.ACCURACY

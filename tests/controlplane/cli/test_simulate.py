@@ -261,3 +261,61 @@ def test_queries_are_no_rates(shell: Shell, tmp_path: Path) -> None:
 
     assert ended.code == 2
     assert "second" in ended.err
+
+
+LAYOUT_CATALOG = """\
+task,model,variant,accuracy,device_kind,batch_size,latency_ms,memory_mib,load_s
+digits,s,s-fp32,0.9,cpu-1,1,10,,
+digits,s,s-fp32,0.9,cpu-2,1,10,,
+digits,s,s-fp32,0.9,cpu-8,1,10,,
+"""
+LAYOUT_DEVICES = """\
+device_kind,count,memory_mib,usd_per_hour
+cpu-1,1,,0.1
+cpu-2,1,,0.2
+cpu-8,1,,0.8
+"""
+
+
+def busy(seconds: int) -> str:
+    """A trace of 150 queries per second, which can wait for a second."""
+    header = RATES.split("\n", maxsplit=1)[0]
+    return f"{header}\n" + "".join(f"{s},digits,150,1000,\n" for s in range(seconds))
+
+
+def test_a_machine_is_split_where_that_serves_more(shell: Shell, tmp_path: Path) -> None:
+    paths = write_all(tmp_path, catalog=LAYOUT_CATALOG, devices=LAYOUT_DEVICES, trace=busy(60))
+    options = ["--layouts", "1xcpu-2|2xcpu-1", "--tick-s", "1", "--linger-s", "30"]
+
+    told = simulate(shell, paths, *options, "--json").json()
+
+    assert list(told) == [*KEYS, "layout_changes", "each_layout"]
+    [change] = told["layout_changes"]
+    assert (change["layout"], change["given_up"]) == ("2xcpu-1", "")
+    assert change["why"].startswith("The machine is split into 2xcpu-1: this serves all of ")
+    one, two = told["each_layout"]
+    assert (one["layout"], two["layout"]) == ({"cpu-2": 1}, {"cpu-1": 2})
+    assert two["violation_ratio"] < told["violation_ratio"] < one["violation_ratio"]
+    shown = simulate(shell, paths, *options).out
+    assert "1xcpu-2" in shown
+    assert f"{change['at_s']:.0f}" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--layouts", "1xcpu-4|2xcpu-1"], "no device kind cpu-4"),
+        (["--layouts", "cpu"], "how many cores"),
+        (["--layouts", ""], "--layouts names no device kind"),
+        (["--layouts", "1xcpu-2|2xcpu-1", "--policy", "all"], "plays the policy modelless only"),
+        (["--layouts", "1xcpu-2|2xcpu-1", "--bound"], "goes with none of"),
+        (["--linger-s", "-1"], "--linger-s -1 is not possible"),
+    ],
+)
+def test_layouts_that_cannot_be_are_refused(
+    shell: Shell, tmp_path: Path, options: list[str], why: str
+) -> None:
+    paths = write_all(tmp_path, catalog=LAYOUT_CATALOG, devices=LAYOUT_DEVICES, trace=busy(2))
+    ended = simulate(shell, paths, *options)
+    assert ended.code == 2
+    assert why in ended.err

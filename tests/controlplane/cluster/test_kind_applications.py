@@ -1,11 +1,13 @@
 """What Serve's details say of the workers of each kind."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controlplane.cluster.kind_applications import Deployed, KindApplications
+from controlplane.cluster.kind_applications import Deployed, KindApplications, LaterKinds
+from controlplane.settings import load_settings
 
 
 def application(*replicas: tuple[str, str | None], target: int = 2, told: Any = None) -> Any:
@@ -65,3 +67,14 @@ async def test_what_an_application_says_of_its_kind_may_be_wrong(told: Any, wron
     assert (found.slice is None) == (bool(wrong) or not told)
     assert found.wrong.startswith(wrong)
     assert bool(found.wrong) == bool(wrong)
+
+
+def test_what_there_may_be_no_worker_of_is_deployed_later(tmp_path: Path) -> None:
+    def later(slices: str) -> list[str]:
+        kinds = load_settings(state_dir=tmp_path, slices=slices).kinds
+        known = LaterKinds(lambda: kinds, lambda *_: None)
+        return [name for name in ("cpu-1", "cpu-2", "cpu-4", "other") if known.includes(name)]
+
+    assert later("1xcpu-1,0-2xcpu-2,1-2xcpu-4") == ["cpu-2"]
+    assert later("1xcpu-1,0xcpu-4") == ["cpu-4"]
+    assert later("1xcpu-2|2xcpu-1") == ["cpu-1", "cpu-2"]

@@ -42,6 +42,7 @@ class Serve:
     def __init__(self, running: int = 0) -> None:
         self.away = False
         self.states = ["RUNNING"] * running
+        self.ids = ["a", "b"]
         self.applications: dict[str, Any] = {"modelless-worker-cpu-1": None}
 
     async def details(self) -> dict[str, Any]:
@@ -49,7 +50,10 @@ class Serve:
             raise ClusterUnavailable("Ray Serve does not answer: it is away")
         worker = {
             "target_num_replicas": len(self.states),
-            "replicas": [{"state": ReplicaState(state)} for state in self.states],
+            "replicas": [
+                {"state": ReplicaState(state), "replica_id": self.ids[n % len(self.ids)]}
+                for n, state in enumerate(self.states)
+            ],
         }
         deployments = {"deployments": {"worker": worker}}
         return {"applications": {k: v or deployments for k, v in self.applications.items()}}
@@ -71,6 +75,34 @@ async def test_a_worker_that_hangs_does_not_hide_the_others() -> None:
     assert await cluster.workers(["cpu-1"]) == [W1, W2]
     handle.hangs, handle.answers = False, [asdict(W2)]
     assert await cluster.workers(["cpu-1"]) == [W2]
+
+
+async def test_one_that_takes_in_a_configuration_is_not_gone() -> None:
+    """A handle does not know it for a moment, and Serve says that it runs."""
+    first = WorkerAddress(id="cpu-1-a", address="unix:/a", device_kind="cpu-1")
+    second = WorkerAddress(id="cpu-1-b", address="unix:/b", device_kind="cpu-1")
+    handle, serve = Handle(), Serve(running=2)
+    cluster = ServeCluster(lambda _: handle, serve.details)
+    handle.answers = [asdict(first), asdict(second)]
+    assert await cluster.workers(["cpu-1"]) == [first, second]
+
+    handle.answers, serve.states = [asdict(first)], ["RUNNING", "UPDATING"]
+    assert await cluster.workers(["cpu-1"]) == [first, second]
+    serve.away = True
+    assert await cluster.workers(["cpu-1"]) == [first, second]
+    serve.away, serve.states = False, ["RUNNING", "STOPPING"]
+    assert await cluster.workers(["cpu-1"]) == [first]
+
+
+async def test_one_that_died_is_gone_before_serve_knows_it() -> None:
+    first = WorkerAddress(id="cpu-1-a", address="unix:/a", device_kind="cpu-1")
+    second = WorkerAddress(id="cpu-1-b", address="unix:/b", device_kind="cpu-1")
+    handle = Handle()
+    cluster = ServeCluster(lambda _: handle, Serve(running=2).details)
+    handle.answers = [asdict(first), asdict(second)]
+    assert await cluster.workers(["cpu-1"]) == [first, second]
+    handle.answers = [asdict(first), RuntimeError("it died")]
+    assert await cluster.workers(["cpu-1"]) == [first]
 
 
 async def test_workers_that_were_never_listed_are_unknown() -> None:
@@ -149,3 +181,68 @@ async def test_targets_are_those_of_the_kinds_that_are_deployed() -> None:
     assert await cluster.targets(["cpu-1", "gpu"]) == {"cpu-1": 1}
     serve.applications["modelless-worker-gpu"] = {"deployments": {}}
     assert await cluster.targets(["cpu-1", "gpu"]) == {"cpu-1": 1}
+
+
+class Later:
+    """Deploys a kind that may be without workers."""
+
+    def __init__(self, serve: Serve) -> None:
+        self.serve = serve
+        self.away = False
+        self.deployed: list[tuple[str, int]] = []
+
+    def includes(self, kind: str) -> bool:
+        return kind == "spot"
+
+    async def deploy(self, kind: str, count: int) -> None:
+        if self.away:
+            raise ClusterUnavailable("it is away")
+        self.deployed.append((kind, count))
+        self.serve.applications[f"modelless-worker-{kind}"] = None
+
+
+async def test_a_kind_that_begins_without_workers_is_deployed_when_some_are_wanted() -> None:
+    serve, handle = Serve(running=1), Handle()
+    handle.answers = [asdict(W1)]
+    later = Later(serve)
+    cluster = ServeCluster(lambda _: handle, serve.details, later)
+    assert await cluster.targets(["cpu-1", "spot", "gpu"]) == {"cpu-1": 1, "spot": 0}
+    assert await cluster.workers(["spot"]) == []  # although the handle would answer
+
+    later.away = True
+    with pytest.raises(ClusterUnavailable):
+        await cluster.scale("spot", 2)
+    later.away = False
+    await cluster.scale("spot", 2)
+
+    assert later.deployed == [("spot", 2)]
+    assert await cluster.workers(["spot"]) == [W1]
+    assert await cluster.targets(["spot"]) == {"spot": 1}
+
+
+async def test_what_a_call_deployed_that_was_given_up_is_not_deployed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    serve, scaled = Serve(running=1), []
+    later = Later(serve)
+    cluster = ServeCluster(lambda _: Handle(), serve.details, later)
+    await cluster.targets(["spot"])
+    serve.applications["modelless-worker-spot"] = None
+
+    async def scale(_: str, __: str, application: str, count: int) -> None:
+        scaled.append((application, count))
+
+    monkeypatch.setattr("controlplane.cluster.ray_adapter._scale", scale)
+    await cluster.scale("spot", 1)
+    assert (later.deployed, scaled) == ([], [("modelless-worker-spot", 1)])
+
+    del serve.applications["modelless-worker-spot"]  # as `modelless upgrade` does
+    await cluster.scale("spot", 2)
+    assert later.deployed == [("spot", 2)]
+
+
+async def test_an_application_that_serve_has_just_heard_of_is_not_deployed_again() -> None:
+    serve = Serve(running=1)
+    serve.applications["modelless-worker-spot"] = {"deployments": {}}
+    cluster = ServeCluster(lambda _: Handle(), serve.details, Later(serve))
+    assert await cluster.targets(["cpu-1", "spot"]) == {"cpu-1": 1}

@@ -5,15 +5,23 @@ from pathlib import Path
 from controlplane.settings import load_settings
 from controlplane.startup.applications import applications
 
+PREFIX = "modelless-worker-"
 
-def begun(state_dir: Path, slices: str, absent: tuple[str, ...] = ()) -> tuple[set[str], list[str]]:
+
+def begun(state_dir: Path, slices: str, absent: tuple[str, ...] = ()) -> dict[str, int]:
+    """How many workers of each kind Serve is to start."""
     settings = load_settings(state_dir=state_dir, slices=slices)
-    made, empty = applications(settings, absent)
-    return {name for name in made if name.startswith("modelless-worker-")}, empty
+    return {
+        name.removeprefix(PREFIX): made._bound_deployment.num_replicas
+        for name, made in applications(settings, absent).items()
+        if name.startswith(PREFIX)
+    }
 
 
-def test_of_layouts_all_kinds_are_deployed_and_the_first_one_begins(tmp_path: Path) -> None:
-    one, two = "modelless-worker-cpu-1", "modelless-worker-cpu-2"
-    assert begun(tmp_path, "1xcpu-2|2xcpu-1") == ({one, two}, [one])
-    assert begun(tmp_path, "1xcpu-2,2xcpu-1") == ({one, two}, [])
-    assert begun(tmp_path, "1xcpu-2,2xcpu-1", ("cpu-1",)) == ({one, two}, [one])
+def test_of_layouts_the_first_one_begins(tmp_path: Path) -> None:
+    assert begun(tmp_path, "1xcpu-2|2xcpu-1") == {"cpu-2": 1}
+    assert begun(tmp_path, "1xcpu-2,2xcpu-1") == {"cpu-2": 1, "cpu-1": 2}
+
+
+def test_a_kind_that_no_node_has_asks_ray_for_no_room(tmp_path: Path) -> None:
+    assert begun(tmp_path, "1xcpu-2,0-2xcpu-1", ("cpu-1",)) == {"cpu-2": 1}

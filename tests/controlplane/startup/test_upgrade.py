@@ -1,7 +1,7 @@
 """Replacing what runs, one by one, on a Serve and workers that are played."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +65,9 @@ class Played:
     def renew(self, deployment: Deployment, mark: str) -> None:
         self.renewed = True
         self.asked.append(f"renew {deployment.application}")
+
+    def end(self, deployment: Deployment) -> None:
+        self.asked.append(f"end {deployment.application}")
 
     def leave(self, deployment: Deployment, replica: str) -> bool:
         self.asked.append(deployment.application)
@@ -134,7 +137,25 @@ def test_what_was_scaled_to_none_gets_none() -> None:
     played = Played({})
     upgrade(played).run(workers(played))
     assert (played.asked, played.renewed) == ([], False)
-    assert played.said == ["workers: none is to run, and none is touched"]
+    assert played.said == ["workers: none is to run, and none is replaced"]
+
+
+def test_what_plans_start_later_is_not_started_with_the_settings_of_before() -> None:
+    """The control loop deploys it again, so the new one has to be there first."""
+    played, loop = Played({}), Made(application="loop", name="controller", built=None)
+    [none] = workers(played)
+    parts = [replace(none, forgettable=True), Part(words="control loop", deployment=loop)]
+    upgrade(played).run(parts)
+    assert played.asked == ["end a"]
+    assert played.said[-1] == "workers: what starts later is of this generation"
+
+    played = Played({}, starts_new=True)
+    upgrade(played).run(parts)
+    assert played.asked == []
+
+    played = Played({"o1": OLD, "o2": OLD})
+    upgrade(played).run([replace(none, forgettable=True)])
+    assert "end a" not in played.asked
 
 
 def test_what_one_worker_alone_holds_is_said_before_it_leaves() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,8 @@ def main() -> None:
         method = json.loads(line)["method"]
         if method == "crash":
             os.abort()
+        elif method == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
         elif method == "hang":
             time.sleep(600)
         elif method == "swell":

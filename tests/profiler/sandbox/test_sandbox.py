@@ -36,6 +36,24 @@ def test_misbehaviour_becomes_a_sentence_and_no_process_stays(method: str, sente
     assert set(psutil.Process().children()) <= before
 
 
+@pytest.mark.parametrize(
+    ("counts", "sentence"),
+    [
+        ((3, 3), "m: its trial process was killed, and the kernel tells of no want of memory"),
+        ((3, 4), "m: its trial process was killed, probably because memory ran out"),
+    ],
+)
+def test_one_that_was_killed_is_said_to_lack_memory_where_the_kernel_killed_for_it(
+    counts: tuple[int, int], sentence: str
+) -> None:
+    """As when a node is lost: what runs on it is killed."""
+    kills = iter(counts)
+    sandbox = Sandbox(module=ROGUE, kills=lambda: next(kills))
+    with sandbox, pytest.raises(InvalidArtifact) as refusal:
+        sandbox.call("killed", {}, subject="m")
+    assert refusal.value.message == sentence
+
+
 def test_a_child_that_hangs_is_killed_by_its_pid() -> None:
     with rogue(time_s=0.5) as sandbox:
         pid = sandbox.pid

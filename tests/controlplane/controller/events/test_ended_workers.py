@@ -22,7 +22,9 @@ class Pool:
         return {id_: Departure(status=worker(id_)) for id_ in left}
 
 
-async def seen(looks: int, *, stopped: bool = False) -> list[tuple[str, str, str]]:
+async def seen(
+    looks: int, *, stopped: bool = False, back: bool = False
+) -> list[tuple[str, str, str]]:
     """Events after a worker was there, and then not in so many looks."""
     catalog = MemoryCatalog()
     journal = Journal(catalog)
@@ -33,6 +35,8 @@ async def seen(looks: int, *, stopped: bool = False) -> list[tuple[str, str, str
     pool = cast(WorkerPool, Pool("w1"))
     for _ in range(looks):
         recorder.workers({}, pool, {})
+    if back:
+        recorder.workers(there, pool, {})
     if stopped:
         await recorder.stop(pool)
     await journal.store_events()
@@ -51,3 +55,9 @@ async def test_the_end_of_everything_loses_no_worker() -> None:
     kinds = [kind for kind, _, _ in await seen(1, stopped=True)]
 
     assert kinds == ["controller_started", "worker_joined", "controller_stopped"]
+
+
+async def test_one_that_is_back_with_the_next_look_was_never_lost() -> None:
+    kinds = [kind for kind, _, _ in await seen(1, back=True)]
+
+    assert kinds == ["controller_started", "worker_joined"]

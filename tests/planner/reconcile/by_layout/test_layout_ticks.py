@@ -220,3 +220,12 @@ def test_what_was_split_a_moment_ago_is_not_split_again() -> None:
     assert tick(now).plan.workers == {TWO: 1}
     half = replace(seen({TWO: 1, ONE: 2}, [TIGHT], narrow), rests=True)
     assert tick(half).plan.workers == {TWO: 1}  # what runs may be gone back to
+
+
+def test_what_rests_says_what_it_serves_and_not_that_nothing_is_asked() -> None:
+    narrow = tick(seen({TWO: 0, ONE: 2}, [MANY])).plan
+    rests = replace(seen({TWO: 0, ONE: 2}, [MANY], narrow), rests=True)
+    assert tick(rests).plan.explanation[0] == (
+        "The machine is split into 2xcpu-1: this serves all of 150 rows per second that workers are"
+        " to be there for. It was split anew within the last 1200 s."
+    )
