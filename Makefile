@@ -93,9 +93,12 @@ $(VENV)/.dev: $(VENV)/.pip pyproject.toml constraints.txt
 CLIENTS := triton kserve schemathesis kubernetes
 clients: .clients/.done  ## clients that others wrote, each in an environment of its own, for tests
 
-.clients/.done: $(VENV)/.pip $(CLIENTS:%=tests/clients/%.txt)
+.clients/uv/.done:
 	@$(PYTHON) -m venv .clients/uv
 	@.clients/uv/bin/pip --disable-pip-version-check --quiet install 'uv==0.13.*'
+	@touch $@
+
+.clients/.done: $(VENV)/.pip .clients/uv/.done $(CLIENTS:%=tests/clients/%.txt)
 	@for name in $(CLIENTS); do \
 		.clients/uv/bin/uv --quiet venv --clear --python $(BIN)/python .clients/$$name && \
 		.clients/uv/bin/uv --quiet pip install --python .clients/$$name -r tests/clients/$$name.txt \

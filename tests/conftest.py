@@ -3,7 +3,7 @@
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _GIVEN in known:
             count = max(1, round(known[_GIVEN].max_examples * EXAMPLES))
             known[_GIVEN] = settings(known[_GIVEN], max_examples=count)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import libraries and tests without the garbage collector: a third less processor time.
+
+    They leave hardly any garbage, and it would look through all of them again and again.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

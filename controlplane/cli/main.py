@@ -186,6 +186,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             app(args=arguments, prog_name="modelless", obj=session)
     except ModellessError as error:
         sys.exit(report(error, session.output))
+    finally:
+        _end_by_exit_code()
+
+
+def _end_by_exit_code() -> None:
+    """Let a process that was interrupted end with its exit code.
+
+    CPython notes that a ``KeyboardInterrupt`` left code which was given as text, as ``dataclasses``
+    runs it while a module is imported. A process that was started with ``python -m`` then dies of
+    SIGINT in the end, though the interrupt was caught (``_Py_UnhandledKeyboardInterrupt`` in
+    ``Python/pythonrun.c``). The note is taken back when other text is run.
+    """
+    exec("")  # noqa: S102
 
 
 if __name__ == "__main__":
