@@ -14,7 +14,8 @@ from planner.reconcile.demand_assignment import (
 from planner.solver.problem import Planner, Power
 from planner.types import Demand, DemandClass, Objective, Snapshot, WorkerReport, class_of
 from planner.zone_demand import Zone, ZoneDemand
-from planner.zones.division import Solver, divide, in_words, reachable
+from planner.zones.division import divide, in_words, reachable
+from planner.zones.zone_parts import Solver
 from variants.types import DeviceKind, DeviceKindName, Route
 
 Able = Callable[[Sequence[WorkerReport], Demand], bool]

@@ -10,7 +10,8 @@ from planner.reconcile.demand_assignment import planned_qps
 from planner.reconcile.tick import tick
 from planner.types import Demand, DemandClass, Observation, class_of
 from planner.zone_demand import ShareKey, Zone, ZoneDemand
-from planner.zones.division import Solver, divide, shortened
+from planner.zones.division import divide
+from planner.zones.zone_parts import Solver, shortened
 from tests.planner.builders import (
     catalog,
     demand,
