@@ -8,7 +8,6 @@ Which part has to leave is searched for by solving the zone's own problem for so
 how much room a row takes differs by class and variant.
 """
 
-from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeVar
 
@@ -45,7 +44,7 @@ def send_away(parts: ZoneParts[T], zone: Zone, asked: Asked, rest: Asked) -> Ask
 
 
 def _has_to_leave(
-    parts: ZoneParts[T], zone: Zone, kept: Asked, movable: Collection[DemandClass]
+    parts: ZoneParts[T], zone: Zone, kept: Asked, movable: set[DemandClass]
 ) -> dict[DemandClass, Demand]:
     """What of the movable classes has to leave so that all that is kept has room."""
     _, rest = parts.try_own(zone, kept)
@@ -53,7 +52,7 @@ def _has_to_leave(
     moving = {key: each for key, each in kept.items() if key in movable}
     if not short or not moving:
         return {}
-    if short.keys() <= movable:
+    if movable.issuperset(short):
         return short
     staying = {key: each for key, each in kept.items() if key not in movable}
     part = _least_part(parts, zone, staying, moving, _sum(short))

@@ -25,6 +25,7 @@ from planner.types import (
     RETURN_MS,
     TRANSPORT_MS,
     Candidate,
+    PlacedReason,
     Query,
     Reason,
     Refusal,
@@ -58,12 +59,8 @@ WHILE_RUNNING = (
     " again elsewhere."
 )
 OTHERS_FIRST = "Others come first, and the queues leave this query less than half of its slack."
+OVER_SHARE = Verdict.OVER_SHARE.value
 WHILE_MEETING = "the gateway has just started and was still connecting to its workers"
-
-CHOICE_REASON = {
-    reason: f"x-choice-reason: {reason.value}\r\n".encode("ascii") for reason in Reason
-}
-"""The header line that says why the variant was chosen."""
 
 _RETRY = frozenset(
     {
@@ -127,7 +124,7 @@ class InFlight:
         """Why the first worker did not answer."""
         self.candidate: Candidate | None = None
         self.worker: WorkerView | None = None
-        self.reason = Reason.PLANNED
+        self.reason: Reason | PlacedReason = Reason.PLANNED
         """Why the candidate was chosen; it says nothing before that."""
         self.failed: frozenset[tuple[str, str]] = frozenset()
         """Variants that could not be loaded for this query, and where."""
@@ -201,9 +198,9 @@ class InFlight:
         if code is ReplyCode.OVERLOADED:
             query, why, path = self.parsed.query, reply.message, self.path
             # Whom a worker holds back for others does not stand where this gateway thinks he does.
-            held_back = Verdict.OVER_SHARE.value in (self.why, why)
-            path.refused(query, now_ms, twice=self.tries >= TRIES and not held_back)
-            if self.candidate is not None and why != Verdict.OVER_SHARE.value:
+            held_back = OVER_SHARE in (self.why, why)
+            path.refused(query, worker.id, now_ms, twice=self.tries >= TRIES and not held_back)
+            if self.candidate is not None and why != OVER_SHARE:
                 standing = path.standing(query, now_ms)
                 path.lately.add(query.task, standing, now_ms)
                 path.refusals.add(worker.id, self.candidate, query, why, now_ms, standing)
@@ -242,14 +239,15 @@ class InFlight:
         parsed = self.parsed
         query = parsed.query
         candidate = self.candidate
+        worker = self.worker
         assert candidate is not None
-        assert self.worker is not None
+        assert worker is not None
         elapsed_ms = now_ms - query.received_ms
         beyond_ms = now_ms - self.sent_ms - (reply.queue_us + reply.run_us) / 1000
-        mean_ms = self.worker.beyond_ms
+        mean_ms = worker.beyond_ms
         beyond_ms = min(beyond_ms, BEYOND_MOST * mean_ms + BEYOND_MORE_MS)
-        self.worker.beyond_ms = mean_ms + BEYOND_WEIGHT * (beyond_ms - mean_ms)
-        self.worker.answers += 1
+        worker.beyond_ms = mean_ms + BEYOND_WEIGHT * (beyond_ms - mean_ms)
+        worker.answers += 1
         in_time = elapsed_ms <= query.latency_ms
         if not in_time and not query.best_effort:
             self.fail(expired_error(query))
@@ -263,7 +261,7 @@ class InFlight:
         metadata = ReplyMetadata(
             candidate.variant,
             candidate.model_version,
-            self.worker.id,
+            worker.id,
             reply.batch_size,
             reply.queue_us / 1000,
             reply.run_us / 1000,
@@ -305,7 +303,7 @@ class InFlight:
             encode_ms=encoded_ms - now_ms,
             now_ms=encoded_ms,
         )
-        self._release()(200, body, headers + CHOICE_REASON[self.reason])
+        self._release()(200, body, headers + path.choice_lines(self.reason))
 
     def _again(self, code: ReplyCode, message: str) -> None:
         """Try once more elsewhere, or answer with what the worker said."""
@@ -325,7 +323,7 @@ class InFlight:
         After a first try elsewhere, the reply says why that try failed.
         """
         short = refusal.code is RefusalCode.OVERLOADED and not refusal.shed
-        if short and self.why != Verdict.OVER_SHARE.value:
+        if short and self.why != OVER_SHARE:
             path, query, now_ms = self.path, self.parsed.query, self.path.clock_ms()
             path.lately.add(query.task, path.standing(query, now_ms), now_ms)
         if self.refused is ReplyCode.LOST:

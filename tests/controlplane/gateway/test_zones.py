@@ -39,6 +39,11 @@ class Zones:
         said = answer.json()
         return answer.status_code, said["worker" if answer.status_code == 200 else "code"]
 
+    async def placed(self, slo: Mapping[str, Any]) -> str:
+        """Where a query was answered, in words, and why there."""
+        asked = {"task": "digits", "inputs": [[0.0] * 64], "slo": slo}
+        return str((await self.client.post("/v1/query", json=asked)).headers["x-choice-zone"])
+
     async def batches(self, worker: str) -> int:
         """So many ran there for queries, by a report that was made after this was asked for."""
         connection = self.gateway.known.workers[WorkerId(worker)].connection
@@ -95,6 +100,7 @@ async def test_queries_stay_in_their_zone_while_it_has_room_and_leave_it_when_no
 
     one_by_one = [await two.ask({"latency_ms": 30_000}) for _ in range(20)]
     assert one_by_one == [(200, "w1")] * 20
+    assert await two.placed({"latency_ms": 30_000}) == "in zone edge: it was asked for there"
 
     # The plan gives what is asked for at the edge to the edge.
     await eventually(lambda: two.routed_to({"w1"}), "routes lead to the edge alone")
@@ -123,6 +129,9 @@ async def test_a_zone_without_workers_sends_its_queries_where_there_are_some(two
     two.fleet.cluster.kill("w1")
     await eventually(lambda: two.gateway.known.workers.keys() == {"w2"})
     assert await two.ask({"latency_ms": 30_000}) == (200, "w2")
+    said = await two.placed({"latency_ms": 30_000})
+    assert said.startswith("in zone core, 1")
+    assert said.endswith(" ms away: zone edge has no workers")
     status, code = await two.ask({"latency_ms": AWAY_MS})
     assert (status, code) == (422, "SLO_INFEASIBLE")
 

@@ -12,7 +12,7 @@ from planner.types import Demand, DemandClass, class_of
 from planner.zone_demand import Zone, ZoneDemand
 from planner.zones.division import divide
 from planner.zones.zone_parts import Solver
-from tests.planner.builders import demand, report
+from tests.planner.builders import demand, kind, report
 from tests.planner.zones.test_division import two_tasks
 
 AWAY_MS = {"core": 40.0, "south": 90.0}
@@ -128,7 +128,7 @@ def test_plans_send_away_what_another_zone_can_serve() -> None:
     held = made.workers[0].replicas
     core = [replace(report(f"c{n}", *held), zone="core") for n in range(3)]
     zones = ZoneDemand(usual={"edge": 1.0}, round_trips_ms={("edge", "core"): 40.0})
-    made = replace(made, workers=(*made.workers, *core), inventory={"cpu-1": 4}, zones=zones)
+    made = replace(made, workers=(*made.workers, *core), inventory={kind().name: 4}, zones=zones)
     plan = tick(made).plan
     found: dict[tuple[str, str], float] = {}
     for route in plan.routes:
