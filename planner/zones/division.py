@@ -16,12 +16,23 @@ from dataclasses import replace
 from typing import TypeVar
 
 from planner.types import Demand, DemandClass, class_of
-from planner.zone_demand import ShareKey, Zone, ZoneDemand, share_key
+from planner.zone_demand import (
+    ASKED_IN,
+    CROSSES,
+    ShareKey,
+    Zone,
+    ZoneDemand,
+    named,
+    share_key,
+)
 from planner.zones.leaving import send_away
 from planner.zones.zone_parts import NEGLIGIBLE, Crossing, Solver, ZoneParts, shortened
 from variants.figures import figure, ms
 
 T = TypeVar("T")
+
+NAMED = 3
+"""Classes that a sentence names at most."""
 
 
 def reachable(
@@ -88,15 +99,41 @@ def divide(
 def in_words(crossings: Iterable[Crossing], zones: ZoneDemand) -> tuple[str, ...]:
     """A sentence for each zone that asks and each that serves."""
     return tuple(
-        f"{figure(one.qps, 0)} rows per second that are asked for in {_name(one.asked)} are served "
-        f"in {_name(one.served)}, {ms(zones.away_ms(one.asked, one.served))} away: "
-        "there is no room for them, or no variant in time, where they are asked for."
+        f"{ASKED_IN}{named(one.asked)}: {figure(one.qps, 0)} rows per second {CROSSES} "
+        f"{named(one.served)}, {ms(zones.away_ms(one.asked, one.served))} away, because there is "
+        "no room for them, or no variant in time, where they are asked for."
         for one in crossings
     )
 
 
-def _name(zone: Zone) -> str:
-    return f"zone {zone}" if zone else "no zone"
+def out_of_reach(
+    demand: Iterable[Demand],
+    zones: ZoneDemand,
+    homes: Collection[Zone],
+    able: Callable[[Zone, Demand], bool],
+) -> tuple[str, ...]:
+    """A sentence for each zone that asks for what only the way makes late, from all workers.
+
+    It names no rates, so that it stays as long as that is so.
+    """
+    found: dict[Zone, list[str]] = {}
+    for each in demand:
+        if not any(able(home, each) for home in homes):
+            continue
+        reached = _in_reach(each, zones, homes, able)
+        for zone, part in zones.of(_share_key(each)).items():
+            if part > NEGLIGIBLE and zone not in reached:
+                found.setdefault(zone, []).append(f"{each.task} within {ms(each.tightest_ms)}")
+    sentences = []
+    for zone, late in sorted(found.items()):
+        nearest = min(homes, key=lambda home: (zones.away_ms(zone, home), home))
+        more = f" and {len(late) - NAMED} more" if len(late) > NAMED else ""
+        sentences.append(
+            f"{ASKED_IN}{named(zone)}: no worker is near enough to answer "
+            f"{', '.join(late[:NAMED])}{more} in time; the nearest are in {named(nearest)}, "
+            f"{ms(zones.away_ms(zone, nearest))} away."
+        )
+    return tuple(sentences)
 
 
 def _share_key(demand: Demand) -> ShareKey:

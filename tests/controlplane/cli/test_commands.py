@@ -35,7 +35,7 @@ from variants.artifacts.store import FileArtifactStore
 from variants.catalog.database import BUSY_TIMEOUT_S
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import Alternative, Cold, ModellessError, NotFound, SloInfeasible
-from variants.types import DeviceKindName, Event, Stage
+from variants.types import DeviceKindName, Event, Plan, Stage
 from workers.types import WorkerStatus
 
 ANSWER = {
@@ -303,6 +303,18 @@ def test_zones_are_shown_where_workers_are_in_some(gateway: Gateway, shell: Shel
     assert re.search(r"cpu-4-a +cpu-4 +edge +18 ", listed)
     assert re.search(r"RUNNING +ZONES +NODES", devices)
     assert re.search(r"cpu-4 .* edge ", devices)
+
+
+def test_what_becomes_of_the_demand_of_zones_is_told(gateway: Gateway, shell: Shell) -> None:
+    far = "Asked for in zone edge: no worker is near enough to answer digits within 50 ms in time."
+    epoch = gateway.catalog.acquire_leadership("here")
+    said = ("everything fits", far)
+    plan = Plan(version=0, epoch=epoch, placements=(), workers={}, explanation=said)
+    gateway.catalog.put_plan(plan)
+    listed = shell("workers", "list", url=gateway.url).out
+    assert far in listed
+    assert said[0] not in listed
+    assert far in " ".join(shell("plan", "get", url=gateway.url).out.split())
 
 
 def test_scaling_an_unknown_kind_is_exit_code_1(gateway: Gateway, shell: Shell) -> None:
