@@ -14,13 +14,14 @@ import pytest
 from controlplane.gateway.gateway import Gateway
 from tests.controlplane.fleet import Fleet, eventually, fleet, gateway
 from tests.workers.channel.detour import Detour
-from variants.types import WorkerId
+from variants.types import DeviceKindName, WorkerId
 
 pytestmark = pytest.mark.slow
 
 AWAY_MS = 160.0
 BATCH_MS = 100.0
 """What a row takes; another one would have to wait as long."""
+FAR = "Asked for in zone edge: no worker is near enough to answer digits within 200 ms in time"
 
 
 @dataclass
@@ -152,3 +153,19 @@ async def test_home_fills_and_empties_again(tmp_path: Path, port: int) -> None:
             tight = await it.ask_together(60, {"latency_ms": AWAY_MS})
             assert {who for status, who in tight if status == 200} <= near
             assert [await it.batches(who) for who in ("w3", "w4")] == ran
+
+
+@pytest.mark.campaign
+async def test_it_is_told_where_no_worker_is_near_enough(two: Zones) -> None:
+    two.fleet.catalog.set_inventory(DeviceKindName("cpu-1"), 1)  # nobody takes its place
+    two.fleet.cluster.count = 1
+    two.fleet.cluster.kill("w1")
+    await eventually(lambda: two.gateway.known.workers.keys() == {"w2"})
+
+    async def told() -> bool:
+        for latency_ms in (200, 30_000):  # the first one leaves no time for way and batch
+            await two.ask({"latency_ms": latency_ms})
+        said = (await two.client.get("/v1/plan")).json()["zones"]
+        return any(one.startswith(FAR) for one in said)
+
+    await eventually(told, FAR)
