@@ -114,7 +114,7 @@ def out_of_reach(
 ) -> tuple[str, ...]:
     """A sentence for each zone that asks for what only the way makes late, from all workers.
 
-    It names no rates, so that it stays as long as that is so.
+    It names classes and no rates, so that it stays as long as that is so.
     """
     found: dict[Zone, list[str]] = {}
     for each in demand:
@@ -123,7 +123,9 @@ def out_of_reach(
         reached = _in_reach(each, zones, homes, able)
         for zone, part in zones.of(_share_key(each)).items():
             if part > NEGLIGIBLE and zone not in reached:
-                found.setdefault(zone, []).append(f"{each.task} within {ms(each.tightest_ms)}")
+                late = found.setdefault(zone, [])
+                words = f"{each.task} within {ms(each.latency_ms)}"
+                late += [words] if words not in late else []
     sentences = []
     for zone, late in sorted(found.items()):
         nearest = min(homes, key=lambda home: (zones.away_ms(zone, home), home))
