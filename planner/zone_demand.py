@@ -10,8 +10,17 @@ from dataclasses import dataclass, field
 from variants.types import TaskName, VariantName
 
 Zone = str
+ASKED_IN = "Asked for in "
+"""How a sentence begins that says what becomes of a zone's demand."""
+CROSSES = "are served in"
+"""What it says of demand that is served in another zone."""
 ShareKey = tuple[TaskName, float, float | None, VariantName | None]
 """A class of the demand: task, latency SLO in ms, accuracy floor, pinned variant."""
+
+
+def named(zone: Zone) -> str:
+    """A zone in a sentence."""
+    return f"zone {zone}" if zone else "no zone"
 
 
 def share_key(

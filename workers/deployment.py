@@ -19,7 +19,7 @@ from workers.execution.artifacts import Artifacts
 from workers.host import WorkerHost
 from workers.process.niceness import take_niceness
 from workers.process.release import generation, release
-from workers.types import WorkerConfig
+from workers.types import ZONE_LABELS, WorkerConfig
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +28,6 @@ EVERYWHERE = ("tcp:0.0.0.0", "tcp:[::]")
 DRAIN_S = 20.0
 """How long a worker that must leave may take to finish what it has admitted."""
 
-ZONE_LABELS = ("topology.kubernetes.io/zone", "ray.io/availability-zone")
-"""Labels of a node of Ray that say its zone; the first that it has counts."""
 HANDOVER_S = 3.0
 """How long a worker goes on that leaves because its node does, or because its kind has more nodes
 now: Serve stops it as soon as its replacement runs, which the control loop then has to meet and to

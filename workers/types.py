@@ -151,6 +151,8 @@ class WorkerStatus:
     """Which zone its machine is in, by the label of its node; "" where it has none."""
 
 
+ZONE_LABELS = ("topology.kubernetes.io/zone", "ray.io/availability-zone")
+"""Labels of a node of Ray that say its zone; the first that it has counts."""
 FEW = 3
 """Lone batches that tell whether a variant is far quicker than its profile says: the first may set
 things up, and what disturbs one of the others only makes it slower."""

@@ -74,6 +74,17 @@ class Client:
         """The JSON that answers a JSON body."""
         return self._send("POST", path, body)
 
+    def ask(self, query: Mapping[str, Any]) -> tuple[Any, str]:
+        """The answer to a query, and in words which zone it is from and why; empty without zones.
+
+        Raises:
+            The same as all requests.
+        """
+        content = orjson.dumps(query, option=orjson.OPT_SERIALIZE_NUMPY)
+        headers = {"Content-Type": "application/json"}
+        reply = self._reply("POST", "/v1/query", content=content, headers=headers)
+        return self._read(reply), reply.headers.get("x-choice-zone", "")
+
     def put(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON that answers a JSON body put at a path."""
         return self._send("PUT", path, body)
@@ -104,7 +115,9 @@ class Client:
             DeadlineExceeded, ReplicaLost: no whole answer came back.
             ModellessError: the gateway's own error.
         """
-        reply = self._reply(method, path, **arguments)
+        return self._read(self._reply(method, path, **arguments))
+
+    def _read(self, reply: "httpx.Response") -> Any:
         if reply.status_code >= 400:
             raise parse_error(reply.status_code, reply.content)
         try:

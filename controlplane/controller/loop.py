@@ -36,7 +36,7 @@ from controlplane.controller.profile_checks import ProfileChecks
 from controlplane.controller.reprofiling import MeasuringOf, Reprofiling
 from controlplane.controller.roster import Roster
 from controlplane.controller.worker_pool import Reports, WorkerPool
-from controlplane.controller.zone_counts import ZoneCounts
+from controlplane.controller.zone_counts import KindZones, ZoneCounts
 from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState
 from controlplane.load_specs import Specs
@@ -112,6 +112,7 @@ class ControlLoop:
         self._training: ForecasterTraining | None = None
         self._arrivals = Arrivals()
         self._zones = ZoneCounts()
+        self._kind_zones = KindZones()
         self._journal = Journal(catalog)
         self._learned = LearnedState(catalog, self._journal, clock_s, wall_s)
         self._change_limits = ChangeLimits()
@@ -293,6 +294,9 @@ class ControlLoop:
             corrected=self._corrected,
             interference=self._live_latency.interference,
             zones=self._zones.known,
+            kind_zones=self._kind_zones.of(self._settings.kinds, statuses)
+            if planning.elastic
+            else {},
         )
 
     async def _refresh_catalog(self) -> None:

@@ -10,9 +10,11 @@ from statistics import median_low
 from typing import Any
 
 from controlplane.demand_counters import accuracies_of, parse_counter_name
+from controlplane.slices import Kind
 from planner.forecasting.demand import slo_class
 from planner.zone_demand import NOWHERE, ShareKey, Zone, ZoneDemand, share_key
-from variants.types import CatalogSnapshot
+from variants.types import CatalogSnapshot, DeviceKindName
+from workers.types import ZONE_LABELS, WorkerStatus
 
 MEMORY_S = 60.0
 """Time constant with which what was asked is forgotten."""
@@ -109,6 +111,29 @@ class ZoneCounts:
                 moved += abs(zones.get(zone, 0.0) - rows * before.get(zone, 0.0)) / 2
             total += rows
         return moved > MOVED * total
+
+
+class KindZones:
+    """In which zones the workers of each device kind stand, or would."""
+
+    def __init__(self) -> None:
+        self._seen: dict[DeviceKindName, frozenset[Zone]] = {}
+
+    def of(
+        self, kinds: Iterable[Kind], workers: Iterable[WorkerStatus]
+    ) -> Mapping[DeviceKindName, frozenset[Zone]]:
+        """By the label of the nodes that a kind is bound to, else by the workers that it has, or
+        had last; a kind of which nothing was seen since the control loop started is missing."""
+        there: dict[DeviceKindName, set[Zone]] = {}
+        for worker in workers:
+            there.setdefault(DeviceKindName(worker.device_kind), set()).add(worker.zone)
+        self._seen |= {kind: frozenset(zones) for kind, zones in there.items()}
+        bound = {
+            kind.name: frozenset(kind.nodes.values)
+            for kind in kinds
+            if kind.nodes is not None and kind.nodes.label in ZONE_LABELS
+        }
+        return self._seen | bound
 
 
 def _zone(report: Mapping[str, Any]) -> Zone:

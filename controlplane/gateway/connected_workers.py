@@ -16,6 +16,7 @@ from planner.types import RETURN_MS, WorkerView
 from variants.types import DeviceKindName, ReplicaState, TaskName, VariantName, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.channel.pool import ConnectionPool
+from workers.channel.round_trip import LoopLag
 from workers.channel.shared_memory import Budget
 from workers.types import WorkerStatus
 
@@ -124,6 +125,7 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         self._pool = ConnectionPool(secret, self, max_frame_mib=max_frame_mib, budget=budget)
         self._workers: dict[WorkerId, ConnectedWorker] = {}
         self._suspects: set[WorkerId] = set()
+        self._lag = LoopLag()
         self.silent: set[WorkerId] = set()
         """Workers that say nothing: stopped, or hanging. They are heard again, or lost."""
         self.connections: Mapping[WorkerId, WorkerConnection] = self._pool.connections
@@ -263,6 +265,7 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
     # -- what the pool of connections says ------------------------------------------------------
 
     def joined(self, worker: WorkerId, connection: WorkerConnection) -> None:
+        connection.round_trip.lag = self._lag
         self._workers[worker] = ConnectedWorker(worker, connection)
         self._changed()
 

@@ -7,6 +7,7 @@ from pydantic import Field
 from controlplane.views.fleet_status import FleetStatus, Level, PlacedState, Source
 from controlplane.views.schemas import Schema
 from planner.layouts import SPLIT
+from planner.zone_demand import ASKED_IN
 from variants.types import Plan
 
 
@@ -85,6 +86,9 @@ class PlanSchema(Schema):
     split: str = Field(
         "", description="How the plan splits the machine and why, where layouts may be chosen."
     )
+    zones: list[str] = Field(
+        default=[], description="What becomes of the demand of zones that is not served there."
+    )
     created_at: str
     standing: FleetStatusSchema
 
@@ -120,6 +124,7 @@ class PlanSchema(Schema):
             workers={str(kind): count for kind, count in plan.workers.items()},
             explanation=list(plan.explanation),
             split=next((one for one in plan.explanation if one.startswith(SPLIT)), ""),
+            zones=[one for one in plan.explanation if one.startswith(ASKED_IN)],
             created_at=plan.created_at,
             standing=fleet,
         )

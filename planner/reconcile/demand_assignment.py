@@ -68,6 +68,8 @@ class DemandAssignment:
     """What its work takes, where plans are for the least."""
     crossings: tuple[str, ...] = ()
     """A sentence for each part of the demand that is served in another zone than asked for."""
+    out_of_reach: tuple[str, ...] = ()
+    """A sentence for each zone for whose demand no worker is near enough."""
 
 
 NOTHING = DemandAssignment()

@@ -44,7 +44,7 @@ def explanation(
     again: bool,
 ) -> tuple[str, ...]:
     """A sentence for each worker, about what it holds and what does not fit."""
-    sentences = list(observation.declared)
+    sentences = [*observation.declared, *assignment.out_of_reach, *assignment.crossings]
     kinds = {report.device_kind for report in observation.workers}
     sentences += [
         f"On workers of {kind} that serve with several variants, batches are planned to take "
@@ -59,7 +59,6 @@ def explanation(
             f"{served} % of it can be served, at a "
             f"mean accuracy of {assignment.accuracy:.4f}{_HEADROOM[assignment.tail > 0]}."
         )
-        sentences += assignment.crossings
         if observation.objective is Objective.ENERGY:
             sentences.append(_draw(observation, assignment))
     by_kind: dict[DeviceKindName, dict[VariantKey, float]] = {}

@@ -102,6 +102,22 @@ def size(
     return needed, "their replacements are there"
 
 
+def cheapest(
+    snapshot: Snapshot,
+    kinds: Mapping[DeviceKindName, DeviceKind],
+    most: Mapping[DeviceKindName, int],
+    demand: Sequence[Demand],
+    planner: Planner,
+    objective: Objective,
+    interference: Mapping[DeviceKindName, float],
+) -> dict[DeviceKindName, int]:
+    """The cheapest worker counts for a demand, whatever runs; those that serve most where none
+    serve all."""
+    aim = Objective.COST if objective is Objective.ACCURACY else objective
+    fleet = _FleetPlanner(snapshot, kinds, planner, aim, {}, interference)
+    return fleet.cheapest(demand, most)
+
+
 def going_kinds(
     wanted: Mapping[DeviceKindName, int], observation: Observation
 ) -> frozenset[DeviceKindName]:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from planner.reconcile.by_layout.layout_change import until_changed
 from planner.reconcile.by_layout.layout_choice import split
 from planner.reconcile.by_zone.zoned_assignment import zoned
+from planner.reconcile.by_zone.zoned_sizing import NeededNear, needed_near
 from planner.reconcile.demand_assignment import (
     NOTHING,
     SERVED,
@@ -61,6 +62,7 @@ from planner.types import (
     WorkerView,
     class_of,
 )
+from planner.zone_demand import ASKED_IN, CROSSES
 from variants.types import (
     DeviceKindName,
     Placement,
@@ -100,7 +102,11 @@ def tick(
         return before
     snapshot = _snapshot(observation, None if basis is None else basis.snapshot)
     expected = observation.demand if observation.expected is None else observation.expected
-    workers, why = _workers(observation, snapshot, expected, planner)
+    near = NeededNear()
+    if observation.elastic and not observation.layouts:
+        envelope = expected if observation.envelope is None else observation.envelope
+        near = needed_near(snapshot, observation, envelope, planner)
+    workers, why = _workers(observation, snapshot, expected, planner, near)
     seen, going = observation, going_kinds(workers, observation)
     held = until_replaced(workers, going, observation)
     going -= held
@@ -140,6 +146,7 @@ def tick(
         workers=workers,
         explanation=(
             *((why,) if observation.layouts else ()),
+            *near.sentences,
             *explanation(memory_mib, observation, placements, assignment, again),
         ),
         routes=assignment.routes,
@@ -179,7 +186,13 @@ def _differs(plan: Plan, before: Plan | None) -> bool:
         or before.placements != plan.placements
         or before.routes != plan.routes
         or dict(before.workers) != plan.workers
+        or _of_zones(before) != _of_zones(plan)
     )
+
+
+def _of_zones(plan: Plan | None) -> list[str]:
+    """What a plan says of the demand of zones."""
+    return [] if plan is None else [s for s in plan.explanation if s.startswith(ASKED_IN)]
 
 
 def _snapshot(observation: Observation, before: Snapshot | None) -> Snapshot:
@@ -205,7 +218,11 @@ def memory_of(snapshot: Snapshot) -> MemoryMib:
 
 
 def _workers(
-    observation: Observation, snapshot: Snapshot, expected: Sequence[Demand], planner: Planner
+    observation: Observation,
+    snapshot: Snapshot,
+    expected: Sequence[Demand],
+    planner: Planner,
+    near: NeededNear,
 ) -> tuple[dict[DeviceKindName, int], str]:
     inventory = observation.inventory
     if not observation.elastic:
@@ -232,7 +249,9 @@ def _workers(
         planner,
         watched=observation.watched,
         objective=observation.objective,
-        least=observation.least,
+        least={
+            kind: max(observation.least.get(kind, 0), near.least.get(kind, 0)) for kind in inventory
+        },
         interference=observation.interference,
     )
     if not any(counts.values()):
@@ -260,11 +279,17 @@ def _assignment(
     by_zone = zoned(
         workers, observation.zones, lambda some, d: _answerable(snapshot, _room_mib(some), d)
     )
+    far: tuple[str, ...] = ()
     if by_zone is not None:
+        far = by_zone.out_of_reach(known)
         known = by_zone.reachable(known)
     if not workers or not known:
-        return NOTHING, {}, False
+        return replace(NOTHING, out_of_reach=far), {}, False
     routes = observation.plan.routes if observation.plan else ()
+    crossing: tuple[str, ...] = ()
+    if by_zone is not None:
+        crossing = tuple(said for said in _of_zones(observation.plan) if CROSSES in said)
+    kept = DemandAssignment(routes=routes, crossings=crossing, out_of_reach=far)
     shares = shares_of(routes, snapshot)
     fits = (
         shares is not None
@@ -273,7 +298,7 @@ def _assignment(
     )
     moved = observation.corrected or drifted(routes, known, _work_ms(snapshot))
     if shares is not None and fits and not moved:
-        return DemandAssignment(routes=routes), shares, False
+        return kept, shares, False
     kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
     how = (known, kinds, planner, observation.objective, observation.interference)
     if by_zone is not None:
@@ -284,8 +309,8 @@ def _assignment(
         asked, served = sum(d.qps for d in known), _served(made.routes, known)
         if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):
             # The demand is too much, and which part is left out would differ with every tick.
-            return DemandAssignment(routes=routes), shares, False
-    return made, shares_of(made.routes, snapshot) or {}, True
+            return kept, shares, False
+    return replace(made, out_of_reach=far), shares_of(made.routes, snapshot) or {}, True
 
 
 def _room_mib(workers: Iterable[WorkerReport]) -> dict[DeviceKindName, float]:

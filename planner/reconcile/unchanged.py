@@ -37,6 +37,7 @@ def unchanged(before: Observation, now: Observation) -> bool:
         and before.interference == now.interference
         and before.running == now.running
         and before.zones == now.zones
+        and before.kind_zones == now.kind_zones
         and before.objective is now.objective
         and before.eviction == now.eviction
         and (before.watched, before.elastic) == (now.watched, now.elastic)

@@ -16,7 +16,7 @@ from planner.selection.routes import RouteTable
 from planner.selection.select import load_or_refuse, select
 from planner.selection.shedding import Shedding
 from planner.types import Choice, Query, Reason, Refusal, Snapshot
-from variants.types import Prefer
+from variants.types import Prefer, WorkerId
 
 WINDOW = 1.0
 """Part of its room that a target has as long as no queries are refused."""
@@ -70,10 +70,13 @@ class CongestionWindow:
             return 1.0
         return max(OVERFLOW, 1.0 - (now_ms - self._since_ms) / (1_000 * CROWDED_S))
 
-    def refused(self, now_ms: float, *, twice: Query | None = None) -> None:
+    def refused(
+        self, now_ms: float, by: WorkerId | None = None, *, twice: Query | None = None
+    ) -> None:
         """A worker refused a query, or none was found.
 
         Args:
+            by: the worker, for where there are several windows.
             twice: the query, where it was its second worker and more room would have helped it;
                 others may be refused in its favour.
         """

@@ -64,6 +64,16 @@ class Reason(StrEnum):
     """Nothing was: a kept answer of the variant was given again."""
 
 
+class PlacedReason(str):
+    """A reason where workers of several zones could be asked: it is equal to the ``Reason``."""
+
+    __slots__ = ("place", "why")
+    place: str
+    """Where the worker is, in words."""
+    why: str
+    """Why it is one there, in words."""
+
+
 class Choice(NamedTuple):
     """The variant and worker picked, with the reason."""
 
@@ -73,7 +83,7 @@ class Choice(NamedTuple):
     """From now to the reply, waiting included."""
     cold: bool
     """It has to be loaded first; ``predicted_ms`` includes that."""
-    reason: Reason
+    reason: Reason | PlacedReason
     meets_slo: bool
     """False only under best effort."""
 

@@ -170,6 +170,9 @@ class Observation:
     was seen (``planner.interference``)."""
     zones: ZoneDemand = NOWHERE
     """In which zones the demand is asked for, and how far it is from there to the workers."""
+    kind_zones: Mapping[DeviceKindName, frozenset[str]] = field(default_factory=dict)
+    """In which zones the workers of each kind stand, or would; kinds of which that is not known are
+    missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from planner.types import (
     TRANSPORT_MS,
     Candidate,
     Choice,
+    PlacedReason,
     Query,
     Refusal,
     RefusalCode,
@@ -86,6 +87,15 @@ class Rings:
         """Whether there is more than one."""
         return len(self._rings) > 1
 
+    @property
+    def only(self) -> tuple[str, str] | None:
+        """Where all workers are, and why queries are answered there, in words, if that is in one
+        place that is far away; None where it is here or there are several."""
+        rings = list(self._rings.values())
+        if len(rings) != 1 or not rings[0].away_ms:
+            return None
+        return rings[0].place, _nobody_in(self._zone)
+
     def follow(self, workers: Iterable[WorkerView]) -> float:
         """Order the workers; the shortest round trip of a ring in ms, for all of them together."""
         members: dict[RingKey, list[WorkerView]] = {}
@@ -116,21 +126,48 @@ class Rings:
         """The variant and worker that answer a query, or why none does: the best of what
         ``planner.selection.plan_following.choose`` finds in each ring."""
         thrifty = query.prefer is Prefer.COST or query.prefer is Prefer.ENERGY
+        home: Choice | Refusal | None = None
         best: Choice | None = None
         best_rank: tuple[float, ...] = (inf,)
         refusals: list[tuple[Ring, Refusal]] = []
         for ring in self._rings.values():
             found = choose(ring.snapshot, ring.routes, ring.congestion, query, now_ms)
+            if ring.home and home is None:
+                home = found
             if isinstance(found, Refusal):
                 refusals.append((ring, found))
                 continue
             good = found.meets_slo and not found.cold
             if good and thrifty and ring.home and query.avoid is None:
-                return found
+                return self._placed(found, query, home)
             rank = (0.0 if good else 1.0 if found.meets_slo else 2.0, *_rank(ring, found, query))
             if rank < best_rank:
                 best, best_rank = found, rank
-        return best or _refusal(refusals, query.task)
+        if best is None:
+            return _refusal(refusals, query.task)
+        return self._placed(best, query, home)
+
+    def as_there(self, query: Query, found: Choice) -> tuple[Query, Choice]:
+        """A query and what was chosen for it, as the worker sees them: without the way."""
+        worker = found.worker
+        ring = self._of.get(worker.id)
+        away_ms = worker.round_trip_ms if ring is None else ring.away_ms
+        return (
+            query._replace(latency_ms=query.latency_ms - worker.round_trip_ms),
+            found._replace(predicted_ms=found.predicted_ms - away_ms),
+        )
+
+    def _placed(self, found: Choice, query: Query, home: Choice | Refusal | None) -> Choice:
+        """The same, with where it is and why it is there.
+
+        Args:
+            home: what was found in the own zone, where that has workers.
+        """
+        reason = PlacedReason(found.reason)
+        worker = found.worker
+        reason.place = _place({worker.zone}, worker.round_trip_ms)
+        reason.why = _why_there(self._zone, found, query, home)
+        return found._replace(reason=reason)
 
     def _key(self, worker: WorkerView) -> RingKey:
         away_ms = worker.round_trip_ms
@@ -176,18 +213,29 @@ class _BatchesOfAll(OpenBatches):
 
 
 class _CongestionOfAll(CongestionWindow):
-    """A refusal narrows the windows of all rings: it is not told which one refused."""
+    """A refusal narrows the window of the ring that the worker is in.
 
-    __slots__ = ("_rings",)
+    Who was refused twice found no room in one ring or two, and is made up for in any whose window
+    is narrow: those that it did not ask have a wide one.
+    """
+
+    __slots__ = ("_of", "_rings")
 
     def __init__(self, rings: Mapping[RingKey, Ring], of: Mapping[WorkerId, Ring]) -> None:
         super().__init__()
         self.batches = _BatchesOfAll(of)
         self._rings = rings
+        self._of = of
 
-    def refused(self, now_ms: float, *, twice: Query | None = None) -> None:
+    def refused(
+        self, now_ms: float, by: WorkerId | None = None, *, twice: Query | None = None
+    ) -> None:
+        refusing = None if by is None else self._of.get(by)
         for ring in self._rings.values():
-            ring.congestion.refused(now_ms, twice=twice)
+            if ring is refusing:
+                ring.congestion.refused(now_ms, twice=twice)
+            elif twice is not None:
+                ring.congestion.shedding.refused(twice.priority, now_ms)
 
 
 # -- in words -----------------------------------------------------------------------------------
@@ -197,6 +245,38 @@ def _place(zones: Iterable[Zone], away_ms: float) -> str:
     named = sorted(zone for zone in zones if zone)
     words = f"in zone {' or '.join(named)}" if named else "on other machines"
     return f"{words}, {ms(away_ms)} away" if away_ms else words
+
+
+_AT_HOME = {
+    RefusalCode.COLD: "what could meet the SLO is not loaded in zone {}",
+    RefusalCode.OVERLOADED: "zone {} has no room for it in time",
+    RefusalCode.SLO_INFEASIBLE: "no variant in zone {} meets the SLO",
+}
+
+
+def _nobody_in(zone: Zone) -> str:
+    return f"zone {zone} has no workers" if zone else "there are no others"
+
+
+def _why_there(zone: Zone, found: Choice, query: Query, home: Choice | Refusal | None) -> str:
+    """Why a query of a zone is answered where it is."""
+    if not zone:
+        return "the gateway is in no zone, and this suits the query best"
+    if found.worker.zone == zone:
+        return "it was asked for there"
+    if query.avoid is not None:
+        return "the worker that was asked first refused it or was lost, and here it is done first"
+    if home is None:
+        return _nobody_in(zone)
+    if isinstance(home, Refusal):
+        return _AT_HOME.get(home.code, "zone {} cannot answer it").format(zone)
+    if home.cold:
+        return _AT_HOME[RefusalCode.COLD].format(zone)
+    if not home.meets_slo:
+        return _AT_HOME[RefusalCode.SLO_INFEASIBLE].format(zone)
+    if query.prefer is Prefer.ACCURACY:
+        return f"it is more accurate than what zone {zone} has time for"
+    return f"it is done sooner than in zone {zone}, the way counted"
 
 
 def _refusal(refusals: Sequence[tuple[Ring, Refusal]], task: TaskName) -> Refusal:

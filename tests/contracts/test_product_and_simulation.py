@@ -132,7 +132,7 @@ class Compared(Watched):
         if isinstance(found, Choice):
             assert isinstance(theirs, Choice)
             assert _which(theirs) == _which(found)
-            self.reasons.add(found.reason)
+            self.reasons.add(Reason(found.reason))
             if not theirs.cold:
                 # As the gateway does when it sends a query.
                 longest_ms = path.routes.longest_ms(theirs.worker.id, query.latency_ms)

@@ -117,6 +117,7 @@ class WorkerSession(asyncio.Protocol):
         """Have the round trip measured, unless that is under way, and again until it is known. It
         is none on one machine."""
         if self._elsewhere and self._measured is None and not self._lost:
+            self.round_trip.lag.measure()
             sent_s = monotonic()
             self._measured = self.ping(), sent_s
 

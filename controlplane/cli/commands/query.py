@@ -77,8 +77,8 @@ def query(
         if input is None:
             print("no --input: asking with a row of zeros", file=sys.stderr)
         body["inputs"] = read_inputs(input, specs, row)
-        reply = client.post("/v1/query", body)
-    emit(reply, output, lambda: _show(reply))
+        reply, place = client.ask(body)
+    emit(reply, output, lambda: _show(reply, place))
 
 
 def read_inputs(source: str | None, specs: Sequence[Spec], row: int | None) -> Any:
@@ -191,7 +191,7 @@ def _arrays(source: str) -> dict[str, Any]:
     }
 
 
-def _show(reply: Mapping[str, Any]) -> None:
+def _show(reply: Mapping[str, Any], place: str) -> None:
     answers: list[tuple[str, str]] = []
     if reply.get("labels"):
         scores = reply.get("scores") or [None] * len(reply["labels"])
@@ -206,6 +206,7 @@ def _show(reply: Mapping[str, Any]) -> None:
             *answers,
             ("variant", f"{reply['variant']} of {reply['model_version']}"),
             ("worker", reply["worker"]),
+            *([("answered", place)] if place else []),
             ("batch", str(reply["batch_size"])),
             ("queue, run", f"{ms(reply['queue_ms'])} ms, {ms(reply['run_ms'])} ms"),
             ("accuracy", percent(reply["accuracy"])),

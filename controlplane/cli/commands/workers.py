@@ -63,8 +63,8 @@ def list_workers(url: UrlOption = "", output: OutputOption = Output.TABLE) -> No
     """All workers, and where fewer or more are wanted than run."""
     with connect(url) as client:
         rows = client.get("/v1/workers")["workers"]
-        standing = client.get("/v1/plan")["standing"] if output is Output.TABLE else {}
-    emit(rows, output, lambda: _list(rows, standing))
+        plan = client.get("/v1/plan") if output is Output.TABLE else {}
+    emit(rows, output, lambda: _list(rows, plan))
 
 
 @workers.command("get")
@@ -144,10 +144,13 @@ def drain_node(
 # -- for people ---------------------------------------------------------------------------------
 
 
-def _list(rows: Sequence[Row], standing: Row) -> None:
+def _list(rows: Sequence[Row], plan: Row) -> None:
     _worker_table(rows)
     _warnings(rows)
+    standing = plan["standing"]
     typer.echo("\n" + printable(standing["sentence"]))
+    for sentence in plan.get("zones", ()):
+        typer.echo(printable(sentence))
     differ = [row for row in standing["kinds"] if row["wanted"] != row["running"]]
     if differ:
         typer.echo("; ".join(map(wanted_words, differ)))

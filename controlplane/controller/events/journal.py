@@ -114,6 +114,7 @@ def _record(
         "objective": observation.objective.value,
         "interference": dict(observation.interference),
         "zones": dict(observation.zones.usual),
+        "kind_zones": {kind: sorted(at) for kind, at in observation.kind_zones.items()},
         "round_trips_ms": [
             {"from": asked, "to": to, "ms": away_ms}
             for (asked, to), away_ms in sorted(observation.zones.round_trips_ms.items())

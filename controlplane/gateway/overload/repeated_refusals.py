@@ -15,6 +15,7 @@ import orjson
 from controlplane.http_errors import error_body, status_of
 from planner.types import Query
 from variants.errors import ModellessError, Overloaded
+from variants.types import WorkerId
 
 LONGEST_MS = 20.0
 """For so long at most a refusal is given again, and ..."""
@@ -75,8 +76,8 @@ class Holds(NamedTuple):
     until_ms: float
     before_ms: float
     """For those that came before."""
-    workers: int
-    """How many have refused the query, or would: the window of congestion narrows by each."""
+    workers: tuple[WorkerId, ...]
+    """Those that have refused the query, or would: the window of congestion narrows by each."""
 
 
 class Repeated(NamedTuple):

@@ -5,7 +5,7 @@ says what it needs: headers, or the first fields of its body. What was refused a
 still would be, is refused again by what was said then (``RepeatedRefusals``).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from random import getrandbits
@@ -167,7 +167,7 @@ class EarlyRefusals(QueryContext):
         if outline is not None:
             room_ms = room_at_ms(self.snapshot, query, expected.workers)
             before_ms = min(expected.before_ms, room_ms)
-            holds = Holds(expected.until_ms, before_ms, len(expected.workers))
+            holds = Holds(expected.until_ms, before_ms, expected.workers)
             self.repeated.add(outline, query, expected.error, holds, now_ms)
         self.count_demand(query)
         worded = self.repeated.wording(expected.error)
@@ -245,7 +245,7 @@ class EarlyRefusals(QueryContext):
             found = self.choose(query, now_ms)
         if isinstance(found, Refusal) and found.code not in FOR_WANT_OF_TIME:
             return None
-        self._narrow(query, len(refused), now_ms)
+        self._narrow(query, refused, now_ms)
         short = isinstance(found, Choice) or (
             found.code is RefusalCode.OVERLOADED and not found.shed
         )
@@ -257,10 +257,10 @@ class EarlyRefusals(QueryContext):
         assert isinstance(found, Refusal)
         return _Expected(refusal_error(found), refused, until_ms, before_ms)
 
-    def _narrow(self, query: Query, workers: int, now_ms: float) -> None:
-        """Narrow the window as if so many workers had refused a query."""
-        for number in range(1, workers + 1):
-            self.refused(query, now_ms, twice=number == TRIES)
+    def _narrow(self, query: Query, workers: Sequence[WorkerId], now_ms: float) -> None:
+        """Narrow the window as if these workers had refused a query."""
+        for number, worker in enumerate(workers, 1):
+            self.refused(query, worker, now_ms, twice=number == TRIES)
 
 
 def asked_by(client: Client, outline: Outline | None) -> Outline | None:

@@ -23,6 +23,7 @@ from planner.types import (
     RETURN_MS,
     TRANSPORT_MS,
     Candidate,
+    PlacedReason,
     Query,
     Reason,
     Refusal,
@@ -45,6 +46,7 @@ WHILE_RUNNING = (
     " again elsewhere."
 )
 OTHERS_FIRST = "Others come first, and the queues leave this query less than half of its slack."
+OVER_SHARE = Verdict.OVER_SHARE.value
 WHILE_MEETING = "the gateway has just started and was still connecting to its workers"
 
 _RETRY = frozenset(
@@ -89,7 +91,7 @@ class InFlight(OneAnswer):
         """Why the first worker did not answer."""
         self.candidate: Candidate | None = None
         self.worker: WorkerView | None = None
-        self.reason = Reason.PLANNED
+        self.reason: Reason | PlacedReason = Reason.PLANNED
         self.failed: frozenset[tuple[str, str]] = frozenset()
         """Variants that could not be loaded for this query, and where."""
 
@@ -162,9 +164,9 @@ class InFlight(OneAnswer):
         if code is ReplyCode.OVERLOADED:
             query, why, path = self.parsed.query, reply.message, self.path
             # Whom a worker holds back for others does not stand where this gateway thinks he does.
-            held_back = Verdict.OVER_SHARE.value in (self.why, why)
-            path.refused(query, now_ms, twice=self.tries >= TRIES and not held_back)
-            if self.candidate is not None and why != Verdict.OVER_SHARE.value:
+            held_back = OVER_SHARE in (self.why, why)
+            path.refused(query, worker.id, now_ms, twice=self.tries >= TRIES and not held_back)
+            if self.candidate is not None and why != OVER_SHARE:
                 standing = path.standing(query, now_ms)
                 path.lately.add(query.task, standing, now_ms)
                 path.refusals.add(worker.id, self.candidate, query, why, now_ms, standing)
@@ -217,7 +219,7 @@ class InFlight(OneAnswer):
         After a first try elsewhere, the reply says why that try failed.
         """
         short = refusal.code is RefusalCode.OVERLOADED and not refusal.shed
-        if short and self.why != Verdict.OVER_SHARE.value:
+        if short and self.why != OVER_SHARE:
             path, query, now_ms = self.path, self.parsed.query, self.path.clock_ms()
             path.lately.add(query.task, path.standing(query, now_ms), now_ms)
         if self.refused is ReplyCode.LOST:

@@ -11,18 +11,13 @@ from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import QueryContext, Respond
 from controlplane.gateway.query.query_errors import expired_error
 from controlplane.gateway.query.replies import JSON, ReplyMetadata, encode_v1
-from planner.types import Candidate, Reason, WorkerView
+from planner.types import Candidate, PlacedReason, Reason, WorkerView
 from workers.channel.reply import Reply
 from workers.runtimes.protocol import Tensor
 
 BEYOND_WEIGHT, BEYOND_MOST, BEYOND_MORE_MS = 1 / 16, 8.0, 4.0
 """Of one answer in the mean of what answers take beyond their time at a worker, and the most that
 it counts for: so many times the mean, and so much more. One stall says nothing yet."""
-
-CHOICE_REASON = {
-    reason: f"x-choice-reason: {reason.value}\r\n".encode("ascii") for reason in Reason
-}
-"""The header line that says why the variant was chosen."""
 
 
 class OneAnswer:
@@ -58,7 +53,7 @@ class OneAnswer:
     done: bool
     candidate: Candidate | None
     worker: WorkerView | None
-    reason: Reason
+    reason: Reason | PlacedReason
     """Why the candidate was chosen; it says nothing before that."""
 
     def expire(self) -> None:
@@ -70,14 +65,15 @@ class OneAnswer:
         parsed = self.parsed
         query = parsed.query
         candidate = self.candidate
+        worker = self.worker
         assert candidate is not None
-        assert self.worker is not None
+        assert worker is not None
         elapsed_ms = now_ms - query.received_ms
         beyond_ms = now_ms - self.sent_ms - (reply.queue_us + reply.run_us) / 1000
-        mean_ms = self.worker.beyond_ms
+        mean_ms = worker.beyond_ms
         beyond_ms = min(beyond_ms, BEYOND_MOST * mean_ms + BEYOND_MORE_MS)
-        self.worker.beyond_ms = mean_ms + BEYOND_WEIGHT * (beyond_ms - mean_ms)
-        self.worker.answers += 1
+        worker.beyond_ms = mean_ms + BEYOND_WEIGHT * (beyond_ms - mean_ms)
+        worker.answers += 1
         in_time = elapsed_ms <= query.latency_ms
         if not in_time and not query.best_effort:
             self.fail(expired_error(query))
@@ -89,7 +85,7 @@ class OneAnswer:
             and (query.cost is None or candidate.price_usd_per_1k <= query.cost)
         )
         metadata = ReplyMetadata(
-            candidate.variant, candidate.model_version, self.worker.id, reply.batch_size,
+            candidate.variant, candidate.model_version, worker.id, reply.batch_size,
             reply.queue_us / 1000, reply.run_us / 1000, candidate.accuracy, price, met,
         )  # fmt: skip
         body, headers = encode(parsed, reply.outputs, metadata)
@@ -118,7 +114,7 @@ class OneAnswer:
             price * query.rows / 1000, met, batch_size=reply.batch_size,
             read_ms=self.read_ms, encode_ms=encoded_ms - now_ms, now_ms=encoded_ms,
         )  # fmt: skip
-        self._release()(200, body, headers + CHOICE_REASON[self.reason])
+        self._release()(200, body, headers + path.choice_lines(self.reason))
 
     def fail(self, error: Exception) -> None:
         """Answer with an error, unless there was an answer."""

@@ -17,6 +17,7 @@ from controlplane.gateway.overload.repeated_refusals import RepeatedRefusals, Wo
 from controlplane.gateway.overload.retry_advice import RetryAdvice
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.lethal_queries import LethalQueries
+from controlplane.gateway.query.choice_lines import lines_from, placed_lines, reason_line
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
 from controlplane.gateway.query.query_errors import expired_error, header_lines
 from controlplane.gateway.query.replies import JSON
@@ -27,7 +28,16 @@ from planner.batching.refusal_order import ClientShares, Standing
 from planner.eviction.query_rates import QueryRates
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.routes import EMPTY, RouteTable
-from planner.types import Candidate, Choice, Client, Query, Refusal, Snapshot
+from planner.types import (
+    Candidate,
+    Choice,
+    Client,
+    PlacedReason,
+    Query,
+    Reason,
+    Refusal,
+    Snapshot,
+)
 from planner.zones.rings import Rings
 from variants.errors import DeadlineExceeded, Internal, ModellessError, Overloaded
 from variants.types import Prefer, Task, TaskName, VariantKey, VariantName, WorkerId
@@ -90,6 +100,10 @@ class QueryContext:
         self.connections: Mapping[WorkerId, WorkerConnection] = {}
         self._rings: Rings | None = None
         """The workers by how far away they are, where that differs."""
+        self._ways: Rings | None = None
+        """The same, where there may be one."""
+        self._comes_later: Callable[[Query, Choice, float], bool] = self._waits_long
+        """Whether a query would wait for so long that others come first."""
         self._own_congestion = self.congestion = CongestionWindow()
         self.refusals = RecentRefusals()
         self.repeated = RepeatedRefusals(expired_error)
@@ -101,6 +115,8 @@ class QueryContext:
         """Whether there are keys, so that it is counted by key what is asked."""
         self.compresses = False
         """Whether answers are compressed for those who take them so."""
+        self.choice_lines: Callable[[Reason | PlacedReason], bytes] = reason_line
+        """The header lines that say why an answer is what it is."""
         self.held_answers = HeldAnswers(clock_ms)
         self.advice = RetryAdvice(Random())
         self.counters = Counters()
@@ -151,6 +167,12 @@ class QueryContext:
         """
         self._rings = rings if rings else None
         self.congestion = rings.congestion if rings else self._own_congestion
+        only = None if rings is None else rings.only
+        self._ways = rings
+        self._comes_later = self._waits_long_there if rings or only else self._waits_long
+        self.choice_lines = (
+            placed_lines if rings else lines_from(*only) if only is not None else reason_line
+        )
         self.snapshot = snapshot
         self.lately.follow(snapshot)
         self.routes = routes
@@ -207,13 +229,13 @@ class QueryContext:
         over = clients.only is None and clients.is_over(query.client, now_ms)
         return (over, False, query.priority)
 
-    def refused(self, query: Query, now_ms: float, *, twice: bool) -> None:
+    def refused(self, query: Query, by: WorkerId, now_ms: float, *, twice: bool) -> None:
         """A worker refused a query, or would; ``twice``: its second one, for want of room.
 
         Nobody is refused in favour of a client that takes more than its share.
         """
         twice = twice and not self.standing(query, now_ms)[0]
-        self.congestion.refused(now_ms, twice=query if twice else None)
+        self.congestion.refused(now_ms, by, twice=query if twice else None)
 
     def leaving_room(self, query: Query, found: Choice, now_ms: float) -> Choice | None:
         """A choice that leaves the room to others, who were refused and stand before a query.
@@ -228,7 +250,12 @@ class QueryContext:
             return None if self._comes_later(query, quickest, now_ms) else quickest
         return None
 
-    def _comes_later(self, query: Query, found: Choice, now_ms: float) -> bool:
+    def _waits_long_there(self, query: Query, found: Choice, now_ms: float) -> bool:
+        """The same where workers are far away: the way there and back is no waiting."""
+        assert self._ways is not None
+        return self._waits_long(*self._ways.as_there(query, found), now_ms)
+
+    def _waits_long(self, query: Query, found: Choice, now_ms: float) -> bool:
         """Whether a query would wait for more than the first half of its slack, as in a worker's
         queue, where others come first."""
         if query.best_effort or found.cold or found.worker.busy_until_ms <= now_ms:

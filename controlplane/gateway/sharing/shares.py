@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from controlplane.gateway.counters import CacheCounters
-from controlplane.gateway.query.one_answer import CHOICE_REASON, encode
+from controlplane.gateway.query.one_answer import encode
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_errors import expired_error
@@ -20,7 +20,7 @@ from controlplane.gateway.sharing.content import content_key, may_get
 from controlplane.gateway.sharing.kept_answers import Kept, KeptAnswers, Source
 from controlplane.gateway.sharing.shared_flight import SharedFlight, concerns_all
 from planner.selection.eligibility import stage_answers
-from planner.types import Candidate, Choice, Query, Reason
+from planner.types import Candidate, Choice, PlacedReason, Query, Reason
 from variants.types import CatalogSnapshot, Prefer, TaskName, VariantName
 from workers.channel.reply import Reply
 from workers.runtimes.protocol import Tensor
@@ -154,7 +154,7 @@ class Shares:
         outputs: Sequence[Tensor],
         made: ReplyMetadata,
         lookup_ms: float,
-        reason: Reason,
+        reason: Reason | PlacedReason,
     ) -> tuple[bytes, bytes] | None:
         """An answer that took no run of its own, counted; None where it is too late for one.
 
@@ -182,7 +182,7 @@ class Shares:
             lookup_ms=lookup_ms + now_ms - began_ms,
             kept=reason is Reason.CACHED,
         )
-        return body, headers + CHOICE_REASON[reason]
+        return body, headers + path.choice_lines(reason)
 
     # -- queries that share a run ---------------------------------------------------------------
 

@@ -1,4 +1,6 @@
-"""The demand of each zone on the workers of that zone first: ``planner.zones.division`` for a tick.
+"""What a tick does where there are zones: the demand of each on its own workers first, and as many
+workers near it as its SLOs need.
 
-It may import ``planner.zones``, ``planner.reconcile.demand_assignment`` and what that may import.
+It may import ``planner.zones``, ``planner.reconcile.demand_assignment``,
+``planner.reconcile.sizing`` and what these may import.
 """

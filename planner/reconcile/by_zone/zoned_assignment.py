@@ -14,7 +14,8 @@ from planner.reconcile.demand_assignment import (
 from planner.solver.problem import Planner, Power
 from planner.types import Demand, DemandClass, Objective, Snapshot, WorkerReport, class_of
 from planner.zone_demand import Zone, ZoneDemand
-from planner.zones.division import Solver, divide, in_words, reachable
+from planner.zones.division import divide, in_words, out_of_reach, reachable
+from planner.zones.zone_parts import Solver
 from variants.types import DeviceKind, DeviceKindName, Route
 
 Able = Callable[[Sequence[WorkerReport], Demand], bool]
@@ -32,6 +33,10 @@ class ZonedFleet:
     def reachable(self, demand: Sequence[Demand]) -> list[Demand]:
         """What some worker could answer in time, the round trip counted."""
         return reachable(demand, self.zones, self.workers, self._able)
+
+    def out_of_reach(self, demand: Sequence[Demand]) -> tuple[str, ...]:
+        """What only the way makes late, from all workers, in words."""
+        return out_of_reach(demand, self.zones, self.workers, self._able)
 
     def assign(
         self,

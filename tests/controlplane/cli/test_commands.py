@@ -35,7 +35,7 @@ from variants.artifacts.store import FileArtifactStore
 from variants.catalog.database import BUSY_TIMEOUT_S
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import Alternative, Cold, ModellessError, NotFound, SloInfeasible
-from variants.types import DeviceKindName, Event, Stage
+from variants.types import DeviceKindName, Event, Plan, Stage
 from workers.types import WorkerStatus
 
 ANSWER = {
@@ -61,6 +61,7 @@ class Gateway:
         self.catalog: MemoryCatalog = digits_catalog()
         self.asked: list[Any] = []
         self.answer: dict[str, Any] | ModellessError = ANSWER
+        self.place = ""
         settings = load_settings(state_dir=tmp_path)
         self.live = DictLive(worker("cpu-4-a", "mlp-v1-onnx-int8", loading=["slow-v1-onnx-fp32"]))
         api = build_api(
@@ -84,7 +85,8 @@ class Gateway:
                 return JSONResponse(
                     error_body(self.answer, "r"), status_of(self.answer), error_headers(self.answer)
                 )
-            return JSONResponse(self.answer)
+            place = {"x-choice-zone": self.place} if self.place else {}
+            return JSONResponse(self.answer, headers=place)
 
         api.add_api_route("/v1/query", query, methods=["POST"])
 
@@ -303,6 +305,18 @@ def test_zones_are_shown_where_workers_are_in_some(gateway: Gateway, shell: Shel
     assert re.search(r"cpu-4 .* edge ", devices)
 
 
+def test_what_becomes_of_the_demand_of_zones_is_told(gateway: Gateway, shell: Shell) -> None:
+    far = "Asked for in zone edge: no worker is near enough to answer digits within 50 ms in time."
+    epoch = gateway.catalog.acquire_leadership("here")
+    said = ("everything fits", far)
+    plan = Plan(version=0, epoch=epoch, placements=(), workers={}, explanation=said)
+    gateway.catalog.put_plan(plan)
+    listed = shell("workers", "list", url=gateway.url).out
+    assert far in listed
+    assert said[0] not in listed
+    assert far in " ".join(shell("plan", "get", url=gateway.url).out.split())
+
+
 def test_scaling_an_unknown_kind_is_exit_code_1(gateway: Gateway, shell: Shell) -> None:
     ended = shell("workers", "scale", "gpu", "1", url=gateway.url)
 
@@ -360,6 +374,12 @@ def test_a_query_carries_the_slo_and_shows_the_answer(
     shown = " ".join(ended.out.split())
     assert "label 7 (0.9) variant mlp-v1-onnx-int8 of mlp-v1 worker cpu-4-a batch 4" in shown
     assert "0.250 ms, 2.50 ms accuracy 97.00 % cost 0.00063 USD per 1,000 slo met yes" in shown
+
+
+def test_a_query_says_which_zone_answered_and_why(gateway: Gateway, shell: Shell) -> None:
+    gateway.place = "in zone core, 80 ms away: zone edge has no room for it in time"
+    ended = shell("query", "digits", url=gateway.url)
+    assert f"answered {gateway.place}" in " ".join(ended.out.split())
 
 
 def test_a_query_in_json_is_the_reply_itself(gateway: Gateway, shell: Shell) -> None:

@@ -14,13 +14,14 @@ import pytest
 from controlplane.gateway.gateway import Gateway
 from tests.controlplane.fleet import Fleet, eventually, fleet, gateway
 from tests.workers.channel.detour import Detour
-from variants.types import WorkerId
+from variants.types import DeviceKindName, WorkerId
 
 pytestmark = pytest.mark.slow
 
 AWAY_MS = 160.0
 BATCH_MS = 100.0
 """What a row takes; another one would have to wait as long."""
+FAR = "Asked for in zone edge: no worker is near enough to answer digits within 200 ms in time"
 
 
 @dataclass
@@ -38,6 +39,11 @@ class Zones:
         answer = await self.client.post("/v1/query", json=asked)
         said = answer.json()
         return answer.status_code, said["worker" if answer.status_code == 200 else "code"]
+
+    async def placed(self, slo: Mapping[str, Any]) -> str:
+        """Where a query was answered, in words, and why there."""
+        asked = {"task": "digits", "inputs": [[0.0] * 64], "slo": slo}
+        return str((await self.client.post("/v1/query", json=asked)).headers["x-choice-zone"])
 
     async def batches(self, worker: str) -> int:
         """So many ran there for queries, by a report that was made after this was asked for."""
@@ -95,6 +101,7 @@ async def test_queries_stay_in_their_zone_while_it_has_room_and_leave_it_when_no
 
     one_by_one = [await two.ask({"latency_ms": 30_000}) for _ in range(20)]
     assert one_by_one == [(200, "w1")] * 20
+    assert await two.placed({"latency_ms": 30_000}) == "in zone edge: it was asked for there"
 
     # The plan gives what is asked for at the edge to the edge.
     await eventually(lambda: two.routed_to({"w1"}), "routes lead to the edge alone")
@@ -123,6 +130,9 @@ async def test_a_zone_without_workers_sends_its_queries_where_there_are_some(two
     two.fleet.cluster.kill("w1")
     await eventually(lambda: two.gateway.known.workers.keys() == {"w2"})
     assert await two.ask({"latency_ms": 30_000}) == (200, "w2")
+    said = await two.placed({"latency_ms": 30_000})
+    assert said.startswith("in zone core, 1")
+    assert said.endswith(" ms away: zone edge has no workers")
     status, code = await two.ask({"latency_ms": AWAY_MS})
     assert (status, code) == (422, "SLO_INFEASIBLE")
 
@@ -143,3 +153,19 @@ async def test_home_fills_and_empties_again(tmp_path: Path, port: int) -> None:
             tight = await it.ask_together(60, {"latency_ms": AWAY_MS})
             assert {who for status, who in tight if status == 200} <= near
             assert [await it.batches(who) for who in ("w3", "w4")] == ran
+
+
+@pytest.mark.campaign
+async def test_it_is_told_where_no_worker_is_near_enough(two: Zones) -> None:
+    two.fleet.catalog.set_inventory(DeviceKindName("cpu-1"), 1)  # nobody takes its place
+    two.fleet.cluster.count = 1
+    two.fleet.cluster.kill("w1")
+    await eventually(lambda: two.gateway.known.workers.keys() == {"w2"})
+
+    async def told() -> bool:
+        for latency_ms in (200, 30_000):  # the first one leaves no time for way and batch
+            await two.ask({"latency_ms": latency_ms})
+        said = (await two.client.get("/v1/plan")).json()["zones"]
+        return any(one.startswith(FAR) for one in said)
+
+    await eventually(told, FAR)

@@ -40,7 +40,7 @@ def as_json(answer: Choice | Refusal, expected: dict[str, Any]) -> dict[str, Any
             "worker": answer.worker.id,
             "predicted_ms": round(answer.predicted_ms, 9),
             "cold": answer.cold,
-            "reason": answer.reason.value,
+            "reason": str(answer.reason),
             "meets_slo": answer.meets_slo,
         }
         return fields

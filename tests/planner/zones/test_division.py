@@ -10,7 +10,8 @@ from planner.reconcile.demand_assignment import planned_qps
 from planner.reconcile.tick import tick
 from planner.types import Demand, DemandClass, Observation, class_of
 from planner.zone_demand import ShareKey, Zone, ZoneDemand
-from planner.zones.division import Solver, divide, shortened
+from planner.zones.division import divide
+from planner.zones.zone_parts import Solver, shortened
 from tests.planner.builders import (
     catalog,
     demand,
@@ -81,7 +82,8 @@ def test_what_the_edge_has_no_room_for_goes_to_the_core() -> None:
     assert found["e0"] > 70.0
     assert found["c0"] == pytest.approx(ROOM - found["e0"])
     (said,) = [one for one in decision.plan.explanation if "zone" in one]
-    assert "asked for in zone edge are served in zone core, 40 ms away" in said
+    assert said.startswith(f"Asked for in zone edge: {found['c0']:.0f} rows per second are served")
+    assert "served in zone core, 40 ms away" in said
 
 
 def test_nothing_goes_where_the_way_makes_it_late() -> None:
@@ -181,7 +183,8 @@ def test_a_task_of_a_zone_without_workers_keeps_its_part_of_a_full_one(
     )
     plan = tick(replace(made, zones=zones)).plan
     assert {route.task for route in plan.routes} == {"one", "two"}
-    assert any("asked for in zone far are served in zone edge" in said for said in plan.explanation)
+    (said,) = [one for one in plan.explanation if one.startswith("Asked for in zone far")]
+    assert "are served in zone edge, 40 ms away" in said
 
 
 @pytest.mark.parametrize("asked", [{"edge": 50.0}, {"edge": ROOM}, {"edge": 300.0, "core": 20.0}])
@@ -189,6 +192,7 @@ def test_a_plan_stays_while_nothing_changes(asked: Mapping[Zone, float]) -> None
     plan = tick(seen(asked)).plan
     again = tick(seen(asked, plan=plan))
     assert again.plan.routes == plan.routes
+    assert not again.changed
     assert sum(planned_qps(plan.routes).values()) == pytest.approx(sum(asked.values()))
 
 

@@ -10,6 +10,7 @@ from planner.selection.snapshot import build_snapshot
 from planner.types import (
     TRANSPORT_MS,
     Choice,
+    PlacedReason,
     Query,
     Reason,
     Refusal,
@@ -173,3 +174,73 @@ def test_workers_that_are_equally_far_away_make_no_rings() -> None:
     near = Place(zone="", away_ms=0.0)
     assert not near.rings
     assert Place().rings
+    assert (near.rings.only, Place().rings.only) == (None, None)
+    far = Place()
+    far.rings.follow([far.held[WorkerId("c1")][0]])
+    assert not far.rings
+    assert far.rings.only == ("in zone core, 40 ms away", "zone edge has no workers")
+
+
+def test_a_refusal_narrows_the_window_of_the_zone_that_refused() -> None:
+    place = Place()
+    edge, core = (ring.congestion for ring in place.rings._rings.values())
+    for number in range(5):
+        place.rings.congestion.refused(NOW_MS + number, WorkerId("e1"))
+    assert edge.at(NOW_MS + 5) < 0.7
+    assert core.at(NOW_MS + 5) == 1.0
+    place.rings.congestion.refused(NOW_MS + 5, WorkerId("c1"), twice=query(latency_ms=100.0))
+    assert core.at(NOW_MS + 5) == pytest.approx(0.9)
+    # Who was refused by both is made up for wherever the window is narrow.
+    for window in (edge, core):
+        assert [window.shedding.sheds(usd, 100, NOW_MS + 5) for usd in (1.0, 3.0)] == [False, True]
+    before = edge.at(NOW_MS + 6)
+    place.rings.congestion.refused(NOW_MS + 6, WorkerId("gone"))
+    assert edge.at(NOW_MS + 6) == before
+
+
+def test_a_worker_sees_no_way_in_what_it_is_asked() -> None:
+    place = Place({"c1": 20.0}, edge=())
+    asked = query(latency_ms=200.0)
+    choice = place.choose(asked)
+    assert isinstance(choice, Choice)
+    there, found = place.rings.as_there(asked, choice)
+    assert there.latency_ms == 200.0 - AWAY_MS
+    assert found.predicted_ms == pytest.approx(20.0 + 12.0 + TRANSPORT_MS)
+
+
+@pytest.mark.parametrize(
+    ("place", "asked", "why"),
+    [
+        (Place(), {}, "in zone edge: it was asked for there"),
+        (Place({"e1": 95.0}), {}, "in zone core, 40 ms away: zone edge has no room for it in time"),
+        (
+            Place(edge=("fast",)), {"accuracy": 0.85},
+            "in zone core, 40 ms away: what could meet the SLO is not loaded in zone edge",
+        ),
+        (
+            Place(edge=("fast",)), {"prefer": Prefer.ACCURACY},
+            "in zone core, 40 ms away: it is more accurate than what zone edge has time for",
+        ),
+        (
+            Place({"e1": 60.0}), {"prefer": Prefer.LATENCY},
+            "in zone core, 40 ms away: it is done sooner than in zone edge, the way counted",
+        ),
+        (
+            Place(), {"avoid": "e1"},
+            "in zone core, 40 ms away: the worker that was asked first refused it or was lost, and "
+            "here it is done first",
+        ),
+        (
+            Place(zone="south"), {},
+            "in zone edge: zone south has no workers",
+        ),
+    ],
+)  # fmt: skip
+def test_an_answer_says_where_it_is_from_and_why(
+    place: Place, asked: dict[str, object], why: str
+) -> None:
+    choice = place.choose(query(latency_ms=100.0, **asked))  # type: ignore[arg-type]
+    assert isinstance(choice, Choice)
+    assert isinstance(choice.reason, PlacedReason)
+    assert f"{choice.reason.place}: {choice.reason.why}" == why
+    assert Reason(choice.reason) in Reason

@@ -1,15 +1,17 @@
 """How far away a worker is: what load adds is not believed, a longer way soon is."""
 
+import asyncio
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from time import sleep
 
 import pytest
 
 from tests.workers.builders import config, connect, running, until
 from tests.workers.channel.detour import Detour
 from workers import host
-from workers.channel.round_trip import REMEMBERED, RoundTrip
+from workers.channel.round_trip import REMEMBERED, LoopLag, RoundTrip
 
 
 def after(*took_ms: float) -> float:
@@ -54,6 +56,47 @@ def test_a_way_on_the_edge_of_what_counts_does_not_come_and_go() -> None:
         trip.saw(each_ms)
         seen.append(trip.ms)
     assert sum(one != other for one, other in pairwise(seen)) == 2
+
+
+def test_what_this_side_is_always_late_by_is_taken_off() -> None:
+    lag = LoopLag()
+    trip = RoundTrip(lag)
+    for late_ms in [4.0, 9.0, 5.0] * 3:
+        lag.saw(late_ms)
+        trip.saw(30.0 + late_ms)
+    assert trip.ms == 31.0
+    near = RoundTrip(lag)
+    for took_ms in [4.5, 5.0, 8.0, 6.0]:
+        near.saw(took_ms)
+    assert near.ms == 0.0
+
+
+def test_nothing_is_taken_off_before_there_are_some_nor_for_a_moment() -> None:
+    lag = LoopLag()
+    for late_ms in (20.0, 30.0, 25.0):
+        lag.saw(late_ms)
+    assert lag.ms == 0.0
+    for late_ms in (0.4, 40.0):
+        lag.saw(late_ms)
+    assert lag.ms == 0.0
+
+
+async def test_a_loop_that_is_busy_in_turns_is_late_by_a_turn() -> None:
+    lag, loop = LoopLag(), asyncio.get_running_loop()
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        sleep(0.005)
+        if not lag.known:
+            loop.call_soon(turn)
+
+    turn()
+    lag.measure()
+    await until(lambda: lag.known)
+    assert turns >= REMEMBERED / 2
+    assert lag.ms >= 3.9  # a turn comes before what is due, and takes at least so long
 
 
 @pytest.mark.slow

@@ -1,12 +1,15 @@
 """In which zones queries are asked for: what gateways tell, and when plans go by it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from controlplane.controller.zone_counts import REST_S, ZoneCounts
+from controlplane.controller.zone_counts import REST_S, KindZones, ZoneCounts
+from controlplane.settings import load_settings
 from planner.zone_demand import NOWHERE, ZoneDemand
+from tests.controlplane.builders import worker
 from tests.planner.builders import catalog, kind, profile, variant
 from variants.types import TaskName, VariantName
 
@@ -117,3 +120,21 @@ def test_a_gateway_that_starts_anew_counts_from_its_second_report() -> None:
         {"g1": told("edge", open=1_010), "g2": told("core", open=5_000)},
     )
     assert counts.known.usual == {"edge": 1.0}
+
+
+def test_a_kind_stands_where_its_nodes_are_or_where_its_workers_were_seen() -> None:
+    settings = load_settings(
+        ray_address="auto",
+        slices="1-4xcpu-4:nodes=topology.kubernetes.io/zone=edge,1xcpu-2,1xcpu-1:nodes=rack=7",
+    )
+    kinds = KindZones()
+    assert kinds.of(settings.kinds, ()) == {"cpu-4": {"edge"}}
+    workers = [
+        replace(worker("a"), device_kind="cpu-2", zone="core"),
+        replace(worker("b"), device_kind="cpu-2", zone="edge"),
+        replace(worker("c"), device_kind="cpu-1", zone="core"),
+    ]
+    seen = {"cpu-4": {"edge"}, "cpu-2": {"core", "edge"}, "cpu-1": {"core"}}
+    assert kinds.of(settings.kinds, workers) == seen
+    assert kinds.of(settings.kinds, workers[1:2]) == {**seen, "cpu-2": {"edge"}}
+    assert kinds.of(settings.kinds, ()) == {**seen, "cpu-2": {"edge"}}

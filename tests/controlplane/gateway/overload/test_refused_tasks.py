@@ -8,7 +8,9 @@ from controlplane.gateway.overload.refused_tasks import RefusedTasks
 from controlplane.gateway.query.query_path import QueryPath
 from planner.selection.routes import EMPTY
 from planner.selection.select import select
+from planner.selection.snapshot import build_snapshot
 from planner.types import Choice, Client, Query, Snapshot
+from tests.planner import builders
 from tests.planner.builders import (
     DIGITS,
     NOW_MS,
@@ -20,6 +22,7 @@ from tests.planner.builders import (
     variant,
     worker,
 )
+from tests.planner.zones.test_rings import AWAY_MS, Place
 from variants.types import TaskName, VariantName, WorkerId
 
 HEAVY, MODEST = Client("heavy"), Client("modest")
@@ -105,3 +108,21 @@ def test_who_comes_too_late_for_any_worker_holds_nobody_back(
     assert path.turn_away(late, lambda status, _body, _headers: told.append(status))
     assert told == [503 if counts else 504]
     assert (found(path, query(HEAVY)) is None) is counts
+
+
+@pytest.mark.parametrize(("busy_ms", "stays"), [(60.0, True), (90.0, False)])
+def test_the_way_to_another_zone_is_no_waiting(busy_ms: float, stays: bool) -> None:
+    """Of 200 ms the way takes 40 and a batch 12: half of the slack is 74 ms."""
+    place = Place({"c1": busy_ms}, edge=())
+    seen = build_snapshot(place.known, place.held.values(), transport_ms=0.0)
+    path = asking(seen)
+    path.update(
+        snapshot=seen, routes=EMPTY, tasks={DIGITS: task()}, connections={}, rings=place.rings
+    )
+    asked = builders.query(latency_ms=200.0)._replace(client=HEAVY)
+    choice = path.choose(asked, NOW_MS)
+    assert isinstance(choice, Choice)
+    assert choice.predicted_ms > busy_ms + AWAY_MS
+    assert path.leaving_room(asked, choice, NOW_MS) is not None
+    path.lately.add(DIGITS, WITHIN, NOW_MS)
+    assert (path.leaving_room(asked, choice, NOW_MS) is not None) is stays

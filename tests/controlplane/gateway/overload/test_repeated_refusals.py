@@ -49,7 +49,8 @@ from workers.types import ReplyCode
 
 QUERY = Query(DIGITS, 1, NOW_MS, 40.0)
 OUTLINE = (b'{"task": "digits", "inputs": ', b"]}", 2)
-ALWAYS = Holds(inf, inf, 1)
+BY = (WorkerId("w1"),)
+ALWAYS = Holds(inf, inf, BY)
 FULL = Overloaded('Every variant that meets the SLO ("so") has too long a queue.')
 LATE = DeadlineExceeded("Not answered within 40 ms.")
 ROW = [[0.25] * 64]
@@ -307,12 +308,12 @@ async def test_where_others_might_take_it_every_query_has_its_own_choice() -> No
 
 def test_it_is_given_for_no_longer_than_its_reason_holds() -> None:
     kept = RepeatedRefusals(expired_error)
-    kept.add(OUTLINE, QUERY, FULL, Holds(NOW_MS + 0.5, inf, 1), NOW_MS)
+    kept.add(OUTLINE, QUERY, FULL, Holds(NOW_MS + 0.5, inf, BY), NOW_MS)
     found = kept.find(OUTLINE)
     assert found is not None
     assert kept.again(found, NOW_MS, NOW_MS + 0.4) is not None
     assert kept.again(found, NOW_MS, NOW_MS + 0.6) is None
-    kept.add(OUTLINE, QUERY, FULL, Holds(NOW_MS - 1.0, inf, 1), NOW_MS)
+    kept.add(OUTLINE, QUERY, FULL, Holds(NOW_MS - 1.0, inf, BY), NOW_MS)
     found = kept.find(OUTLINE)
     assert found is not None
     assert kept.again(found, NOW_MS, NOW_MS) is None
@@ -322,7 +323,7 @@ def test_it_is_given_for_no_longer_than_its_reason_holds() -> None:
 def test_who_has_more_time_left_may_get_another_answer() -> None:
     """It was refused because it had waited before it was read."""
     kept = RepeatedRefusals(expired_error)
-    kept.add(OUTLINE, QUERY, FULL, Holds(inf, NOW_MS - 5.0, 1), NOW_MS)
+    kept.add(OUTLINE, QUERY, FULL, Holds(inf, NOW_MS - 5.0, BY), NOW_MS)
     found = kept.find(OUTLINE)
     assert found is not None
     assert kept.again(found, NOW_MS - 6.0, NOW_MS + 1.0) == wording(FULL)

@@ -1,0 +1,25 @@
+"""The header lines that say why an answer is what it is, and where it is from."""
+
+from controlplane.gateway.query.choice_lines import lines_from, placed_lines, reason_line
+from planner.types import PlacedReason, Reason
+
+
+def placed(place: str) -> PlacedReason:
+    reason = PlacedReason(Reason.PLANNED)
+    reason.place, reason.why = place, "it was asked for there"
+    return reason
+
+
+def test_an_answer_says_its_zone_beside_its_reason() -> None:
+    plain = b"x-choice-reason: planned\r\n"
+    assert reason_line(Reason.PLANNED) == plain
+    assert reason_line(placed("in zone edge")) == plain
+    assert placed_lines(Reason.PLANNED) == plain
+    line = b"x-choice-zone: in zone edge: it was asked for there\r\n"
+    assert placed_lines(placed("in zone edge")) == plain + line
+    assert lines_from("in zone edge", "it was asked for there")(Reason.PLANNED) == plain + line
+
+
+def test_the_name_of_a_zone_cannot_begin_a_line_of_its_own() -> None:
+    said = placed_lines(placed("in zone a\r\nx-evil: \N{LATIN SMALL LETTER E WITH ACUTE}"))
+    assert said.endswith(b"x-choice-zone: in zone a??x-evil: ?: it was asked for there\r\n")
