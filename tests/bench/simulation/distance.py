@@ -6,6 +6,10 @@ time, mean accuracy of as many queries in time, and cost of as many. Few queries
 devices are where the bound is furthest off: it may interrupt a batch and rent a part of a device
 (the second one on cost may not), which matters less the more there are. Nothing depends on the
 machine.
+
+``--draws 00,19`` compares the shares that the bound gives to queries instead, on drawn workloads
+(``tests.bench.simulation.mixed_speed``): what all of a draw's queries take on its fast devices by
+the most accurate variants, in the best batches of neighbours and by the shares. A few seconds.
 """
 
 import argparse
@@ -14,14 +18,21 @@ from dataclasses import dataclass, field
 from math import inf
 from statistics import mean
 
+import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as effort
 
+from planner.bounds.row_times import least_row_ms
+from planner.bounds.windows import Floats
+from planner.latency_table import LatencyTable
+from planner.selection.snapshot import build_snapshot
 from planner.simulate import bound
 from planner.simulation.results import Report
 from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
 from planner.types import Objective
+from tests.bench.simulation.cases import Case, made
+from tests.bench.simulation.mixed_speed import FAST
 from tests.planner.bounds.brute_force import best_accuracies, least_costs
 from tests.planner.bounds.instances import settings, traces
 
@@ -101,11 +112,55 @@ def line(name: str, values: Sequence[float], form: str) -> str:
     return f"| {name} | {len(values)} | {cells} | {exact:.1%} |"
 
 
+def best_batches_ms(arrival_ms: Floats, deadline_ms: Floats, table: LatencyTable) -> float:
+    """The least time of batches of all queries, each in time; infinite where one cannot be.
+
+    Queries ascend by arrival, and only neighbours share a batch. A division that interleaves
+    batches may take less still, so the bound's shares are off by no more than this says.
+    """
+    least_ms = [0.0]
+    for last, arrived_ms in enumerate(arrival_ms):
+        least_ms.append(
+            min(
+                [
+                    least_ms[last + 1 - size] + table.ms[size]
+                    for size in range(1, min(table.max_batch, last + 1) + 1)
+                    if arrived_ms + table.ms[size] <= deadline_ms[last + 1 - size]
+                ],
+                default=inf,
+            )
+        )
+    return least_ms[-1]
+
+
+def shares(name: str, seed: int) -> str:
+    """What a row takes on average of a draw, in the best batches and by the bound's shares."""
+    ground, _, drawn = made(Case(catalog="draws", workload=name, seed=seed))
+    trace, views = drawn.trace, build_snapshot(ground.catalog, ()).tasks
+    arrival_ms = np.asarray(trace.arrival_s, dtype=float) * 1_000
+    deadline_ms = arrival_ms + np.asarray(trace.latency_ms, dtype=float)
+    best_ms = bound_ms = 0.0
+    for number, task in enumerate(trace.tasks):
+        on_fast = [c for c in views[task].by_accuracy if c.device_kind == FAST]
+        table = max(on_fast, key=lambda candidate: candidate.accuracy).table
+        mine = np.asarray(trace.task) == number
+        best_ms += best_batches_ms(arrival_ms[mine], deadline_ms[mine], table)
+        bound_ms += float(least_row_ms(arrival_ms[mine], deadline_ms[mine], table).sum())
+    count, more = len(trace), best_ms / bound_ms - 1
+    return f"| {name} | {best_ms / count:.1f} | {bound_ms / count:.1f} | {more:.1%} |"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--instances", type=int, default=200, help="of each kind")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--draws", help="numbers by comma: the shares of queries on these draws")
     asked = parser.parse_args(arguments)
+    if asked.draws:
+        print("| draw | ms a row, best batches | by the bound's shares | more |\n|---|--:|--:|--:|")
+        for number in asked.draws.split(","):
+            print(shares(f"draw-{int(number):02}", asked.seed), flush=True)
+        return
     found = measured(asked.instances, asked.seed)
     print("| bound - optimum | instances | mean | 90 % | largest | smallest | exact |")
     print("|---|--:|--:|--:|--:|--:|--:|")

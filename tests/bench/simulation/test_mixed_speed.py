@@ -1,10 +1,15 @@
 """Arrivals keep their rate and their kind; slow and fast devices are as described; cases repeat."""
 
+from math import inf
+
 import numpy as np
 import pytest
 
+from planner.bounds.row_times import least_row_ms
+from planner.latency_table import LatencyTable
 from tests.bench.simulation.arrivals import Arrivals, arrival_times
 from tests.bench.simulation.cases import Case, cases, made
+from tests.bench.simulation.distance import best_batches_ms
 from tests.bench.simulation.mixed_speed import FAST, SLOW, drawn_workload, ground, swings
 from tests.bench.simulation.workloads import draw
 from variants.types import TaskName
@@ -97,3 +102,30 @@ def test_queries_of_a_draw_ask_for_its_latency() -> None:
     known, workload = drawn_workload(0, 0)
 
     assert set(draw(workload, known, 0).trace.latency_ms) == set(known.latency_ms.values())
+
+
+# -- the bound's shares on draws -------------------------------------------------------------------
+
+TABLE = LatencyTable([(1, 10.0), (3, 14.0)])
+
+
+@pytest.mark.parametrize(
+    ("arrival_ms", "slo_ms", "best_ms"),
+    [
+        ([0.0, 1.0, 2.0], 20.0, 14.0),
+        ([0.0, 1.0, 2.0], 14.0, 22.0),  # three would be late: two and one
+        ([0.0, 50.0], 20.0, 20.0),
+        ([0.0], 5.0, inf),
+    ],
+)
+def test_best_batches_by_hand(arrival_ms: list[float], slo_ms: float, best_ms: float) -> None:
+    arrived = np.array(arrival_ms)
+    assert best_batches_ms(arrived, arrived + slo_ms, TABLE) == best_ms
+
+
+def test_shares_are_never_more_than_the_best_batches() -> None:
+    random = np.random.default_rng(0)
+    for slo_ms in (12.0, 20.0, 40.0):
+        arrived = np.sort(random.uniform(0.0, 2_000.0, 200))
+        shares = least_row_ms(arrived, arrived + slo_ms, TABLE).sum()
+        assert shares <= best_batches_ms(arrived, arrived + slo_ms, TABLE) + 1e-6
