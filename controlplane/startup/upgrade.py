@@ -218,12 +218,20 @@ class Upgrade:
             Conflict: they do not.
         """
         alone: set[str] = set()
+        waits = not self._allow_gap
 
         def others_answer() -> bool:
+            nonlocal waits
             now = self._serving().workers
             others = {task for one, held in now.items() if one != worker for task, _ in held}
             alone.clear()
             alone.update({task for task, _ in now.get(worker, ())} - others)
+            if alone and waits:
+                waits = False
+                self._say(
+                    f"{worker} alone answers for {', '.join(sorted(alone))}: waiting up to"
+                    f" {self._patience_s:.0f} s for another worker to (--allow-gap does not wait)"
+                )
             return not alone
 
         try:

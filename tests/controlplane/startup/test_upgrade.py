@@ -184,6 +184,7 @@ def test_the_only_worker_does_not_leave_unless_a_gap_is_allowed() -> None:
     played = Played({"o1": OLD})
     with pytest.raises(Conflict, match="no other worker answers for digits"):
         upgrade(played).run(workers(played))
+    assert sum("o1 alone answers for digits: waiting up to 30 s" in one for one in played.said) == 1
     assert played.running == {"o1": OLD}
     upgrade(played, allow_gap=True).run(workers(played))
     assert list(played.running.values()) == [NEW]
