@@ -4,11 +4,11 @@ In: arguments and ``MODELLESS_*`` variables. Out: tables for people or JSON and 
 standard output, progress and errors on standard error, and an exit code (``outcome``).
 
 Read ``main`` (all commands in one table) with ``lazy`` (a command is imported when it runs), then
-``commands``, a module for each. Shared by several commands: ``model_options``, ``planning_files``,
-``state_settings`` (options), ``starting`` (what `modelless up` does in its own process) with
-``start_lines`` (what it says), ``progress``, ``outcome``, ``render``, ``registration_results`` and
-``simulation_results`` (what is printed), ``watching`` (``register --watch``) and ``gateway_client``
-(requests to a running gateway).
+``commands``, a module for each. Shared by several commands: ``planning`` (files and results of
+those that plan), ``model_options`` and ``state_settings`` (options), ``starting`` (what `modelless
+up` does in its own process) with ``start_lines`` (what it says), ``progress``, ``outcome``,
+``render`` and ``registration_results`` (what is printed), ``watching`` (``register --watch``) and
+``gateway_client`` (requests to a running gateway).
 
 Imports the rest of ``controlplane`` and the packages on its left, most of it inside of commands.
 """

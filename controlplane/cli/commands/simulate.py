@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controlplane.cli.divided_machines import split_of
-from controlplane.cli.layout_results import each_alone, kinds_of
 from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
-from controlplane.cli.planning_files import CatalogOption, DevicesOption, ObjectiveOption
-from controlplane.cli.simulation_results import Played, sampled
+from controlplane.cli.planning.divided_machines import split_of
+from controlplane.cli.planning.layout_results import each_alone, kinds_of
+from controlplane.cli.planning.planning_files import CatalogOption, DevicesOption, ObjectiveOption
+from controlplane.cli.planning.simulation_results import Played, sampled
 from planner.eviction.registry import RULES
 from planner.layouts import START_S
 from planner.planning_settings import DEFAULTS

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controlplane.cli.divided_machines import Division
 from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
-from controlplane.cli.planning_files import CatalogOption, DevicesOption, ObjectiveOption
+from controlplane.cli.planning.divided_machines import Division
+from controlplane.cli.planning.planning_files import CatalogOption, DevicesOption, ObjectiveOption
 from controlplane.cli.render import details, ms, percent, seconds, table, usd
 from planner.types import Objective
 from variants.errors import InvalidInput

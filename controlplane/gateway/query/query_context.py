@@ -17,10 +17,9 @@ from controlplane.gateway.overload.repeated_refusals import RepeatedRefusals, Wo
 from controlplane.gateway.overload.retry_advice import RetryAdvice
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.lethal_queries import LethalQueries
-from controlplane.gateway.query.choice_lines import lines_from, placed_lines, reason_line
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
 from controlplane.gateway.query.query_errors import expired_error, header_lines
-from controlplane.gateway.query.replies import JSON
+from controlplane.gateway.query.replies import JSON, lines_from, placed_lines, reason_line
 from controlplane.gateway.query.waiting import Waiting
 from controlplane.http_errors import error_body, request_id, status_of
 from planner.batching.deadline_queue import GREEDY_SLACK

@@ -3,7 +3,7 @@
 Outputs come as arrays of shape (rows, *shape of the output), in the order of the task's outputs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,12 +11,20 @@ import numpy as np
 import orjson
 
 from controlplane.gateway.query.datatypes import BYTES, V2_NAMES, best_classes, bytes_of
+from planner.types import PlacedReason, Reason
 from variants.types import Task
 from workers.runtimes.protocol import Tensor
 
 JSON = b"content-type: application/json\r\n"
 """Header lines of an answer, each with its CRLF."""
 _RAW = b"content-type: application/octet-stream\r\ninference-header-content-length: %d\r\n"
+
+_LINES: dict[str, bytes] = {
+    reason: f"x-choice-reason: {reason.value}\r\n".encode("ascii") for reason in Reason
+}
+
+reason_line: Callable[[Reason | PlacedReason], bytes] = _LINES.__getitem__
+"""The line that says why the variant was chosen."""
 
 
 class ReplyMetadata(NamedTuple):
@@ -136,3 +144,26 @@ def encode_v2(
     if not raw:
         return document, None
     return b"".join([document, *raw]), len(document)
+
+
+# -- why a variant was chosen, in header lines -----------------------------------------------------
+
+
+def placed_lines(reason: Reason | PlacedReason) -> bytes:
+    """The same, and one that says where it was answered and why there, if that is known."""
+    line = _LINES[Reason(reason)]
+    if not isinstance(reason, PlacedReason):
+        return line
+    return line + _place_line(reason.place, reason.why)
+
+
+def lines_from(place: str, why: str) -> Callable[[Reason | PlacedReason], bytes]:
+    """The same where all answers are from one place."""
+    where = _place_line(place, why)
+    return lambda reason: _LINES[Reason(reason)] + where
+
+
+def _place_line(place: str, why: str) -> bytes:
+    words = f"{place}: {why}"
+    printable = "".join(sign if " " <= sign <= "~" else "?" for sign in words)
+    return b"x-choice-zone: %s\r\n" % printable.encode("ascii")

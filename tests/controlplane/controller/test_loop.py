@@ -221,7 +221,7 @@ async def test_a_correction_counts_until_a_plan_with_it_may_be_acted_on(
 
         monkeypatch.setattr(loop._live_latency, "look", lambda *_: bool(news and news.pop()))
         with monkeypatch.context() as away:
-            away.setattr(loop, "_may_act", refused)
+            away.setattr(loop._leader, "may_act", refused)
             await eventually(lambda: len(seen) >= 3)
         assert all(seen[1:])
         await eventually(lambda: not loop._corrected)

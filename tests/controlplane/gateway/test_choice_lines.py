@@ -1,6 +1,6 @@
 """The header lines that say why an answer is what it is, and where it is from."""
 
-from controlplane.gateway.query.choice_lines import lines_from, placed_lines, reason_line
+from controlplane.gateway.query.replies import lines_from, placed_lines, reason_line
 from planner.types import PlacedReason, Reason
 
 

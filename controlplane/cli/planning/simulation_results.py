@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.layout_results import as_json_of, show_changes, titled
+from controlplane.cli.planning.layout_results import as_json_of, show_changes, titled
 from controlplane.cli.render import ms, percent, seconds, table
 
 if TYPE_CHECKING:
