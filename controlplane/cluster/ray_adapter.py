@@ -189,6 +189,9 @@ class ServeCluster:
             # Looked at anew: a call that was given up may have deployed it since, and what is
             # deployed twice starts twice; or `modelless upgrade` has ended it.
             known = WORKER_APP + kind in (await self._details())["applications"]
+            if not known and not count:  # it was ended since
+                self._undeployed |= {kind}
+                return
             if not known:
                 await self._later.deploy(kind, count)
             self._undeployed -= {kind}

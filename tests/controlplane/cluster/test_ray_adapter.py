@@ -240,6 +240,11 @@ async def test_what_a_call_deployed_that_was_given_up_is_not_deployed_again(
     await cluster.scale("spot", 2)
     assert later.deployed == [("spot", 2)]
 
+    del serve.applications["modelless-worker-spot"]
+    await cluster.scale("spot", 0)  # none is what there is
+    assert later.deployed == [("spot", 2)]
+    assert await cluster.workers(["spot"]) == []
+
 
 async def test_an_application_that_serve_has_just_heard_of_is_not_deployed_again() -> None:
     serve = Serve(running=1)
