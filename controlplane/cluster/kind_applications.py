@@ -12,12 +12,14 @@ from typing import Any
 from controlplane.cluster.measuring_nodes import in_time
 from controlplane.cluster.ray_adapter import ANSWERING
 from controlplane.cluster.serve_applications import (
+    ANSWER_S,
     WORKER_APP,
     begin_deleting,
     deploy_beside,
     serve_details,
 )
 from controlplane.slices import Kind, Slice, slices_of
+from variants.errors import ClusterUnavailable
 from variants.types import DeviceKindName
 
 PLACED = (*ANSWERING, "STARTING", "RECOVERING")
@@ -115,14 +117,22 @@ class LaterKinds:
         self,
         kinds: Callable[[], Iterable[Kind]],
         made: Callable[[Kind, int, Mapping[str, Any]], Any],
+        deploy: Callable[[str, Any], None] = deploy_beside,
+        patience_s: float = ANSWER_S,
     ) -> None:
         """
         Args:
             kinds: says which there are now.
             made: makes the application of so many workers of a kind, with a configuration.
+            deploy: has Serve take an application of a name. Called in a thread.
+            patience_s: how long that is waited for; the control loop does nothing else meanwhile.
         """
         self._kinds = kinds
         self._made = made
+        self._deploy = deploy
+        self._patience_s = patience_s
+        self._under_way: set[str] = set()
+        """A call that is given up goes on in its thread."""
 
     def includes(self, kind: str) -> bool:
         """Whether it is one of them."""
@@ -134,8 +144,18 @@ class LaterKinds:
         Raises:
             ClusterUnavailable: Serve does not do it.
         """
+        if kind in self._under_way:  # what is deployed twice starts twice
+            raise ClusterUnavailable(f"workers of {kind} are being deployed, and Serve is silent")
         [one] = [one for one in self._kinds() if one.name == kind]
-        await in_time(lambda: deploy_beside(WORKER_APP + kind, self._made(one, count, {})))
+
+        def call() -> None:
+            self._under_way.add(kind)
+            try:
+                self._deploy(WORKER_APP + kind, self._made(one, count, {}))
+            finally:
+                self._under_way.discard(kind)
+
+        await in_time(call, self._patience_s)
 
 
 def _slice_of(kind: str, deployment: Mapping[str, Any]) -> tuple[Slice | None, str]:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -72,6 +72,8 @@ class ServeCluster:
         self._failures: dict[str, int] = {}
         """How often each kind could not be listed, in a row."""
         self._described: dict[str, list[dict[str, str]]] = {}
+        self._unheard: dict[str, list[dict[str, str]]] = {}
+        """Those that were known, where not all that failed to answer can have been asked."""
         self._nodes = NodeLook()
 
     async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]:
@@ -106,18 +108,23 @@ class ServeCluster:
             return await self._without_answer(kind, error)
         self._failures.pop(kind, None)
         found = [answer for answer in answers if isinstance(answer, dict) and answer["address"]]
-        if not any(isinstance(answer, Exception) for answer in answers):
-            found += await self._not_asked(kind, {answer["id"] for answer in found})
+        heard = {answer["id"] for answer in found}
+        known = (*self._described.get(kind, ()), *self._unheard.pop(kind, ()))
+        missing = [one for one in known if one["id"] not in heard]
+        failed = sum(isinstance(answer, Exception) for answer in answers)
+        if not failed:
+            found += await self._not_asked(kind, missing)
+        elif len(missing) > failed:  # which of them failed, the next look knows
+            self._unheard[kind] = missing
         self._described[kind] = found
         return found
 
-    async def _not_asked(self, kind: str, asked: Set[str]) -> list[dict[str, str]]:
-        """Workers that were known and are not among those that a handle has asked, but run.
+    async def _not_asked(self, kind: str, missing: list[dict[str, str]]) -> list[dict[str, str]]:
+        """Those of the workers that a handle has not asked which run.
 
         A handle does not know a replica while that takes in a configuration, which it does when its
         application is deployed again.
         """
-        missing = [one for one in self._described.get(kind, ()) if one["id"] not in asked]
         if not missing:
             return []
         try:
@@ -142,6 +149,7 @@ class ServeCluster:
             error, running = unknown, 1
         if not running:
             self._failures.pop(kind, None)
+            self._unheard.pop(kind, None)
             self._described[kind] = []
         if kind in self._described:
             if running and failures == 1:
@@ -189,6 +197,9 @@ class ServeCluster:
             # Looked at anew: a call that was given up may have deployed it since, and what is
             # deployed twice starts twice; or `modelless upgrade` has ended it.
             known = WORKER_APP + kind in (await self._details())["applications"]
+            if not known and not count:  # it was ended since
+                self._undeployed |= {kind}
+                return
             if not known:
                 await self._later.deploy(kind, count)
             self._undeployed -= {kind}

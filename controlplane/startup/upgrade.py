@@ -107,6 +107,8 @@ class Upgrade:
         self._patience_s = patience_s
         self._allow_gap = allow_gap
         self._held: frozenset[str] = frozenset()
+        self._idle: list[Part] = []
+        """Of which none was to run."""
         self.replaced = 0
 
     def run(self, parts: Sequence[Part]) -> None:
@@ -126,7 +128,7 @@ class Upgrade:
                 self._replace(part)
             finally:
                 self._let_go()
-        for part in parts:  # last: the control loop that deploys them again is a new one
+        for part in self._idle:  # last: the control loop that deploys them again is a new one
             self._forget(part)
 
     def _renew(self, part: Part) -> None:
@@ -150,6 +152,7 @@ class Upgrade:
     def _replace(self, part: Part) -> None:
         now = self._looked(part)
         if not now.target:
+            self._idle.append(part)
             self._say(f"{part.words}: none is to run, and none is replaced")
             return
         old = _outdated(part, now)

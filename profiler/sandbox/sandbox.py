@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
-from workers.process.memory_kills import memory_kills
+from workers.process.memory_kills import known_memory_kills
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LONGEST_LINE = 1 << 24
@@ -63,14 +63,14 @@ class Sandbox:
         runtime: str = "onnx",
         gpu: bool = False,
         module: str = "profiler.sandbox.child",
-        kills: Callable[[], int] = memory_kills,
+        kills: Callable[[], int | None] = known_memory_kills,
     ) -> None:
         """
         Args:
             threads: that compute in the child; each takes some address space.
             runtime: whose back end the child imports before its memory counts.
             gpu: whether the child uses a GPU.
-            kills: how many processes were killed for want of memory so far.
+            kills: how many processes were killed for want of memory so far, where that is known.
         """
         self._limits = limits or SandboxLimits()
         self._runtime = runtime
@@ -78,7 +78,7 @@ class Sandbox:
         self._threads = threads
         self._module = module
         self._kills = kills
-        self._kills_before = 0
+        self._kills_before: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
 
@@ -206,7 +206,10 @@ class Sandbox:
         if code is None:
             return "its trial process wrote what is no answer"
         if code == -signal.SIGKILL:
-            if self._kills() > self._kills_before:
+            before, now = self._kills_before, self._kills()
+            if before is None or now is None:
+                return "its trial process was killed; whether memory ran out is not known"
+            if now > before:
                 return "its trial process was killed, probably because memory ran out"
             return "its trial process was killed, and the kernel tells of no want of memory"
         if code < 0:

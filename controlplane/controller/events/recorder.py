@@ -42,6 +42,8 @@ class StatusRecorder:
         self._workers: dict[str, WorkerStatus] = {}
         self._ended: list[StatusEvent] = []
         """Told with the next look: when everything is stopped, workers may end first."""
+        self._ended_workers: dict[str, WorkerStatus] = {}
+        """What these said last: one that is back with the next look was never lost."""
         self._gateways = Gateways()
         self._live = LiveWatch(expected=False)
         self._on_demand = LoadEvents()
@@ -80,11 +82,12 @@ class StatusRecorder:
             if self._clock_s() - self._led_at_s > PATIENCE_S:
                 self._tell(missed(self._past, self._met, targets))
                 self._past = None
-        back = {id_ for _, id_, _ in self._ended} & after.keys()
+        back = {id_: old for id_, old in self._ended_workers.items() if id_ in after}
         self._tell(event for event in self._ended if event[1] not in back)
-        events = status_events(before, after, pool.departures(), targets)
-        found = [event for event in events if event[:2] not in {("worker_joined", b) for b in back}]
+        before = back | before
+        found = list(status_events(before, after, pool.departures(), targets))
         self._ended = [event for event in found if event[2].endswith(ENDED)]
+        self._ended_workers = {id_: before[id_] for _, id_, _ in self._ended}
         self._tell(event for event in found if event not in self._ended)
 
     def gateways(self, reports: Mapping[str, Mapping[str, Any]]) -> None:

@@ -19,6 +19,7 @@ def split(
     """Worker counts of the layout that the machine is to have, with the reason."""
     layouts = possible(observation.layouts, observation.inventory)
     layouts = [one for one in layouts if one not in observation.refused] or layouts
+    every = layouts  # while the machine rests, what only others could answer is asked all the same
     planned = observation.plan.workers if observation.plan else {}
     now = present_layout(layouts, planned, observation.running)
     resting = ""
@@ -40,7 +41,7 @@ def split(
     )
     asked = [one for one in envelope if one.qps > 0 and one.task in snapshot.tasks]
     if weighed:
-        asked = fleets.answerable(layouts, asked)
+        asked = fleets.answerable(every, asked)
     if not weighed or not asked:
         worths = [_empty(one) for one in layouts]
     else:

@@ -1,5 +1,7 @@
 """What Serve's details say of the workers of each kind."""
 
+import asyncio
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ import pytest
 
 from controlplane.cluster.kind_applications import Deployed, KindApplications, LaterKinds
 from controlplane.settings import load_settings
+from variants.errors import ClusterUnavailable
 
 
 def application(*replicas: tuple[str, str | None], target: int = 2, told: Any = None) -> Any:
@@ -78,3 +81,29 @@ def test_what_there_may_be_no_worker_of_is_deployed_later(tmp_path: Path) -> Non
     assert later("1xcpu-1,0-2xcpu-2,1-2xcpu-4") == ["cpu-2"]
     assert later("1xcpu-1,0xcpu-4") == ["cpu-4"]
     assert later("1xcpu-2|2xcpu-1") == ["cpu-1", "cpu-2"]
+
+
+async def test_a_kind_is_not_deployed_again_while_a_call_that_was_given_up_goes_on(
+    tmp_path: Path,
+) -> None:
+    kinds = load_settings(state_dir=tmp_path, slices="1xcpu-1,0-2xcpu-2").kinds
+    begun, answered, deployed = threading.Event(), threading.Event(), list[str]()
+
+    def deploy(name: str, _: Any) -> None:
+        deployed.append(name)
+        begun.set()
+        answered.wait(60)
+
+    later = LaterKinds(lambda: kinds, lambda *_: None, deploy, patience_s=3_600)
+    first = asyncio.create_task(later.deploy("cpu-2", 1))
+    await asyncio.to_thread(begun.wait, 60)
+    first.cancel()  # it is waited for no longer
+    with pytest.raises(ClusterUnavailable, match="workers of cpu-2 are being deployed"):
+        await later.deploy("cpu-2", 1)
+    assert deployed == ["modelless-worker-cpu-2"]
+
+    answered.set()
+    while later._under_way:
+        await asyncio.sleep(0)
+    await later.deploy("cpu-2", 1)
+    assert deployed == ["modelless-worker-cpu-2"] * 2

@@ -105,6 +105,28 @@ async def test_one_that_died_is_gone_before_serve_knows_it() -> None:
     assert await cluster.workers(["cpu-1"]) == [first]
 
 
+async def test_one_that_takes_in_a_configuration_while_another_dies_is_back_at_the_next_look() -> (
+    None
+):
+    first, second, third = (
+        WorkerAddress(id=f"cpu-1-{one}", address=f"unix:/{one}", device_kind="cpu-1")
+        for one in "abc"
+    )
+    handle, serve = Handle(), Serve(running=3)
+    serve.ids = ["a", "b", "c"]
+    cluster = ServeCluster(lambda _: handle, serve.details)
+    handle.answers = [asdict(first), asdict(second), asdict(third)]
+    assert await cluster.workers(["cpu-1"]) == [first, second, third]
+
+    handle.answers = [asdict(first), RuntimeError("it died")]  # the third is not asked
+    for _ in range(2):
+        assert await cluster.workers(["cpu-1"]) == [first]
+    handle.answers, serve.states = [asdict(first)], ["RUNNING", "STOPPING", "UPDATING"]
+    assert await cluster.workers(["cpu-1"]) == [first, third]
+    handle.answers, serve.states = [asdict(first), asdict(third)], ["RUNNING", "STOPPING"]
+    assert await cluster.workers(["cpu-1"]) == [first, third]
+
+
 async def test_workers_that_were_never_listed_are_unknown() -> None:
     handle = Handle()
     handle.hangs = True
@@ -239,6 +261,11 @@ async def test_what_a_call_deployed_that_was_given_up_is_not_deployed_again(
     del serve.applications["modelless-worker-spot"]  # as `modelless upgrade` does
     await cluster.scale("spot", 2)
     assert later.deployed == [("spot", 2)]
+
+    del serve.applications["modelless-worker-spot"]
+    await cluster.scale("spot", 0)  # none is what there is
+    assert later.deployed == [("spot", 2)]
+    assert await cluster.workers(["spot"]) == []
 
 
 async def test_an_application_that_serve_has_just_heard_of_is_not_deployed_again() -> None:

@@ -158,6 +158,28 @@ def test_what_plans_start_later_is_not_started_with_the_settings_of_before() -> 
     assert "end a" not in played.asked
 
 
+class Falling(Played):
+    """Workers that say nothing any more once the control loop was replaced."""
+
+    loops = 0
+
+    def look(self, deployment: Deployment) -> Replicas:
+        if deployment.application == "loop":
+            self.loops += 1
+        elif self.loops == 2:
+            raise ClusterUnavailable("a worker does not say what it is")
+        return super().look(deployment)
+
+
+def test_what_runs_is_not_looked_at_again_when_all_is_replaced() -> None:
+    played = Falling({"n1": NEW}, starts_new=True)
+    loop = Made(application="loop", name="controller", built=None)
+    [one] = workers(played)
+    parts = [replace(one, forgettable=True), Part(words="control loop", deployment=loop)]
+    upgrade(played).run(parts)
+    assert (played.loops, played.asked) == (2, [])
+
+
 def test_what_one_worker_alone_holds_is_said_before_it_leaves() -> None:
     played = Played({"o1": OLD, "o2": OLD})
     played.held["o2"] = frozenset({("digits", "a")})

@@ -41,10 +41,11 @@ def test_misbehaviour_becomes_a_sentence_and_no_process_stays(method: str, sente
     [
         ((3, 3), "m: its trial process was killed, and the kernel tells of no want of memory"),
         ((3, 4), "m: its trial process was killed, probably because memory ran out"),
+        ((None, None), "m: its trial process was killed; whether memory ran out is not known"),
     ],
 )
 def test_one_that_was_killed_is_said_to_lack_memory_where_the_kernel_killed_for_it(
-    counts: tuple[int, int], sentence: str
+    counts: tuple[int | None, int | None], sentence: str
 ) -> None:
     """As when a node is lost: what runs on it is killed."""
     kills = iter(counts)

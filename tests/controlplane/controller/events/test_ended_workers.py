@@ -1,5 +1,6 @@
 """A worker that Ray Serve ends unasked, and one that it ends because everything ends."""
 
+from dataclasses import replace
 from typing import cast
 
 from controlplane.controller.events.journal import Journal
@@ -9,6 +10,8 @@ from controlplane.controller.worker_pool import WorkerPool
 from tests.controlplane.builders import worker
 from variants.catalog.memory import MemoryCatalog
 from workers.types import WorkerStatus
+
+W1 = worker("w1")
 
 
 class Pool:
@@ -23,20 +26,25 @@ class Pool:
 
 
 async def seen(
-    looks: int, *, stopped: bool = False, back: bool = False
+    looks: int,
+    *,
+    stopped: bool = False,
+    back: bool = False,
+    status: WorkerStatus = W1,
+    later: WorkerStatus = W1,
 ) -> list[tuple[str, str, str]]:
     """Events after a worker was there, and then not in so many looks."""
     catalog = MemoryCatalog()
     journal = Journal(catalog)
     recorder = StatusRecorder(catalog, journal, lambda: 0.0)
     await recorder.lead(catalog.acquire_leadership("a"), None)
-    there: dict[str, WorkerStatus] = {"w1": worker("w1")}
+    there: dict[str, WorkerStatus] = {"w1": status}
     recorder.workers(there, cast(WorkerPool, Pool()), {})
     pool = cast(WorkerPool, Pool("w1"))
     for _ in range(looks):
         recorder.workers({}, pool, {})
     if back:
-        recorder.workers(there, pool, {})
+        recorder.workers({"w1": later}, pool, {})
     if stopped:
         await recorder.stop(pool)
     await journal.store_events()
@@ -61,3 +69,12 @@ async def test_one_that_is_back_with_the_next_look_was_never_lost() -> None:
     kinds = [kind for kind, _, _ in await seen(1, back=True)]
 
     assert kinds == ["controller_started", "worker_joined"]
+
+
+async def test_what_one_that_is_back_said_before_is_no_news() -> None:
+    full = replace(W1, warnings=("its disk is full",))
+    both = replace(W1, warnings=("its disk is full", "its clock is wrong"))
+    events = await seen(1, back=True, status=full, later=both)
+
+    warned = [message for kind, _, message in events if kind == "worker_warning"]
+    assert warned == ["its disk is full", "its clock is wrong"]

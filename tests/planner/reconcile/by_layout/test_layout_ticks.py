@@ -229,3 +229,14 @@ def test_what_rests_says_what_it_serves_and_not_that_nothing_is_asked() -> None:
         "The machine is split into 2xcpu-1: this serves all of 150 rows per second that workers are"
         " to be there for. It was split anew within the last 1200 s."
     )
+
+
+def test_what_rests_says_that_it_cannot_answer_what_another_layout_could() -> None:
+    narrow = tick(seen({TWO: 0, ONE: 2}, [MANY])).plan
+    serves = {"0 of 5": [TIGHT], "150 of 155": [MANY, TIGHT]}
+    for words, wanted in serves.items():
+        rests = replace(seen({TWO: 0, ONE: 2}, wanted, narrow), rests=True)
+        assert tick(rests).plan.explanation[0] == (
+            f"The machine is split into 2xcpu-1: this serves {words} rows per second that workers"
+            " are to be there for. It was split anew within the last 1200 s."
+        )
