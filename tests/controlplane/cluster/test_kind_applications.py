@@ -10,6 +10,7 @@ import pytest
 
 from controlplane.cluster.kind_applications import Deployed, KindApplications, LaterKinds
 from controlplane.settings import load_settings
+from tests.workers.builders import until
 from variants.errors import ClusterUnavailable
 
 
@@ -103,7 +104,6 @@ async def test_a_kind_is_not_deployed_again_while_a_call_that_was_given_up_goes_
     assert deployed == ["modelless-worker-cpu-2"]
 
     answered.set()
-    while later._under_way:
-        await asyncio.sleep(0)
+    await until(lambda: not later._under_way)
     await later.deploy("cpu-2", 1)
     assert deployed == ["modelless-worker-cpu-2"] * 2
