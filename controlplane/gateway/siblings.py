@@ -51,6 +51,7 @@ class Siblings:
         self._left = self._socket.with_suffix(".json")
         self._counters = counters
         self._server: asyncio.Server | None = None
+        self._too_long: set[str] = set()
 
     async def start(self) -> None:
         """Answer the others. A gateway that cannot is left out of their sums, and goes on."""
@@ -86,7 +87,7 @@ class Siblings:
             text = told.get(name)
             if not text and name in left:
                 text = _read(left[name])
-            _add(total, text or b"")
+            _add(total, self._whole(name, text or b""))
         return total
 
     def _claimed(self, left: Path) -> bytes:
@@ -96,9 +97,18 @@ class Siblings:
             left.rename(claimed)
         except OSError:
             return b""
-        text = _read(claimed)
+        text = self._whole(left.stem, _read(claimed))
         claimed.unlink(missing_ok=True)
         return text
+
+    def _whole(self, name: str, text: bytes) -> bytes:
+        """What one has told or left; nothing if there is more of it than was read."""
+        if len(text) < MOST_BYTES:
+            return text
+        if name not in self._too_long:
+            self._too_long.add(name)
+            log.warning("what %s counts is not added up: it is too long", name)
+        return b""
 
     def _others(self, suffix: str) -> list[Path]:
         return files_of_others(self._socket, f"{self._node}-*{suffix}")
@@ -120,25 +130,24 @@ _KEYS = orjson.OPT_NON_STR_KEYS
 
 
 async def _asked(socket: Path) -> bytes:
-    """What a gateway says; nothing if it does not answer, or was killed and left its socket."""
+    """What a gateway says, as much as is read of it; nothing if it does not answer or is gone."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             reader, writer = await asyncio.open_unix_connection(socket, limit=MOST_BYTES)
             try:
-                await reader.readexactly(MOST_BYTES)
+                return await reader.readexactly(MOST_BYTES)
             except asyncio.IncompleteReadError as whole:
                 return whole.partial
             finally:
                 writer.close()
     except (OSError, TimeoutError):
         return b""
-    log.warning("what %s counts is not added up: it is too long", socket.stem)
-    return b""
 
 
 def _read(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        with file.open("rb") as opened:
+            return opened.read(MOST_BYTES)
     except OSError:  # the run directory was cleared
         return b""
 

@@ -150,14 +150,24 @@ async def test_what_is_left_is_merged_once_by_two_that_stop_together(
 
 
 async def test_no_more_is_read_than_counters_can_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = (Siblings(tmp_path, name, everything()) for name in ("one", "two"))
     await second.start()
     assert (await first.total()).in_flight == 14
     monkeypatch.setattr(siblings, "MOST_BYTES", 100)
-    assert (await first.total()).in_flight == 7
+    for _ in range(2):
+        total = await first.total()
+        assert (total.in_flight, total.task("digits").errors) == (7, {"OVERLOADED": 1})
+    assert [record.getMessage() for record in caplog.records] == [
+        f"what {second._socket.stem} counts is not added up: it is too long"
+    ]
     await second.stop()
+    assert (await first.total()).task("digits").errors == {"OVERLOADED": 1}
+    await first.start()
+    await first.stop()
+    [left] = left_in(tmp_path)
+    assert orjson.loads(left.read_bytes()) == through_json(everything(), gone=True)
 
 
 async def test_what_is_left_is_merged_by_the_next_that_stops(tmp_path: Path) -> None:
