@@ -52,6 +52,8 @@ class Siblings:
         self._counters = counters
         self._server: asyncio.Server | None = None
         self._too_long: set[str] = set()
+        self._stopped = False
+        """What is left has been written; who asks later reads it there."""
 
     async def start(self) -> None:
         """Answer the others. A gateway that cannot is left out of their sums, and goes on."""
@@ -65,29 +67,28 @@ class Siblings:
         if self._server is None:
             return
         self._server.close()
+        self._stopped = True
         total = Counters()
         total.add(self._counters.plain(gone=True))
         for left in self._others(".json"):
             if not left.with_suffix(".sock").exists():
                 _add(total, self._claimed(left))
-        self._keep(total)
+        self._write(total)
         self._socket.unlink(missing_ok=True)
 
     async def total(self) -> Counters:
         """Its own counts, those of the others, and what is left of those that are gone."""
         sockets = {path.stem: path for path in self._others(".sock")}
-        left = {path.stem: path for path in self._others(".json")}
+        left = {path.stem for path in self._others(".json")}
         if not sockets and not left:
             return self._counters
-        self._keep(self._counters)
+        self._keep()
         told = dict(zip(sockets, await asyncio.gather(*map(_asked, sockets.values())), strict=True))
         total = Counters()
         total.add(self._counters.plain())
-        for name in sockets.keys() | left.keys():
-            text = told.get(name)
-            if not text and name in left:
-                text = _read(left[name])
-            _add(total, self._whole(name, text or b""))
+        for name in sockets.keys() | left:
+            text = told.get(name) or _read(self._socket.with_name(f"{name}.json"))
+            _add(total, self._whole(name, text))
         return total
 
     def _claimed(self, left: Path) -> bytes:
@@ -114,12 +115,17 @@ class Siblings:
         return files_of_others(self._socket, f"{self._node}-*{suffix}")
 
     async def _tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._keep(self._counters)
-        writer.write(orjson.dumps(self._counters.plain(), option=_KEYS))
+        self._keep()
+        if not self._stopped:
+            writer.write(orjson.dumps(self._counters.plain(), option=_KEYS))
         writer.close()
 
-    def _keep(self, counters: Counters) -> None:
-        """Write down what stays true when this gateway is gone."""
+    def _keep(self) -> None:
+        """Write down what stays true when this gateway is gone, unless more is there already."""
+        if not self._stopped:
+            self._write(self._counters)
+
+    def _write(self, counters: Counters) -> None:
         with contextlib.suppress(OSError):  # a full disk
             part = self._left.with_suffix(".part")
             part.write_bytes(orjson.dumps(counters.plain(gone=True), option=_KEYS))

@@ -149,6 +149,24 @@ async def test_what_is_left_is_merged_once_by_two_that_stop_together(
     await stays.stop()
 
 
+async def test_who_is_asked_while_it_stops_does_not_lose_what_it_has_merged(tmp_path: Path) -> None:
+    for turns in range(12):
+        folder = tmp_path / f"{turns}"
+        folder.mkdir()
+        gone, leaves, stays = (Siblings(folder, name, everything()) for name in "abc")
+        for one in (gone, leaves, stays):
+            await one.start()
+        await gone.stop()
+        asked = asyncio.create_task(stays.total())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await leaves.stop()
+        await asked
+        await leaves.total()
+        assert (await stays.total()).task("digits").errors == {"OVERLOADED": 3}, turns
+        await stays.stop()
+
+
 async def test_no_more_is_read_than_counters_can_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
