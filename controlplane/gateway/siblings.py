@@ -51,6 +51,9 @@ class Siblings:
         self._left = self._socket.with_suffix(".json")
         self._counters = counters
         self._server: asyncio.Server | None = None
+        self._too_long: set[str] = set()
+        self._stopped = False
+        """What is left has been written; who asks later reads it there."""
 
     async def start(self) -> None:
         """Answer the others. A gateway that cannot is left out of their sums, and goes on."""
@@ -64,29 +67,28 @@ class Siblings:
         if self._server is None:
             return
         self._server.close()
+        self._stopped = True
         total = Counters()
         total.add(self._counters.plain(gone=True))
         for left in self._others(".json"):
             if not left.with_suffix(".sock").exists():
                 _add(total, self._claimed(left))
-        self._keep(total)
+        self._write(total)
         self._socket.unlink(missing_ok=True)
 
     async def total(self) -> Counters:
         """Its own counts, those of the others, and what is left of those that are gone."""
         sockets = {path.stem: path for path in self._others(".sock")}
-        left = {path.stem: path for path in self._others(".json")}
+        left = {path.stem for path in self._others(".json")}
         if not sockets and not left:
             return self._counters
-        self._keep(self._counters)
+        self._keep()
         told = dict(zip(sockets, await asyncio.gather(*map(_asked, sockets.values())), strict=True))
         total = Counters()
         total.add(self._counters.plain())
-        for name in sockets.keys() | left.keys():
-            text = told.get(name)
-            if not text and name in left:
-                text = _read(left[name])
-            _add(total, text or b"")
+        for name in sockets.keys() | left:
+            text = told.get(name) or _read(self._socket.with_name(f"{name}.json"))
+            _add(total, self._whole(name, text))
         return total
 
     def _claimed(self, left: Path) -> bytes:
@@ -96,20 +98,34 @@ class Siblings:
             left.rename(claimed)
         except OSError:
             return b""
-        text = _read(claimed)
+        text = self._whole(left.stem, _read(claimed))
         claimed.unlink(missing_ok=True)
         return text
+
+    def _whole(self, name: str, text: bytes) -> bytes:
+        """What one has told or left; nothing if there is more of it than was read."""
+        if len(text) < MOST_BYTES:
+            return text
+        if name not in self._too_long:
+            self._too_long.add(name)
+            log.warning("what %s counts is not added up: it is too long", name)
+        return b""
 
     def _others(self, suffix: str) -> list[Path]:
         return files_of_others(self._socket, f"{self._node}-*{suffix}")
 
     async def _tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._keep(self._counters)
-        writer.write(orjson.dumps(self._counters.plain(), option=_KEYS))
+        self._keep()
+        if not self._stopped:
+            writer.write(orjson.dumps(self._counters.plain(), option=_KEYS))
         writer.close()
 
-    def _keep(self, counters: Counters) -> None:
-        """Write down what stays true when this gateway is gone."""
+    def _keep(self) -> None:
+        """Write down what stays true when this gateway is gone, unless more is there already."""
+        if not self._stopped:
+            self._write(self._counters)
+
+    def _write(self, counters: Counters) -> None:
         with contextlib.suppress(OSError):  # a full disk
             part = self._left.with_suffix(".part")
             part.write_bytes(orjson.dumps(counters.plain(gone=True), option=_KEYS))
@@ -120,25 +136,24 @@ _KEYS = orjson.OPT_NON_STR_KEYS
 
 
 async def _asked(socket: Path) -> bytes:
-    """What a gateway says; nothing if it does not answer, or was killed and left its socket."""
+    """What a gateway says, as much as is read of it; nothing if it does not answer or is gone."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             reader, writer = await asyncio.open_unix_connection(socket, limit=MOST_BYTES)
             try:
-                await reader.readexactly(MOST_BYTES)
+                return await reader.readexactly(MOST_BYTES)
             except asyncio.IncompleteReadError as whole:
                 return whole.partial
             finally:
                 writer.close()
     except (OSError, TimeoutError):
         return b""
-    log.warning("what %s counts is not added up: it is too long", socket.stem)
-    return b""
 
 
 def _read(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        with file.open("rb") as opened:
+            return opened.read(MOST_BYTES)
     except OSError:  # the run directory was cleared
         return b""
 

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from math import exp
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -252,13 +253,14 @@ class BatchRunner:
             begin_ms = now_ms()
             groups = run_batch(replica, jobs, batch.rows, now_ms)
             end_ms = now_ms()
+            ledger.leave()
+            if not replica.proven:
+                ledger.clear(replica.key)
         except Exception as error:
             log.exception("running a batch")
-            ledger.leave()
+            with suppress(Exception):  # it may be what went wrong; the thread has to live on
+                ledger.leave()
             return _failed(batch, began_ms, f"the worker failed: {type(error).__name__}: {error}")
-        ledger.leave()
-        if not replica.proven:
-            ledger.clear(replica.key)
         return Outcome(
             replica, began_ms, batch.predicted_ms, end_ms - begin_ms, end_ms - began_ms, groups
         )

@@ -149,15 +149,43 @@ async def test_what_is_left_is_merged_once_by_two_that_stop_together(
     await stays.stop()
 
 
+async def test_who_is_asked_while_it_stops_does_not_lose_what_it_has_merged(tmp_path: Path) -> None:
+    for turns in range(12):
+        folder = tmp_path / f"{turns}"
+        folder.mkdir()
+        gone, leaves, stays = (Siblings(folder, name, everything()) for name in "abc")
+        for one in (gone, leaves, stays):
+            await one.start()
+        await gone.stop()
+        asked = asyncio.create_task(stays.total())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await leaves.stop()
+        await asked
+        await leaves.total()
+        assert (await stays.total()).task("digits").errors == {"OVERLOADED": 3}, turns
+        await stays.stop()
+
+
 async def test_no_more_is_read_than_counters_can_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = (Siblings(tmp_path, name, everything()) for name in ("one", "two"))
     await second.start()
     assert (await first.total()).in_flight == 14
     monkeypatch.setattr(siblings, "MOST_BYTES", 100)
-    assert (await first.total()).in_flight == 7
+    for _ in range(2):
+        total = await first.total()
+        assert (total.in_flight, total.task("digits").errors) == (7, {"OVERLOADED": 1})
+    assert [record.getMessage() for record in caplog.records] == [
+        f"what {second._socket.stem} counts is not added up: it is too long"
+    ]
     await second.stop()
+    assert (await first.total()).task("digits").errors == {"OVERLOADED": 1}
+    await first.start()
+    await first.stop()
+    [left] = left_in(tmp_path)
+    assert orjson.loads(left.read_bytes()) == through_json(everything(), gone=True)
 
 
 async def test_what_is_left_is_merged_by_the_next_that_stops(tmp_path: Path) -> None:

@@ -607,6 +607,12 @@ async def test_a_mistake_while_a_batch_runs_is_an_answer(
         assert "ZeroDivisionError" in reply.message
         assert here.in_flight == 0
         assert (await ask(connection, spec, row(2))).code is ReplyCode.OK
+        with monkeypatch.context() as patch:
+            patch.setattr(here._ledger, "leave", lambda: 1 // 0)
+            reply = await ask(connection, spec, row(3))
+        assert reply.code is ReplyCode.FAILED
+        assert "ZeroDivisionError" in reply.message
+        assert (await ask(connection, spec, row(4))).code is ReplyCode.OK
 
 
 async def test_what_passes_between_batches_is_part_of_what_a_queue_is_predicted_to_take(
