@@ -294,7 +294,8 @@ class ControlLoop:
             corrected=self._corrected,
             interference=self._live_latency.interference,
             zones=self._zones.known,
-            kind_zones=self._kind_zones.of(self._settings.kinds, statuses)
+            zones_settled=self._zones.settled,
+            kind_zones=self._kind_zones.of(self._settings.kinds, statuses, self._clock_s())
             if planning.elastic
             else {},
         )

@@ -25,6 +25,11 @@ MOVED = 0.1
 REST_S = 10.0
 """... and for so long after it did they stay as they are, as they do for so long after the first
 look. A way that is longer has to be so for as long before it counts."""
+SETTLED_S = 30.0
+"""For so long after the first look no worker goes by what is known of zones: gateways may have
+started together with the control loop, and still measure."""
+FORGET_S = 600.0
+"""Workers of a kind that were last seen in a zone so long before others of it do not count."""
 MOVED_WAY = 0.2
 """By this part a round trip has to change."""
 
@@ -35,6 +40,9 @@ class ZoneCounts:
     def __init__(self) -> None:
         self.known: ZoneDemand = NOWHERE
         """To plan by; the same object for as long as nothing has moved."""
+        self.settled = False
+        """Whether workers may go by it."""
+        self._began_s = -inf
         self._counted: dict[str, Mapping[str, int]] = {}
         self._rows: dict[ShareKey, dict[Zone, float]] = {}
         self._counted_s = -inf
@@ -53,7 +61,7 @@ class ZoneCounts:
         for weeks, another one for minutes.
         """
         if self._counted_s == -inf:
-            self._told_s = now_s
+            self._told_s = self._began_s = now_s
         fade = exp((self._counted_s - now_s) / MEMORY_S)
         rows = {key: _faded(zones, fade) for key, zones in self._rows.items()}
         accuracies = accuracies_of(catalog)
@@ -73,7 +81,9 @@ class ZoneCounts:
         self._counted = {id_: report.get("demand", {}) for id_, report in reports.items()}
         self._counted_s = now_s
         self._measure(_round_trips_ms(reports.values()), now_s)
-        return self._tell(now_s)
+        told = self._tell(now_s)
+        self.settled |= bool(self._rows) and now_s - self._began_s >= SETTLED_S
+        return told
 
     def _measure(self, told_ms: Mapping[tuple[Zone, Zone], float], now_s: float) -> None:
         """A way that is shorter counts at once, a longer one when it has been so for long."""
@@ -117,23 +127,30 @@ class KindZones:
     """In which zones the workers of each device kind stand, or would."""
 
     def __init__(self) -> None:
-        self._seen: dict[DeviceKindName, frozenset[Zone]] = {}
+        self._seen_s: dict[DeviceKindName, dict[Zone, float]] = {}
+        """When a worker of the kind was last there."""
 
     def of(
-        self, kinds: Iterable[Kind], workers: Iterable[WorkerStatus]
+        self, kinds: Iterable[Kind], workers: Iterable[WorkerStatus], now_s: float
     ) -> Mapping[DeviceKindName, frozenset[Zone]]:
         """By the label of the nodes that a kind is bound to, else by the workers that it has, or
-        had last; a kind of which nothing was seen since the control loop started is missing."""
-        there: dict[DeviceKindName, set[Zone]] = {}
+        had some minutes before the last of them was seen: one that is lost comes back. A kind of
+        which nothing was seen since the control loop started is missing."""
         for worker in workers:
-            there.setdefault(DeviceKindName(worker.device_kind), set()).add(worker.zone)
-        self._seen |= {kind: frozenset(zones) for kind, zones in there.items()}
+            kind_name = DeviceKindName(worker.device_kind)
+            self._seen_s.setdefault(kind_name, {})[worker.zone] = now_s
+        seen = {
+            kind: frozenset(
+                zone for zone, at_s in zones.items() if at_s >= max(zones.values()) - FORGET_S
+            )
+            for kind, zones in self._seen_s.items()
+        }
         bound = {
             kind.name: frozenset(kind.nodes.values)
             for kind in kinds
             if kind.nodes is not None and kind.nodes.label in ZONE_LABELS
         }
-        return self._seen | bound
+        return seen | bound
 
 
 def _zone(report: Mapping[str, Any]) -> Zone:

@@ -36,7 +36,7 @@ def unchanged(before: Observation, now: Observation) -> bool:
         and before.absent == now.absent
         and before.interference == now.interference
         and before.running == now.running
-        and before.zones == now.zones
+        and (before.zones, before.zones_settled) == (now.zones, now.zones_settled)
         and before.kind_zones == now.kind_zones
         and before.objective is now.objective
         and before.eviction == now.eviction

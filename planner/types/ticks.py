@@ -170,6 +170,8 @@ class Observation:
     was seen (``planner.interference``)."""
     zones: ZoneDemand = NOWHERE
     """In which zones the demand is asked for, and how far it is from there to the workers."""
+    zones_settled: bool = True
+    """Whether that was looked at for long enough to let workers go by it."""
     kind_zones: Mapping[DeviceKindName, frozenset[str]] = field(default_factory=dict)
     """In which zones the workers of each kind stand, or would; kinds of which that is not known are
     missing."""

@@ -158,9 +158,11 @@ def placed_lines(reason: Reason | PlacedReason) -> bytes:
 
 
 def lines_from(place: str, why: str) -> Callable[[Reason | PlacedReason], bytes]:
-    """The same where all answers are from one place."""
+    """The same where all answers are from one place, but those that were kept here."""
     where = _place_line(place, why)
-    return lambda reason: _LINES[Reason(reason)] + where
+    lines = {each: _LINES[each] + where for each in Reason}
+    lines[Reason.CACHED] = _LINES[Reason.CACHED]
+    return lambda reason: lines[Reason(reason)]
 
 
 def _place_line(place: str, why: str) -> bytes:

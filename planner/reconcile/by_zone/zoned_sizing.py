@@ -6,10 +6,14 @@ kept of the kinds whose workers stand in that zone alone. The rest is sized as w
 zones, with those workers as there anyway.
 
 Of a kind whose workers stand in several zones nobody can say which one goes: where a zone needs
-those that it has, none of that kind does.
+some of them, none of that kind does, however many there are.
+
+What is not known yet lets nothing go: no worker of any kind before it was looked for a while where
+is asked, none of a kind of which no worker was seen, and none that a class may need of which
+nobody has asked anything lately.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.reconcile.sizing import cheapest
@@ -21,6 +25,8 @@ from planner.zones.zone_parts import NEGLIGIBLE, shortened
 from variants.types import DeviceKind, DeviceKindName
 
 Counts = Mapping[DeviceKindName, int]
+
+UNSETTLED = "No worker goes before it is known in which zones is asked."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +52,12 @@ def needed_near(
         if observation.inventory.get(kind)
     }
     homes = sorted({zone for where in stand.values() for zone in where})
+    least = _unknown(observation, {*homes, *zones.usual}, envelope)
+    if not observation.zones_settled and least:
+        return NeededNear(least, (UNSETTLED,))
     if len(homes) < 2 or not zones.matters(homes):
-        return NeededNear()
+        return NeededNear(least)
     kinds = _Kinds(snapshot, {kind.name: kind for kind in observation.catalog.device_kinds})
-    least: dict[DeviceKindName, int] = {}
     sentences = []
     for home in homes:
         own = [kind for kind, where in stand.items() if home in where]
@@ -57,29 +65,54 @@ def needed_near(
         del others[home]
         bound = []
         for each in envelope:
-            part = zones.of(share_key(*class_of(each))).get(home, 0.0)
+            key = share_key(*class_of(each))
+            part = zones.of(key).get(home, 0.0)
             near = shortened(each, zones.away_ms(home, home))
+            forgotten = key not in zones.shares
             if (
-                part > NEGLIGIBLE
+                (forgotten or part > NEGLIGIBLE)
                 and kinds.able(own, near)
                 and not any(
                     kinds.able(there, shortened(each, zones.away_ms(home, other)))
                     for other, there in others.items()
                 )
             ):
-                bound.append(replace(near, qps=part * near.qps))
+                if part > NEGLIGIBLE:
+                    bound.append(replace(near, qps=part * near.qps))
+                if forgotten:
+                    able = (kind for kind in own if kinds.able([kind], near))
+                    least |= {kind: observation.running.get(kind, 0) for kind in able}
         if not bound:
             continue
         counts = _needed(snapshot, observation, planner, kinds, home, own, bound)
         for kind, count in counts.items():
             least[kind] = max(least.get(kind, 0), count)
-        kept = ", ".join(f"{count} of {kind}" for kind, count in sorted(counts.items()) if count)
+        # Without their number, which follows the demand: each sentence is another plan.
+        kept = ", ".join(kind for kind, count in sorted(counts.items()) if count)
         tasks = ", ".join(sorted({each.task for each in bound}))
         sentences.append(
             f"{ASKED_IN}{named(home)}: {tasks} in less time than the way to any other zone leaves. "
-            + (f"So many workers stay for it: {kept}." if kept else "No kind has a worker there.")
+            + (f"Workers stay for it: {kept}." if kept else "No kind has a worker there.")
         )
     return NeededNear(least, tuple(sentences))
+
+
+def _unknown(
+    observation: Observation, zones: Collection[Zone], envelope: Sequence[Demand]
+) -> dict[DeviceKindName, int]:
+    """Fewest workers of the kinds of which it is not known yet where they are needed."""
+    running = {kind: observation.running.get(kind, 0) for kind in observation.inventory}
+    unseen = {
+        kind: count
+        for kind, count in running.items()
+        if count and kind not in observation.kind_zones and kind not in observation.absent
+    }
+    if len(zones) < 2 and not (unseen and any(zones)):
+        return {}
+    if observation.zones_settled:
+        return unseen
+    # What nobody asks for is asked for nowhere.
+    return running if any(each.qps > 0.0 for each in envelope) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +159,9 @@ def _needed(
         observation.objective,
         observation.interference,
     )
-    there = {one.device_kind for one in observation.workers if one.zone == home}
     for kind in own:
-        if kind in alone or kind not in there:
-            continue
-        if any(kinds.able([kind], each) and not kinds.able(alone, each) for each in bound):
+        if kind not in alone and any(
+            kinds.able([kind], each) and not kinds.able(alone, each) for each in bound
+        ):
             counts[kind] = observation.running.get(kind, 0)
     return counts

@@ -20,6 +20,12 @@ def test_an_answer_says_its_zone_beside_its_reason() -> None:
     assert lines_from("in zone edge", "it was asked for there")(Reason.PLANNED) == plain + line
 
 
+def test_an_answer_that_was_kept_here_is_from_no_zone() -> None:
+    kept = b"x-choice-reason: cached\r\n"
+    assert lines_from("in zone edge", "nobody is nearer")(Reason.CACHED) == kept
+    assert placed_lines(Reason.CACHED) == kept
+
+
 def test_the_name_of_a_zone_cannot_begin_a_line_of_its_own() -> None:
     said = placed_lines(placed("in zone a\r\nx-evil: \N{LATIN SMALL LETTER E WITH ACUTE}"))
     assert said.endswith(b"x-choice-zone: in zone a??x-evil: ?: it was asked for there\r\n")

@@ -8,7 +8,7 @@ import pytest
 
 from planner.reconcile.tick import tick
 from planner.types import Demand, Observation
-from planner.zone_demand import ShareKey, Zone, ZoneDemand, share_key
+from planner.zone_demand import NOWHERE, ShareKey, Zone, ZoneDemand, share_key
 from tests.planner.builders import (
     catalog,
     demand,
@@ -79,12 +79,12 @@ def test_what_only_the_edge_answers_in_time_keeps_its_worker_though_another_cost
     loose = {("edge", LOOSE_MS): 20.0}
     assert counts(seen(tight)) == {NEAR: 1}
     assert counts(seen(loose)) == {FAR: 1}
-    # Where nothing is known of zones the cheapest is enough for all.
-    assert counts(replace(seen(tight), kind_zones={})) == {FAR: 1}
+    # Where there are no zones the cheapest is enough for all.
+    assert counts(replace(seen(tight), zones=NOWHERE, kind_zones={})) == {FAR: 1}
     said = tick(seen(tight)).plan.explanation[0]
     assert said == (
         "Asked for in zone edge: edge-50 in less time than the way to any other zone leaves. "
-        "So many workers stay for it: 1 of near."
+        "Workers stay for it: near."
     )
 
 
@@ -103,6 +103,49 @@ def test_of_a_kind_in_several_zones_none_goes_where_one_is_needed() -> None:
     tight = {("edge", TIGHT_MS): 20.0}
     assert counts(seen(tight, running=(2, 0), stand=both)) == {NEAR: 2}
     assert counts(seen({("edge", LOOSE_MS): 20.0}, running=(2, 1), stand=both)) == {FAR: 1}
+
+
+def test_no_worker_goes_before_a_new_control_loop_knows_of_zones() -> None:
+    tight = seen({("edge", TIGHT_MS): 20.0})
+    new = replace(tight, zones=NOWHERE, zones_settled=False)
+    both = {NEAR: 1, FAR: 1}
+    assert counts(new) == both
+    assert tick(new).actions == ()
+    # The workers of one kind have not been heard of yet.
+    only_far = {FAR: frozenset({"core"})}
+    late = replace(new, kind_zones=only_far, workers=tight.workers[1:])
+    assert counts(late) == both
+    assert counts(replace(tight, kind_zones=only_far, workers=tight.workers[1:])) == both
+    # A machine for them would have to come first: nothing is kept.
+    absent = replace(late, zones=tight.zones, zones_settled=True, absent=frozenset({NEAR}))
+    assert counts(absent) == {FAR: 1}
+    # There are no zones, or all workers stand in one, or nobody asks anything.
+    nameless = {NEAR: frozenset({""}), FAR: frozenset({""})}
+    assert counts(replace(new, kind_zones=nameless)) == {FAR: 1}
+    assert counts(replace(new, kind_zones=dict.fromkeys(USD, frozenset({"core"})))) == {FAR: 1}
+    idle = replace(new, plan=tick(tight).plan, demand=(), expected=(), envelope=())
+    assert sum(counts(idle).values()) == 1
+    assert counts(tight) == {NEAR: 1}
+
+
+def test_a_zone_that_has_lost_its_worker_for_a_while_keeps_those_of_its_kind() -> None:
+    both = {NEAR: frozenset({"edge", "core"}), FAR: frozenset({"core"})}
+    whole = seen({("edge", TIGHT_MS): 20.0}, running=(2, 1), stand=both)
+    in_core, far = replace(whole.workers[1], zone="core"), whole.workers[2]
+    plan = tick(replace(whole, workers=(whole.workers[0], in_core, far))).plan
+    assert plan.workers == {NEAR: 2}
+    lost = replace(whole, workers=(in_core, far), plan=plan)
+    assert tick(lost).plan.workers[NEAR] == 2
+
+
+def test_a_class_that_nobody_asks_for_now_keeps_the_workers_that_it_needs() -> None:
+    made = seen({("edge", TIGHT_MS): 20.0, ("core", LOOSE_MS): 20.0})
+    shares = {key: at for key, at in made.zones.shares.items() if "edge" not in at}
+    forgotten = replace(made, zones=replace(made.zones, shares=shares, usual={"core": 1.0}))
+    assert counts(forgotten)[NEAR] == 1
+    # As soon as nobody is to be there for it any more they go.
+    envelope = [each for each in made.demand if each.latency_ms == LOOSE_MS]
+    assert counts(replace(forgotten, envelope=tuple(envelope))) == {FAR: 1}
 
 
 def test_it_is_said_where_no_worker_is_near_enough() -> None:

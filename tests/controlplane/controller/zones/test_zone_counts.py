@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from controlplane.controller.zone_counts import REST_S, KindZones, ZoneCounts
+from controlplane.controller.zone_counts import (
+    FORGET_S,
+    REST_S,
+    SETTLED_S,
+    KindZones,
+    ZoneCounts,
+)
 from controlplane.settings import load_settings
 from planner.zone_demand import NOWHERE, ZoneDemand
 from tests.controlplane.builders import worker
@@ -128,13 +134,32 @@ def test_a_kind_stands_where_its_nodes_are_or_where_its_workers_were_seen() -> N
         slices="1-4xcpu-4:nodes=topology.kubernetes.io/zone=edge,1xcpu-2,1xcpu-1:nodes=rack=7",
     )
     kinds = KindZones()
-    assert kinds.of(settings.kinds, ()) == {"cpu-4": {"edge"}}
+    assert kinds.of(settings.kinds, (), 0.0) == {"cpu-4": {"edge"}}
     workers = [
         replace(worker("a"), device_kind="cpu-2", zone="core"),
         replace(worker("b"), device_kind="cpu-2", zone="edge"),
         replace(worker("c"), device_kind="cpu-1", zone="core"),
     ]
     seen = {"cpu-4": {"edge"}, "cpu-2": {"core", "edge"}, "cpu-1": {"core"}}
-    assert kinds.of(settings.kinds, workers) == seen
-    assert kinds.of(settings.kinds, workers[1:2]) == {**seen, "cpu-2": {"edge"}}
-    assert kinds.of(settings.kinds, ()) == {**seen, "cpu-2": {"edge"}}
+    assert kinds.of(settings.kinds, workers, 0.0) == seen
+    # A worker that is lost comes back; for how long all are away says nothing.
+    assert kinds.of(settings.kinds, workers[1:2], FORGET_S) == seen
+    assert kinds.of(settings.kinds, (), 9 * FORGET_S) == seen
+    moved = {**seen, "cpu-2": {"edge"}}
+    assert kinds.of(settings.kinds, workers[1:2], 9 * FORGET_S + 1.0) == moved
+
+
+def test_workers_go_by_zones_only_when_something_was_asked_and_ways_had_time_to_be_told() -> None:
+    counts = ZoneCounts()
+
+    def settled(second: float, rows: int) -> bool:
+        counts.count({"g": told("", open=rows)}, CATALOG, second)
+        return counts.settled
+
+    assert [settled(at, 0) for at in (0.0, 1.0, SETTLED_S, SETTLED_S + 1.0)] == [False] * 4
+    assert settled(SETTLED_S + 2.0, 5)
+    assert counts.known is NOWHERE
+    early = ZoneCounts()
+    for at in (0.0, 1.0, SETTLED_S - 1.0):
+        early.count({"g": told("edge", open=int(at))}, CATALOG, at)
+    assert not early.settled
