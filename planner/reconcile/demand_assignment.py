@@ -105,12 +105,13 @@ def assign_demand(
     scale = 1.0
     tails = iter(TAILS)
     tail = next(tails)
+    found: Solution | None = None
     for _ in range(len(TAILS) + SCALES):
         made = build.problem(tail=tail)
         if not made.problem.demand:
             return NOTHING
         if scale == 1.0 and objective is Objective.ACCURACY:
-            evened = _evened(build, planner, tail)
+            evened = _evened(build, planner, tail, before=found)
             if evened is not None:
                 made, found = evened
                 break
@@ -125,6 +126,7 @@ def assign_demand(
             build = builder([replace(d, qps=d.qps * scale) for d in demand])
         else:
             tail = following
+    assert found is not None
     build.forget()
     served = [0.0] * len(made.asked)
     for assignment in found.assignments:
@@ -141,7 +143,7 @@ def assign_demand(
 
 
 def _evened(
-    build: ProblemBuilder, planner: Planner, tail: float
+    build: ProblemBuilder, planner: Planner, tail: float, before: Solution | None
 ) -> tuple[BuiltProblem, Solution] | None:
     """The plan with the load on every device at which most accuracy is left.
 
@@ -150,20 +152,41 @@ def _evened(
     accurate variant. What full devices gain grows ever less with the load and what they cost ever
     more, so the load goes up from the least at which all is served for as long as that is worth it.
 
+    Once one load was planned in full and is not enough, the highest is asked next: where that is
+    not enough either, none is. So an overload costs two such plans, and one with less headroom.
+
+    Args:
+        before: what was found with more headroom, which did not serve all. Where that ran into the
+            time limit, no even load is tried.
+
     None where not all is served at any of ``EVEN_LOADS``.
     """
+    if before is not None and before.timed_out:
+        return None
+
+    def planned(load: float, least_accuracy: float) -> tuple[BuiltProblem, Solution]:
+        made = build.problem(tail=tail, load=load, least_accuracy=least_accuracy)
+        return made, planner(made.problem, Objective.ACCURACY)
+
+    highest = max(EVEN_LOADS, default=MOST_LOAD)
+    fullest = None if before is None else planned(highest, -inf)
     best: tuple[BuiltProblem, Solution] | None = None
     most = -inf
     for load in (*EVEN_LOADS, MOST_LOAD):
-        if load == MOST_LOAD and best is None:
+        hopeless = load == MOST_LOAD or (fullest is not None and not fullest[1].feasible)
+        if best is None and hopeless:
             break
         cost = FULL_COST * load**FULL_POWER
-        made = build.problem(tail=tail, load=load, least_accuracy=most + cost)
-        found = planner(made.problem, Objective.ACCURACY)
+        known = fullest if load == highest else None
+        made, found = known or planned(load, most + cost)
         if found.feasible and found.accuracy - cost >= most:
             best, most = (made, found), found.accuracy - cost
         elif best is not None:
             break
+        elif load < highest and (found.devices or found.timed_out):
+            fullest = fullest or planned(highest, -inf)
+            if found.timed_out:
+                return fullest if fullest[1].feasible else None
     return best
 
 

@@ -14,6 +14,7 @@ from planner.reconcile.demand_assignment import (
     DemandAssignment,
     assign_demand,
 )
+from planner.reconcile.problem_builder import MOST_LOAD, ProblemBuilder
 from planner.selection.eligibility import answers
 from planner.solver.problem import Problem, Solution
 from planner.solver.solve import solve
@@ -122,6 +123,50 @@ def test_a_demand_that_is_too_much_is_told_by_its_time_alone() -> None:
     assert made.routes
 
 
+class InFull(Recorder):
+    """Solves every problem in full, as where only packing shows that not all can be served."""
+
+    def __init__(self, *, late: bool = False) -> None:
+        super().__init__()
+        self.late = late
+
+    def __call__(self, problem: Problem, objective: Objective) -> Solution:
+        found = super().__call__(replace(problem, least_accuracy=None), objective)
+        return replace(found, timed_out=self.late)
+
+
+@pytest.mark.parametrize(
+    ("late", "loads_asked"), [(False, [0.2, 0.8, 0.95, 0.8]), (True, [0.2, 0.8, 0.95])]
+)
+def test_an_overload_is_found_out_with_few_even_plans(late: bool, loads_asked: list[float]) -> None:
+    """Two for the first headroom, and with less one, or none where there was no time."""
+    asked = InFull(late=late)
+    made = assign_demand(
+        snapshot(mixed()), [report("w1", kind="gpu-a")], [demand(500.0)], KNOWN, asked,
+        Objective.ACCURACY,
+    )  # fmt: skip
+
+    loads = [problem.load for problem, _ in asked.asked]
+    assert loads[: len(loads_asked)] == loads_asked
+    assert set(loads[len(loads_asked) :]) == {MOST_LOAD}
+    assert made.served_qps < made.asked_qps
+
+
+@pytest.mark.parametrize("qps", [10.0, 60.0, 110.0, 150.0, 180.0])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_what_is_not_served_at_a_low_load_is_planned_as_by_its_time(
+    qps: float, workers: int
+) -> None:
+    there = [report(f"w{number}", kind="gpu-a") for number in range(workers)]
+    view = snapshot(mixed())
+    made = [
+        assign_demand(view, there, [demand(qps)], KNOWN, asked, Objective.ACCURACY)
+        for asked in (Recorder(), InFull())
+    ]
+
+    assert made[0] == made[1]
+
+
 @st.composite
 def instances(draw: st.DrawFn) -> tuple[CatalogSnapshot, list[WorkerReport], list[Demand]]:
     tasks = ("digits", "words")[: draw(st.integers(1, 2))]
@@ -189,18 +234,29 @@ def test_no_device_is_left_idle_that_could_raise_the_accuracy(
 def test_the_load_that_is_worth_most_is_planned_for(
     instance: tuple[CatalogSnapshot, list[WorkerReport], list[Demand]],
 ) -> None:
-    """Against planning for every load, whatever that is worth."""
+    """Against planning for every load, whatever that is worth: up to where it falls."""
     known, workers, wanted = instance
     asked = Recorder()
-    assign_demand(snapshot(known), workers, wanted, KNOWN, asked, Objective.ACCURACY)
-    like = {p.load: p for p, _ in asked.asked}.get(EVEN_LOADS[0])
-    if like is None or not asked.worth():
+    view = snapshot(known)
+    made = assign_demand(view, workers, wanted, KNOWN, asked, Objective.ACCURACY)
+    if not made.routes:
         return
-    most = max(asked.worth().values())
-    for problem in {p.load: p for p, _ in asked.asked}.values():
-        found = planner(replace(problem, least_accuracy=None), Objective.ACCURACY)
-        event("a load was left out" if problem.load not in asked.worth() else "it was solved")
-        assert not found.feasible or _worth(found, problem.load) <= most + 1e-9
+    builder = ProblemBuilder(view, asked.asked[0][0].kinds, wanted)
+    expected: float | None = None
+    for load in (*EVEN_LOADS, MOST_LOAD):
+        built = builder.problem(tail=made.tail, load=load)
+        found = planner(built.problem, Objective.ACCURACY)
+        if not found.feasible or (expected is None and load == MOST_LOAD):
+            continue
+        worth = _worth(found, load)
+        if expected is not None and worth < expected:
+            break
+        expected = worth
+    if expected is None:
+        event("no load serves all")
+        return
+    event("most is worth a higher load" if expected == worth else "the next load is worth less")
+    assert max(asked.worth().values()) == pytest.approx(expected)
 
 
 def _candidates(view: Snapshot) -> list[Candidate]:
