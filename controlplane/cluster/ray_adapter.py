@@ -196,15 +196,14 @@ class ServeCluster:
         if self._later is not None and self._later.includes(kind):
             # Looked at anew: a call that was given up may have deployed it since, and what is
             # deployed twice starts twice; or `modelless upgrade` has ended it.
-            known = WORKER_APP + kind in (await self._details())["applications"]
-            if not known and not count:  # it was ended since
-                self._undeployed |= {kind}
-                return
-            if not known:
+            if WORKER_APP + kind not in (await self._details())["applications"]:
+                if not count:  # it was ended since
+                    self._undeployed |= {kind}
+                    return
                 await self._later.deploy(kind, count)
-            self._undeployed -= {kind}
-            if not known:
+                self._undeployed -= {kind}
                 return
+            self._undeployed -= {kind}
         await _scale(kind, "worker", WORKER_APP + kind, count)
 
     async def scale_gateways(self, count: int) -> None:

@@ -213,6 +213,19 @@ def class_of_route(route: Route) -> DemandClass:
     return (route.task, route.latency_ms, route.accuracy, pin)
 
 
+def in_order(routes: Iterable[Route]) -> tuple[Route, ...]:
+    """Routes as plans list them."""
+    return tuple(sorted(routes, key=_order))
+
+
+def _order(route: Route) -> tuple[object, ...]:
+    floor = -inf if route.accuracy is None else route.accuracy
+    return (
+        route.task, route.latency_ms, floor, route.variant, route.worker, route.batch_size,
+        route.pinned,
+    )  # fmt: skip
+
+
 def planned_qps(routes: Iterable[Route]) -> dict[DemandClass, float]:
     """What routes were planned to serve of each class, in rows per second."""
     planned: dict[DemandClass, float] = {}
@@ -344,14 +357,12 @@ def _routes(
                     assignment.batch_size, asked.variant is not None,
                 )  # fmt: skip
                 rates[route] = rates.get(route, 0.0) + qps
-    return tuple(
+    return in_order(
         Route(
             task=task, latency_ms=latency_ms, accuracy=floor, variant=variant, worker=worker,
             batch_size=batch_size, qps=qps, pinned=pinned,
         )
-        for (task, latency_ms, floor, variant, worker, batch_size, pinned), qps in sorted(
-            rates.items(), key=lambda entry: _order(entry[0])
-        )
+        for (task, latency_ms, floor, variant, worker, batch_size, pinned), qps in rates.items()
     )  # fmt: skip
 
 
@@ -378,11 +389,6 @@ def _copy_busiest(devices: Sequence[_Device], workers: Sequence[WorkerReport]) -
 
 _RouteKey = tuple[TaskName, float, float | None, VariantName, WorkerId, int, bool]
 """All of a route but its rate, in the order of its fields."""
-
-
-def _order(route: _RouteKey) -> tuple[object, ...]:
-    task, latency_ms, floor, *rest = route
-    return (task, latency_ms, -inf if floor is None else floor, *rest)
 
 
 def _key(candidate: Candidate) -> VariantKey:

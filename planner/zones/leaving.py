@@ -33,13 +33,14 @@ def send_away(parts: ZoneParts[T], zone: Zone, asked: Asked, rest: Asked) -> Ask
     """
     kept, going = asked, {key: each for key, each in rest.items() if _none_of(asked[key], each)}
     movable = {key for key in asked.keys() - going if parts.elsewhere(zone, asked[key])}
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
+        if turn:
+            going = _has_to_leave(parts, zone, kept, movable)
+            if not going:
+                break
         back = parts.offer(zone, going)
         kept = less(kept, {key: each.qps - _qps(back.get(key)) for key, each in going.items()})
         movable -= back.keys()
-        going = _has_to_leave(parts, zone, kept, movable)
-        if not going:
-            break
     return parts.keep(zone, kept)
 
 

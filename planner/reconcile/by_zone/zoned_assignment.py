@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 
 from planner.reconcile.demand_assignment import (
     NOTHING,
     DemandAssignment,
     assign_demand,
     class_of_route,
+    in_order,
     planned_qps,
 )
 from planner.solver.problem import Planner, Power
@@ -16,7 +16,7 @@ from planner.types import Demand, DemandClass, Objective, Snapshot, WorkerReport
 from planner.zone_demand import Zone, ZoneDemand
 from planner.zones.division import divide, in_words, out_of_reach, reachable
 from planner.zones.zone_parts import Solver
-from variants.types import DeviceKind, DeviceKindName, Route
+from variants.types import DeviceKind, DeviceKindName
 
 Able = Callable[[Sequence[WorkerReport], Demand], bool]
 """Whether one of some workers, idle, could answer a class in time."""
@@ -104,7 +104,7 @@ def _joined(parts: Sequence[DemandAssignment], demand: Sequence[Demand]) -> Dema
         for route in part.routes
     ]
     return DemandAssignment(
-        routes=tuple(sorted(routes, key=_order)),
+        routes=in_order(routes),
         served_qps=total,
         asked_qps=sum(asked.values()),
         accuracy=sum(part.served_qps * part.accuracy for part in parts) / max(total, 1e-9),
@@ -125,11 +125,3 @@ def _together(powers: Sequence[Power | None]) -> Power | None:
         carbon_g_per_hour=sum(grams) if len(grams) == len(known) else None,
         unmeasured_qps=sum(power.unmeasured_qps for power in known),
     )
-
-
-def _order(route: Route) -> tuple[object, ...]:
-    floor = -inf if route.accuracy is None else route.accuracy
-    return (
-        route.task, route.latency_ms, floor, route.variant, route.worker, route.batch_size,
-        route.pinned,
-    )  # fmt: skip
