@@ -3,8 +3,9 @@
 import logging
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -33,6 +34,25 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "forecast": ("adaptive", "learned"),
 }
 """Settings that are one of a few names."""
+
+
+NO_VALUE = {
+    "int_parsing": "it must be a whole number",
+    "float_parsing": "it must be a number",
+    "bool_parsing": "it must be true or false",
+    "greater_than_equal": "it must be at least {ge:.10g}",
+    "greater_than": "it must be more than {gt:.10g}",
+    "less_than_equal": "it must be at most {le:.10g}",
+    "less_than": "it must be less than {lt:.10g}",
+}
+"""Kinds of pydantic's errors to what is wrong with a value, without the value itself."""
+
+
+def wrong_value(error: Mapping[str, Any]) -> str:
+    """What is wrong with a setting or an option: one error of pydantic, in plain words."""
+    if error["type"] in NO_VALUE:
+        return NO_VALUE[error["type"]].format(**error.get("ctx", {}))
+    return str(error["msg"]).removeprefix("Value error, ")
 
 
 def default_state_dir() -> Path:

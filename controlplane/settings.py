@@ -18,7 +18,7 @@ from pydantic import ValidationError, model_validator
 
 from controlplane.client_keys import FILE as FILE_OF_KEYS
 from controlplane.exposure import is_every_address
-from controlplane.given_settings import PREFIX, GivenSettings, default_state_dir
+from controlplane.given_settings import PREFIX, GivenSettings, default_state_dir, wrong_value
 from controlplane.gpus import machine_gpus
 from controlplane.slices import (
     FOUND,
@@ -296,7 +296,7 @@ def load_settings(**overrides: object) -> Settings:
         return Settings(_env_file=file, **overrides)  # type: ignore[call-arg, arg-type]
     except ValidationError as error:
         first = error.errors()[0]
-        message = first["msg"].removeprefix("Value error, ")
+        message = wrong_value(first)
         if not first["loc"]:  # it is about several, and names them
             raise InvalidInput(message) from error
         name = str(first["loc"][0]).upper().removeprefix("MODELLESS_")

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 UrlOption = Annotated[
     str,
-    typer.Option("--url", metavar="URL", help="The gateway's address; else MODELLESS_URL."),
+    typer.Option(
+        "--url", metavar="URL", help="The gateway's address; else MODELLESS_URL, or what runs here."
+    ),
 ]
 TIMEOUT_S = 35.0
 """Longer than a write may wait for the database, so that the gateway's own reason arrives."""

@@ -39,6 +39,13 @@ class PlainCommand(TyperCommand):
         ]
         return ["[OPTIONS]", *shown]
 
+    def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            _in_plain_words(error)
+            raise
+
     def format_options(self, ctx: "Context", formatter: "HelpFormatter") -> None:
         arguments, options = [], []
         for one in self.get_params(ctx):
@@ -54,8 +61,18 @@ class PlainCommand(TyperCommand):
             formatter.write_dl(options)
 
 
-RANGE = re.compile(r"  \[[^;\]]*\bx[<>]=[^;\]]*\]|; [^;\]]*\bx[<>]=[^;\]]*")
+RANGE = re.compile(r"  \[[^;\]]*\bx[<>]=[^;\]]*\]|; [^;\[\]]*\bx[<>]=[^;\[\]]*")
 """``[x>=0]`` by itself, or ``; x>=0`` behind a default."""
+
+
+def _in_plain_words(error: typer.BadParameter) -> None:
+    """Say what is wrong with a value as the settings say it, where Typer has it from pydantic."""
+    from pydantic import ValidationError
+
+    from controlplane.given_settings import wrong_value
+
+    if isinstance(error.__cause__, ValidationError):
+        error.message = wrong_value(error.__cause__.errors()[0])
 
 
 def _argument_name(argument: Any) -> str:

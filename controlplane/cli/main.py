@@ -59,7 +59,7 @@ COMMANDS = {
         Entry(
             name="profile",
             target="controlplane.cli.commands.profile:profile",
-            help="Measure what has no true profile; draw variants.",
+            help="Measure variants whose profile is missing or doubted.",
         ),
         Entry(
             name="repair",
@@ -69,7 +69,7 @@ COMMANDS = {
         Entry(
             name="quarantine",
             target="controlplane.cli.commands.stage:quarantine",
-            help="Variants that workers keep out; lift that.",
+            help="Variants that are kept out because they failed.",
         ),
         Entry(
             name="keys",
@@ -133,12 +133,12 @@ COMMANDS = {
         Entry(
             name="nodes",
             target="controlplane.cli.commands.workers:nodes",
-            help="Nodes of a cluster, and that one goes.",
+            help="Nodes of a cluster; drain one that is about to go.",
         ),
         Entry(
             name="plan",
             target="controlplane.cli.commands.look:plan",
-            help="The plan and its reasons, or one for a demand from files.",
+            help="The plan and its reasons; solve one from files.",
         ),
         Entry(name="events", target="controlplane.cli.commands.look:events", help="What happened."),
     ),

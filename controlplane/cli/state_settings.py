@@ -10,7 +10,7 @@ from controlplane.settings import Settings, load_settings
 
 StateDir = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Where everything is kept; else ~/.modelless."),
+    typer.Option(metavar="DIR", help="State directory; else MODELLESS_STATE_DIR or ~/.modelless."),
 ]
 
 

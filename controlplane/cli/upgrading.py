@@ -32,10 +32,16 @@ or say how many of what there are."""
 def upgrade(
     *,
     patience: Annotated[
-        float, typer.Option(metavar="S", min=1, help="How long a replacement may take to serve.")
+        float,
+        typer.Option(
+            metavar="S", min=1, help="Seconds that a replacement may take until it serves."
+        ),
     ] = 180.0,
     allow_gap: Annotated[
-        bool, typer.Option("--allow-gap", help="Also where nothing else answers meanwhile.")
+        bool,
+        typer.Option(
+            "--allow-gap", help="Go on also where nothing else answers for a task meanwhile."
+        ),
     ] = False,
     state_dir: StateDir = None,
 ) -> None:

@@ -35,8 +35,8 @@ def test_a_relative_state_directory_means_the_same_in_every_process(
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("MODELLESS_PORT=eight", "setting MODELLESS_PORT: Input should be a valid integer"),
-        ("MODELLESS_PORT=0", "setting MODELLESS_PORT: Input should be greater than or equal to 1"),
+        ("MODELLESS_PORT=eight", "setting MODELLESS_PORT: it must be a whole number"),
+        ("MODELLESS_PORT=0", "setting MODELLESS_PORT: it must be at least 1"),
         ("MODELLESS_LOG_LEVEL=LOUD", "setting MODELLESS_LOG_LEVEL: it must be one of CRITICAL, "),
         (
             "MODELLESS_BATCHING=always",

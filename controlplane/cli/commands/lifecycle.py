@@ -29,7 +29,7 @@ Port = Annotated[
 ]
 Host = Annotated[
     str | None,
-    typer.Option(metavar="ADDRESS", help="Address to listen on; else only this machine's own."),
+    typer.Option(metavar="ADDRESS", help="Address to listen on; else MODELLESS_HOST or 127.0.0.1."),
 ]
 Slices = Annotated[
     str | None,
@@ -41,10 +41,11 @@ Slices = Annotated[
 ]
 Nodes = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Nodes of a cluster to wait for before workers start; else 0."),
+    typer.Option(metavar="N", help="Nodes of a cluster to wait for; else MODELLESS_NODES or 0."),
 ]
 Workers = Annotated[
-    int | None, typer.Option(metavar="N", help="Workers to split the cores into; else 1.")
+    int | None,
+    typer.Option(metavar="N", help="Workers to split the cores into; else MODELLESS_WORKERS or 1."),
 ]
 
 

@@ -34,7 +34,9 @@ def list_peaks(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None
 def add_peak(
     factor: Annotated[
         float | None,
-        typer.Option("--factor", metavar="X", help="Times the demand when the peak begins."),
+        typer.Option(
+            "--factor", metavar="X", help="How many times the demand that there is when it begins."
+        ),
     ] = None,
     qps: Annotated[
         float | None, typer.Option("--qps", metavar="N", help="Or rows per second, of one task.")
@@ -105,7 +107,7 @@ def _duration_s(text: str) -> float:
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text, re.ASCII)
     seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
     if not 0.0 < seconds <= LONGEST_S:
-        raise InvalidInput(f"--for {text[:40]!r} is no time such as 90m, 12h or 2d")
+        raise InvalidInput(f"--for {text[:40]!r} is no duration such as 90m, 12h or 2d")
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""``profile``: measure what has no true profile here, and draw what is known."""
+"""``profile``: measure variants whose profile is missing or doubted, and draw what is known."""
 
 import time
 from collections.abc import Sequence

@@ -67,7 +67,9 @@ def register(
     ] = False,
     interval_s: Annotated[
         float,
-        typer.Option("--interval", metavar="S", help="Time between two looks.", min=0.01),
+        typer.Option(
+            "--interval", metavar="S", help="Seconds between two looks at the folder.", min=0.01
+        ),
     ] = 5.0,
     output: OutputOption = Output.TABLE,
     progress: ProgressOption = ProgressStyle.AUTO,

@@ -89,7 +89,9 @@ LayoutsOption = Annotated[
 ]
 LingerOption = Annotated[
     float,
-    typer.Option("--linger-s", metavar="S", help="As MODELLESS_LINGER_S, of our own policy."),
+    typer.Option(
+        "--linger-s", metavar="S", help="MODELLESS_LINGER_S of our own policy, in seconds."
+    ),
 ]
 PeaksOption = Annotated[
     Path | None,

@@ -44,7 +44,9 @@ HourOption = Annotated[
 ]
 TimeLimitOption = Annotated[
     float,
-    typer.Option("--time-limit-s", metavar="S", help="Then the best plan known is the answer."),
+    typer.Option(
+        "--time-limit-s", metavar="S", help="Seconds to search; the best plan found is the answer."
+    ),
 ]
 GreedyOption = Annotated[
     bool, typer.Option("--greedy", help="Only the greedy planner: at once, nothing proven.")
@@ -77,7 +79,9 @@ def solve(
     json: JsonOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Find the best plan for a demand, with what is proven about it; nothing has to run.
+    """Find the best plan for a demand from files.
+
+    It also gives a bound that no plan can beat. Nothing has to run.
 
     \b
     modelless plan solve --catalog catalog.csv --devices devices.csv \\

@@ -29,7 +29,7 @@ devices = typer.Typer(
 
 
 nodes = typer.Typer(
-    help="Nodes of the cluster: which there are, and that one goes.",
+    help="Nodes of a cluster; drain one that is about to go.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -37,7 +37,10 @@ nodes = typer.Typer(
 
 @devices.command("list")
 def list_devices(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
-    """All device kinds: where they come from, the nodes that have them, workers wanted and run."""
+    """All device kinds, with their nodes and workers.
+
+    FROM says whether a kind was found by looking at the nodes, or set.
+    """
     with connect(url) as client:
         found = client.get("/v1/devices")
         nodes = nodes_of(client)
@@ -122,16 +125,19 @@ def drain_node(
     deadline_s: Annotated[
         float | None,
         typer.Option(
-            "--deadline-s", metavar="S", min=0, help="It goes in so many seconds, done or not."
+            "--deadline-s",
+            metavar="S",
+            min=0,
+            help="Seconds until it goes, whether it is done or not.",
         ),
     ] = None,
     why: Annotated[
-        str, typer.Option("--why", metavar="TEXT", help="For the event.")
+        str, typer.Option("--why", metavar="TEXT", help="The reason, for the event.")
     ] = "an operator asked for it",
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tell that a node goes, so that it drains.
+    """Drain a node that is about to go.
 
     What it has is loaded elsewhere, and its workers finish and leave. The hook of a cloud that
     gives notice of a spot machine calls this, or the control API. It cannot be taken back.

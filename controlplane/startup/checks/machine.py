@@ -20,8 +20,15 @@ def cores(settings: Settings) -> Iterator[Finding]:
     for one in found:
         yield warning("cores", one.what, one.remedy)
     if not found:
-        each = " + ".join(f"{kind.most} x {kind.cores}" for kind in settings.cpu_kinds)
-        yield fine("cores", f"{each} for workers")
+        each = " + ".join(
+            f"{_counted(kind.most, 'worker')} of {_counted(kind.cores, 'core')}"
+            for kind in settings.cpu_kinds
+        )
+        yield fine("cores", each or "no worker without a GPU")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def memory(settings: Settings) -> Iterator[Finding]:

@@ -256,6 +256,26 @@ def test_a_command_that_is_none_is_exit_code_2(shell: Shell, arguments: tuple[st
     assert shell(*arguments).code == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("query", "digits", "--accuracy", "97"), "'--accuracy': it must be at most 1"),
+        (("query", "digits", "--row", "x"), "'--row': it must be a whole number"),
+        (("status", "-o", "xml"), "'--output' / '-o': 'xml' is not one of 'table', 'json', 'yaml'"),
+    ],
+)
+def test_a_wrong_value_is_told_in_plain_words(
+    shell: Shell, arguments: tuple[str, ...], sentence: str
+) -> None:
+    assert f"Error: Invalid value for {sentence}" in shell(*arguments).err
+
+
+def test_the_range_of_an_option_leaves_its_help_whole(shell: Shell) -> None:
+    said = " ".join(shell("plan", "solve", "--help").out.split())
+
+    assert "for what energy emits; else the mean of the day." in said
+
+
 def test_a_typing_error_gets_a_suggestion(shell: Shell) -> None:
     assert "Did you mean 'tasks'" in shell("taks").err
 

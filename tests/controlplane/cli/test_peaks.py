@@ -70,9 +70,13 @@ def test_a_peak_of_one_task_begins_now_and_comes_each_week(gateway: Gateway, she
     [
         (("--factor", "3"), 2, "a peak needs --end or --for, one of the two"),
         (("--factor", "3", "--for", "1h", "--end", "2096-01-01"), 2, "--end or --for"),
-        (("--factor", "3", "--for", "soon"), 2, "--for 'soon' is no time such as 90m, 12h or 2d"),
-        (("--factor", "3", "--for", "0h"), 2, "--for '0h' is no time"),
-        (("--factor", "3", "--for", "999999999d"), 2, "is no time such as"),
+        (
+            ("--factor", "3", "--for", "soon"),
+            2,
+            "--for 'soon' is no duration such as 90m, 12h or 2d",
+        ),
+        (("--factor", "3", "--for", "0h"), 2, "--for '0h' is no duration"),
+        (("--factor", "3", "--for", "999999999d"), 2, "is no duration such as"),
         (("--factor", "3", "--start", "noon", "--for", "1h"), 2, "--start 'noon' is no time"),
         (("--factor", "3", "--end", "2001-01-01"), 2, "must end after it starts"),
         (("--factor", "nan", "--for", "1h"), 2, "factor"),
