@@ -36,9 +36,17 @@ class Outbox:
             self._scheduled = True
             self._loop.call_soon(self.flush)
 
+    def write_now(self, chunks: Sequence[Chunk]) -> None:
+        """Send frames at once, behind what was to be sent at the end of this turn."""
+        self._chunks += chunks
+        self._send()
+
     def flush(self) -> None:
-        """Send now."""
+        """Send what is there."""
         self._scheduled = False
+        self._send()
+
+    def _send(self) -> None:
         chunks, self._chunks = self._chunks, []
         transport = self._transport
         if transport.is_closing() or not chunks:

@@ -272,7 +272,6 @@ class BatchRunner:
         self._running = None
         self.queue.finished(replica.queue, done_ms, outcome.took_ms)
         kept_waiting, self._kept_waiting = self._kept_waiting, self.queue.count > 0
-        self._learn(outcome, done_ms, kept_waiting)
         clean = False
         for group in groups:
             if group.error:
@@ -285,6 +284,7 @@ class BatchRunner:
                 send_outputs(
                     group, outcome.began_ms, outcome.run_ms, self.backlog_us(), self._max_frame
                 )
+        self._learn(outcome, done_ms, kept_waiting)  # by now who asked has the answer
         if clean:
             replica.failures = 0
             replica.proven = True

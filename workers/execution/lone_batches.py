@@ -188,11 +188,11 @@ class _Answer:
         self.code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def send(self, frame: bytes) -> None:
-        """An answer, or a refusal: its code is the sixth byte of either. ``INVALID`` is an answer
-        that is too large to be sent; the batch has run all the same."""
+        """A refusal: its code is the sixth byte. ``INVALID`` is an answer that is too large to be
+        sent; the batch has run all the same."""
         self._is(frame[5])
 
-    def send_large(self, chunks: list[Chunk]) -> None:
+    def answer(self, chunks: list[Chunk]) -> None:
         self._is(ReplyCode.OK)
 
     def _is(self, code: int) -> None:

@@ -31,8 +31,8 @@ class Responder(Protocol):
     def send(self, frame: bytes) -> None:
         """Send a small frame, together with others of the same moment."""
 
-    def send_large(self, chunks: list[Chunk]) -> None:
-        """Send a frame in pieces that are not copied again."""
+    def answer(self, chunks: list[Chunk]) -> None:
+        """Send the answers of a batch at once, whose frames these are the pieces of."""
 
 
 class Job(Item):

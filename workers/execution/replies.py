@@ -23,7 +23,8 @@ REFUSALS = {
 def send_outputs(
     group: Group, began_ms: float, run_ms: float, backlog_us: int, max_frame: int
 ) -> None:
-    """Send each query of a group its rows of the outputs.
+    """Send each query of a group its rows of the outputs, at once and in one piece for each
+    connection.
 
     A query whose rows hold a number that is not finite, or whose answer is too large for one
     frame, is refused instead.
@@ -42,6 +43,7 @@ def send_outputs(
     single = outputs[0] if len(outputs) == 1 and outputs[0].nbytes <= JOIN_LIMIT else None
     raw = b"" if single is None else single.tobytes()
     row_bytes = len(raw) // rows
+    answers: dict[Responder, list[Chunk]] = {}
     at = 0
     for job in group.jobs:
         end = at + job.rows
@@ -60,7 +62,7 @@ def send_outputs(
                 piece += bytes(-size % 8)
                 size = len(piece)
             head = reply_head(size, signature, request_id, rows, queue_us, run_us, backlog_us)
-            responder.send(head + piece)
+            answers.setdefault(responder, []).append(head + piece)
         else:
             parts = [tensor[at:end] for tensor in outputs]
             chunks, size = data_chunks(parts)
@@ -71,8 +73,10 @@ def send_outputs(
                 message = f"its answer of {job.rows} rows has {size} bytes: too many for one reply"
                 send_refusal(responder, request_id, ReplyCode.INVALID, backlog_us, message)
             else:
-                _send(responder, len(head) + size, [head, *chunks])
+                answers.setdefault(responder, []).extend((head, *chunks))
         at = end
+    for responder, frames in answers.items():
+        responder.answer(frames)
 
 
 def send_refusal(
@@ -81,10 +85,3 @@ def send_refusal(
     """Answer a query without tensors; an empty message stands for the usual one of the code."""
     text = message or REFUSALS.get(code, "")
     responder.send(refusal_frame(code, request_id, backlog_us, text))
-
-
-def _send(responder: Responder, size: int, chunks: list[Chunk]) -> None:
-    if size <= JOIN_LIMIT:
-        responder.send(b"".join(chunks))
-    else:
-        responder.send_large(chunks)

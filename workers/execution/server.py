@@ -100,9 +100,9 @@ class Peer(asyncio.Protocol):
         if not self._closed:
             self._outbox.write((frame,))
 
-    def send_large(self, chunks: list[Chunk]) -> None:
+    def answer(self, chunks: list[Chunk]) -> None:
         if not self._closed:
-            self._outbox.write(chunks)
+            self._outbox.write_now(chunks)
 
     # -- protocol ---------------------------------------------------------------------------------
 

@@ -49,13 +49,17 @@ class TurnClock:
         self._clock_ms = clock_ms
         self._began_ms: float | None = None
         self._last_ms = self._before_ms = clock_ms()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Asking which one runs costs a system call."""
 
     def arrived_ms(self) -> float:
         """When bytes that are read now were there, by the clock that it was given."""
         if self._began_ms is None:
             self._before_ms, self._last_ms = self._last_ms, self._clock_ms()
             self._began_ms = self._last_ms
-            asyncio.get_running_loop().call_soon(self._end)
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._end)
         return self._began_ms
 
     def lain_ms(self, told_ms: float) -> float:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from itertools import chain
+from math import inf
 from typing import Protocol
 
 log = logging.getLogger(__name__)
@@ -29,13 +30,17 @@ class Expiring(Protocol):
 class DeadlineGuard:
     """A wheel of sets, one for each period that some query's deadline lies in.
 
-    A query that is answered in time, as nearly all are, costs one addition and one removal.
+    A query that is answered in time, as nearly all are, costs one addition and one removal. The
+    only timer is set for the first period that somebody was to be answered by when it was set:
+    queries that come one by one, each answered long before, wake nobody up every period.
     """
 
     def __init__(self, clock_ms: Callable[[], float]) -> None:
         self._clock_ms = clock_ms
         self._wheel: dict[int, set[Expiring]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._first: float = inf
+        """The slot that the timer is set for."""
 
     def __len__(self) -> int:
         """How many queries are guarded."""
@@ -43,13 +48,14 @@ class DeadlineGuard:
 
     def add(self, query: Expiring) -> None:
         """Call ``query.expire()`` at the end of its slot, unless it is removed before."""
-        bucket = self._wheel.get(query.slot)
+        slot = query.slot
+        bucket = self._wheel.get(slot)
         if bucket is None:
-            self._wheel[query.slot] = {query}
+            self._wheel[slot] = {query}
         else:
             bucket.add(query)
-        if self._timer is None:
-            self._timer = self._sweep_later()
+        if slot < self._first:
+            self._sweep_after(slot)
 
     def remove(self, query: Expiring) -> None:
         """The query is answered. One that is not guarded is no error."""
@@ -62,12 +68,20 @@ class DeadlineGuard:
     def _sweep(self) -> None:
         now_slot = int(self._clock_ms() / GUARD_MS)
         due = [self._wheel.pop(slot) for slot in list(self._wheel) if slot <= now_slot]
-        self._timer = self._sweep_later() if self._wheel else None
+        self._timer, self._first = None, inf
+        if self._wheel:
+            self._sweep_after(min(self._wheel))
         for query in chain.from_iterable(due):
             try:
                 query.expire()
             except Exception:
                 log.exception("the guard could not answer a query")
 
-    def _sweep_later(self) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(GUARD_MS / 1000, self._sweep)
+    def _sweep_after(self, slot: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._first = slot
+        left_ms = max(0.0, slot * GUARD_MS - self._clock_ms())
+        # The event loop's clock counts whole ms: without one more it might still be too early.
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later((left_ms + 1.0) / 1000, self._sweep)

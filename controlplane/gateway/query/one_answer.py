@@ -101,6 +101,8 @@ class OneAnswer:
             body, headers = encode(parsed, reply.outputs, metadata._replace(slo_met=False))
         self.done = True
         path.counters.in_flight -= 1
+        self._release()(200, body, headers + path.choice_lines(self.reason))
+        # What is learned from it is no part of the time that its client waits.
         path.advice.answered(now_ms)
         if path.clients.only is None:
             took_ms = reply.run_us * query.rows / (1_000 * reply.batch_size)
@@ -114,7 +116,6 @@ class OneAnswer:
             price * query.rows / 1000, met, batch_size=reply.batch_size,
             read_ms=self.read_ms, encode_ms=encoded_ms - now_ms, now_ms=encoded_ms,
         )  # fmt: skip
-        self._release()(200, body, headers + path.choice_lines(self.reason))
 
     def fail(self, error: Exception) -> None:
         """Answer with an error, unless there was an answer."""

@@ -39,8 +39,8 @@ class Counting:
     def send(self, frame: bytes) -> None:
         self.count += 1
 
-    def send_large(self, chunks: Any) -> None:
-        self.count += 1
+    def answer(self, chunks: Any) -> None:
+        self.count += len(chunks)
 
 
 async def turn() -> None:

@@ -42,7 +42,7 @@ class Answers:
     def send(self, frame: bytes) -> None:
         self.codes.append(unpack_reply(frame)[2])
 
-    def send_large(self, chunks: list[Chunk]) -> None:
+    def answer(self, chunks: list[Chunk]) -> None:
         self.send(b"".join(chunks))
 
 

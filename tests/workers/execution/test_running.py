@@ -44,8 +44,8 @@ class NoAnswer:
     def send(self, frame: bytes) -> None:
         """Forget a frame."""
 
-    def send_large(self, chunks: list[Chunk]) -> None:
-        """Forget a frame."""
+    def answer(self, chunks: list[Chunk]) -> None:
+        """Forget frames."""
 
 
 async def ran(values: list[float], *, clock_ms: float = 0.0) -> tuple[Recorder, list[Group]]:

@@ -1,5 +1,7 @@
 """The guard of deadlines, with a clock that the test sets."""
 
+import asyncio
+
 import pytest
 
 from controlplane.gateway.query.deadline_guard import GUARD_MS, DeadlineGuard
@@ -22,23 +24,47 @@ class Waiting:
 
 class Clock:
     now_ms = 0.0
+    asked = 0
 
     def __call__(self) -> float:
+        self.asked += 1
         return self.now_ms
 
 
 async def test_queries_expire_once_their_slot_is_over_and_no_other() -> None:
     clock = Clock()
     guard = DeadlineGuard(clock)
-    early, late = Waiting(1), Waiting(100)
+    early, late = Waiting(1), Waiting(10)
     guard.add(early)
     guard.add(late)
     clock.now_ms = 1.5 * GUARD_MS
     await until(lambda: early.expired)
     assert (early.expired, late.expired, len(guard)) == (1, 0, 1)
-    clock.now_ms = 100 * GUARD_MS
+    clock.now_ms = 10 * GUARD_MS
     await until(lambda: late.expired)
     assert (early.expired, late.expired, len(guard)) == (1, 1, 0)
+
+
+async def test_one_that_comes_later_and_is_due_earlier_is_answered_in_its_time() -> None:
+    clock = Clock()
+    guard = DeadlineGuard(clock)
+    early, late = Waiting(1), Waiting(5_000)
+    guard.add(late)
+    guard.add(early)
+    clock.now_ms = 1.5 * GUARD_MS
+    await until(lambda: early.expired)
+    assert (early.expired, late.expired, len(guard)) == (1, 0, 1)
+
+
+async def test_queries_that_are_answered_in_time_have_the_guard_look_at_nothing() -> None:
+    clock = Clock()
+    guard = DeadlineGuard(clock)
+    for later in range(3):
+        query = Waiting(5_000 + later)
+        guard.add(query)
+        guard.remove(query)
+        await asyncio.sleep(2 * GUARD_MS / 1_000)
+    assert clock.asked == 1  # to set the timer
 
 
 async def test_an_answered_query_leaves_nothing_behind_and_may_be_removed_twice() -> None:

@@ -726,3 +726,18 @@ async def test_v2_answers_with_classes_where_they_are_asked_for(served: Served) 
             "data": ["4.000000:1:b", "3.000000:3:d"],
         }
     ]
+
+
+async def test_a_client_has_its_answer_before_it_is_counted(served: Served) -> None:
+    await served.worker("w1", FAST)
+    path = served.gateway.path
+    counted: list[int] = []
+
+    def respond(status: int, _body: bytes, _headers: bytes) -> None:
+        assert status == 200
+        counted.append(sum(path.counters.task(TASK.name).buckets))
+
+    path.handle_v1(json.dumps(query(1)).encode(), monotonic_ms(), respond)
+    await until(lambda: counted)
+    assert (counted, sum(path.counters.task(TASK.name).buckets)) == ([0], 1)
+    assert (path.counters.in_flight, path.held_bytes) == (0, 0)
