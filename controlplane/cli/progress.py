@@ -32,18 +32,48 @@ class ProgressStyle(StrEnum):
 ProgressOption = Annotated[ProgressStyle, typer.Option(help="How progress is shown.")]
 
 
+AGAIN_S = 0.05
+"""So long after an interrupt that Python ignored it is raised again."""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def termination_as_interrupt() -> Iterator[None]:
     """Let SIGTERM clean up as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with _raised_again():
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+@contextmanager
+def _raised_again() -> Iterator[None]:
+    """Raise an interrupt again that came where Python ignores what is raised.
+
+    It does so in ``__del__`` and in what the garbage collector calls, prints ``Exception ignored
+    in``, and goes on: the command would run to its end.
+    """
+    show = sys.unraisablehook
+
+    def ignored(what: "sys.UnraisableHookArgs") -> None:
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        else:
+            show(what)
+
+    before = signal.signal(signal.SIGALRM, _interrupt)
+    sys.unraisablehook = ignored
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = show
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager

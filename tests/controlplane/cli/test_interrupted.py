@@ -1,11 +1,17 @@
 """A command that is interrupted ends with its exit code, wherever the interrupt was met."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import typer
+
+from controlplane.cli.outcome import INTERRUPTED
+from controlplane.cli.progress import interruptible
 
 pytestmark = pytest.mark.slow
 
@@ -41,3 +47,48 @@ def test_an_interrupt_while_modules_are_imported_ends_with_its_exit_code(tmp_pat
     )
 
     assert (ended.returncode, ended.stderr) == (130, "interrupted: nothing was registered\n")
+
+
+class Interrupting:
+    """Is interrupted while it is collected, where Python ignores what is raised."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_python_ignored_ends_the_command(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hook, handlers = sys.unraisablehook, [signal.getsignal(signal.SIGTERM)]
+    handlers.append(signal.getsignal(signal.SIGALRM))
+
+    def work() -> None:
+        with interruptible("nothing was registered"):
+            Interrupting(number)
+            time.sleep(30)
+
+    with pytest.raises(typer.Exit) as ended:
+        work()
+    assert ended.value.exit_code == INTERRUPTED
+    assert capsys.readouterr().err == "interrupted: nothing was registered\n"
+    assert sys.unraisablehook is hook
+    assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGALRM)] == handlers
+
+
+def test_other_exceptions_that_python_ignores_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[str] = []
+
+    class Failing:
+        def __del__(self) -> None:
+            raise ValueError("collected")
+
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: shown.append(str(what.exc_value)))
+    with interruptible("nothing was registered"):
+        Failing()
+    assert shown == ["collected"]
