@@ -260,44 +260,60 @@ class BatchRunner:
             log.exception("running a batch")
             with suppress(Exception):  # it may be what went wrong; the thread has to live on
                 ledger.leave()
-            return _failed(batch, began_ms, f"the worker failed: {type(error).__name__}: {error}")
+            return _failed(batch, began_ms, _mistake(error))
         return Outcome(
             replica, began_ms, batch.predicted_ms, end_ms - begin_ms, end_ms - began_ms, groups
         )
 
     def _finish(self, outcome: Outcome) -> None:
-        """Answer a batch and look for the next one."""
+        """Answer a batch and look for the next one, whatever goes wrong with this one."""
         replica, groups = outcome.replica, outcome.groups
         done_ms = now_ms()
         self._running = None
-        self.queue.finished(replica.queue, done_ms, outcome.took_ms)
-        kept_waiting, self._kept_waiting = self._kept_waiting, self.queue.count > 0
-        clean = False
-        for group in groups:
-            if group.error:
+        errors: list[str] = []
+        try:
+            self.queue.finished(replica.queue, done_ms, outcome.took_ms)
+            kept_waiting, self._kept_waiting = self._kept_waiting, self.queue.count > 0
+            for group in groups:
+                errors.append(self._answer(group, outcome))
+            self._learn(outcome, done_ms, kept_waiting)  # by now who asked has the answer
+        except Exception as error:
+            log.exception("after a batch of %s", replica.name)
+            for group in groups[len(errors) :]:
+                errors.append(_mistake(error))
                 for job in group.jobs:
-                    self.refuse(job, ReplyCode.FAILED, group.error)
-            else:
-                clean = clean or not group.broken
-                for job in group.jobs:
-                    self._release(job)
-                send_outputs(
-                    group, outcome.began_ms, outcome.run_ms, self.backlog_us(), self._max_frame
-                )
-        self._learn(outcome, done_ms, kept_waiting)  # by now who asked has the answer
-        if clean:
+                    self.refuse(job, ReplyCode.FAILED, errors[-1])
+        if not all(errors):
             replica.failures = 0
             replica.proven = True
         elif not self.checking or _asked(groups):
             replica.failures += 1
-            error = groups[0].error or f"{replica.name} gives no finite numbers any more"
-            log.warning("a batch of %s failed: %s", replica.name, error)
+            log.warning("a batch of %s failed: %s", replica.name, errors[0])
             # One that is being unloaded is closed by the unload.
             if replica.failures >= FAILURES and replica.state is ReplicaState.READY:
-                self._quarantine(replica, error)
+                self._quarantine(replica, errors[0])
         if self.queue.count and not self._stepping:
             self._stepping = True
             self._loop.call_soon(self._step)
+
+    def _answer(self, group: Group, outcome: Outcome) -> str:
+        """Answer queries that ran together; what is wrong with all of them, empty if nothing is."""
+        jobs, error = group.jobs, group.error
+        for job in jobs:
+            self._release(job)
+        if not error:
+            try:
+                backlog_us = self.backlog_us()
+                send_outputs(group, outcome.began_ms, outcome.run_ms, backlog_us, self._max_frame)
+            except Exception as mistake:
+                log.exception("answering a batch of %s", outcome.replica.name)
+                error = _mistake(mistake)
+            else:
+                name = outcome.replica.name
+                return f"{name} gives no finite numbers any more" if group.broken else ""
+        for job in jobs:
+            self._refuse(job.responder, job.request_id, ReplyCode.FAILED, error)
+        return error
 
     def _learn(self, outcome: Outcome, done_ms: float, kept_waiting: bool) -> None:
         """Take what was observed into the prediction, the popularity and the busy ratio."""
@@ -362,6 +378,11 @@ class BatchRunner:
             replica.idle.set_result(None)
         if not self._in_flight and self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
+
+
+def _mistake(error: Exception) -> str:
+    """What queries are told of a mistake of the worker's."""
+    return f"the worker failed: {type(error).__name__}: {error}"
 
 
 def _asked(groups: list[Group]) -> int:

@@ -121,6 +121,10 @@ class ClientConnection(HttpToolsProtocol):
             cycle, app = self.pipeline.pop()
             super()._start_asgi_task(cycle, app)
 
+    def is_asking(self) -> bool:
+        """Whether a query that came over it is still to be answered."""
+        return self.exchange is not None
+
     def _idle(self) -> bool:
         """Whether every request so far has its answer."""
         cycle = self.cycle

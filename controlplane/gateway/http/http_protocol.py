@@ -8,7 +8,7 @@ for its turn, so that every answer is written the moment it is made, in the orde
 
 import logging
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -25,6 +25,7 @@ from controlplane.gateway.http.exchange import (
     task_and_variant,
 )
 from controlplane.gateway.http.known_head import TRIES, KnownHead, known_head
+from controlplane.gateway.http.returning import Returning
 from controlplane.gateway.http.turn_clock import TurnClock
 from controlplane.gateway.protection.compression import Body, Inflater
 from controlplane.gateway.protection.connections import ConnectionCaps
@@ -47,6 +48,7 @@ class Front(ClientConnection):
     max_body: int
     turn: TurnClock
     inflater: Inflater
+    returning: Returning
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -96,6 +98,15 @@ class Front(ClientConnection):
     def _lain_ms(self) -> float:
         """For how long the bytes that are read now lay there when this turn of the loop began."""
         return self.turn.lain_ms(self.arrival.waited_ms())
+
+    def _back_too_soon_ms(self) -> float:
+        """Until when its client was told to wait, where it did not; 0 where nothing follows."""
+        told_ms = self.told_ms
+        if told_ms <= self.arrived_ms:
+            return 0.0
+        others = cast("set[ClientConnection]", self.connections)
+        is_pool = self.returning.is_of_a_pool(self.address, others, self.arrived_ms)
+        return 0.0 if is_pool else told_ms
 
     def _feed(self, data: bytes) -> None:
         while data:
@@ -190,7 +201,7 @@ class Front(ClientConnection):
             self.skipping = True  # also while it is answered
             received_ms, given_id = exchange.received_ms, exchange.given_id
             self.skipping = self.path.turn_away_by_headers(
-                *asked, received_ms, exchange.respond, given_id, self.told_ms, client
+                *asked, received_ms, exchange.respond, given_id, self._back_too_soon_ms(), client
             )
         self.reading = not self.skipping
 
@@ -220,7 +231,7 @@ class Front(ClientConnection):
                 exchange.received_ms,
                 exchange.respond,
                 exchange.given_id,
-                self.told_ms,
+                self._back_too_soon_ms(),
                 lain_ms,
                 exchange.takes,
                 exchange.client,
@@ -241,7 +252,7 @@ class Front(ClientConnection):
             exchange.received_ms,
             exchange.respond,
             exchange.given_id,
-            self.told_ms,
+            self._back_too_soon_ms(),
             lain_ms,
             exchange.takes,
             exchange.client,
@@ -350,5 +361,6 @@ def front_factory(
         "turn": TurnClock(monotonic_ms),
         "caps": caps,
         "inflater": inflater,
+        "returning": Returning(),
     }
     return type("BoundFront", (Front,), bound)

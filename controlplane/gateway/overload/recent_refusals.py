@@ -4,6 +4,8 @@ A worker admits by the schedule of its whole queue, which a gateway does not kno
 refused a query, it refuses the next one like it, until there is room for one more.
 """
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from planner.batching.refusal_order import Standing
@@ -12,6 +14,10 @@ from variants.types import WorkerId
 
 FIRST: Standing = (False, False, DEFAULT_PRIORITY)
 """Of those who name no priority and are within all shares."""
+LONGEST_PART = 0.5
+"""Workers form batches that take at most this part of the time that queries have."""
+MOST_MS = 50.0
+"""So long after a refusal at most, a worker's queue says what it would refuse."""
 
 
 class Refused(NamedTuple):
@@ -25,6 +31,8 @@ class Refused(NamedTuple):
     """What the worker said."""
     standing: Standing
     """Of that query in the order of refusal."""
+    slack_ms: float
+    """From when the worker expected to be done with its queue to that query's deadline."""
 
 
 class Said(NamedTuple):
@@ -54,12 +62,17 @@ class RecentRefusals:
         query: Query,
         why: str,
         now_ms: float,
+        busy_until_ms: float,
         standing: Standing = FIRST,
     ) -> None:
-        """Take in that a worker has refused a query of this standing in the order of refusal."""
+        """Take in that a worker has refused a query of this standing in the order of refusal.
+
+        ``busy_until_ms``: when it expects to be done with its queue, as it said with the refusal.
+        """
         due_ms = query.received_ms + query.latency_ms
+        slack_ms = due_ms - max(now_ms, busy_until_ms)
         key = (worker, candidate.task, candidate.variant)
-        self._last[key] = Refused(now_ms, due_ms, query.rows, why, standing)
+        self._last[key] = Refused(now_ms, due_ms, query.rows, why, standing, slack_ms)
 
     def expected(
         self,
@@ -67,22 +80,35 @@ class RecentRefusals:
         candidate: Candidate,
         query: Query,
         now_ms: float,
+        busy_until_ms: float,
         standing: Standing = FIRST,
     ) -> Said | None:
         """Why the worker would refuse a query, as it said of the last; ``None`` if it may not.
 
         In the time that one more query takes in a full batch, the schedule gets room for one more.
         Until then, what is due no later by more than that, has no fewer rows and stands no better
-        in the order of refusal is refused as well.
+        in the order of refusal is refused as well. The room goes to the next that is sent there:
+        for as long as a batch may take, whose deadline leaves no more time behind the queue than
+        that of the last refused is refused too, with ``busy_until_ms`` for the queue as it is now.
         """
         last = self._last.get((worker, candidate.task, candidate.variant))
         if last is None or query.rows < last.rows or standing < last.standing:
             return None
-        table = candidate.table
-        one_more_ms = table.ms[-1] * query.rows / table.max_batch
+        longest_ms = LONGEST_PART * query.latency_ms
+        one_more_ms = _one_more_ms(candidate.table.ms, query.rows, longest_ms)
         due_ms = query.received_ms + query.latency_ms
-        if now_ms >= last.at_ms + one_more_ms or due_ms >= last.due_ms + one_more_ms:
-            return None
-        return Said(
-            last.why, last.at_ms + one_more_ms, last.due_ms - query.latency_ms + one_more_ms
-        )
+        until_ms, before_ms = last.at_ms + one_more_ms, last.due_ms + one_more_ms
+        if now_ms >= until_ms or due_ms >= before_ms:
+            known_until_ms = last.at_ms + min(longest_ms, MOST_MS)
+            before_ms = busy_until_ms + last.slack_ms + one_more_ms
+            if not now_ms < min(busy_until_ms, known_until_ms) or due_ms >= before_ms:
+                return None
+            until_ms = min(now_ms + one_more_ms, known_until_ms)
+        return Said(last.why, until_ms, before_ms - query.latency_ms)
+
+
+def _one_more_ms(ms: Sequence[float], rows: int, longest_ms: float) -> float:
+    """What a query adds to the longest batch that takes no more than ``longest_ms``."""
+    most = max(rows, bisect_right(ms, longest_ms) - 1)
+    most = min(most, len(ms) - 1)
+    return ms[most] * rows / most

@@ -233,7 +233,10 @@ class EarlyRefusals(QueryContext):
             found = modest
             said, worker = None, found.worker.id
             if not found.cold and not query.best_effort:
-                said = self.refusals.expected(worker, found.candidate, query, now_ms, standing)
+                busy_ms = found.worker.busy_until_ms
+                said = self.refusals.expected(
+                    worker, found.candidate, query, now_ms, busy_ms, standing
+                )
             if said is None:
                 return None
             refused = (*refused, found.worker.id)

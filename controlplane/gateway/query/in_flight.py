@@ -169,7 +169,9 @@ class InFlight(OneAnswer):
             if self.candidate is not None and why != OVER_SHARE:
                 standing = path.standing(query, now_ms)
                 path.lately.add(query.task, standing, now_ms)
-                path.refusals.add(worker.id, self.candidate, query, why, now_ms, standing)
+                path.refusals.add(
+                    worker.id, self.candidate, query, why, now_ms, worker.busy_until_ms, standing
+                )
         if code is ReplyCode.LOST and reply.batch_size and self._was_lethal(reply, now_ms):
             if not self.done:
                 self.fail(ReplicaLost(WHILE_RUNNING))

@@ -615,6 +615,40 @@ async def test_a_mistake_while_a_batch_runs_is_an_answer(
         assert (await ask(connection, spec, row(4))).code is ReplyCode.OK
 
 
+@pytest.mark.parametrize("inline_ms", [1_000.0, 0.0], ids=["on the event loop", "in the thread"])
+@pytest.mark.parametrize(
+    ("where", "is_answered"), [("send_outputs", False), ("finished", False), ("_learn", True)]
+)
+async def test_a_mistake_after_a_batch_leaves_nobody_without_an_answer(
+    worker: WorkerConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    inline_ms: float,
+    where: str,
+    is_answered: bool,
+) -> None:
+    spec = echo_spec()
+    async with running(worker) as (host, connection):
+        await connection.load(spec, CONTROL_S)
+        here = host._executor
+        assert here is not None
+        [replica] = here.replicas.values()
+        while not replica.proven:
+            await ask(connection, spec, row(0))
+        here._inline_ms = inline_ms
+        owner = {"send_outputs": batch_runner, "finished": here.queue, "_learn": here}[where]
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, where, lambda *_: 1 // 0)
+            reply = await ask(connection, spec, row(1))
+            await until(lambda: here.in_flight == 0)
+        if is_answered:
+            assert reply.code is ReplyCode.OK
+        else:
+            assert reply.code is ReplyCode.FAILED
+            assert "ZeroDivisionError" in reply.message
+        assert (await ask(connection, spec, row(2))).code is ReplyCode.OK
+        assert here.in_flight == 0
+
+
 async def test_what_passes_between_batches_is_part_of_what_a_queue_is_predicted_to_take(
     worker: WorkerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

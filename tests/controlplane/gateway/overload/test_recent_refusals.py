@@ -226,13 +226,13 @@ def test_who_is_due_later_or_has_fewer_rows_may_be_taken() -> None:
     def expected(asked: Asked) -> str | None:
         now_ms = NOW_MS + asked.after_ms
         query = Query(DIGITS, asked.rows, now_ms, asked.latency_ms)
-        found = refusals.expected(ONE, candidate, query, now_ms)
+        found = refusals.expected(ONE, candidate, query, now_ms, now_ms)
         assert found is None or now_ms < found.until_ms <= NOW_MS + asked.rows * more_ms
         assert found is None or now_ms < found.before_ms
         return found and found.why
 
     assert expected(Asked(2, 50.0, 0.0)) is None
-    refusals.add(ONE, candidate, Query(DIGITS, 2, NOW_MS, 50.0), "full", NOW_MS)
+    refusals.add(ONE, candidate, Query(DIGITS, 2, NOW_MS, 50.0), "full", NOW_MS, NOW_MS)
     assert expected(Asked(2, 50.0, more_ms / 2)) == "full"
     assert expected(Asked(2, 20.0, more_ms / 2)) == "full"
     assert expected(Asked(3, 50.0, 0.0)) == "full"
@@ -241,6 +241,33 @@ def test_who_is_due_later_or_has_fewer_rows_may_be_taken() -> None:
     assert expected(Asked(2, 50.0, 2 * more_ms)) is None
     refusals.keep(frozenset())
     assert expected(Asked(2, 50.0, 0.0)) is None
+
+
+def test_room_for_one_more_goes_to_the_next_that_is_sent_there() -> None:
+    candidate = Path(ReplyCode.OK).candidate
+    latency_ms = 2 * candidate.table.ms[-1]
+    more_ms = candidate.table.ms[-1] / candidate.table.max_batch
+    refusals = RecentRefusals()
+    busy_ms = NOW_MS + 0.8 * latency_ms
+    refusals.add(ONE, candidate, Query(DIGITS, 1, NOW_MS, latency_ms), "full", NOW_MS, busy_ms)
+
+    def is_refused(after_ms: float, busy_ms: float) -> bool:
+        now_ms = NOW_MS + after_ms
+        query = Query(DIGITS, 1, now_ms, latency_ms)
+        found = refusals.expected(ONE, candidate, query, now_ms, busy_ms)
+        assert found is None or now_ms < found.until_ms <= now_ms + more_ms
+        assert found is None or query.received_ms < found.before_ms
+        return found is not None
+
+    later_ms = 1.5 * more_ms
+    assert not is_refused(later_ms, busy_ms)  # there is room for one more by now
+    assert is_refused(later_ms, busy_ms + more_ms)  # which one more has got
+    assert not is_refused(2.5 * more_ms, busy_ms + more_ms)
+    assert not is_refused(later_ms, busy_ms - more_ms)  # it was quicker than it expected
+    assert not is_refused(later_ms, NOW_MS)  # nothing waits there
+    # What a queue was like says nothing of what it is like long after.
+    assert is_refused(0.2 * latency_ms, busy_ms + 0.3 * latency_ms)
+    assert not is_refused(0.3 * latency_ms, busy_ms + 0.7 * latency_ms)
 
 
 @pytest.mark.parametrize(
