@@ -84,6 +84,8 @@ class _Basis(NamedTuple):
 
     observation: Observation
     snapshot: Snapshot
+    load: float | None = None
+    """The even load that the plan was made for."""
 
 
 def tick(
@@ -113,7 +115,8 @@ def tick(
     if going and any(not w.draining and w.device_kind not in going for w in observation.workers):
         observation = without(observation, going)
         snapshot = _snapshot(observation, snapshot)
-    assignment, shares, again = _assignment(observation, snapshot, expected, planner)
+    likely_load = None if basis is None else basis.load
+    assignment, shares, again = _assignment(observation, snapshot, expected, planner, likely_load)
     rows = rows_per_query(observation.workers)
     rates = planned_rates(assignment.routes, snapshot, rows)
     work = {
@@ -166,7 +169,7 @@ def tick(
             *diff(placements, observation.workers, memory_mib),
         ),
         targets=replica_targets(plan, snapshot, rates, observation.interference),
-        basis=_Basis(seen, snapshot),
+        basis=_Basis(seen, snapshot, assignment.load if again else likely_load),
     )
 
 
@@ -266,7 +269,11 @@ def _workers(
 
 
 def _assignment(
-    observation: Observation, snapshot: Snapshot, expected: Sequence[Demand], planner: Planner
+    observation: Observation,
+    snapshot: Snapshot,
+    expected: Sequence[Demand],
+    planner: Planner,
+    likely_load: float | None,
 ) -> tuple[DemandAssignment, dict[WorkerId, dict[VariantKey, float]], bool]:
     """The assignment and the part of each worker's time that it takes, by variant.
 
@@ -304,7 +311,7 @@ def _assignment(
     if by_zone is not None:
         made = by_zone.assign(snapshot, *how)
     else:
-        made = assign_demand(snapshot, workers, *how)
+        made = assign_demand(snapshot, workers, *how, likely_load=likely_load)
     if shares is not None and fits:
         asked, served = sum(d.qps for d in known), _served(made.routes, known)
         if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):

@@ -236,6 +236,44 @@ class Options:
         worth = fsum(price * count for price, count in zip(prices, self.counts, strict=True))
         return paid / 1000 <= worth * self.problem.load * (1 + CLOSE)
 
+    def learn_prices(self, prices: Sequence[float]) -> None:
+        """Keep what a second of each kind's time is worth, in rate x accuracy, for
+        ``most_accuracy``: of any problem that differs in rates and load only."""
+        self._found["prices of accuracy"] = tuple([max(0.0, price) for price in prices])
+
+    @property
+    def most_accuracy(self) -> float:
+        """Mean accuracy that no plan that serves everything can beat; quickly, and seldom the least
+        such number. Infinite before any prices are learned.
+
+        At any prices of time the best of every class, beside what its time costs, and the price of
+        all time there is bound the relaxation from above (weak duality). At the prices of its
+        solution for one load, the bound for another is as near as the two loads are.
+        """
+        prices: tuple[float, ...] | None = self._found.get("prices of accuracy")
+        asked = fsum(self.rates)
+        if prices is None or not asked:
+            return inf
+        left = self.once(("beside prices", prices), lambda: self._beside(prices))
+        gained = fsum(rate * most for rate, most in zip(self.rates, left, strict=True))
+        time = fsum(price * count for price, count in zip(prices, self.counts, strict=True))
+        return (gained + time * self.problem.load) / asked
+
+    def _beside(self, prices: Sequence[float]) -> list[float]:
+        """Per class: the most that accuracy exceeds the price of the time of a query by."""
+        prices_ms = [price / 1000 for price in prices]
+        options = self.all
+        return [
+            max(
+                [
+                    option.accuracy - prices_ms[option.kind] * option.alone.unit_ms
+                    for option in [options[index] for index in found]
+                ],
+                default=0.0,
+            )
+            for found in self.of_class
+        ]
+
     def _quickest(self) -> list[dict[int, float]]:
         """Per class: the least time per row in ms on each kind that can serve it."""
         made: list[dict[int, float]] = [{} for _ in self.of_class]
