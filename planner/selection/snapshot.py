@@ -103,7 +103,8 @@ def build_snapshot(
         kept = None if reuse is None else reuse.task(name, entry)
         if kept is None:
             old = None if reuse is None else reuse.made(name)
-            made[name] = _built_task(entry, worker_index, old)
+            moved = None if reuse is None else reuse.moved(name)
+            made[name] = _built_task(entry, worker_index, old, moved)
             tasks[name] = task_view(entry.task, made[name].candidates, made[name].excluded)
         else:
             made[name], tasks[name] = kept
@@ -229,17 +230,19 @@ class _Reuse:
         self._tasks = before.tasks
         self._kinds: set[DeviceKindName] = set()
         """Device kinds for which the workers of every candidate changed."""
-        self._touched: set[TaskName] = set()
+        self._touched: dict[TaskName, set[tuple[DeviceKindName, VariantName]]] = {}
+        """By task: what became ready on a worker of a kind, or is not any more."""
         for kind, keys in worker_index.changes(parts.worker_index).items():
             if keys is None:
                 self._kinds.add(kind)
             else:
-                self._touched.update([task for task, _ in keys])
+                for task, variant in keys:
+                    self._touched.setdefault(task, set()).add((kind, variant))
 
     def suspects(self) -> Collection[TaskName]:
         """Tasks that may have changed, though the catalog did not."""
         known = self._parts.entries
-        return known if self._kinds else self._touched & known.keys()
+        return known if self._kinds else self._touched.keys() & known.keys()
 
     def task(self, name: TaskName, entry: _TaskEntry) -> tuple[_BuiltTask, TaskView] | None:
         """The earlier result for a task, if nothing of it changed; None otherwise.
@@ -252,6 +255,10 @@ class _Reuse:
         if self._kinds and any(s.kind.name in self._kinds for s in made.sources):
             return None
         return made, self._tasks[name]
+
+    def moved(self, name: TaskName) -> Collection[tuple[DeviceKindName, VariantName]] | None:
+        """The only candidates of a task that may have other workers now; None where any may."""
+        return None if self._kinds else self._touched.get(name, ())
 
     def made(self, name: TaskName) -> _BuiltTask | None:
         return self._parts.made.get(name)
@@ -277,11 +284,24 @@ def _entries(catalog: CatalogSnapshot, unloadable: Unloadable) -> dict[TaskName,
     return entries
 
 
-def _built_task(entry: _TaskEntry, worker_index: WorkerIndex, old: _BuiltTask | None) -> _BuiltTask:
-    """The candidates of a task's entry; old ones are kept where they would be the same."""
+def _built_task(
+    entry: _TaskEntry,
+    worker_index: WorkerIndex,
+    old: _BuiltTask | None,
+    moved: Collection[tuple[DeviceKindName, VariantName]] | None,
+) -> _BuiltTask:
+    """The candidates of a task's entry; old ones are kept where they would be the same.
+
+    ``moved`` has all of them whose workers are others than before; None where any may be.
+    """
     if old is not None and old.entry is entry:
         pairs = zip(old.sources, old.candidates, strict=True)
-        found = [_candidate(source, worker_index, source, c) for source, c in pairs]
+        found = [
+            _candidate(source, worker_index, source, c)
+            if moved is None or (c.device_kind, c.variant) in moved
+            else c
+            for source, c in pairs
+        ]
         return _BuiltTask(entry, old.sources, found, old.excluded)
     sources, excluded = _sources(entry)
     known: dict[tuple[VariantName, DeviceKindName], tuple[_CandidateSource, Candidate]] = {}
