@@ -15,7 +15,7 @@ from planner.energy import counts_carbon, energy_curve, weight_of
 from planner.eviction.query_rates import QueryRates
 from planner.latency_table import LatencyTable, latency_table
 from planner.selection.eligibility import stage_answers
-from planner.selection.frontier_index import task_view
+from planner.selection.frontier_index import moved_view, task_view
 from planner.selection.worker_index import WorkerIndex
 from planner.types import (
     TRANSPORT_MS,
@@ -105,7 +105,8 @@ def build_snapshot(
             old = None if reuse is None else reuse.made(name)
             moved = None if reuse is None else reuse.moved(name)
             made[name] = _built_task(entry, worker_index, old, moved)
-            tasks[name] = task_view(entry.task, made[name].candidates, made[name].excluded)
+            view = None if before is None else before.tasks.get(name)
+            tasks[name] = _task_view(made[name], old, view)
         else:
             made[name], tasks[name] = kept
     return Snapshot(
@@ -313,6 +314,14 @@ def _built_task(
         for source in sources
     ]
     return _BuiltTask(entry, sources, found, excluded)
+
+
+def _task_view(made: _BuiltTask, old: _BuiltTask | None, view: TaskView | None) -> TaskView:
+    """The view of a task; where only workers are others, with the orders of the earlier one."""
+    if old is None or view is None or old.entry is not made.entry:
+        return task_view(made.entry.task, made.candidates, made.excluded)
+    pairs = zip(old.candidates, made.candidates, strict=True)
+    return moved_view(view, {id(was): now for was, now in pairs if was is not now})
 
 
 _NEW: tuple[None, None] = (None, None)
