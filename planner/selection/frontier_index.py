@@ -55,8 +55,14 @@ def task_view(
     if any(c.footprint < inf for c in by_cost):
         by_energy = tuple(sorted(by_cost, key=_by_footprint))
     by_accuracy = tuple(sorted(by_cost, key=_inaccuracy))
+    listed: dict[VariantName, list[Candidate]] = {}
+    for candidate in by_cost:
+        listed.setdefault(candidate.variant, []).append(candidate)
+    by_variant = {name: tuple(found) for name, found in listed.items()}
     steps = tuple(sorted({c.accuracy for c in by_cost if answers(c, None)}))
-    return _view(task, by_cost, by_accuracy, tuple(by_latency), by_energy, excluded, steps)
+    return _view(
+        task, by_cost, by_accuracy, tuple(by_latency), by_energy, by_variant, excluded, steps
+    )
 
 
 def moved_view(view: TaskView, instead: Mapping[int, Candidate]) -> TaskView:
@@ -68,8 +74,11 @@ def moved_view(view: TaskView, instead: Mapping[int, Candidate]) -> TaskView:
 
     by_cost = now(view.by_cost)
     by_energy = by_cost if view.by_energy is view.by_cost else now(view.by_energy)
+    by_variant = dict(view.by_variant)
+    for name in {candidate.variant for candidate in instead.values()}:
+        by_variant[name] = now(by_variant[name])
     return _view(
-        view.task, by_cost, now(view.by_accuracy), now(view.by_latency), by_energy,
+        view.task, by_cost, now(view.by_accuracy), now(view.by_latency), by_energy, by_variant,
         view.excluded, view.accuracies,
     )  # fmt: skip
 
@@ -80,12 +89,10 @@ def _view(
     by_accuracy: tuple[Candidate, ...],
     by_latency: tuple[Candidate, ...],
     by_energy: tuple[Candidate, ...],
+    by_variant: Mapping[VariantName, tuple[Candidate, ...]],
     excluded: Mapping[VariantName, str],
     accuracies: tuple[float, ...],
 ) -> TaskView:
-    by_variant: dict[VariantName, list[Candidate]] = {}
-    for candidate in by_cost:
-        by_variant.setdefault(candidate.variant, []).append(candidate)
     return TaskView(
         task=task,
         by_cost=by_cost,
@@ -93,7 +100,7 @@ def _view(
         by_latency=by_latency,
         by_energy=by_energy,
         frontiers=_Frontiers(by_cost, by_accuracy, by_latency, by_energy),
-        by_variant={name: tuple(found) for name, found in by_variant.items()},
+        by_variant=by_variant,
         excluded=excluded,
         accuracies=accuracies,
     )

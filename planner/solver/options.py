@@ -322,13 +322,20 @@ class Options:
             task = self.problem.offers[option.offer].task
             classes = groups[option.kind, task].setdefault(option.offer, {})
             classes[option.demand] = index
+        accurate = objective is Objective.ACCURACY
         kept: list[int] = []
         for offers in groups.values():
-            chosen: list[dict[int, int]] = []
+            chosen: list[tuple[Option, dict[int, int]]] = []
             ranked = sorted(offers.values(), key=lambda classes: self._rank(classes, objective))
             for classes in ranked:
-                if not any(self._dominates(by, classes, objective) for by in chosen):
-                    chosen.append(classes)
+                one = self.all[next(iter(classes.values()))]
+                if not any(
+                    first.memory_mib <= one.memory_mib
+                    and (not accurate or first.accuracy >= one.accuracy)
+                    and self._dominates(by, classes)
+                    for first, by in chosen
+                ):
+                    chosen.append((one, classes))
                     kept.extend(classes.values())
         return tuple(sorted(kept))
 
@@ -380,19 +387,16 @@ class Options:
         time = sum(option.alone.unit_ms for option in group)
         return (accuracy, -len(group), time, group[0].memory_mib, group[0].offer)
 
-    def _dominates(self, by: dict[int, int], than: dict[int, int], objective: Objective) -> bool:
-        first = self.all[next(iter(by.values()))]
-        second = self.all[next(iter(than.values()))]
-        if first.memory_mib > second.memory_mib:
-            return False
-        if objective is Objective.ACCURACY and first.accuracy < second.accuracy:
-            return False
-        return all(
-            demand in by
-            and self.all[by[demand]].alone.unit_ms <= self.all[index].alone.unit_ms
-            and self.all[by[demand]].least_work <= self.all[index].least_work
-            for demand, index in than.items()
-        )
+    def _dominates(self, by: dict[int, int], than: dict[int, int]) -> bool:
+        """Whether an offer serves every class of another at most as expensively in time."""
+        for demand, index in than.items():
+            quicker = by.get(demand)
+            if quicker is None:
+                return False
+            one, other = self.all[quicker], self.all[index]
+            if one.alone.unit_ms > other.alone.unit_ms or one.least_work > other.least_work:
+                return False
+        return True
 
 
 def _limits(demand: Demand) -> tuple[object, ...]:
