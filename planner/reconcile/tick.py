@@ -67,11 +67,9 @@ from variants.types import (
     DeviceKindName,
     Placement,
     Plan,
-    ReplicaState,
     Route,
     TaskName,
     VariantKey,
-    VariantName,
     WorkerId,
 )
 
@@ -205,7 +203,9 @@ def _snapshot(observation: Observation, before: Snapshot | None) -> Snapshot:
     kept = [old if (old := known.get(view.id)) == view else view for view in views]
     return build_snapshot(
         observation.catalog,
-        zip(kept, map(_ready, observation.workers), strict=True),
+        # What is ready where is in the reports: candidates that do not name it are those of the
+        # tick before.
+        [(view, ()) for view in kept],
         transport_ms=observation.transport_ms,
         before=before,
     )
@@ -388,14 +388,6 @@ def _view(report: WorkerReport) -> WorkerView:
     """What the snapshot of a tick has of a worker: nothing that changes with what it holds, so that
     it is the same from one tick to the next."""
     return WorkerView(id=report.id, device_kind=report.device_kind, draining=report.draining)
-
-
-def _ready(report: WorkerReport) -> frozenset[tuple[TaskName, VariantName]]:
-    return frozenset(
-        (replica.task, replica.variant)
-        for replica in report.replicas
-        if replica.state is ReplicaState.READY
-    )
 
 
 def _scaling(
