@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
 
+KEPT_LIMITS = 64
+"""So many limits are kept with the largest batch within: plans ask for the same ones again."""
+
 
 class SizedBatch(NamedTuple):
     """A batch size with its latency."""
@@ -27,7 +30,7 @@ class Curve:
     batch is forbidden; made non-decreasing.
     """
 
-    __slots__ = ("_cheapest", "_ms", "_sizes", "points")
+    __slots__ = ("_cheapest", "_largest", "_ms", "_sizes", "_up_to", "points")
 
     points: tuple[tuple[int, float], ...]
     """(batch size, latency in ms), ascending in both, at least one."""
@@ -54,6 +57,8 @@ class Curve:
             else:
                 cheapest.append(SizedBatch(size, ms, ms / size))
         self._cheapest = tuple(cheapest)
+        self._largest: dict[float, int] = {}
+        self._up_to: dict[int, SizedBatch] = {}
 
     @property
     def max_batch(self) -> int:
@@ -105,11 +110,22 @@ class Curve:
         Returns:
             The batch; None when not even one row is within the limit.
         """
-        largest = self.largest(limit_ms)
+        largest = self._largest.get(limit_ms)
+        if largest is None:
+            if len(self._largest) >= KEPT_LIMITS:
+                self._largest.clear()
+            largest = self._largest[limit_ms] = self.largest(limit_ms)
         if largest == 0:
             return None
-        if most is not None:
-            largest = min(largest, max(1, most))
+        if most is not None and most < largest:
+            largest = most if most > 1 else 1
+        found = self._up_to.get(largest)
+        if found is None:
+            found = self._up_to[largest] = self._cheapest_up_to(largest)
+        return found
+
+    def _cheapest_up_to(self, largest: int) -> SizedBatch:
+        """The batch with the least latency per row among those of at most so many rows."""
         # Below the first profiled size, rows come free: the largest allowed is the cheapest.
         smaller = bisect_left(self._sizes, largest)
         best = self._cheapest[smaller - 1] if smaller else None

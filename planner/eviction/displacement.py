@@ -51,7 +51,11 @@ def ladder(
         most: rungs that are told one by one.
     """
     known = ranked(residents, rule)
-    protected = [r for r in known if is_protected(r, now_s, min_residency_s)]
+    protected = [
+        r
+        for r in known
+        if now_s - r.loaded_s < min_residency_s and is_protected(r, now_s, min_residency_s)
+    ]
     if protected:
         last_keys = {r.key for r in protected}
         known = [r for r in known if r.key not in last_keys] + protected

@@ -18,7 +18,7 @@ from planner.reconcile.tick import tick
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.routes import EMPTY, RouteTable, resolve
 from planner.selection.snapshot import build_snapshot
-from planner.simulation.fleet import Fleet, Replica
+from planner.simulation.fleet import Fleet, Replica, Worker
 from planner.simulation.policy import Brief
 from planner.simulation.results import LayoutChange
 from planner.solver.problem import Planner, Problem, Solution
@@ -245,12 +245,14 @@ class Modelless:
 
     def _tell_targets(self) -> None:
         """Tell the queues what the plan gives to the replicas that they hold."""
+        worker: Worker | None = None
         for (id_, task, variant), target in self._targets.items():
-            worker = self._fleet.workers.get(id_)
-            if worker is None:
-                continue
-            queue = cast(LiveQueue, worker.queue)
-            queue.set_longest_batch(target.longest_batch_ms or None)
+            if worker is None or worker.id != id_:
+                worker = self._fleet.workers.get(id_)
+                if worker is None:
+                    continue
+                # It is the same for all that the plan places on a worker.
+                cast(LiveQueue, worker.queue).set_longest_batch(target.longest_batch_ms or None)
             replica = worker.replicas.get((task, variant))
             if replica is not None:
                 self._tell(replica, target)

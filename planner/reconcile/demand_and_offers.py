@@ -28,6 +28,11 @@ class DemandAndOffers:
     _ranks: dict[DeviceKindName, dict[VariantKey, int]] = field(default_factory=dict)
     """The places of offers in that order, where they were asked for."""
 
+    _quickest: dict[tuple[TaskName, DeviceKindName], list[tuple[VariantKey, Candidate]]] = field(
+        default_factory=dict
+    )
+    """The variants of a task on a kind by what they take, where they were asked for."""
+
     @classmethod
     def of(
         cls, snapshot: Snapshot, demand: Iterable[Demand], rows: Mapping[TaskName, float]
@@ -78,12 +83,16 @@ class DemandAndOffers:
 
     def quickest(self, task: TaskName, kind: DeviceKindName) -> list[tuple[VariantKey, Candidate]]:
         """The variants of a task on a kind, the one that takes least per row first."""
-        found = [
-            ((c.task, c.variant), c)
-            for c in self.views[task].by_cost
-            if c.device_kind == kind and answers(c, None)
-        ]
-        return sorted(found, key=lambda entry: (entry[1].table.row_ms, entry[1].variant))
+        found = self._quickest.get((task, kind))
+        if found is None:
+            found = [
+                ((c.task, c.variant), c)
+                for c in self.views[task].by_cost
+                if c.device_kind == kind and answers(c, None)
+            ]
+            found.sort(key=lambda entry: (entry[1].table.row_ms, entry[1].variant))
+            self._quickest[task, kind] = found
+        return found
 
     def needed(self, kind: DeviceKindName) -> list[tuple[VariantKey, Candidate, float]]:
         """The cheapest variant on a kind for each class of the demand that it can meet, with the

@@ -62,6 +62,8 @@ class DemandAssignment:
     accuracy: float = 0.0
     tail: float = TAIL
     """The headroom that it was planned with, as in ``planner.reconcile.problem_builder``."""
+    load: float | None = None
+    """The even load that it was planned for, one of ``EVEN_LOADS``; None where it is not even."""
     notes: tuple[str, ...] = ()
     """How it was found."""
     power: Power | None = None
@@ -83,6 +85,7 @@ def assign_demand(
     planner: Planner,
     objective: Objective,
     interference: Mapping[DeviceKindName, float] | None = None,
+    likely_load: float | None = None,
 ) -> DemandAssignment:
     """A new assignment of the demand to the workers.
 
@@ -91,6 +94,7 @@ def assign_demand(
         known: the device kinds of the catalog.
         interference: by what part batches take longer on a worker that serves with several
             variants; kinds where that was not seen are missing.
+        likely_load: the even load of an earlier assignment, which is tried first.
     """
     kinds = tuple(
         replace(kind, interference=(interference or {}).get(kind.name, 0.0))
@@ -106,14 +110,16 @@ def assign_demand(
     tails = iter(TAILS)
     tail = next(tails)
     found: Solution | None = None
+    even_load: float | None = None
     for _ in range(len(TAILS) + SCALES):
         made = build.problem(tail=tail)
         if not made.problem.demand:
             return NOTHING
         if scale == 1.0 and objective is Objective.ACCURACY:
-            evened = _evened(build, planner, tail, before=found)
+            evened = _evened(build, planner, tail, before=found, likely_load=likely_load)
             if evened is not None:
                 made, found = evened
+                even_load = made.problem.load
                 break
         found = planner(made.problem, objective)
         if found.feasible:
@@ -137,20 +143,26 @@ def assign_demand(
         asked_qps=sum(d.qps for d in demand),
         accuracy=found.accuracy,
         tail=tail,
+        load=even_load,
         notes=found.notes,
         power=found.power,
     )
 
 
 def _evened(
-    build: ProblemBuilder, planner: Planner, tail: float, before: Solution | None
+    build: ProblemBuilder,
+    planner: Planner,
+    tail: float,
+    before: Solution | None,
+    likely_load: float | None,
 ) -> tuple[BuiltProblem, Solution] | None:
     """The plan with the load on every device at which most accuracy is left.
 
     To a solver, all loads up to the limit are equal, so it fills some devices and leaves others
     idle. But the fuller a device is, the more often a query finds no room there and takes a less
     accurate variant. What full devices gain grows ever less with the load and what they cost ever
-    more, so the load goes up from the least at which all is served for as long as that is worth it.
+    more, so the load goes up from the least at which all is served for as long as that is worth it;
+    or up from a likely one, and down from it where up is not worth it.
 
     Once one load was planned in full and is not enough, the highest is asked next: where that is
     not enough either, none is. So an overload costs two such plans, and one with less headroom.
@@ -158,6 +170,7 @@ def _evened(
     Args:
         before: what was found with more headroom, which did not serve all. Where that ran into the
             time limit, no even load is tried.
+        likely_load: the one of ``EVEN_LOADS`` to begin with; None for the least.
 
     None where not all is served at any of ``EVEN_LOADS``.
     """
@@ -168,11 +181,12 @@ def _evened(
         made = build.problem(tail=tail, load=load, least_accuracy=least_accuracy)
         return made, planner(made.problem, Objective.ACCURACY)
 
+    first = EVEN_LOADS.index(likely_load) if likely_load in EVEN_LOADS else 0
     highest = max(EVEN_LOADS, default=MOST_LOAD)
     fullest = None if before is None else planned(highest, -inf)
     best: tuple[BuiltProblem, Solution] | None = None
     most = -inf
-    for load in (*EVEN_LOADS, MOST_LOAD):
+    for load in (*EVEN_LOADS[first:], MOST_LOAD):
         hopeless = load == MOST_LOAD or (fullest is not None and not fullest[1].feasible)
         if best is None and hopeless:
             break
@@ -187,6 +201,14 @@ def _evened(
             fullest = fullest or planned(highest, -inf)
             if found.timed_out:
                 return fullest if fullest[1].feasible else None
+    if best is None or best[0].problem.load != EVEN_LOADS[first]:
+        return best
+    for load in reversed(EVEN_LOADS[:first]):
+        cost = FULL_COST * load**FULL_POWER
+        made, found = planned(load, most + cost)
+        if not found.feasible or found.accuracy - cost <= most:
+            break
+        best, most = (made, found), found.accuracy - cost
     return best
 
 

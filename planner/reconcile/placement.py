@@ -250,7 +250,7 @@ def _copy(
     for memory in hosts:
         kind = memory.report.device_kind
         for key, candidate, qps, _ in _by_rate(needed[kind], memory):
-            if key in memory.held:
+            if candidate.memory_mib > memory.left_mib or key in memory.held:
                 continue
             part_qps = qps / (1 + copies[kind, key])
             loads = memory.is_there(key) or memory.pays_ahead(candidate, part_qps, 1.0)

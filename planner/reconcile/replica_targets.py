@@ -96,14 +96,17 @@ def replica_targets(
         on_worker = (placed.worker, placed.task)
         shares[on_worker] = shares.get(on_worker, 0.0) + placed.share
     longest_ms = longest_batches_ms(plan.routes, snapshot, interference or {})
-    return {
-        (placed.worker, placed.task, placed.variant): ReplicaTarget(
-            share=min(1.0, shares[placed.worker, placed.task]),
-            longest_batch_ms=longest_ms.get(placed.worker, 0.0),
-            qps=rates.get(placed.worker, {}).get((placed.task, placed.variant), PlannedRate()).qps,
+    targets: dict[ReplicaKey, ReplicaTarget] = {}
+    nothing: Mapping[VariantKey, PlannedRate] = {}
+    for placed in plan.placements:
+        worker, task, variant = placed.worker, placed.task, placed.variant
+        rate = rates.get(worker, nothing).get((task, variant))
+        targets[worker, task, variant] = ReplicaTarget(
+            min(1.0, shares[worker, task]),
+            longest_ms.get(worker, 0.0),
+            0.0 if rate is None else rate.qps,
         )
-        for placed in plan.placements
-    }
+    return targets
 
 
 def longest_batches_ms(

@@ -67,11 +67,9 @@ from variants.types import (
     DeviceKindName,
     Placement,
     Plan,
-    ReplicaState,
     Route,
     TaskName,
     VariantKey,
-    VariantName,
     WorkerId,
 )
 
@@ -84,6 +82,8 @@ class _Basis(NamedTuple):
 
     observation: Observation
     snapshot: Snapshot
+    load: float | None = None
+    """The even load that the plan was made for."""
 
 
 def tick(
@@ -113,7 +113,8 @@ def tick(
     if going and any(not w.draining and w.device_kind not in going for w in observation.workers):
         observation = without(observation, going)
         snapshot = _snapshot(observation, snapshot)
-    assignment, shares, again = _assignment(observation, snapshot, expected, planner)
+    likely_load = None if basis is None else basis.load
+    assignment, shares, again = _assignment(observation, snapshot, expected, planner, likely_load)
     rows = rows_per_query(observation.workers)
     rates = planned_rates(assignment.routes, snapshot, rows)
     work = {
@@ -166,7 +167,7 @@ def tick(
             *diff(placements, observation.workers, memory_mib),
         ),
         targets=replica_targets(plan, snapshot, rates, observation.interference),
-        basis=_Basis(seen, snapshot),
+        basis=_Basis(seen, snapshot, assignment.load if again else likely_load),
     )
 
 
@@ -202,7 +203,9 @@ def _snapshot(observation: Observation, before: Snapshot | None) -> Snapshot:
     kept = [old if (old := known.get(view.id)) == view else view for view in views]
     return build_snapshot(
         observation.catalog,
-        zip(kept, map(_ready, observation.workers), strict=True),
+        # What is ready where is in the reports: candidates that do not name it are those of the
+        # tick before.
+        [(view, ()) for view in kept],
         transport_ms=observation.transport_ms,
         before=before,
     )
@@ -266,7 +269,11 @@ def _workers(
 
 
 def _assignment(
-    observation: Observation, snapshot: Snapshot, expected: Sequence[Demand], planner: Planner
+    observation: Observation,
+    snapshot: Snapshot,
+    expected: Sequence[Demand],
+    planner: Planner,
+    likely_load: float | None,
 ) -> tuple[DemandAssignment, dict[WorkerId, dict[VariantKey, float]], bool]:
     """The assignment and the part of each worker's time that it takes, by variant.
 
@@ -304,7 +311,7 @@ def _assignment(
     if by_zone is not None:
         made = by_zone.assign(snapshot, *how)
     else:
-        made = assign_demand(snapshot, workers, *how)
+        made = assign_demand(snapshot, workers, *how, likely_load=likely_load)
     if shares is not None and fits:
         asked, served = sum(d.qps for d in known), _served(made.routes, known)
         if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):
@@ -381,14 +388,6 @@ def _view(report: WorkerReport) -> WorkerView:
     """What the snapshot of a tick has of a worker: nothing that changes with what it holds, so that
     it is the same from one tick to the next."""
     return WorkerView(id=report.id, device_kind=report.device_kind, draining=report.draining)
-
-
-def _ready(report: WorkerReport) -> frozenset[tuple[TaskName, VariantName]]:
-    return frozenset(
-        (replica.task, replica.variant)
-        for replica in report.replicas
-        if replica.state is ReplicaState.READY
-    )
 
 
 def _scaling(

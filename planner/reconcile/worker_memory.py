@@ -47,6 +47,7 @@ class WorkerMemory:
 
     @classmethod
     def of(cls, report: WorkerReport) -> "WorkerMemory":
+        ready, loading = ReplicaState.READY, ReplicaState.LOADING
         made = cls(
             report=report,
             left_mib=report.memory_mib,
@@ -55,7 +56,7 @@ class WorkerMemory:
                 [
                     (replica.task, replica.variant)
                     for replica in report.replicas
-                    if replica.state in (ReplicaState.READY, ReplicaState.LOADING)
+                    if replica.state is ready or replica.state is loading
                 ]
             ),
             kept_out=kept_out(report),
@@ -87,6 +88,8 @@ class WorkerMemory:
             return True
         if key in self.kept_out:
             return False
+        if candidate.memory_mib > self.left_mib:
+            return False
         size_mib = self.size_mib(key, candidate)
         if size_mib > self.left_mib:
             return False
@@ -104,8 +107,8 @@ class WorkerMemory:
         return sorted(
             key
             for key, replica in self.replicas.items()
-            if self.is_there(key)
-            and replica.asked
+            if replica.asked
+            and key in self.there
             and (replica.state is ReplicaState.LOADING or replica.loaded_for_s < within_s)
         )
 

@@ -11,6 +11,7 @@ would never have been chosen, so the answer is always that of a scan over all ca
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import zip_longest
 from math import inf
 from operator import attrgetter, le
@@ -49,33 +50,101 @@ def task_view(
     by_latency = sorted(candidates, key=_by_variant)
     by_latency.sort(key=_by_price)
     by_latency.sort(key=_latency)
-    by_cost = sorted(by_latency, key=_by_price)
-    by_accuracy = sorted(by_cost, key=_inaccuracy)
-    by_variant: dict[VariantName, list[Candidate]] = {}
-    for candidate in by_cost:
-        by_variant.setdefault(candidate.variant, []).append(candidate)
-    answering = [c for c in by_accuracy if answers(c, None)]
-    kept = _undominated(answering)
-    by_energy, frugal = by_cost, kept
+    by_cost = tuple(sorted(by_latency, key=_by_price))
+    by_energy = by_cost
     if any(c.footprint < inf for c in by_cost):
-        by_energy = sorted(by_cost, key=_by_footprint)
-        frugal = _undominated(answering, energy=True)
-    cost_frontier = branches([[c for c in by_cost if id(c) in kept]])
+        by_energy = tuple(sorted(by_cost, key=_by_footprint))
+    by_accuracy = tuple(sorted(by_cost, key=_inaccuracy))
+    listed: dict[VariantName, list[Candidate]] = {}
+    for candidate in by_cost:
+        listed.setdefault(candidate.variant, []).append(candidate)
+    by_variant = {name: tuple(found) for name, found in listed.items()}
+    steps = tuple(sorted({c.accuracy for c in by_cost if answers(c, None)}))
+    return _view(
+        task, by_cost, by_accuracy, tuple(by_latency), by_energy, by_variant, excluded, steps
+    )
+
+
+def moved_view(view: TaskView, instead: Mapping[int, Candidate]) -> TaskView:
+    """The view of a task of which some candidates, by their ids, became others that differ in their
+    workers alone: all orders stay."""
+
+    def now(order: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        return tuple([instead.get(id(c), c) for c in order])
+
+    by_cost = now(view.by_cost)
+    by_energy = by_cost if view.by_energy is view.by_cost else now(view.by_energy)
+    by_variant = dict(view.by_variant)
+    for name in {candidate.variant for candidate in instead.values()}:
+        by_variant[name] = now(by_variant[name])
+    return _view(
+        view.task, by_cost, now(view.by_accuracy), now(view.by_latency), by_energy, by_variant,
+        view.excluded, view.accuracies,
+    )  # fmt: skip
+
+
+def _view(
+    task: Task,
+    by_cost: tuple[Candidate, ...],
+    by_accuracy: tuple[Candidate, ...],
+    by_latency: tuple[Candidate, ...],
+    by_energy: tuple[Candidate, ...],
+    by_variant: Mapping[VariantName, tuple[Candidate, ...]],
+    excluded: Mapping[VariantName, str],
+    accuracies: tuple[float, ...],
+) -> TaskView:
     return TaskView(
         task=task,
-        by_cost=tuple(by_cost),
-        by_accuracy=tuple(by_accuracy),
-        cost_frontier=cost_frontier,
-        accuracy_frontier=branches([[c for c in by_accuracy if id(c) in kept]]),
-        latency_frontier=branches(_runs([c for c in by_latency if id(c) in kept])),
-        by_energy=tuple(by_energy),
-        energy_frontier=cost_frontier
-        if by_energy is by_cost
-        else branches([[c for c in by_energy if id(c) in frugal]]),
-        by_variant={name: tuple(found) for name, found in by_variant.items()},
+        by_cost=by_cost,
+        by_accuracy=by_accuracy,
+        by_latency=by_latency,
+        by_energy=by_energy,
+        frontiers=_Frontiers(by_cost, by_accuracy, by_latency, by_energy),
+        by_variant=by_variant,
         excluded=excluded,
-        accuracies=tuple(sorted({c.accuracy for c in answering})),
+        accuracies=accuracies,
     )
+
+
+class _Frontiers:
+    """The frontiers of a task. Most are never asked for: plans say where most queries go, and other
+    queries prefer one thing alone."""
+
+    def __init__(
+        self,
+        by_cost: tuple[Candidate, ...],
+        by_accuracy: tuple[Candidate, ...],
+        by_latency: tuple[Candidate, ...],
+        by_energy: tuple[Candidate, ...],
+    ) -> None:
+        self._by_cost = by_cost
+        self._by_accuracy = by_accuracy
+        self._by_latency = by_latency
+        self._by_energy = by_energy
+
+    @cached_property
+    def _kept(self) -> set[int]:
+        return _undominated([c for c in self._by_accuracy if answers(c, None)])
+
+    @cached_property
+    def cost(self) -> tuple[FrontierBranch, ...]:
+        return branches([[c for c in self._by_cost if id(c) in self._kept]])
+
+    @cached_property
+    def accuracy(self) -> tuple[FrontierBranch, ...]:
+        return branches([[c for c in self._by_accuracy if id(c) in self._kept]])
+
+    @cached_property
+    def latency(self) -> tuple[FrontierBranch, ...]:
+        return branches(_runs([c for c in self._by_latency if id(c) in self._kept]))
+
+    @cached_property
+    def energy(self) -> tuple[FrontierBranch, ...]:
+        if self._by_energy is self._by_cost:
+            return self.cost
+        answering = [c for c in self._by_accuracy if answers(c, None)]
+        frugal = _undominated(answering, energy=True)
+        return branches([[c for c in self._by_energy if id(c) in frugal]])
 
 
 def branches(runs: Sequence[Sequence[Candidate]]) -> tuple[FrontierBranch, ...]:

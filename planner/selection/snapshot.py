@@ -15,7 +15,7 @@ from planner.energy import counts_carbon, energy_curve, weight_of
 from planner.eviction.query_rates import QueryRates
 from planner.latency_table import LatencyTable, latency_table
 from planner.selection.eligibility import stage_answers
-from planner.selection.frontier_index import task_view
+from planner.selection.frontier_index import moved_view, task_view
 from planner.selection.worker_index import WorkerIndex
 from planner.types import (
     TRANSPORT_MS,
@@ -103,8 +103,10 @@ def build_snapshot(
         kept = None if reuse is None else reuse.task(name, entry)
         if kept is None:
             old = None if reuse is None else reuse.made(name)
-            made[name] = _built_task(entry, worker_index, old)
-            tasks[name] = task_view(entry.task, made[name].candidates, made[name].excluded)
+            moved = None if reuse is None else reuse.moved(name)
+            made[name] = _built_task(entry, worker_index, old, moved)
+            view = None if before is None else before.tasks.get(name)
+            tasks[name] = _task_view(made[name], old, view)
         else:
             made[name], tasks[name] = kept
     return Snapshot(
@@ -229,17 +231,19 @@ class _Reuse:
         self._tasks = before.tasks
         self._kinds: set[DeviceKindName] = set()
         """Device kinds for which the workers of every candidate changed."""
-        self._touched: set[TaskName] = set()
+        self._touched: dict[TaskName, set[tuple[DeviceKindName, VariantName]]] = {}
+        """By task: what became ready on a worker of a kind, or is not any more."""
         for kind, keys in worker_index.changes(parts.worker_index).items():
             if keys is None:
                 self._kinds.add(kind)
             else:
-                self._touched.update([task for task, _ in keys])
+                for task, variant in keys:
+                    self._touched.setdefault(task, set()).add((kind, variant))
 
     def suspects(self) -> Collection[TaskName]:
         """Tasks that may have changed, though the catalog did not."""
         known = self._parts.entries
-        return known if self._kinds else self._touched & known.keys()
+        return known if self._kinds else self._touched.keys() & known.keys()
 
     def task(self, name: TaskName, entry: _TaskEntry) -> tuple[_BuiltTask, TaskView] | None:
         """The earlier result for a task, if nothing of it changed; None otherwise.
@@ -252,6 +256,10 @@ class _Reuse:
         if self._kinds and any(s.kind.name in self._kinds for s in made.sources):
             return None
         return made, self._tasks[name]
+
+    def moved(self, name: TaskName) -> Collection[tuple[DeviceKindName, VariantName]] | None:
+        """The only candidates of a task that may have other workers now; None where any may."""
+        return None if self._kinds else self._touched.get(name, ())
 
     def made(self, name: TaskName) -> _BuiltTask | None:
         return self._parts.made.get(name)
@@ -277,11 +285,24 @@ def _entries(catalog: CatalogSnapshot, unloadable: Unloadable) -> dict[TaskName,
     return entries
 
 
-def _built_task(entry: _TaskEntry, worker_index: WorkerIndex, old: _BuiltTask | None) -> _BuiltTask:
-    """The candidates of a task's entry; old ones are kept where they would be the same."""
+def _built_task(
+    entry: _TaskEntry,
+    worker_index: WorkerIndex,
+    old: _BuiltTask | None,
+    moved: Collection[tuple[DeviceKindName, VariantName]] | None,
+) -> _BuiltTask:
+    """The candidates of a task's entry; old ones are kept where they would be the same.
+
+    ``moved`` has all of them whose workers are others than before; None where any may be.
+    """
     if old is not None and old.entry is entry:
         pairs = zip(old.sources, old.candidates, strict=True)
-        found = [_candidate(source, worker_index, source, c) for source, c in pairs]
+        found = [
+            _candidate(source, worker_index, source, c)
+            if moved is None or (c.device_kind, c.variant) in moved
+            else c
+            for source, c in pairs
+        ]
         return _BuiltTask(entry, old.sources, found, old.excluded)
     sources, excluded = _sources(entry)
     known: dict[tuple[VariantName, DeviceKindName], tuple[_CandidateSource, Candidate]] = {}
@@ -293,6 +314,14 @@ def _built_task(entry: _TaskEntry, worker_index: WorkerIndex, old: _BuiltTask | 
         for source in sources
     ]
     return _BuiltTask(entry, sources, found, excluded)
+
+
+def _task_view(made: _BuiltTask, old: _BuiltTask | None, view: TaskView | None) -> TaskView:
+    """The view of a task; where only workers are others, with the orders of the earlier one."""
+    if old is None or view is None or old.entry is not made.entry:
+        return task_view(made.entry.task, made.candidates, made.excluded)
+    pairs = zip(old.candidates, made.candidates, strict=True)
+    return moved_view(view, {id(was): now for was, now in pairs if was is not now})
 
 
 _NEW: tuple[None, None] = (None, None)

@@ -64,6 +64,7 @@ class Engine:
         """Whether queries are still to come."""
         self._looked = 0
         """Intervals of the timeline whose end was seen."""
+        self._next_tick_ms = 0.0
         self.policy = policy(fleet)
         self._refused = self.policy.refused if isinstance(self.policy, Refusable) else None
         self._begun = self.policy.begun if isinstance(self.policy, Targeting) else None
@@ -133,9 +134,11 @@ class Engine:
 
     def _look_again(self) -> None:
         self._look()
-        self._memories.report(self.fleet.workers.values(), self._now_ms)
+        next_ms = (self._looked + 1) * self.tally.width_ms
+        heard = self._next_tick_ms <= next_ms
+        self._memories.report(self.fleet.workers.values(), self._now_ms, heard=heard)
         if self._looked < len(self.tally.arrived):
-            self._at((self._looked + 1) * self.tally.width_ms, self._look_again)
+            self._at(next_ms, self._look_again)
 
     def _tick(self, number: int) -> None:
         began_s = self._clock_s()
@@ -144,8 +147,8 @@ class Engine:
         for action in actions:
             self._apply(action)
         if self._arriving:
-            next_ms = (number + 1) * self.policy.tick_s * 1_000
-            self._at(next_ms, self._tick, number + 1)
+            self._next_tick_ms = (number + 1) * self.policy.tick_s * 1_000
+            self._at(self._next_tick_ms, self._tick, number + 1)
 
     def _apply(self, action: Action) -> None:
         if isinstance(action, Scale):

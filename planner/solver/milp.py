@@ -217,6 +217,8 @@ def _model(program: Program, *, mixed: bool) -> Any:
 
 def _answer(solver: Any, status: int, *, mixed: bool, maximise: bool) -> Answer:
     """What a solver of OR-tools found, read out of it."""
+    from ortools.linear_solver import linear_solver_pb2
+
     found = status in {solver.OPTIMAL, solver.FEASIBLE}
     worst = inf if maximise else -inf
     objective = solver.Objective().Value() if found else -worst
@@ -225,9 +227,13 @@ def _answer(solver: Any, status: int, *, mixed: bool, maximise: bool) -> Answer:
         bound = solver.Objective().BestBound()
     elif status == solver.OPTIMAL:
         bound = objective
-    values = tuple(v.solution_value() for v in solver.variables()) if found else None
-    priced = not mixed and status == solver.OPTIMAL
-    duals = tuple(row.dual_value() for row in solver.constraints()) if priced else ()
+    values, duals = None, ()
+    if found:
+        told = linear_solver_pb2.MPSolutionResponse()
+        solver.FillSolutionResponseProto(told)
+        values = tuple(told.variable_value)
+        if not mixed and status == solver.OPTIMAL:
+            duals = tuple(told.dual_value)
     return Answer(
         values=values,
         objective=objective,

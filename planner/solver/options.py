@@ -236,6 +236,44 @@ class Options:
         worth = fsum(price * count for price, count in zip(prices, self.counts, strict=True))
         return paid / 1000 <= worth * self.problem.load * (1 + CLOSE)
 
+    def learn_prices(self, prices: Sequence[float]) -> None:
+        """Keep what a second of each kind's time is worth, in rate x accuracy, for
+        ``most_accuracy``: of any problem that differs in rates and load only."""
+        self._found["prices of accuracy"] = tuple([max(0.0, price) for price in prices])
+
+    @property
+    def most_accuracy(self) -> float:
+        """Mean accuracy that no plan that serves everything can beat; quickly, and seldom the least
+        such number. Infinite before any prices are learned.
+
+        At any prices of time the best of every class, beside what its time costs, and the price of
+        all time there is bound the relaxation from above (weak duality). At the prices of its
+        solution for one load, the bound for another is as near as the two loads are.
+        """
+        prices: tuple[float, ...] | None = self._found.get("prices of accuracy")
+        asked = fsum(self.rates)
+        if prices is None or not asked:
+            return inf
+        left = self.once(("beside prices", prices), lambda: self._beside(prices))
+        gained = fsum(rate * most for rate, most in zip(self.rates, left, strict=True))
+        time = fsum(price * count for price, count in zip(prices, self.counts, strict=True))
+        return (gained + time * self.problem.load) / asked
+
+    def _beside(self, prices: Sequence[float]) -> list[float]:
+        """Per class: the most that accuracy exceeds the price of the time of a query by."""
+        prices_ms = [price / 1000 for price in prices]
+        options = self.all
+        return [
+            max(
+                [
+                    option.accuracy - prices_ms[option.kind] * option.alone.unit_ms
+                    for option in [options[index] for index in found]
+                ],
+                default=0.0,
+            )
+            for found in self.of_class
+        ]
+
     def _quickest(self) -> list[dict[int, float]]:
         """Per class: the least time per row in ms on each kind that can serve it."""
         made: list[dict[int, float]] = [{} for _ in self.of_class]
@@ -284,13 +322,20 @@ class Options:
             task = self.problem.offers[option.offer].task
             classes = groups[option.kind, task].setdefault(option.offer, {})
             classes[option.demand] = index
+        accurate = objective is Objective.ACCURACY
         kept: list[int] = []
         for offers in groups.values():
-            chosen: list[dict[int, int]] = []
+            chosen: list[tuple[Option, dict[int, int]]] = []
             ranked = sorted(offers.values(), key=lambda classes: self._rank(classes, objective))
             for classes in ranked:
-                if not any(self._dominates(by, classes, objective) for by in chosen):
-                    chosen.append(classes)
+                one = self.all[next(iter(classes.values()))]
+                if not any(
+                    first.memory_mib <= one.memory_mib
+                    and (not accurate or first.accuracy >= one.accuracy)
+                    and self._dominates(by, classes)
+                    for first, by in chosen
+                ):
+                    chosen.append((one, classes))
                     kept.extend(classes.values())
         return tuple(sorted(kept))
 
@@ -342,19 +387,16 @@ class Options:
         time = sum(option.alone.unit_ms for option in group)
         return (accuracy, -len(group), time, group[0].memory_mib, group[0].offer)
 
-    def _dominates(self, by: dict[int, int], than: dict[int, int], objective: Objective) -> bool:
-        first = self.all[next(iter(by.values()))]
-        second = self.all[next(iter(than.values()))]
-        if first.memory_mib > second.memory_mib:
-            return False
-        if objective is Objective.ACCURACY and first.accuracy < second.accuracy:
-            return False
-        return all(
-            demand in by
-            and self.all[by[demand]].alone.unit_ms <= self.all[index].alone.unit_ms
-            and self.all[by[demand]].least_work <= self.all[index].least_work
-            for demand, index in than.items()
-        )
+    def _dominates(self, by: dict[int, int], than: dict[int, int]) -> bool:
+        """Whether an offer serves every class of another at most as expensively in time."""
+        for demand, index in than.items():
+            quicker = by.get(demand)
+            if quicker is None:
+                return False
+            one, other = self.all[quicker], self.all[index]
+            if one.alone.unit_ms > other.alone.unit_ms or one.least_work > other.least_work:
+                return False
+        return True
 
 
 def _limits(demand: Demand) -> tuple[object, ...]:

@@ -67,7 +67,7 @@ def solve(
         return priced.restored(found)
     until = clock() + time_limit_s
     options = Options(problem)
-    if problem.least_accuracy is not None and not options.has_time:
+    if problem.least_accuracy is not None and not _hopeful(options, objective):
         return nothing(options, objective)
     search = _Search(options, objective, lambda: until - clock())
     if problem.least_accuracy is not None and not search.may_reach(problem.least_accuracy):
@@ -78,6 +78,17 @@ def solve(
     if exact and not search.out_of_time and not search.near:
         search.prove()
     return search.solution()
+
+
+def _hopeful(options: Options, objective: Objective) -> bool:
+    """Whether a plan may serve everything as accurately as it has to; quickly, without solving
+    anything."""
+    least = options.problem.least_accuracy
+    if not options.has_time:
+        return False
+    if least is None or objective is not Objective.ACCURACY:
+        return True
+    return options.most_accuracy >= least * (1 - CLOSE)
 
 
 class _Search:
@@ -137,6 +148,8 @@ class _Search:
         """Whether a plan may serve everything at least as accurately, by the relaxation."""
         answer = self.relaxation.most_accurate(self.options.reachable_qps, time_limit_s=self.left)
         self._relaxed_answer = answer
+        if answer.optimal:
+            self.options.learn_prices(self.relaxation.prices(answer))
         short = answer.optimal and answer.bound < accuracy * (1 - CLOSE)
         return not (answer.infeasible or short)
 

@@ -7,7 +7,7 @@ learns of a worker's load. Decisions only read.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from planner.energy import EnergyCurve
 from planner.eviction.displacement import Ladder
@@ -110,6 +110,19 @@ class FrontierBranch(NamedTuple):
     leaves: tuple[FrontierLeaf, ...]
 
 
+class Frontiers(Protocol):
+    """The frontiers of a task; each is made when it is asked for first."""
+
+    @property
+    def cost(self) -> tuple[FrontierBranch, ...]: ...
+    @property
+    def accuracy(self) -> tuple[FrontierBranch, ...]: ...
+    @property
+    def latency(self) -> tuple[FrontierBranch, ...]: ...
+    @property
+    def energy(self) -> tuple[FrontierBranch, ...]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView:
     """A task with its candidates, ordered once for each preference.
@@ -124,17 +137,12 @@ class TaskView:
     """All candidates, ascending by price, then latency, then name."""
     by_accuracy: tuple[Candidate, ...]
     """Descending by accuracy, then as ``by_cost``."""
-    cost_frontier: tuple[FrontierBranch, ...]
-    """In the order of ``by_cost``."""
-    accuracy_frontier: tuple[FrontierBranch, ...]
-    """In the order of ``by_accuracy``."""
-    latency_frontier: tuple[FrontierBranch, ...]
-    """Ascending by latency of one row, then price, then name: all of it, or, where there are few
-    sets of workers, what is ready on each of them."""
+    by_latency: tuple[Candidate, ...]
+    """Ascending by latency of one row, then price, then name."""
     by_energy: tuple[Candidate, ...]
     """Ascending by footprint, then as ``by_cost``: as that where nothing was measured."""
-    energy_frontier: tuple[FrontierBranch, ...]
-    """In the order of ``by_energy``."""
+    frontiers: Frontiers = field(repr=False, compare=False)
+    """They follow from the orders above."""
     by_variant: Mapping[VariantName, tuple[Candidate, ...]]
     """The candidates of each variant, in the order of ``by_cost``: for pinned queries."""
     excluded: Mapping[VariantName, str]
@@ -142,6 +150,27 @@ class TaskView:
     no profile."""
     accuracies: tuple[float, ...]
     """Of all candidates that are no canary, ascending, each once: the steps of SLO classes."""
+
+    @property
+    def cost_frontier(self) -> tuple[FrontierBranch, ...]:
+        """In the order of ``by_cost``."""
+        return self.frontiers.cost
+
+    @property
+    def accuracy_frontier(self) -> tuple[FrontierBranch, ...]:
+        """In the order of ``by_accuracy``."""
+        return self.frontiers.accuracy
+
+    @property
+    def latency_frontier(self) -> tuple[FrontierBranch, ...]:
+        """In the order of ``by_latency``: all of it, or, where there are few sets of workers, what
+        is ready on each of them."""
+        return self.frontiers.latency
+
+    @property
+    def energy_frontier(self) -> tuple[FrontierBranch, ...]:
+        """In the order of ``by_energy``; that of cost where nothing was measured."""
+        return self.frontiers.energy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

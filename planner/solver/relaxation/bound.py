@@ -286,6 +286,11 @@ class Relaxation:
 
         return self._settle(solved)
 
+    def prices(self, answer: Answer) -> list[float]:
+        """Per kind: what a second of its time is worth in rate x accuracy, by an optimal answer of
+        ``most_accurate``."""
+        return [answer.duals[row] * self._total for row in self._time]
+
     def _aim(self, costs: list[float]) -> None:
         rest = [0.0] * (self.program.size - len(costs))
         self.program.aim([*costs, *rest], maximise=True)

@@ -259,5 +259,35 @@ def test_the_load_that_is_worth_most_is_planned_for(
     assert max(asked.worth().values()) == pytest.approx(expected)
 
 
+@given(instances())
+@settings(max_examples=60, deadline=None)
+def test_the_plan_is_the_same_wherever_the_search_begins(
+    instance: tuple[CatalogSnapshot, list[WorkerReport], list[Demand]],
+) -> None:
+    known, workers, wanted = instance
+    view = snapshot(known)
+    made = assigned(known, workers, *wanted)
+    for likely_load in EVEN_LOADS:
+        again = assign_demand(
+            view, workers, wanted, KNOWN, planner, Objective.ACCURACY, likely_load=likely_load
+        )
+        assert again == made
+
+
+def test_a_search_that_begins_at_the_best_load_solves_no_other() -> None:
+    workers = [report("w1", kind="gpu-a"), report("w2", kind="cpu-1")]
+    view, wanted = snapshot(mixed()), [demand(75.0)]
+    slow, quick = Recorder(), Recorder()
+    made = assign_demand(view, workers, wanted, KNOWN, slow, Objective.ACCURACY)
+    again = assign_demand(
+        view, workers, wanted, KNOWN, quick, Objective.ACCURACY, likely_load=made.load
+    )
+
+    assert again == made
+    assert made.load == EVEN_LOADS[3]
+    assert quick.asked[0][0].load == made.load
+    assert len(quick.worth()) == 1 < len(slow.worth())
+
+
 def _candidates(view: Snapshot) -> list[Candidate]:
     return [c for each in view.tasks.values() for c in each.by_cost]

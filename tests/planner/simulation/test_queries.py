@@ -1,11 +1,14 @@
 """What becomes of a query: in time, late or rejected, worked out by hand."""
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import pytest
 
+from planner.simulation.fleet import Fleet
+from planner.simulation.policy import Policy
 from planner.simulation.results import Interval
-from planner.types import Query
+from planner.types import Action, Query
 from tests.planner.simulation.builders import (
     Asked,
     Fifo,
@@ -225,3 +228,36 @@ def _interval(
         loads=loads,
         evictions=0,
     )
+
+
+class Hearing(Watched):
+    """Notes the rate that each tick hears of; it ticks every five seconds."""
+
+    heard: ClassVar[list[float]]
+
+    def __init__(self, policy: Policy, fleet: Fleet) -> None:
+        super().__init__(policy, fleet)
+        self.tick_s = 5.0
+
+    def tick(self, now_s: float) -> Iterable[Action]:
+        replicas = [r for w in self.fleet.workers.values() for r in w.replicas.values()]
+        self.heard.append(sum(replica.rate_qps for replica in replicas))
+        return super().tick(now_s)
+
+
+def test_a_tick_hears_what_was_asked_for_up_to_the_second_before() -> None:
+    """Four queries a second from 1.5 s on, and none after 8 s."""
+    Hearing.heard = []
+    play(
+        setting(),
+        *[Asked(1.5 + number / 4, latency_ms=500) for number in range(26)],
+        Asked(16.0, latency_ms=500),
+        acts={0.0: [load()]},
+        watch=Hearing,
+    )
+
+    nothing, first, second, third = Hearing.heard[:4]
+    assert nothing == 0.0
+    assert 2.0 < first < 6.0
+    assert first != second
+    assert third < second

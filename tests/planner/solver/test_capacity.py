@@ -78,3 +78,12 @@ def test_the_cheapest_batch_is_that_of_a_look_at_every_size(
     else:
         assert best == (best.size, curve.latency_ms(best.size), best.latency_ms / best.size)
         assert best.unit_ms == pytest.approx(min(units_ms))
+
+
+def test_what_is_kept_of_earlier_limits_changes_no_answer() -> None:
+    asked = [(limit / 10, most) for limit in range(10, 110) for most in (None, 0, 3, 7)]
+    used = Curve(LINE.points)
+    first = [used.cheapest(*each) for each in asked]
+
+    assert first == [Curve(LINE.points).cheapest(*each) for each in asked]
+    assert [used.cheapest(*each) for each in asked] == first

@@ -13,7 +13,7 @@ from planner.latency_curve import Curve
 from planner.solver.check import violations
 from planner.solver.greedy import greedy
 from planner.solver.options import Options
-from planner.solver.problem import AvailableKind, Offer, Pool, Problem, Solution
+from planner.solver.problem import AvailableKind, Common, Offer, Pool, Problem, Solution
 from planner.solver.solve import solve
 from planner.types import Demand, Objective
 from tests.planner.solver.brute_force import Best, brute_force
@@ -332,3 +332,30 @@ def test_where_all_can_be_served_there_is_time_for_it(seed: int) -> None:
     problem = small(seed)
     if greedy(problem, Objective.ACCURACY).feasible:
         assert Options(problem).has_time
+
+
+@given(st.integers(0, 10_000), st.lists(st.sampled_from((0.0, 0.1, 5.0, 60.0, 900.0)), min_size=2))
+@settings(max_examples=100, deadline=None)
+def test_at_any_prices_of_time_no_plan_is_more_accurate_than_their_bound(
+    seed: int, prices: list[float]
+) -> None:
+    problem = small(seed)
+    found = greedy(problem, Objective.ACCURACY)
+    options = Options(problem)
+    assert options.most_accuracy == inf
+    options.learn_prices(prices[: len(problem.kinds)])
+    if found.feasible:
+        assert options.most_accuracy >= found.accuracy * (1 - 1e-9)
+
+
+def test_what_one_load_is_worth_rules_out_another_without_solving_it() -> None:
+    """At a load of 0.5 a second of the device is worth (0.9 - 0.8) / 5 ms = 20: there 40 of 80
+    queries have the better variant, at 0.6 at most another 0.1 x 20 / 80 of accuracy is gained."""
+    offers = (offer("quick", 5.0, 0.8), offer("exact", 10.0, 0.9))
+    problem = Problem(
+        offers=offers, kinds=(kind(count=1),), demand=(asked(80.0),), load=0.5, common=Common()
+    )
+    first = replace(problem, least_accuracy=0.0)
+    assert solved(first, Objective.ACCURACY).accuracy == pytest.approx(0.825)
+
+    assert Options(replace(problem, load=0.6)).most_accuracy == pytest.approx(0.85)
