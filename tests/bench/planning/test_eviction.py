@@ -4,7 +4,7 @@ import pytest
 
 from planner.eviction.popularity import Popularity
 from tests.bench.planning.cache_workloads import COSTS, KINDS, Workload, workload
-from tests.bench.planning.eviction import NextUse, reloading_s, way
+from tests.bench.planning.eviction import NextUse, reloading_s, summary, way
 
 TURNS = Workload(
     arrival_s=[float(second) for second in range(9)],
@@ -62,6 +62,17 @@ def test_a_device_with_a_book_of_its_own_counts_what_it_is_asked() -> None:
 
 def test_the_way_is_measured_from_gdsf_to_offline() -> None:
     assert way({"gdsf": 10.0, "modelless": 7.0, "offline": 6.0}) == 0.75
+
+
+def test_the_summary_counts_lines_by_their_medians() -> None:
+    """One line is a quarter below GDSF, one at its median a quarter above it."""
+    below = [{"gdsf": 8.0, "modelless": 6.0, "offline": 4.0}] * 3
+    above = [
+        {"gdsf": 8.0, "modelless": 6.0, "offline": 4.0},
+        *[{"gdsf": 8.0, "modelless": 10.0, "offline": 4.0}] * 2,
+    ]
+    row = summary({(2, "least worth"): [below, above]}).splitlines()[-1]
+    assert row == "| 2 | least worth | 2 | 8 | 7 | 0.889 | 1 | 1.250 | 1.000 | 0.00 |"
 
 
 @pytest.mark.parametrize("kind", KINDS)
