@@ -8,6 +8,10 @@ nothing but the code. With MODELLESS_BENCH_DATA set, the diurnal workload is the
 
 ``--regret`` adds by how much accuracy misses what no policy can beat with as many queries in time,
 and its median, mean and worst over the workloads.
+
+With ``--objective cost`` the lines are what room and kept fleets cost, workloads have their
+full length, cells are violations and USD, and the regret is in cost. ``--only steady,zipf`` takes
+ten seconds a line and seed, ``diurnal`` half a minute.
 """
 
 import argparse
@@ -16,14 +20,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from statistics import fmean, median
 from typing import Any
 
 import planner.batching.fairness
+import planner.forecasting.demand_estimator
+import planner.forecasting.provisioning
 import planner.policies.modelless
 import planner.reconcile.demand_assignment
 import planner.reconcile.problem_builder
+import planner.reconcile.sizing
 import planner.selection.menus
 import planner.selection.open_batches
 import planner.selection.plan_following
@@ -31,6 +39,8 @@ import planner.selection.prices
 import planner.selection.route_targets
 import planner.selection.shedding
 from planner.batching.deadline_queue import DeadlineQueue
+from planner.forecasting.demand_estimator import HOLD, SETTLED_S, DemandEstimator
+from planner.reconcile.problem_builder import BuiltProblem
 from planner.simulate import bound, simulate
 from planner.simulation.results import Report
 from planner.simulation.setting import Setting
@@ -68,6 +78,17 @@ def _no_room(schedule: DeadlineQueue, item: Any, now_ms: float) -> float:
 def _unlimited(size: float) -> int:
     """Whatever arrives in time, any batch is planned for."""
     return 1 << 20
+
+
+def _as_full_as_can_be(*arguments: Any, load: float, **named: Any) -> BuiltProblem:
+    """Sizes fleets for full load, with no room for chance."""
+    build = planner.reconcile.problem_builder.build_problem
+    return build(*arguments, **named, load=1.0, tail=0.0)
+
+
+def _at_once(estimator: DemandEstimator) -> float:
+    """All that are not needed may go as soon as any may."""
+    return float(estimator._observed_s > HOLD * SETTLED_S)
 
 
 CHANGES = (
@@ -132,6 +153,53 @@ CHANGES = (
     Change(name="shares never bind", where=planner.batching.fairness, what="EXCESS", instead=inf),
 )
 
+COST_CHANGES = (
+    CHANGES[0],
+    Change(
+        name="fleets at full load", where=planner.reconcile.sizing, what="MOST_LOAD", instead=1.0
+    ),
+    Change(
+        name="no room for chance",
+        where=planner.reconcile.sizing,
+        what="build_problem",
+        instead=partial(planner.reconcile.problem_builder.build_problem, tail=0.0),
+    ),
+    Change(
+        name="neither of these two",
+        where=planner.reconcile.sizing,
+        what="build_problem",
+        instead=_as_full_as_can_be,
+    ),
+    Change(
+        name="all may go after 100 s",
+        where=DemandEstimator,
+        what="watched",
+        instead=property(_at_once),
+    ),
+    Change(
+        name="nothing kept for more than 75 s",
+        where=planner.forecasting.provisioning,
+        what="PARTS",
+        instead=(1 / 16,),
+    ),
+    Change(
+        name="no margin", where=planner.forecasting.provisioning, what="MARGINS", instead=(1.0,)
+    ),
+    Change(
+        name="1 % without room",
+        where=planner.forecasting.provisioning,
+        what="TOLERATED",
+        instead=0.01,
+    ),
+    Change(
+        name="the 0.8 quantile",
+        where=planner.forecasting.demand_estimator,
+        what="QUANTILE",
+        instead=dict.fromkeys(Objective, 0.8),
+    ),
+)
+"""Under ``cost``."""
+
 
 @contextmanager
 def switched(change: Change) -> Iterator[None]:
@@ -151,22 +219,26 @@ def switched(change: Change) -> Iterator[None]:
             setattr(change.where, change.what, before)
 
 
-def played(case: Case) -> Report:
+def played(case: Case, objective: Objective = Objective.ACCURACY) -> Report:
     """Simulates a case under our policy."""
-    return simulate(_setting(case), made(case)[2].trace, "modelless", clock=time.thread_time)
+    return simulate(
+        _setting(case, objective), made(case)[2].trace, "modelless", clock=time.thread_time
+    )
 
 
-def regret(case: Case, report: Report) -> float:
-    """By how much its accuracy misses the bound for as many queries in time."""
-    return bound(_setting(case), made(case)[2].trace, [report]).beside(report).regret_accuracy
+def regret(case: Case, report: Report, objective: Objective = Objective.ACCURACY) -> float:
+    """By how much it misses the bound for as many queries in time: in accuracy, or in parts of the
+    cost."""
+    found = bound(_setting(case, objective), made(case)[2].trace, [report]).beside(report)
+    return found.regret_cost_ratio if objective is Objective.COST else found.regret_accuracy
 
 
-def _setting(case: Case) -> Setting:
+def _setting(case: Case, objective: Objective) -> Setting:
     ground, workload, _ = made(case)
     return Setting(
         catalog=ground.catalog,
         kinds=ground.kinds,
-        objective=Objective.ACCURACY,
+        objective=objective,
         seed=case.seed,
         failures_every_s=workload.failures_every_s,
     )
@@ -182,10 +254,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rules", help="parts of the names of rules, by comma")
     parser.add_argument("--seed", default="0", help="one or several, by comma")
     parser.add_argument("--regret", action="store_true", help="beside what no policy can beat")
+    parser.add_argument("--objective", choices=("accuracy", "cost"), default="accuracy")
     asked = parser.parse_args(arguments)
+    objective = Objective(asked.objective)
+    by_cost = objective is Objective.COST
     names = [name for each in asked.only.split(",") for name in SETS.get(each, (each,))]
     chosen = [
-        Case(catalog=_catalog(name), workload=name, seed=int(seed), quick=True)
+        Case(catalog=_catalog(name), workload=name, seed=int(seed), quick=not by_cost)
         for name in names
         for seed in asked.seed.split(",")
     ]
@@ -194,14 +269,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         heads.append("regret: median, mean, worst")
     print("| without | " + " | ".join(heads) + " |")
     print("|---|" + "--:|" * len(heads))
-    for change in CHANGES:
+    for change in COST_CHANGES if by_cost else CHANGES:
         if asked.rules and not any(part in change.name for part in asked.rules.split(",")):
             continue
         with switched(change):
-            found = [played(case) for case in chosen]
-        cells = [f"{r.violation_ratio:.2%}, {r.effective_accuracy:.4f}" for r in found]
+            found = [played(case, objective) for case in chosen]
+        got = [f"{r.cost_usd:.3f}" if by_cost else f"{r.effective_accuracy:.4f}" for r in found]
+        cells = [f"{r.violation_ratio:.2%}, {each}" for r, each in zip(found, got, strict=True)]
         if asked.regret:
-            missed = [regret(case, r) for case, r in zip(chosen, found, strict=True)]
+            missed = [regret(case, r, objective) for case, r in zip(chosen, found, strict=True)]
             cells = [f"{cell}, {by:.4f}" for cell, by in zip(cells, missed, strict=True)]
             cells.append(f"{median(missed):.4f}, {fmean(missed):.4f}, {max(missed):.4f}")
         print(f"| {change.name} | " + " | ".join(cells) + " |")
