@@ -238,6 +238,7 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
 
     def _confirm(self, worker: WorkerId, connection: WorkerConnection, heard_s: float) -> None:
         self._suspects.discard(worker)
+        connection.hear()  # what it said may lie there: after a long turn timers come first
         if self.connections.get(worker) is not connection or connection.heard_s != heard_s:
             return
         self.silent.add(worker)

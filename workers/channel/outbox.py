@@ -46,6 +46,11 @@ class Outbox:
         self._scheduled = False
         self._send()
 
+    def send_now(self) -> None:
+        """Send what is there before this turn ends, where that takes long."""
+        if self._chunks:
+            self._send()
+
     def _send(self) -> None:
         chunks, self._chunks = self._chunks, []
         transport = self._transport

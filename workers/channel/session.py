@@ -7,6 +7,7 @@ leaves, that its reply finds who waits for it, and that nobody waits for a worke
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from itertools import count
 from struct import error as StructError
@@ -46,6 +47,9 @@ log = logging.getLogger(__name__)
 SILENCE_S = 15.0
 """A worker reports once a second; one that says nothing for this long is taken for lost."""
 
+READ_BYTES = 256 * 1024
+"""That are read at once, as by the event loop."""
+
 _REPLY_CODES = tuple(ReplyCode)
 
 
@@ -76,6 +80,8 @@ class WorkerSession(asyncio.Protocol):
         """The one that is spoken, once the worker has said which it knows."""
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox
+        self._number = -1
+        """Of the file of its socket, while that is open."""
         self._pending: dict[int, Callable[[Reply], None]] = {}
         self._answers: dict[int, asyncio.Future[bytes]] = {}
         self._clients: dict[Client, int] = {}
@@ -151,8 +157,11 @@ class WorkerSession(asyncio.Protocol):
         tcp = all(isinstance(end, tuple) for end in ends)
         self._elsewhere = tcp and ends[0][0] != ends[1][0]
         self._outbox = Outbox(self._transport, self._max_frame, self._slow)
+        end = transport.get_extra_info("socket")
+        self._number = -1 if end is None else end.fileno()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._number = -1
         self._end(str(exc) if exc else "the worker closed the connection")
 
     def data_received(self, data: bytes) -> None:
@@ -179,6 +188,25 @@ class WorkerSession(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._outbox.resume()
+
+    def catch_up(self) -> None:
+        """Send what waits for the end of this turn of the event loop, and take in the replies that
+        have come since it began."""
+        if self._number >= 0:
+            self._outbox.send_now()
+            if self._pending:
+                self.hear()
+
+    def hear(self) -> None:
+        """Take in what has come and was not read yet; an end is left to the event loop."""
+        if self._number < 0:
+            return
+        try:
+            data = os.read(self._number, READ_BYTES)
+        except OSError:  # mostly: nothing is there
+            return
+        if data:
+            self.data_received(data)
 
     def _on_reply(self, data: bytes, at: int) -> None:
         (length, _, code, described, request_id,
@@ -293,6 +321,7 @@ class WorkerSession(asyncio.Protocol):
         if self._lost:
             return
         self._lost, self._reason = True, reason
+        self._number = -1
         if self._watch is not None:
             self._watch.cancel()
         if self._transport is not None:

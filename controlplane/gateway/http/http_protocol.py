@@ -88,12 +88,14 @@ class Front(ClientConnection):
                     self, known.target, known.fields, self.began_ms, known.client
                 )
                 self._handle(exchange, body, self._lain_ms)
+                self.turn.pace()
                 return
             self.piece = data
         if not self.reading and self.path.under_pressure():
             self.arrived_ms -= self._lain_ms()
         self._feed(data)
         self.piece = b""
+        self.turn.pace()
 
     def _lain_ms(self) -> float:
         """For how long the bytes that are read now lay there when this turn of the loop began."""
@@ -358,7 +360,7 @@ def front_factory(
         "path": path,
         "access": access,
         "max_body": max_body,
-        "turn": TurnClock(monotonic_ms),
+        "turn": TurnClock(monotonic_ms, path.catch_up),
         "caps": caps,
         "inflater": inflater,
         "returning": Returning(),

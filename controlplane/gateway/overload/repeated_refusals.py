@@ -23,8 +23,8 @@ PART = 0.5
 """... for no more than this part of the query's latency, nor for longer or to others than its
 reason is known to hold for: who asks for the same as many others would else come later than all who
 ask for other things to whatever room there is."""
-LEAST_BYTES = 1_024
-"""Shorter bodies are read as quickly as looked at."""
+LEAST_BYTES = 64
+"""Shorter bodies have no room for a row of numbers."""
 MOST_BYTES = 4_096
 """Of what stands before the numbers, and as much behind them."""
 MOST = 1_000

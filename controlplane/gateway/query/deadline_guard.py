@@ -35,8 +35,16 @@ class DeadlineGuard:
     queries that come one by one, each answered long before, wake nobody up every period.
     """
 
-    def __init__(self, clock_ms: Callable[[], float]) -> None:
+    def __init__(
+        self, clock_ms: Callable[[], float], catch_up: Callable[[], None] = lambda: None
+    ) -> None:
+        """``catch_up`` takes in replies that have come and were not read yet.
+
+        After a long turn of the event loop its timers come first: without this, workers would be
+        blamed for replies that lie there.
+        """
         self._clock_ms = clock_ms
+        self._catch_up = catch_up
         self._wheel: dict[int, set[Expiring]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._first: float = inf
@@ -66,6 +74,7 @@ class DeadlineGuard:
                 del self._wheel[query.slot]
 
     def _sweep(self) -> None:
+        self._catch_up()
         now_slot = int(self._clock_ms() / GUARD_MS)
         due = [self._wheel.pop(slot) for slot in list(self._wheel) if slot <= now_slot]
         self._timer, self._first = None, inf

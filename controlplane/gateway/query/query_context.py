@@ -137,7 +137,7 @@ class QueryContext:
         """Tasks whose answers are shared: a query that would have to wait may be answered."""
         self.load = loader
         self.clock_ms = clock_ms
-        self.guard = DeadlineGuard(clock_ms)
+        self.guard = DeadlineGuard(clock_ms, self.catch_up)
         self._ids: dict[tuple[str, str], int] = {}
         self._demand: dict[DemandKey, int] = {}
         self._pressed_until_ms = -inf
@@ -335,6 +335,14 @@ class QueryContext:
         """Rows that were asked for since this was last called."""
         taken, self._demand = self._demand, {}
         return taken
+
+    def catch_up(self) -> None:
+        """Send to workers what waits for the end of this turn, and take in what they answered.
+
+        It costs a system call for each worker that has queries of this gateway.
+        """
+        for connection in tuple(self.connections.values()):
+            connection.catch_up()
 
     def under_pressure(self) -> bool:
         """Whether a query could not be answered in time a moment ago."""

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.gateway.connected_workers import CONFIRM_S
 from tests.controlplane.serving import FAST, Served, query, serving, until
+from variants.types import WorkerId
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 60.0
@@ -71,3 +73,16 @@ async def test_the_only_worker_is_asked_though_it_says_nothing(served: Served) -
     await until(lambda: served.in_flight == 1)
     stopped.send_signal(signal.SIGCONT)
     assert (await waiting).status == 200
+
+
+async def test_a_gateway_that_was_held_up_itself_blames_nobody(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    await served.process("w1", FAST)
+    known = served.gateway.known.workers
+    known.suspect(WorkerId("w1"))
+    await asyncio.sleep(0)  # it is asked
+    time.sleep(3 * CONFIRM_S)  # noqa: ASYNC251 -- and has answered long before this ends
+    await asyncio.sleep(CONFIRM_S)
+    assert not known.silent
+    assert "says nothing" not in caplog.text

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -199,6 +200,29 @@ async def test_connections_without_proof_are_few(tmp_path: Path) -> None:
             assert await asyncio.wait_for(opened[-1][0].read(1), 60.0) == b""
         for _, writer in opened:
             writer.close()
+
+
+@pytest.mark.parametrize("listen", ["unix", "tcp:127.0.0.1"])
+async def test_a_turn_that_takes_long_sends_and_hears_meanwhile(
+    tmp_path: Path, listen: str
+) -> None:
+    worker, spec = config(tmp_path, listen=listen), echo_spec()
+    async with process(worker) as (_, address):
+        connection = await connect(address, worker)
+        await connection.load(spec, 60.0)
+        replies: list[Reply] = []
+        for number in range(3):
+            connection.infer(vid(spec), 1, 60_000_000, row(number), replies.append)
+        end_s = time.monotonic() + 60.0
+        while len(replies) < 3 and time.monotonic() < end_s:  # in one turn of the event loop
+            connection.catch_up()
+            time.sleep(0.001)  # noqa: ASYNC251 -- that is the point
+        assert {float(reply.outputs[0][0, 0]) for reply in replies} == {0.0, 1.0, 2.0}
+        connection.catch_up()  # nobody waits for anything
+        assert (await ask(connection, spec, row(4))).outputs[0][0, 0] == 4  # as ever
+        connection.close()
+        connection.catch_up()
+        connection.hear()
 
 
 async def test_a_closed_connection_answers_everything_once(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.gateway.http.turn_clock import TICK_MS, Arrival, TurnClock
+from controlplane.gateway.http.turn_clock import PACE_MS, TICK_MS, Arrival, TurnClock
 
 
 async def test_what_is_read_in_one_turn_came_when_it_began() -> None:
@@ -40,6 +40,19 @@ async def test_what_the_turn_before_did_not_find_came_after_it() -> None:
     await asyncio.sleep(0)
     turn.arrived_ms()
     assert turn.lain_ms(told_ms=TICK_MS / 4) == TICK_MS / 4
+
+
+async def test_a_long_turn_catches_up_at_its_pace() -> None:
+    now_ms, caught_up_ms = 10.0, []
+    turn = TurnClock(lambda: now_ms, lambda: caught_up_ms.append(now_ms))
+    for began_ms in (10.0, 20.0):
+        now_ms = began_ms
+        turn.arrived_ms()
+        for quarter in range(1, 10):
+            now_ms = began_ms + quarter * PACE_MS / 4
+            turn.pace()
+        await asyncio.sleep(0)
+    assert caught_up_ms == [10.0 + PACE_MS, 10.0 + 2 * PACE_MS, 20.0 + PACE_MS, 20.0 + 2 * PACE_MS]
 
 
 class Transport:

@@ -67,6 +67,17 @@ async def test_queries_that_are_answered_in_time_have_the_guard_look_at_nothing(
     assert clock.asked == 1  # to set the timer
 
 
+async def test_what_is_answered_by_replies_that_lie_there_does_not_expire() -> None:
+    clock = Clock()
+    answered, late = Waiting(1), Waiting(1)
+    guard = DeadlineGuard(clock, lambda: guard.remove(answered))
+    guard.add(answered)
+    guard.add(late)
+    clock.now_ms = 1.5 * GUARD_MS
+    await until(lambda: late.expired)
+    assert (answered.expired, late.expired, len(guard)) == (0, 1, 0)
+
+
 async def test_an_answered_query_leaves_nothing_behind_and_may_be_removed_twice() -> None:
     guard = DeadlineGuard(Clock())
     query, other = Waiting(5), Waiting(5)
