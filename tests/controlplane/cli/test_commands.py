@@ -73,6 +73,8 @@ class Gateway:
             )
         )
         self._add_query(api)
+        api.add_api_route("/v2/health/ready", lambda: {"ready": True})
+        api.add_api_route("/v2/repository/index", lambda: [], methods=["POST"])
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._server = uvicorn.Server(uvicorn.Config(api, log_config=None))
@@ -148,6 +150,28 @@ def test_a_look_is_readable_and_the_same_in_json_and_yaml(
     assert as_json.json() == yaml.safe_load(as_yaml.out)
     assert isinstance(as_json.json(), list if command[1] == "list" else dict)
     assert (table.err, as_json.err, as_yaml.err) == ("", "", "")
+
+
+def test_status_tells_of_queries_that_miss_their_slo(gateway: Gateway, shell: Shell) -> None:
+    calm = shell("status", url=gateway.url)
+    lately = {"requests": 10, "met": 8, "late": 0, "refused": 2, "attainment": 0.8}
+    [row] = gateway.live.slo["tasks"]
+    gateway.live.slo |= {
+        "lately_s": 60.0,
+        "tasks": [row | {"lately": lately | {"refusals": {"COLD": 2}}}],
+    }
+
+    told = shell("status", url=gateway.url)
+    as_json = shell("status", "-o", "json", url=gateway.url).json()
+
+    sentence = (
+        "digits: 2 of 10 queries in the last 60 s missed their SLO: 2 refused because the variant "
+        "was not loaded yet (COLD)."
+    )
+    assert (calm.code, told.code) == (0, 0)
+    assert "missed their SLO" not in calm.out
+    assert f"● {sentence}" in told.out
+    assert as_json["service"] == {"level": "missed", "sentence": sentence}
 
 
 def test_what_an_older_gateway_says_of_nodes_is_nothing() -> None:

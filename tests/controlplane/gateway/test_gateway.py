@@ -230,6 +230,32 @@ async def test_what_was_asked_reaches_the_control_loop(tmp_path: Path, port: int
         await eventually(reported)
 
 
+async def test_queries_that_were_refused_just_now_are_told_with_why(
+    tmp_path: Path, port: int
+) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, client):
+        it.register("a")
+        it.control()
+        await eventually(lambda: ready(of) == {"w1": [A]})
+        assert (await client.post("/v1/query", json=ROW)).status_code == 200
+        impossible = ROW | {"slo": {"latency_ms": 0.001}}
+        assert (await client.post("/v1/query", json=impossible)).status_code == 422
+
+        async def told() -> dict[str, Any]:
+            found: dict[str, Any] = (await client.get("/v1/slo")).json()
+            return found
+
+        async def counted() -> bool:
+            return [row["requests"] for row in (await told())["tasks"]] == [2]
+
+        await eventually(counted)
+        report = await told()
+        [row] = report["tasks"]
+        assert (row["lately"]["met"], row["lately"]["refusals"]) == (1, {"SLO_INFEASIBLE": 1})
+        assert report["standing"]["level"] == "missed"
+        assert "digits: 1 of 2 queries" in report["standing"]["sentence"]
+
+
 async def test_loads_on_demand_are_joined_and_a_broken_one_is_not_repeated(
     tmp_path: Path, port: int
 ) -> None:
