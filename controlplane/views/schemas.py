@@ -76,6 +76,11 @@ class SloCounts(Schema):
     met: int = Field(description="Answered in time, with the floors and ceilings asked for.")
     late: int = Field(description="Answered after the deadline, or never.")
     refused: int = Field(description="Refused with a typed error.")
+    client_errors: int = Field(
+        0,
+        description="Wrong in themselves, such as those that name a variant which is not there or "
+        "retired. They count neither in `requests` nor in `refused`.",
+    )
     attainment: float | None = Field(description="met / requests; null without requests.")
 
 

@@ -6,11 +6,12 @@ queries are late or refused: their state is told here. The page, ``modelless sta
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from controlplane.http_errors import CLIENT_ERRORS
 from variants.figures import percent
 
 MAY_BE_MISSED = 0.01
@@ -54,6 +55,9 @@ class Outcomes:
     """Answered after the deadline or not as asked, or never."""
     refusals: Mapping[str, int] = field(default_factory=dict)
     """Refused, by error code."""
+    client_errors: int = 0
+    """Wrong in themselves, such as those that name a variant which is not there or retired. They
+    are no requests: nothing could have met their SLO."""
 
     @property
     def refused(self) -> int:
@@ -152,20 +156,21 @@ def _in_words(task: str, one: Outcomes, within: str) -> str:
 
 
 def _added(of_gateways: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, Outcomes]:
-    met, late = Counter[str](), Counter[str]()
+    met, late, wrong = Counter[str](), Counter[str](), Counter[str]()
     refusals: dict[str, Counter[str]] = {}
     for tasks in of_gateways:
         for task, counted in tasks.items():
             errors = Counter(counted["errors"])
             met[task] += counted["met"]
             late[task] += counted["missed"] + errors.pop(LATE, 0)
+            wrong[task] += sum(errors.pop(code, 0) for code in CLIENT_ERRORS)
             refusals.setdefault(task, Counter()).update(errors)
     return {
-        task: Outcomes(met=met[task], late=late[task], refusals=refused)
+        task: Outcomes(met=met[task], late=late[task], refusals=refused, client_errors=wrong[task])
         for task, refused in refusals.items()
     }
 
 
 def _row(outcomes: Outcomes) -> dict[str, Any]:
-    names: Sequence[str] = ("requests", "met", "late", "refused", "attainment")
+    names = ("requests", "met", "late", "refused", "client_errors", "attainment")
     return {name: getattr(outcomes, name) for name in names}

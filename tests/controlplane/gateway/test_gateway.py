@@ -256,6 +256,30 @@ async def test_queries_that_were_refused_just_now_are_told_with_why(
         assert "digits: 1 of 2 queries" in report["standing"]["sentence"]
 
 
+async def test_naming_a_variant_that_is_not_there_or_retired_is_the_clients_error(
+    tmp_path: Path, port: int
+) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, client):
+        it.register("a")
+        it.register("b")
+        it.catalog.set_stage(TaskName("digits"), ModelName("b"), 1, Stage.RETIRED)
+        it.control()
+        await eventually(lambda: ready(of) == {"w1": [A]})
+        assert (await client.post("/v1/query", json=ROW)).status_code == 200
+        for variant in (B, "c-v1-echo-fp32"):
+            pinned = await client.post("/v1/query", json=ROW | {"variant": variant})
+            assert pinned.status_code == 404
+
+        async def counted() -> tuple[int, ...]:
+            [row] = (await client.get("/v1/slo")).json()["tasks"] or [{}]
+            return tuple(row.get(name, 0) for name in ("requests", "refused", "client_errors"))
+
+        async def told() -> bool:
+            return await counted() == (1, 0, 2)
+
+        await eventually(told)
+
+
 async def test_loads_on_demand_are_joined_and_a_broken_one_is_not_repeated(
     tmp_path: Path, port: int
 ) -> None:

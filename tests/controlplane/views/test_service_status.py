@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.http_errors import CLIENT_ERRORS
 from controlplane.views.service_status import (
     Outcomes,
     ServiceLevel,
@@ -79,8 +80,8 @@ def test_a_report_adds_up_what_gateways_say() -> None:
         "lately": {"seconds": 60.2, "tasks": told(2, 0, {"OVERLOADED": 3})},
     }
     second = {
-        "tasks": told(8, 0, {}),
-        "lately": {"seconds": 12.0, "tasks": {}},
+        "tasks": told(8, 0, {"NOT_FOUND": 4, "INVALID_INPUT": 1}),
+        "lately": {"seconds": 12.0, "tasks": told(0, 0, {"NOT_FOUND": 4})},
     }
 
     assert slo_report([first, second]) == {
@@ -93,18 +94,27 @@ def test_a_report_adds_up_what_gateways_say() -> None:
                 "met": 15,
                 "late": 2,
                 "refused": 3,
+                "client_errors": 5,
                 "attainment": 0.75,
                 "lately": {
                     "requests": 5,
                     "met": 2,
                     "late": 0,
                     "refused": 3,
+                    "client_errors": 4,
                     "attainment": 0.4,
                     "refusals": {"OVERLOADED": 3},
                 },
             }
         ],
     }
+
+
+def test_what_nobody_could_answer_is_refused_and_what_is_wrong_in_itself_is_not() -> None:
+    assert {
+        "INVALID_INPUT", "UNAUTHENTICATED", "FORBIDDEN", "TASK_NOT_FOUND", "NOT_FOUND", "CONFLICT",
+        "PAYLOAD_TOO_LARGE",
+    } == CLIENT_ERRORS  # fmt: skip
 
 
 def test_a_gateway_of_an_older_version_says_nothing_of_the_last_minute() -> None:
