@@ -291,13 +291,56 @@ def test_a_command_that_is_none_is_exit_code_2(shell: Shell, arguments: tuple[st
 def test_a_wrong_value_is_told_in_plain_words(
     shell: Shell, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    assert f"Error: Invalid value for {sentence}" in shell(*arguments).err
+    assert shell(*arguments).err.startswith(f"error: invalid value for {sentence}\n")
 
 
 def test_the_range_of_an_option_leaves_its_help_whole(shell: Shell) -> None:
     said = " ".join(shell("plan", "solve", "--help").out.split())
 
     assert "for what energy emits; else the mean of the day." in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (
+            ("query",),
+            ["error: missing argument 'TASK'", "usage: modelless query [OPTIONS] TASK"],
+        ),
+        (
+            ("tasks", "all"),
+            ["error: no such command 'all'", "usage: modelless tasks [OPTIONS] COMMAND [ARGS]..."],
+        ),
+        (("tasks", "list", "--output"), ["error: option '--output' requires an argument"]),
+    ],
+)
+def test_a_wrong_command_line_is_told_as_all_other_errors(
+    shell: Shell, arguments: tuple[str, ...], lines: list[str]
+) -> None:
+    ended = shell(*arguments)
+
+    told = [line.strip() for line in ended.err.splitlines()]
+    assert (ended.code, ended.out, told[: len(lines)]) == (2, "", lines)
+    command = " ".join(arguments[:1])
+    assert told[len(lines) :] in ([], [f"`modelless {command} --help` explains it"])
+
+
+def test_a_wrong_command_line_in_json_is_one_line(shell: Shell) -> None:
+    ended = shell("tasks", "list", "-o", "json", "extra")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert json.loads(ended.err) == {
+        "error": "got unexpected extra argument(s) (extra)",
+        "code": "INVALID_INPUT",
+        "retryable": False,
+    }
+
+
+def test_a_group_without_a_command_is_explained(shell: Shell) -> None:
+    ended = shell("tasks")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("Usage: modelless tasks [OPTIONS] COMMAND [ARGS]...\n")
 
 
 def test_a_typing_error_gets_a_suggestion(shell: Shell) -> None:
