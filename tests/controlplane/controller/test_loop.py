@@ -445,14 +445,14 @@ async def test_while_the_database_is_locked_a_new_worker_is_loaded(tmp_path: Pat
         it.control()
         await it.until_ready(w1=[A, B])
         await eventually(lambda: it.kinds_of_events().count("loaded") == 2)
-        version = it.catalog.plan_version()
+        version = it.catalog.marks().plan_version
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
             it.cluster.kill("w1")
             await it.until_ready(w2=[A, B])
-            assert it.catalog.plan_version() == version
+            assert it.catalog.marks().plan_version == version
             other.execute("ROLLBACK")
-        await eventually(lambda: it.catalog.plan_version() > version)
+        await eventually(lambda: it.catalog.marks().plan_version > version)
         plan = it.catalog.latest_plan()
         assert plan is not None
         assert {placement.worker for placement in plan.placements} == {"w2"}

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+from collections import Counter
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -163,6 +164,29 @@ async def test_a_new_catalog_revision_is_learned(tmp_path: Path, port: int) -> N
         await eventually(lambda: of.known.catalog.revision == 1)
         assert list(of.path.snapshot.tasks) == ["digits"]
         assert (await client.get("/v2/models/digits")).status_code == 200
+
+
+class Counting(FailingCatalog):
+    """Counts how often each of its methods is asked for."""
+
+    def __init__(self, catalog: MemoryCatalog) -> None:
+        super().__init__(catalog)
+        self.calls: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls[name] += 1
+        return super().__getattr__(name)
+
+
+async def test_an_idle_gateway_asks_the_catalog_one_thing_at_each_look(
+    tmp_path: Path, port: int
+) -> None:
+    catalog = Counting(MemoryCatalog())
+    async with fleet(tmp_path, port=port, catalog=catalog) as it, gateway(it):
+        await eventually(lambda: catalog.calls["marks"] >= 2)
+        catalog.calls.clear()
+        await eventually(lambda: catalog.calls["marks"] >= 3)
+        assert catalog.calls.keys() - {"add_event"} == {"marks"}  # that it started
 
 
 async def test_an_announcement_is_heard_before_the_poll(
