@@ -294,6 +294,15 @@ def test_a_wrong_value_is_told_in_plain_words(
     assert shell(*arguments).err.startswith(f"error: invalid value for {sentence}\n")
 
 
+def test_the_help_of_simulate_says_what_to_type_and_what_belongs_together(shell: Shell) -> None:
+    said = " ".join(shell("simulate", "--help").out.split())
+
+    assert "dynamo; or all: each of them, side by side." in said
+    assert (
+        "A worker takes --provision-s to start, and a change has to pay within --linger-s." in said
+    )
+
+
 def test_the_range_of_an_option_leaves_its_help_whole(shell: Shell) -> None:
     said = " ".join(shell("plan", "solve", "--help").out.split())
 
