@@ -73,18 +73,7 @@ def add_peak(
     if bool(end) == bool(lasts):
         raise InvalidInput("a peak needs --end or --for, one of the two")
     finish = _time("--end", end) if end else _after(begin, _duration_s(lasts))
-    check_peak(
-        Peak(
-            task=None if task is None else TaskName(task),
-            factor=factor,
-            qps=qps,
-            start_s=begin.timestamp(),
-            end_s=finish.timestamp(),
-            every_s=EVERY_S[repeat] if repeat else 0.0,
-            note=note,
-        )
-    )
-    body = {
+    body: dict[str, Any] = {
         "factor": factor,
         "qps": qps,
         "task": task,
@@ -93,6 +82,7 @@ def add_peak(
         "repeat": repeat,
         "note": note,
     }
+    check_peak(_peak(body, begin, finish))
     with connect(url) as client:
         row = client.post("/v1/peaks", body)
     emit(row, output, lambda: typer.echo(f"peak {row['id']}: {_words(row)}"))
@@ -108,6 +98,19 @@ def remove_peak(
     with connect(url) as client:
         row = client.delete(at("v1", "peaks", str(id)))
     emit(row, output, lambda: typer.echo(f"peak {row['id']} was taken back: {_words(row)}"))
+
+
+def _peak(body: Mapping[str, Any], begin: datetime, finish: datetime) -> Peak:
+    """The peak that a body declares, to be checked as the gateway checks it."""
+    return Peak(
+        task=None if body["task"] is None else TaskName(body["task"]),
+        factor=body["factor"],
+        qps=body["qps"],
+        start_s=begin.timestamp(),
+        end_s=finish.timestamp(),
+        every_s=EVERY_S[body["repeat"]] if body["repeat"] else 0.0,
+        note=body["note"],
+    )
 
 
 def _time(option: str, text: str) -> datetime:
