@@ -62,6 +62,13 @@ STATUS: Mapping[str, int] = {
 }
 """Every code that a caller can meet, and its status."""
 
+CLIENT_ERRORS = frozenset(
+    {code for code, status in STATUS.items() if 400 <= status < 500}
+    - {"SLO_INFEASIBLE", "RATE_LIMITED"}
+)
+"""Codes of requests that are wrong in themselves. Who asks for more than there is, or too often, is
+refused by us."""
+
 _PLAIN: Mapping[str, type[ModellessError]] = {
     error.code: error
     for error in (

@@ -5,7 +5,8 @@
     ModellessError
     |-- InvalidInput            what the caller sent cannot be right
     |   |-- InvalidArtifact     a model file or evaluation data that is refused
-    |   |   `-- VariantNotBuilt one kind of variant cannot be made of it; others may
+    |   |   |-- VariantNotBuilt one kind of variant cannot be made of it; others may
+    |   |   `-- TrialKilled     what tried it was killed, which may be no fault of its own
     |   `-- PayloadTooLarge
     |-- Unauthenticated
     |-- Forbidden
@@ -79,6 +80,13 @@ class InvalidArtifact(InvalidInput):
 
 class VariantNotBuilt(InvalidArtifact):
     """One kind of variant cannot be made of this model; registration goes on without it."""
+
+
+class TrialKilled(InvalidArtifact):
+    """The process in which a model was tried was killed, not known to be for want of memory.
+
+    No model kills its process like this, but the end of a machine does.
+    """
 
 
 class PayloadTooLarge(InvalidInput):

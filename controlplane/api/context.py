@@ -38,7 +38,7 @@ class ControlReads(Operations, Protocol):
         """Say that a node goes: ``node``, ``why`` and ``until_s``, a Unix time or 0."""
 
     async def slo_report(self) -> Mapping[str, Any]:
-        """``{"window_s": ..., "tasks": [{task, requests, met, late, refused, attainment}]}``."""
+        """``controlplane.views.service_status.slo_report`` of what all gateways report."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -287,7 +287,7 @@ def _running_routes(context: ApiContext) -> APIRouter:
 
     @routes.get("/slo", summary="How well SLOs are met")
     async def slo() -> SloReport:
-        return SloReport.model_validate(await context.live.slo_report())
+        return SloReport.of(await context.live.slo_report())
 
     return routes
 

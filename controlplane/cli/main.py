@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from controlplane.cli.lazy import Entry, lazy_group
-from controlplane.cli.outcome import Session, report
+from controlplane.cli.outcome import DONE, Session, report, report_usage
 from variants.disk import full_disk_explained
 from variants.errors import ModellessError
 
@@ -183,9 +183,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     session = Session()
     try:
         with full_disk_explained():
-            app(args=arguments, prog_name="modelless", obj=session)
+            code = app(args=arguments, prog_name="modelless", obj=session, standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else DONE)
     except ModellessError as error:
         sys.exit(report(error, session.output))
+    except typer.TyperException as error:
+        sys.exit(report_usage(error, session.output))
     finally:
         _end_by_exit_code()
 

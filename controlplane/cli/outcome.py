@@ -26,6 +26,15 @@ class NotRunning(ModellessError):
     retryable = True
 
 
+class WrongUsage(InvalidInput):
+    """A command line that is none of a command's."""
+
+    def __init__(self, message: str, usage: tuple[str, ...] = ()) -> None:
+        """``usage`` says in a few lines how the command is used."""
+        super().__init__(message)
+        self.usage = usage
+
+
 class Output(StrEnum):
     TABLE = "table"
     JSON = "json"
@@ -78,6 +87,27 @@ def emit(data: Any, output: Output, table: Callable[[], None]) -> None:
         table()
 
 
+def report_usage(error: typer.TyperException, output: Output) -> int:
+    """Print what Typer says of a command line as ``report`` does, and return the exit code.
+
+    Where a group was given no command, Typer says its help.
+    """
+    context = getattr(error, "ctx", None)  # of kinds that Typer does not export
+    if context is not None and error.message == context.get_help():
+        print(error.message, file=sys.stderr)
+        return WRONG_INPUT
+    usage: tuple[str, ...] = ()
+    if context is not None:
+        command = f"{context.command_path} {context.help_option_names[-1]}"
+        usage = (_lower(context.get_usage()), f"`{command}` explains it")
+    sentence = _lower(error.format_message()).removesuffix(".")
+    return report(WrongUsage(sentence, usage), output)
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
 def exit_code(error: ModellessError) -> int:
     """Which of the exit codes an error means."""
     if isinstance(error, NotRunning):
@@ -88,8 +118,9 @@ def exit_code(error: ModellessError) -> int:
 def report(error: ModellessError, output: Output) -> int:
     """Print an error to standard error and return its exit code.
 
-    For people it is one sentence, and for an infeasible SLO what comes closest; for machines one
-    line of JSON with ``error``, ``code`` and ``retryable``.
+    For people it is one sentence, and for an infeasible SLO what comes closest, for a wrong command
+    line how the command is used; for machines one line of JSON with ``error``, ``code`` and
+    ``retryable``.
     """
     if output is Output.TABLE:
         print(f"error: {error.message}", file=sys.stderr)
@@ -115,6 +146,8 @@ def report(error: ModellessError, output: Output) -> int:
 def _more(error: ModellessError) -> list[str]:
     if error.retry_after_s is not None:
         return [f"try again in {fixed(error.retry_after_s)} s"]
+    if isinstance(error, WrongUsage):
+        return list(error.usage)
     if not isinstance(error, SloInfeasible) or not error.alternatives:
         return []
     nearest = [

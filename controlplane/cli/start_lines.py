@@ -1,6 +1,5 @@
 """What ``modelless up`` shows of its start: a line for each step, and in the end where to go."""
 
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from controlplane.building.types import Progress
 
 err = Console(stderr=True, highlight=False)
-out = Console(file=sys.stdout, highlight=False)
+out = Console(highlight=False)
 
 
 @contextmanager

@@ -15,11 +15,11 @@ from controlplane.cli import render
 from controlplane.cli.outcome import INTERRUPTED, Output
 from controlplane.cli.progress import ProgressStyle, shown
 from controlplane.registry.watch import Notice, WatchEvent, watch
+from profiler.evaluation.labelled_rows import check_rows, read_rows
 from variants.catalog.protocol import Catalog
-from variants.checks.onnx_check import check_file
 from variants.errors import InvalidInput, ModellessError
 from variants.model_files import model_name
-from variants.types import Stage
+from variants.types import Stage, Task
 
 if TYPE_CHECKING:
     from controlplane.building.types import (
@@ -45,16 +45,18 @@ def watch_versions(
     """Register what appears in the folder ``request.path``, until interrupted.
 
     Raises:
-        InvalidInput: there is no such folder, or no evaluation rows.
+        InvalidInput: there is no such folder, or rows that are named can be of no version.
         typer.Exit: it was interrupted.
     """
     if not request.path.is_dir():
         raise InvalidInput(f"{request.path.name}: --watch needs a folder of numbered versions")
-    check_file(request.evaluation, limit_mib=float("inf"))
+    snapshot = catalog.snapshot()
+    task = next((one for one in snapshot.tasks if one.name == request.task), None)
+    _check_rows(request, task)
     model = model_name(request.path, request.model)
     known = [
         str(version.version)
-        for version in catalog.snapshot().versions
+        for version in snapshot.versions
         if (version.task, version.model) == (request.task, model)
     ]
     if progress is ProgressStyle.AUTO and not sys.stderr.isatty():
@@ -71,6 +73,22 @@ def watch_versions(
     except KeyboardInterrupt:
         print(f"stopped watching: {watching.summary()}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _check_rows(request: "RegistrationRequest", task: Task | None) -> None:
+    """Refuse rows now that every version would be refused for; None: the task is not known yet."""
+    for path, unlabelled in (
+        (request.evaluation, False),
+        (request.calibration, True),
+        (request.training, False),
+    ):
+        if path is None:
+            continue
+        if task is None:
+            check_rows(path, unlabelled=unlabelled)
+        else:
+            classes = task.outputs[0].shape[0]
+            read_rows(path, task.inputs, classes=classes, unlabelled=unlabelled)
 
 
 class _Watching:

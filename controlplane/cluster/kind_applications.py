@@ -125,7 +125,7 @@ class LaterKinds:
             kinds: says which there are now.
             made: makes the application of so many workers of a kind, with a configuration.
             deploy: has Serve take an application of a name. Called in a thread.
-            patience_s: how long that is waited for; the control loop does nothing else meanwhile.
+            patience_s: how long that is waited for, before it is tried again.
         """
         self._kinds = kinds
         self._made = made

@@ -19,6 +19,7 @@ from typing import Any
 
 from controlplane.cluster.head import store_of
 from controlplane.cluster.kind_placement import options_for
+from controlplane.cluster.nodes import is_staying, listed_nodes
 from controlplane.cluster.ray_adapter import nodes_of_workers
 from controlplane.cluster.sent_settings import SentSettings, receive
 from controlplane.cluster.serve_applications import last_line, serve_details
@@ -45,6 +46,10 @@ PLACE_S = 300.0
 """How long a slice of its own is waited for: by then a cluster may have started a node."""
 MEASURE_S = 1_800.0
 """How long measuring one profile may take."""
+LOOK_EVERY_S = 2.0
+LOOKS = 15
+"""How often, and how many times, a node is looked at of which something was lost: Ray takes up to
+half a minute to notice that a machine is gone which did not say so."""
 CONTROL_STORE_S = 30.0
 """How long Ray's control store may take to begin or end a process."""
 
@@ -110,11 +115,16 @@ class MeasuringNodes:
         sent: SentSettings,
         settings: Callable[[], Settings],
         details: Callable[[], Awaitable[Mapping[str, Any]]] = serve_details,
+        listed: Callable[[], Iterable[Mapping[str, Any]]] = listed_nodes,
+        look_every_s: float = LOOK_EVERY_S,
     ) -> None:
         """
         Args:
             settings: gives those of now, with the device kinds that there are.
+            listed: the nodes as Ray lists them.
         """
+        self._listed = listed
+        self._look_every_s = look_every_s
         self._sent = sent
         self._settings = settings
         self._details = details
@@ -164,6 +174,18 @@ class MeasuringNodes:
             placed(begun.node)
             profile: Profile = await _answer(bench.measure.remote(order), MEASURE_S, what)
             return profile
+
+    async def stays(self, node: str) -> bool:
+        """Whether a node is there and does not drain, now and in a while; not where nobody says."""
+        for _ in range(LOOKS):
+            try:
+                listed = await in_time(self._listed)
+            except ClusterUnavailable:
+                return False
+            if not any(one["NodeID"] == node and is_staying(one) for one in listed):
+                return False
+            await asyncio.sleep(self._look_every_s)
+        return True
 
     def _own_slice(self, name: DeviceKindName) -> dict[str, Any]:
         kind = next((one for one in self._settings().kinds if one.name == name), None)

@@ -57,6 +57,11 @@ def listed_nodes() -> list[Mapping[str, Any]]:
     ]
 
 
+def is_staying(listed: Mapping[str, Any]) -> bool:
+    """Whether a node as it is listed is alive and does not drain."""
+    return bool(listed["Alive"]) and "DrainsUntilMs" not in listed
+
+
 def listed_in_time() -> list[Mapping[str, Any]]:
     """The same for who may be interrupted and must not wait for a control store that has died.
 

@@ -68,6 +68,8 @@ class ServeCluster:
         self._later = later
         self._undeployed: frozenset[str] = frozenset()
         """Kinds that are deployed later, and were not there at the last look."""
+        self._deployed_since: set[str] = set()
+        """Those that were deployed since that look began."""
         self._handles: dict[str, Any] = {}
         self._failures: dict[str, int] = {}
         """How often each kind could not be listed, in a row."""
@@ -164,6 +166,7 @@ class ServeCluster:
         Raises:
             ClusterUnavailable: Serve's controller does not answer.
         """
+        self._deployed_since.clear()
         details = await self._details()
         found: dict[str, int] = {}
         undeployed = set()
@@ -173,7 +176,7 @@ class ServeCluster:
             elif WORKER_APP + kind not in details["applications"] and self._deploys(kind):
                 found[kind] = 0
                 undeployed.add(kind)
-        self._undeployed = frozenset(undeployed)
+        self._undeployed = frozenset(undeployed - self._deployed_since)
         return found
 
     def _deploys(self, kind: str) -> bool:
@@ -202,6 +205,7 @@ class ServeCluster:
                     return
                 await self._later.deploy(kind, count)
                 self._undeployed -= {kind}
+                self._deployed_since.add(kind)
                 return
             self._undeployed -= {kind}
         await _scale(kind, "worker", WORKER_APP + kind, count)

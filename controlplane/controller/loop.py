@@ -118,7 +118,7 @@ class ControlLoop:
         self._change_limits = ChangeLimits()
         self._calendar = PeakCalendar(self._journal, wall_s)
         self._roster = Roster(cluster, live, self._journal)
-        self._applier = PlanApplier(cluster, self._pool, self._journal, clock_s)
+        self._applier = PlanApplier(cluster, self._pool, self._journal, clock_s, self._scaled)
         self._recorder = StatusRecorder(catalog, self._journal, clock_s)
         self._leader = LeaderWrites(owner, catalog, live, self._journal, self._recorder)
         checks = ProfileChecks(self._pool, self._journal, clock_s)
@@ -180,7 +180,7 @@ class ControlLoop:
         stored = await self._leader.may_act(decision)
         self._applier.know(decision, self._known.revision, self._specs, self._workers)
         actions = [each for each in decision.actions if stored or isinstance(each, Load)]
-        begun = await self._applier.apply(actions, self._running)
+        begun = self._applier.apply(actions, self._running)
         reasons, usual_s = self._applier.reasons, self._calendar.orders.usual_s
         wanted = self._node_counts.within(decision.plan.workers, self._asked)
         self._node_counts.follow(wanted, self._workers, reasons, usual_s, self._clock_s())
@@ -274,7 +274,7 @@ class ControlLoop:
             workers=self._reports.of(self._node_counts.staying(self._pool.as_planned_for())),
             demand=self._arrivals.demand,
             inventory=self._inventory,
-            running=dict(self._running),  # what is applied changes it
+            running=dict(self._running),  # which changes when a kind was scaled
             plan=self._leader.plan,
             now_s=self._clock_s(),
             objective=planning.objective,
@@ -327,7 +327,7 @@ class ControlLoop:
         return {kind: count + (kind in self._replacing) for kind, count in wanted.items()}
 
     async def _refresh_targets(self) -> None:
-        now_s = self._clock_s()
+        now_s, before = self._clock_s(), dict(self._running)
         if self._running and now_s - self._targets_at_s < TARGETS_EVERY_S:
             return
         try:
@@ -338,8 +338,14 @@ class ControlLoop:
             self._journal.trouble("targets", error)
             return
         self._journal.over("targets")
-        self._running = {DeviceKindName(kind): count for kind, count in targets.items()}
+        # What was scaled meanwhile is newer than what was asked before.
+        newer = {k: count for k, count in self._running.items() if before.get(k) != count}
+        self._running = {DeviceKindName(kind): count for kind, count in targets.items()} | newer
         self._targets_at_s = now_s
+
+    def _scaled(self, kind: DeviceKindName, count: int) -> None:
+        """Ray Serve was told to run so many workers of a kind."""
+        self._running[kind] = count
 
     async def _meet(self, workers: list[WorkerAddress]) -> None:
         """Connect to the workers that are there, forget those that are not, and tell gateways."""

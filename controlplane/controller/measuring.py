@@ -24,7 +24,7 @@ from controlplane.profiling.staleness import BackEnd
 from controlplane.settings import Settings
 from planner.types import Observation, ProfileKey
 from variants.catalog.protocol import Catalog
-from variants.errors import ModellessError, Overloaded, StateUnavailable
+from variants.errors import ModellessError, Overloaded, ReplicaLost, StateUnavailable, TrialKilled
 from variants.types import (
     CatalogSnapshot,
     DeviceKind,
@@ -56,6 +56,8 @@ class Nodes(Protocol):
         self, order: MeasuringOrder, node: str, placed: Callable[[str], None]
     ) -> Profile: ...
 
+    async def stays(self, node: str) -> bool: ...
+
 
 @dataclass(slots=True, kw_only=True)
 class _Job:
@@ -64,7 +66,8 @@ class _Job:
     own_slice: bool
     task: asyncio.Task[None]
     placed: bool = False
-    """Whether a process there has begun: what fails before is no matter of the variant."""
+    """Whether a process there has begun, and the node stays: else what fails is no matter of the
+    variant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,7 +333,14 @@ class Measuring:
                 order, node, lambda where: self._placed(order.key, where)
             )
         except Exception as error:
-            self._failed(self._jobs[order.key], order, error, self._clock_s() - began_s)
+            took_s, job = self._clock_s() - began_s, self._jobs[order.key]
+            # Of a machine that ends, the processes end first.
+            lost = job.placed and isinstance(error, ReplicaLost | TrialKilled)
+            if lost and not await self._cluster.stays(job.node):
+                what = f"{order.due.variant.name} on {order.due.kind.name}"
+                error = ReplicaLost(f"measuring {what}: its node went meanwhile")
+                job.placed, job.own_slice = False, False
+            self._failed(job, order, error, took_s)
             return
         measured = _Measured(order=order, profile=profile, left=left)
         self._unkept[order.key] = measured

@@ -2,13 +2,14 @@
 
 So are quarantines ended that operators lifted: at each worker that shows one which began before.
 
-Every step may be repeated. Loads and unloads run beside the loop; one worker gets them in the order
-in which they were decided, unloads first, and does one after the other.
+Every step may be repeated. All run beside the loop's turns, which wait for none of them: Serve may
+take seconds to scale a kind, or to deploy one. One worker gets loads and unloads in the order in
+which they were decided, unloads first, and does one after the other.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
 from math import inf
 from typing import Any, Protocol
 
@@ -57,9 +58,19 @@ class PlanApplier:
     """Carries actions out, as the newest plan has it when their turn comes."""
 
     def __init__(
-        self, lever: Lever, pool: WorkerPool, journal: Journal, clock_s: Callable[[], float]
+        self,
+        lever: Lever,
+        pool: WorkerPool,
+        journal: Journal,
+        clock_s: Callable[[], float],
+        scaled: Callable[[DeviceKindName, int], None],
     ) -> None:
+        """
+        Args:
+            scaled: told how many workers of a kind Ray Serve runs from now on.
+        """
         self._lever = lever
+        self._scaled = scaled
         self._pool = pool
         self._journal = journal
         self._clock_s = clock_s
@@ -93,14 +104,12 @@ class PlanApplier:
         )
         self._targets.decided(decision.targets, revision)
 
-    async def apply(
-        self, actions: Iterable[Action], running: dict[DeviceKindName, int]
-    ) -> list[Action]:
+    def apply(self, actions: Iterable[Action], deployed: Container[DeviceKindName]) -> list[Action]:
         """Begin actions, all but those that are under way or wait after a failure.
 
-        ``running``, what Ray Serve was told to run, is brought up to date.
+        Only workers of kinds that are ``deployed`` can be scaled.
         """
-        return [action for action in actions if await self._begin(action, running)]
+        return [action for action in actions if self._begin(action, deployed)]
 
     async def close(self) -> None:
         """Give up what is under way."""
@@ -110,12 +119,12 @@ class PlanApplier:
         self._pool.close()
         await asyncio.gather(*under_way, return_exceptions=True)
 
-    async def _begin(self, action: Action, running: dict[DeviceKindName, int]) -> bool:
+    def _begin(self, action: Action, deployed: Container[DeviceKindName]) -> bool:
         key = _subject(action)
         if key in self._busy or self._failures.waits(key, self._clock_s()):
             return False
         if isinstance(action, Scale):
-            await self._scale(action, running)
+            self._start(key, self._scale(action, there=action.device_kind in deployed))
         elif isinstance(action, Load):
             self._start(key, self._load(action))
         else:
@@ -126,16 +135,16 @@ class PlanApplier:
         task = self._busy[key] = asyncio.create_task(work)
         task.add_done_callback(lambda _: self._busy.pop(key, None))
 
-    async def _scale(self, action: Scale, running: dict[DeviceKindName, int]) -> None:
+    async def _scale(self, action: Scale, *, there: bool) -> None:
         try:
-            if action.device_kind not in running:
+            if not there:
                 raise ClusterUnavailable(f"no workers of {action.device_kind} are deployed")
             await self._lever.scale(action.device_kind, action.count)
-        except ClusterUnavailable as error:
+        except Exception as error:
             self._fail(action, "scale_failed", action.device_kind, error)
             return
         self._failures.succeeded(_subject(action))
-        running[action.device_kind] = action.count
+        self._scaled(action.device_kind, action.count)
         self.reasons[action.device_kind] = action.why
         self._journal.tell("scaled", action.device_kind, f"to {action.why}")
 

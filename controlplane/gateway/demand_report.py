@@ -7,6 +7,7 @@ from typing import Any
 from controlplane.demand_counters import counter_name
 from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.query.query_path import QueryPath
+from controlplane.gateway.recent_outcomes import Counted, RecentOutcomes
 from planner.forecasting.demand_estimator import Least
 
 TIGHT_S = 5.0
@@ -35,6 +36,7 @@ class DemandReport:
         """Rows asked for, by counter."""
         self._tightest: Least[str] = Least(TIGHT_S)
         """The shortest latency SLO in ms, by counter."""
+        self._outcomes = RecentOutcomes(monotonic())
         self.latest: Mapping[str, Any] = {"tasks": {}}
         """The report that was made last."""
 
@@ -44,8 +46,9 @@ class DemandReport:
         Returns:
             ``demand`` and ``tightest`` by counter (``controlplane.demand_counters``), ``at_s``,
             when they were read, on a clock of this gateway's, ``tasks`` with the numbers of queries
-            met, missed and refused, ``in_flight``, and ``busy``, the share of the time since the
-            last report that the event loop computed; ``zone``, the gateway's own, and
+            met, missed and refused, ``lately``, the same of the last minute and how many
+            ``seconds`` that is, ``in_flight``, and ``busy``, the share of the time since the last
+            report that the event loop computed; ``zone``, the gateway's own, and
             ``round_trips_ms`` to the workers of each zone.
         """
         tightest: dict[str, float] = {}
@@ -61,19 +64,22 @@ class DemandReport:
         self._path.asked.tell(self._path.clock_ms() / 1_000)
         counters = self._path.counters
         busy = counters.busy[self._gateway] = self._busy(now_s)
+        tasks: dict[str, Counted] = {
+            name: {
+                "met": sum(variant.met for variant in task.variants.values()),
+                "missed": sum(variant.missed for variant in task.variants.values()),
+                "errors": dict(task.errors),
+            }
+            for name, task in counters.tasks.items()
+            if name
+        }
+        seconds, lately = self._outcomes.grown(now_s, tasks)
         self.latest = {
             "demand": self._demand,
             "at_s": now_s,
             "tightest": self._tightest.items(),
-            "tasks": {
-                name: {
-                    "met": sum(variant.met for variant in task.variants.values()),
-                    "missed": sum(variant.missed for variant in task.variants.values()),
-                    "errors": dict(task.errors),
-                }
-                for name, task in counters.tasks.items()
-                if name
-            },
+            "tasks": tasks,
+            "lately": {"seconds": seconds, "tasks": lately},
             "in_flight": counters.in_flight,
             "busy": busy,
             "zone": self._known.zone,

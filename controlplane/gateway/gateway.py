@@ -265,11 +265,12 @@ class Gateway:
         await self._background.pause(POLL_S)
 
     async def _refresh(self) -> None:
-        if await self.known.refresh_catalog():
+        marks = await self.known.marks()
+        if await self.known.refresh_catalog(marks.revision):
             self._loads.forget_failures()
             self.shares.follow(self.known.catalog)
-        await self.known.refresh_plan()
-        await self.known.refresh_wanted(await self._nodes())
+        await self.known.refresh_plan(marks.plan_version)
+        self.known.refresh_wanted(marks.inventory, await self._nodes())
 
     async def _nodes(self) -> Mapping[str, Any] | None:
         """What the control loop tells of a cluster's nodes."""

@@ -25,7 +25,7 @@ from planner.slow_workers import SlowWorkers
 from planner.types import TRANSPORT_MS, ProfileKey, Snapshot
 from planner.zones.rings import Rings
 from variants.artifacts.protocol import ArtifactStore
-from variants.catalog.protocol import Catalog
+from variants.catalog.protocol import Catalog, Marks
 from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
@@ -102,13 +102,20 @@ class Knowledge:
 
     # -- from the catalog -----------------------------------------------------------------------
 
-    async def refresh_catalog(self) -> bool:
+    async def marks(self) -> Marks:
+        """What says whether something is new, in one read by another thread.
+
+        Raises:
+            StateUnavailable: the catalog cannot be read.
+        """
+        return await asyncio.to_thread(self._source.marks)
+
+    async def refresh_catalog(self, revision: int) -> bool:
         """Read the catalog if its revision has moved; return whether it has.
 
         Raises:
             StateUnavailable: the catalog cannot be read.
         """
-        revision = await asyncio.to_thread(self._source.revision)
         if revision == self.catalog.revision:
             return False
         self.catalog = await asyncio.to_thread(self._read_catalog)
@@ -119,13 +126,12 @@ class Knowledge:
         self.rebuild()
         return True
 
-    async def refresh_plan(self) -> None:
+    async def refresh_plan(self, version: int) -> None:
         """Follow a new plan's routes; while there is none to read, those of the last one.
 
         Raises:
             StateUnavailable: the catalog cannot be read.
         """
-        version = await asyncio.to_thread(self._source.plan_version)
         if version != self._plan_version:
             plan = await asyncio.to_thread(self._source.latest_plan)
             if plan is not None:
@@ -134,17 +140,16 @@ class Knowledge:
                     self._routes = plan.routes
                     self._tell(self._path.snapshot)
 
-    async def refresh_wanted(self, seen: Mapping[str, Any] | None) -> None:
+    def refresh_wanted(
+        self, stored: Mapping[DeviceKindName, int], seen: Mapping[str, Any] | None
+    ) -> None:
         """Know how many workers there should be, for queries that meet none.
 
         Args:
+            stored: how many were asked for, as the catalog has it.
             seen: what the control loop tells of the cluster's nodes; None where it does not, or
                 cannot: then what it told last holds.
-
-        Raises:
-            StateUnavailable: the catalog cannot be read.
         """
-        stored = await asyncio.to_thread(self._source.inventory)
         if seen is not None:
             self._settings_now = self._settings.as_seen(seen)
         wanted = self._settings_now.wanted(stored)

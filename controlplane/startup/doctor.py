@@ -12,14 +12,18 @@ from controlplane.startup.checks.finding import Check, Finding, Say
 from controlplane.startup.checks.installation import packages, python, torch
 from controlplane.startup.checks.machine import cores, gpus, memory, niceness, nodes
 from controlplane.startup.checks.services import artifacts, database, live_state, port
-from controlplane.startup.checks.state import leftovers, secrets, state_directory
+from controlplane.startup.checks.state import leftovers, running_here, secrets, state_directory
+from controlplane.startup.presence import as_told
 
 
 def examine(settings: Settings, say: Say = lambda _: None) -> Iterator[Finding]:
     """All findings, in the order in which one would mend them.
 
+    Where a ``modelless up`` has the state directory, those are of the settings that it runs with.
     ``say`` is told how far the longest of them is, which reads all artifacts.
     """
+    state = running_here(settings)
+    settings = settings if state is None else as_told(settings, state)
     for check in CHECKS:
         yield from check(settings)
     yield from artifacts(settings, say)

@@ -10,6 +10,12 @@ import orjson
 
 from controlplane.settings import Settings
 
+TOLD = (
+    "url", "host", "port", "grpc_port", "cores", "workers", "slices", "tls_cert", "ray_address",
+)  # fmt: skip
+"""Settings that a ``modelless up`` may have been told on its own command line, or by an environment
+that is gone. One of an earlier version has not written down all of them."""
+
 
 def base_url(settings: Settings, node: str = "127.0.0.1") -> str:
     """Where the gateway is reached that runs on this node, by default on this machine."""
@@ -31,6 +37,9 @@ def write_state(
     state = {
         "pid": pid,
         "url": url or base_url(settings),
+        "host": settings.host,
+        "port": settings.port,
+        "grpc_port": settings.grpc_port,
         "cores": settings.cores,
         "workers": settings.workers,
         "slices": settings.slices,
@@ -70,15 +79,13 @@ def running(settings: Settings) -> dict[str, object] | None:
 def as_running(settings: Settings) -> Settings:
     """The settings with what a live ``modelless up`` was told on its own command line.
 
-    Its address, how it slices this machine, and the cluster that it has joined; without one, or
+    Its addresses, how it slices this machine, and the cluster that it has joined; without one, or
     where MODELLESS_URL names another gateway, they stay as they are.
     """
     state = None if settings.url else running(settings)
-    if state is None:
-        return settings
-    told: dict[str, object] = {
-        name: state[name]
-        for name in ("url", "cores", "workers", "slices", "tls_cert", "ray_address")
-        if name in state
-    }
-    return settings.model_copy(update=told)
+    return settings if state is None else as_told(settings, state)
+
+
+def as_told(settings: Settings, state: dict[str, object]) -> Settings:
+    """The settings with those that stand in the state of a live ``modelless up``."""
+    return settings.model_copy(update={name: state[name] for name in TOLD if name in state})

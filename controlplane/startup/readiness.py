@@ -1,11 +1,46 @@
 """What is loaded, asked of a gateway that may not listen yet, with the standard library alone."""
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPException
 from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
 from controlplane.settings import Settings
 from controlplane.tls import trusting
+
+READY_S = 60.0
+"""How long the first variants may take to be loaded."""
+ASK_EVERY_S = 0.1
+SETTLED = 30
+"""So many answers without news are the end of loading: memory may not hold all variants."""
+
+
+def until_loaded(
+    ask: Callable[[], Sequence[Mapping[str, str]]],
+    expected: int,
+    stopped: Callable[[float], bool],
+    patience_s: float = READY_S,
+) -> int:
+    """Wait until so many variants are loaded, or no more come; how many are.
+
+    Args:
+        ask: reads the gateway's index, or raises what reaching it does.
+        stopped: waits for so many seconds at most; whether nobody waits any more.
+    """
+    deadline_s = time.monotonic() + patience_s
+    ready, settled, wait_s = 0, 0, 0.0
+    while not stopped(wait_s) and time.monotonic() < deadline_s:
+        wait_s, before = ASK_EVERY_S, ready
+        try:
+            index = ask()
+        except (OSError, HTTPException, ValueError):
+            continue
+        ready = sum(row["state"] == "READY" for row in index)
+        settled = settled + 1 if ready and ready == before else 0
+        if ready >= expected or settled >= SETTLED:
+            break
+    return ready
 
 
 def index_reader(settings: Settings, url: str) -> Callable[[], list[dict[str, str]]]:

@@ -10,9 +10,7 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
-from http.client import HTTPException
 from itertools import count
 from typing import IO
 
@@ -45,7 +43,7 @@ from controlplane.startup.awaited_nodes import await_nodes
 from controlplane.startup.found_nodes import with_kinds_of
 from controlplane.startup.presence import base_url, read_state, state_path, write_state
 from controlplane.startup.processes import calm_serve, descendants, end_processes
-from controlplane.startup.readiness import index_reader
+from controlplane.startup.readiness import READY_S, index_reader, until_loaded
 from controlplane.startup.state_directory import (
     ROOM_BYTES,
     clear_files,
@@ -59,7 +57,6 @@ from controlplane.tls import check
 from variants.disk import ensure_room
 from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
 
-READY_S = 60.0
 STOP_S = 40.0
 WATCH_S = 1.0
 REMEMBER_S = 5.0
@@ -240,24 +237,8 @@ class Supervisor:
             raise KeyboardInterrupt
 
     def _until_loaded(self, expected: int) -> int:
-        deadline = time.monotonic() + READY_S
-        ready, settled = 0, 0
         ask = index_reader(self._settings, self.url)
-        while time.monotonic() < deadline and not self._stop.is_set():
-            before = ready
-            try:
-                index = ask()
-            except (OSError, HTTPException, ValueError):
-                time.sleep(0.1)
-                continue
-            ready = sum(row["state"] == "READY" for row in index)
-            if ready >= expected:
-                break
-            # Memory may not hold them all: three seconds without news is the end of loading.
-            settled = settled + 1 if ready and ready == before else 0
-            if settled >= 30:
-                break
-            time.sleep(0.1)
+        ready = until_loaded(ask, expected, self._stop.wait)
         if not ready and not self._stop.is_set():
             raise ClusterUnavailable(
                 f"no variant was loaded within {READY_S:.0f} s;{self._complaints()}"

@@ -5,10 +5,12 @@ Here are what all stand on, errors, and what happens over time; those of the cat
 plans and of peaks have modules of their own.
 """
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from controlplane.views.service_status import Outcomes, ServiceLevel, service_status
 from variants.errors import Alternative
 from variants.types import Event, TickRecord
 
@@ -65,17 +67,44 @@ class EventSchema(Schema):
         return cls.model_validate(event)
 
 
-class SloRow(Schema):
-    """How well the SLOs of a task's queries were met."""
+class SloCounts(Schema):
+    """How queries of a task ended."""
 
     model_config = ConfigDict(extra="allow")
 
-    task: str
     requests: int
     met: int = Field(description="Answered in time, with the floors and ceilings asked for.")
     late: int = Field(description="Answered after the deadline, or never.")
     refused: int = Field(description="Refused with a typed error.")
+    client_errors: int = Field(
+        0,
+        description="Wrong in themselves, such as those that name a variant which is not there or "
+        "retired. They count neither in `requests` nor in `refused`.",
+    )
     attainment: float | None = Field(description="met / requests; null without requests.")
+
+
+class RecentSloCounts(SloCounts):
+    """The same of the last ``lately_s`` seconds."""
+
+    refusals: dict[str, int] = Field({}, description="How many were refused, by error code.")
+
+
+class SloRow(SloCounts):
+    """How well the SLOs of a task's queries were met."""
+
+    task: str
+    lately: RecentSloCounts | None = Field(None, description="Of the last `lately_s` seconds.")
+
+
+class ServiceStatusSchema(Schema):
+    """What clients experience, by the queries of the last ``lately_s`` seconds."""
+
+    level: ServiceLevel = Field(
+        description="`missed`: of some task more than 1 % of the queries missed their SLO; "
+        "`mostly_missed`: at least half, and ten or more."
+    )
+    sentence: str = Field(description="Which tasks, how many of their queries, and why.")
 
 
 class SloReport(Schema):
@@ -84,7 +113,22 @@ class SloReport(Schema):
     model_config = ConfigDict(extra="allow")
 
     window_s: float
+    lately_s: float = Field(0.0, description="How far back `lately` goes: a minute, or less.")
     tasks: list[SloRow]
+    standing: ServiceStatusSchema | None = None
+
+    @classmethod
+    def of(cls, report: Mapping[str, Any]) -> Self:
+        """A report with what its last seconds amount to."""
+        found = cls.model_validate(report)
+        lately = {
+            row.task: Outcomes(met=one.met, late=one.late, refusals=one.refusals)
+            for row in found.tasks
+            if (one := row.lately) is not None
+        }
+        status = service_status(lately, found.lately_s)
+        found.standing = ServiceStatusSchema.model_validate(status)
+        return found
 
 
 class OperationSchema(Schema):

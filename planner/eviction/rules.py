@@ -16,7 +16,7 @@ one for all."""
 VIOLATION_S = 0.3
 """How many seconds of loading a query weighs that is refused because its variant is absent. More
 costs loading: on the bench of residency 0.3 has 5 to 11 % fewer such queries than 0 at the same
-loading, 1 has 10 to 17 % fewer at up to 6 % more (docs/decisions/0005-eviction.md)."""
+loading, 1 has 8 to 17 % fewer at up to 6 % more (docs/decisions/0005-eviction.md)."""
 
 _LEAST_MIB = 1e-3
 """A variant that needs no memory must not divide by zero."""

@@ -95,6 +95,20 @@ def read_rows(
     return LabelledRows(inputs=rows, labels=labels)
 
 
+def check_rows(path: Path, *, unlabelled: bool = False, max_mib: float = MAX_MIB) -> None:
+    """Refuse a file that holds the rows of no task: what can be said before the task is known.
+
+    Raises:
+        InvalidArtifact: one sentence with the first thing that is wrong; it names the file.
+    """
+    names = _read_arrays(path, max_mib).keys()
+    has = ", ".join(sorted(names)) or "nothing"
+    if not unlabelled and LABELS not in names:
+        raise InvalidArtifact(f"{path.name}: lacks the array {LABELS!r}; it has {has}")
+    if not names - {LABELS}:
+        raise InvalidArtifact(f"{path.name}: lacks an array of inputs; it has {has}")
+
+
 def split_for_calibration(rows: LabelledRows, path: Path) -> tuple[LabelledRows, LabelledRows]:
     """Calibration rows and evaluation rows, disjoint; the same split for the same file.
 

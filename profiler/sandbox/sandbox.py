@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
+from variants.errors import InvalidArtifact, ModellessError, TrialKilled, VariantNotBuilt
 from workers.process.memory_kills import known_memory_kills
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -130,6 +130,7 @@ class Sandbox:
 
         Raises:
             VariantNotBuilt: the child said so.
+            TrialKilled: somebody else killed the child, as far as is known.
             InvalidArtifact: the child refused, failed, crashed, or went over a limit.
         """
         process = self._process
@@ -157,7 +158,7 @@ class Sandbox:
                 f"{subject}: needs more than the {self._limits.memory_mib:g} MiB of a trial"
             ) from None
         except (EOFError, BrokenPipeError, ValueError):
-            raise InvalidArtifact(f"{subject}: {self._post_mortem()}") from None
+            raise self._post_mortem(subject) from None
         if "error" in reply:
             kind = _ERRORS.get(str(reply.get("kind")), InvalidArtifact)
             raise kind(f"{subject}: {reply['error']}")
@@ -196,7 +197,7 @@ class Sandbox:
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
-    def _post_mortem(self) -> str:
+    def _post_mortem(self, subject: str) -> InvalidArtifact:
         process = self._process
         assert process is not None
         with suppress(subprocess.TimeoutExpired):
@@ -204,17 +205,21 @@ class Sandbox:
         code = process.returncode
         self._end()
         if code is None:
-            return "its trial process wrote what is no answer"
+            return InvalidArtifact(f"{subject}: its trial process wrote what is no answer")
         if code == -signal.SIGKILL:
+            killed = f"{subject}: its trial process was killed"
             before, now = self._kills_before, self._kills()
             if before is None or now is None:
-                return "its trial process was killed; whether memory ran out is not known"
+                return TrialKilled(f"{killed}; whether memory ran out is not known")
             if now > before:
-                return "its trial process was killed, probably because memory ran out"
-            return "its trial process was killed, and the kernel tells of no want of memory"
+                return InvalidArtifact(f"{killed}, probably because memory ran out")
+            return TrialKilled(f"{killed}, and the kernel tells of no want of memory")
         if code < 0:
-            return f"it crashed its trial process ({signal.Signals(-code).name})"
-        return f"its trial process ended with code {code} and gave no answer"
+            name = signal.Signals(-code).name
+            return InvalidArtifact(f"{subject}: it crashed its trial process ({name})")
+        return InvalidArtifact(
+            f"{subject}: its trial process ended with code {code} and gave no answer"
+        )
 
     def _end(self) -> None:
         """Kill the child if it runs, and wait until it is gone."""

@@ -25,7 +25,7 @@ from tests.variants.catalog_builders import (
     variant,
     version,
 )
-from variants.catalog.protocol import Catalog
+from variants.catalog.protocol import Catalog, Marks
 from variants.errors import Conflict, InvalidInput, NotFound, StaleEpoch
 from variants.types import (
     CatalogSnapshot,
@@ -81,7 +81,7 @@ def test_a_new_catalog_is_empty(catalog: Catalog) -> None:
     assert catalog.snapshot() == CatalogSnapshot(revision=0)
     assert catalog.revision() == 0
     assert catalog.latest_plan() is None
-    assert catalog.plan_version() == 0
+    assert catalog.marks().plan_version == 0
     assert catalog.ticks(10) == ()
     assert catalog.events(10) == ()
 
@@ -527,6 +527,17 @@ def test_the_inventory_is_what_was_asked_for_last(catalog: Catalog) -> None:
     assert catalog.revision() == before
 
 
+def test_the_marks_are_revision_plan_and_inventory(catalog: Catalog) -> None:
+    assert catalog.marks() == Marks(revision=0, plan_version=0, inventory={})
+    catalog.register(registration())
+    catalog.put_plan(plan(catalog.acquire_leadership("controller-1")))
+    catalog.set_inventory(DeviceKindName("cpu-2"), 2)
+    assert catalog.marks() == Marks(
+        revision=1, plan_version=1, inventory={DeviceKindName("cpu-2"): 2}
+    )
+    assert catalog.marks().inventory == catalog.inventory()
+
+
 def test_the_latest_lift_of_a_quarantine_counts(catalog: Catalog) -> None:
     made = registration()
     catalog.register(made)
@@ -560,7 +571,7 @@ def test_plans_get_versions_that_grow(catalog: Catalog) -> None:
     assert catalog.put_plan(plan(epoch, share=0.1)) == plan(epoch, share=0.1, number=1)
     assert catalog.put_plan(plan(epoch, share=0.2)) == plan(epoch, share=0.2, number=2)
     assert catalog.latest_plan() == plan(epoch, share=0.2, number=2)
-    assert catalog.plan_version() == 2
+    assert catalog.marks().plan_version == 2
 
 
 def test_an_older_leader_cannot_plan(catalog: Catalog) -> None:

@@ -17,10 +17,22 @@ def value_of(connection: Connection, name: str) -> int:
     Raises:
         StateUnavailable: the table has lost the counter.
     """
-    value = connection.scalar(select(tables.counters.c.value).where(tables.counters.c.name == name))
-    if value is None:
-        raise StateUnavailable(f"the catalog has lost its counter {name!r}")
-    return int(value)
+    return values_of(connection, name)[name]
+
+
+def values_of(connection: Connection, *names: str) -> dict[str, int]:
+    """The numbers that several counters are at, read at once.
+
+    Raises:
+        StateUnavailable: the table has lost one of them.
+    """
+    name, value = tables.counters.c.name, tables.counters.c.value
+    rows = connection.execute(select(name, value).where(name.in_(names)))
+    found = {row.name: int(row.value) for row in rows}
+    for lost in names:
+        if lost not in found:
+            raise StateUnavailable(f"the catalog has lost its counter {lost!r}")
+    return found
 
 
 def advance(connection: Connection, name: str) -> int:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from threading import Lock
 
 from variants.catalog.peak_validation import check_learned, check_lift, check_peak, check_room
-from variants.catalog.protocol import EVENTS_KEPT, TICKS_KEPT, ordered
+from variants.catalog.protocol import EVENTS_KEPT, TICKS_KEPT, Marks, ordered
 from variants.catalog.sharing_validation import check_sharing
 from variants.catalog.validation import (
     check_addition,
@@ -96,6 +96,12 @@ class MemoryCatalog:
 
     def revision(self) -> int:
         return self._snapshot.revision
+
+    def marks(self) -> Marks:
+        version = self._plan.version if self._plan else 0
+        return Marks(
+            revision=self._snapshot.revision, plan_version=version, inventory=self.inventory()
+        )
 
     def next_version(self, task: TaskName, model: ModelName) -> int:
         wanted = (task, model)
@@ -275,9 +281,6 @@ class MemoryCatalog:
 
     def latest_plan(self) -> Plan | None:
         return self._plan
-
-    def plan_version(self) -> int:
-        return self._plan.version if self._plan else 0
 
     def add_tick(self, record: TickRecord) -> None:
         kept = replace(record, body=plain_body(record))

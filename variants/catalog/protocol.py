@@ -5,7 +5,7 @@ and ``tests/contracts/test_catalog.py`` runs over both. All methods are synchron
 from any thread.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from variants.types import (
@@ -36,6 +36,18 @@ MOST_LEARNED_BYTES = 64 * 2**20
 """Of what is learned under one name."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What tells a gateway whether there is something new in the catalog."""
+
+    revision: int
+    """0 when nothing was ever registered."""
+    plan_version: int
+    """Of the newest plan; 0 when nothing was ever planned."""
+    inventory: dict[DeviceKindName, int]
+    """As ``Catalog.inventory`` has it."""
+
+
 class Catalog(Protocol):
     """Where tasks, variants, profiles and plans are kept.
 
@@ -59,7 +71,11 @@ class Catalog(Protocol):
         """Everything, at one revision: a consistent read."""
 
     def revision(self) -> int:
-        """The current revision; 0 when nothing was ever registered. Cheap: gateways poll it."""
+        """The current revision; 0 when nothing was ever registered. Cheap."""
+
+    def marks(self) -> Marks:
+        """The revision, the version of the newest plan and the inventory, read at once. Cheap:
+        gateways poll them."""
 
     def next_version(self, task: TaskName, model: ModelName) -> int:
         """One above the highest version of the model; 1 for a new model."""
@@ -198,9 +214,6 @@ class Catalog(Protocol):
 
     def latest_plan(self) -> Plan | None:
         """The plan with the highest version."""
-
-    def plan_version(self) -> int:
-        """The version of that plan; 0 when nothing was ever planned. Cheap: gateways poll it."""
 
     def add_tick(self, record: TickRecord) -> None:
         """Keep a tick's record; only the newest 1,000 are kept.

@@ -12,7 +12,14 @@ from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select,
 from variants.catalog import counters, tables
 from variants.catalog.database import BUSY_TIMEOUT_S, is_newest
 from variants.catalog.memory import MemoryCatalog
-from variants.catalog.protocol import EVENTS_KEPT, PLANS_KEPT, TICKS_KEPT, Catalog, ordered
+from variants.catalog.protocol import (
+    EVENTS_KEPT,
+    PLANS_KEPT,
+    TICKS_KEPT,
+    Catalog,
+    Marks,
+    ordered,
+)
 from variants.catalog.rows import (
     PointsByProfile,
     plan_row,
@@ -161,6 +168,15 @@ class SqlCatalog(SqlPlanningTables):
         with self._transaction(self._poller) as connection:
             return counters.value_of(connection, "revision")
 
+    def marks(self) -> Marks:
+        with self._transaction(self._poller) as connection:
+            counted = counters.values_of(connection, "revision", "plan")
+            return Marks(
+                revision=counted["revision"],
+                plan_version=counted["plan"],
+                inventory=_inventory(connection),
+            )
+
     def next_version(self, task: TaskName, model: ModelName) -> int:
         with self._transaction(self._poller) as connection:
             return 1 + max(_versions_of(connection, task, model), default=0)
@@ -261,8 +277,7 @@ class SqlCatalog(SqlPlanningTables):
 
     def inventory(self) -> dict[DeviceKindName, int]:
         with self._transaction(self._poller) as connection:
-            rows = connection.execute(select(tables.inventory).order_by("device_kind"))
-            return {DeviceKindName(row.device_kind): row.workers for row in rows}
+            return _inventory(connection)
 
     def set_inventory(self, device_kind: DeviceKindName, count: int) -> None:
         check_inventory(device_kind, count)
@@ -308,10 +323,6 @@ class SqlCatalog(SqlPlanningTables):
                 select(tables.plans).order_by(tables.plans.c.version.desc()).limit(1)
             ).first()
             return read_plan(row) if row else None
-
-    def plan_version(self) -> int:
-        with self._transaction(self._poller) as connection:
-            return counters.value_of(connection, "plan")
 
     def add_tick(self, record: TickRecord) -> None:
         row = {"plan_version": record.plan_version, "at": record.at, "body": plain_body(record)}
@@ -365,6 +376,11 @@ def _key_of(table: Table, one: Profile | ProfilingRequest) -> tuple[ColumnElemen
         table.c.variant == one.variant,
         table.c.device_kind == one.device_kind,
     )
+
+
+def _inventory(connection: Connection) -> dict[DeviceKindName, int]:
+    rows = connection.execute(select(tables.inventory).order_by("device_kind"))
+    return {DeviceKindName(row.device_kind): row.workers for row in rows}
 
 
 def _versions_of(connection: Connection, task: TaskName, model: ModelName) -> set[int]:

@@ -5,7 +5,8 @@ itself (inputs, outputs, opset, size); or ``InvalidArtifact`` with one sentence.
 
 Read ``onnx_check`` with ``onnx_walk`` first. An archive is checked by ``archive_check`` in this
 order: ``zip_layout`` (the zip file itself), ``program_check`` (the program as JSON, by the shapes
-of ``json_shape``), with ``program_words`` and ``program_operators`` (what a program may contain).
+of ``json_shape``), with ``program_words`` and ``program_operators`` (what a program may contain)
+and ``tensor_layout`` (what it says of its tensors).
 
 Imports ``variants.types``, ``errors``, ``figures`` and ``catalog``. The files are read as bytes,
 JSON and protobuf messages; no code in them is run.

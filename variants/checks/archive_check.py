@@ -35,14 +35,8 @@ from variants.checks.onnx_check import (
     check_model_bytes,
     describe,
 )
-from variants.checks.program_check import (
-    ITEM_BYTES,
-    TENSOR,
-    ProgramInfo,
-    TensorLayout,
-    check_program,
-    layout_of,
-)
+from variants.checks.program_check import TENSOR, ProgramInfo, check_program
+from variants.checks.tensor_layout import ITEM_BYTES, TensorLayout, layout_of
 from variants.checks.zip_layout import PIECE_BYTES, Member, pieces, read_layout
 from variants.errors import InvalidArtifact
 from variants.figures import apart

@@ -31,47 +31,17 @@ from variants.checks.json_shape import (
     text,
     union,
 )
+from variants.checks.tensor_layout import ITEM_BYTES, TensorLayout, fixed_size, layout_of
 from variants.errors import InvalidArtifact
 from variants.types import TensorSpec
 
 SCHEMA = (8, 20)
 """The version of the schema that torch 2.13 writes, major and minor."""
 
-ITEM_BYTES = {
-    1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 9: 4, 10: 8, 11: 16, 12: 1, 13: 2,
-    28: 2, 29: 1, 30: 1, 31: 1, 32: 1, 33: 1, 34: 4, 35: 8,
-}  # fmt: skip
-"""Schema number of each element type to its size."""
 _DTYPES = {7: "float32", 8: "float64", 5: "int64", 4: "int32", 1: "uint8", 12: "bool"}
 _STRIDED = 7
 _NO_DROPOUT = (("as_none", True), ("as_float", 0.0), ("as_int", 0))
 _UNPRINTED = r"\x7f\x85\u2028\u2029\ud800-\udfff"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorLayout:
-    """A tensor of fixed sizes as the schema describes it; strides and offset count elements."""
-
-    kind: int
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-
-    @property
-    def count(self) -> int:
-        """Number of elements."""
-        count = 1
-        for size in self.sizes:
-            count *= size
-        return count
-
-    @property
-    def reach(self) -> int:
-        """How many elements its storage has to hold."""
-        if not self.count:
-            return 0
-        pairs = zip(self.sizes, self.strides, strict=True)
-        return self.offset + sum((size - 1) * stride for size, stride in pairs) + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,22 +73,6 @@ def check_program(data: bytes, *, where: str, max_depth: int, max_nodes: int) ->
         return _info(graph, document["graph_module"]["signature"])
     except Misfit as misfit:
         raise InvalidArtifact(f"{where}: {misfit}") from None
-
-
-def layout_of(tensor: Mapping[str, Any]) -> TensorLayout:
-    """A checked description whose sizes are all fixed.
-
-    Raises:
-        Misfit: one is not.
-    """
-    sizes, strides = (
-        tuple(_fixed(size) for size in tensor[field]) for field in ("sizes", "strides")
-    )
-    if len(sizes) != len(strides):
-        raise Misfit(f"has {len(sizes)} sizes, but {len(strides)} strides")
-    return TensorLayout(
-        kind=tensor["dtype"], sizes=sizes, strides=strides, offset=_fixed(tensor["storage_offset"])
-    )
 
 
 # -- what may stand where ------------------------------------------------------------------------
@@ -390,13 +344,7 @@ def _row(tensors: Mapping[str, Any], name: str, batch: Any) -> TensorSpec:
     if first["as_expr"]["expr_str"] != batch["as_expr"]["expr_str"]:
         raise Misfit(f"has {name!r} with another first axis than the batch")
     try:
-        shape = tuple(_fixed(size) for size in inner)
+        shape = tuple(fixed_size(size) for size in inner)
     except Misfit:
         raise Misfit(f"has {name!r} with another axis that varies than the batch") from None
     return TensorSpec(name=name, dtype=_DTYPES[tensor["dtype"]], shape=shape)
-
-
-def _fixed(size: Mapping[str, Any]) -> int:
-    if "as_int" not in size:
-        raise Misfit("has a size that varies where none may")
-    return int(size["as_int"])

@@ -10,10 +10,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from math import exp
 from queue import SimpleQueue
-from typing import NamedTuple
 
 from planner.batching.deadline_queue import DeadlineQueue
 from planner.batching.live_costs import LiveCosts
@@ -21,11 +19,11 @@ from planner.batching.protocol import Batch, LiveQueue
 from planner.batching.variant_queues import Item
 from variants.errors import Internal
 from variants.types import ReplicaState
+from workers.execution.outcomes import Outcome, asked, mistake, note_alone, now_ms, outcome_of
 from workers.execution.replicas import Job, LoneJob, Replica, Responder
 from workers.execution.replies import send_outputs, send_refusal
-from workers.execution.running import Group, run_batch
+from workers.execution.running import Group
 from workers.execution.usage import Usage
-from workers.process.last_batch import query_entry
 from workers.process.quarantine import CrashLedger
 from workers.types import ReplyCode
 
@@ -49,25 +47,6 @@ MAX_FRAME = 64 * 2**20
 """Bytes of the largest reply: a larger one would break the connection for all others on it."""
 BUSY_S = 5.0
 """Time constant of the busy ratio."""
-
-
-class Outcome(NamedTuple):
-    """What came of a batch. Times in ms, on the clock of ``now_ms``."""
-
-    replica: Replica
-    began_ms: float
-    """When the batch was handed over to be run."""
-    predicted_ms: float
-    run_ms: float
-    """Time in the runtime."""
-    took_ms: float
-    """From ``began_ms`` to the end, so with the hand-over to the thread."""
-    groups: list[Group]
-
-
-def now_ms() -> float:
-    """The executor's clock. Not the loop's: uvloop's stands still within a turn."""
-    return time.monotonic() * 1000.0
 
 
 class BatchRunner:
@@ -216,7 +195,7 @@ class BatchRunner:
     def _run(self, batch: Batch, replica: Replica, began_ms: float) -> None:
         """Run a batch here, or have the thread run it."""
         if self._is_short(batch, replica):
-            self._finish(self._execute(batch, began_ms))
+            self._finish(outcome_of(batch, began_ms, self._ledger))
             return
         self._running, self._began_ms = batch, began_ms
         self._batches.put((batch, began_ms))
@@ -234,36 +213,11 @@ class BatchRunner:
     def _serve(self) -> None:
         """Run batches in the dedicated thread."""
         while (task := self._batches.get()) is not None:
-            outcome = self._execute(*task)
+            outcome = outcome_of(*task, self._ledger)
             try:
                 self._loop.call_soon_threadsafe(self._finish, outcome)
             except RuntimeError:  # the loop was closed in the meantime
                 return
-
-    def _execute(self, batch: Batch, began_ms: float) -> Outcome:
-        """Run a batch. In either thread; whatever goes wrong, its queries get an answer."""
-        jobs: list[Job] = batch.items  # type: ignore[assignment]
-        replica = jobs[0].replica
-        ledger = self._ledger
-        try:
-            if not replica.proven:
-                ledger.suspect(replica.key, replica.spec.task, replica.spec.variant)
-            entries = [query_entry(job.responder.tag, job.request_id) for job in jobs]
-            ledger.enter(replica.key, entries)
-            begin_ms = now_ms()
-            groups = run_batch(replica, jobs, batch.rows, now_ms)
-            end_ms = now_ms()
-            ledger.leave()
-            if not replica.proven:
-                ledger.clear(replica.key)
-        except Exception as error:
-            log.exception("running a batch")
-            with suppress(Exception):  # it may be what went wrong; the thread has to live on
-                ledger.leave()
-            return _failed(batch, began_ms, _mistake(error))
-        return Outcome(
-            replica, began_ms, batch.predicted_ms, end_ms - begin_ms, end_ms - began_ms, groups
-        )
 
     def _finish(self, outcome: Outcome) -> None:
         """Answer a batch and look for the next one, whatever goes wrong with this one."""
@@ -280,13 +234,13 @@ class BatchRunner:
         except Exception as error:
             log.exception("after a batch of %s", replica.name)
             for group in groups[len(errors) :]:
-                errors.append(_mistake(error))
+                errors.append(mistake(error))
                 for job in group.jobs:
                     self.refuse(job, ReplyCode.FAILED, errors[-1])
         if not all(errors):
             replica.failures = 0
             replica.proven = True
-        elif not self.checking or _asked(groups):
+        elif not self.checking or asked(groups):
             replica.failures += 1
             log.warning("a batch of %s failed: %s", replica.name, errors[0])
             # One that is being unloaded is closed by the unload.
@@ -305,9 +259,9 @@ class BatchRunner:
             try:
                 backlog_us = self.backlog_us()
                 send_outputs(group, outcome.began_ms, outcome.run_ms, backlog_us, self._max_frame)
-            except Exception as mistake:
+            except Exception as fault:
                 log.exception("answering a batch of %s", outcome.replica.name)
-                error = _mistake(mistake)
+                error = mistake(fault)
             else:
                 name = outcome.replica.name
                 return f"{name} gives no finite numbers any more" if group.broken else ""
@@ -320,7 +274,7 @@ class BatchRunner:
         replica, queue = outcome.replica, outcome.replica.queue
         queries = sum([len(group.jobs) for group in outcome.groups])
         if self.checking:
-            queries = _note_alone(outcome)
+            queries = note_alone(outcome)
         if queries:
             replica.used(done_ms / 1000, queries, sum([group.rows for group in outcome.groups]))
             self.usage.seen(replica.variant, done_ms / 1000, queries)
@@ -378,30 +332,3 @@ class BatchRunner:
             replica.idle.set_result(None)
         if not self._in_flight and self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
-
-
-def _mistake(error: Exception) -> str:
-    """What queries are told of a mistake of the worker's."""
-    return f"the worker failed: {type(error).__name__}: {error}"
-
-
-def _asked(groups: list[Group]) -> int:
-    """How many queries were among what ran."""
-    return sum(not isinstance(job, LoneJob) for group in groups for job in group.jobs)
-
-
-def _note_alone(outcome: Outcome) -> int:
-    """Tell a batch that checks a profile what it took; how many queries ran with it."""
-    asked = _asked(outcome.groups)
-    first = outcome.groups[0].jobs[0]
-    if not asked and isinstance(first, LoneJob):
-        first.took_ms = outcome.took_ms
-    return asked
-
-
-def _failed(batch: Batch, began_ms: float, error: str) -> Outcome:
-    """The outcome of a batch that could not be run."""
-    jobs: list[Job] = batch.items  # type: ignore[assignment]
-    took_ms = now_ms() - began_ms
-    groups = [Group(jobs, batch.rows, [], error)]
-    return Outcome(jobs[0].replica, began_ms, batch.predicted_ms, took_ms, took_ms, groups)

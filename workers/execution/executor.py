@@ -14,7 +14,8 @@ from planner.planning_settings import DEFAULTS
 from planner.types import ANYBODY, DEFAULT_PRIORITY, Client
 from variants.types import ReplicaState
 from workers.channel.frames import Chunk, Layout
-from workers.execution.batch_runner import INLINE_MS, MAX_FRAME, BatchRunner, now_ms
+from workers.execution.batch_runner import INLINE_MS, MAX_FRAME, BatchRunner
+from workers.execution.outcomes import now_ms
 from workers.execution.replicas import Job, Replica, Responder
 from workers.process.quarantine import CrashLedger
 from workers.types import ReplyCode

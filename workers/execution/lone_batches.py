@@ -26,8 +26,8 @@ from planner.live_model import SHIFTED
 from variants.errors import NotFound, Overloaded, RuntimeFailed
 from variants.types import ReplicaState
 from workers.channel.frames import Chunk, Layout, data_chunks, layout_of, signature_of
-from workers.execution.batch_runner import now_ms
 from workers.execution.executor import Executor
+from workers.execution.outcomes import now_ms
 from workers.execution.replicas import LoneJob, Replica
 from workers.types import FEW, Checked, ReplyCode, variant_id
 

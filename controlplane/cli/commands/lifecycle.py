@@ -48,6 +48,9 @@ Workers = Annotated[
     typer.Option(metavar="N", help="Workers to split the cores into; else MODELLESS_WORKERS or 1."),
 ]
 
+COLOUR = {"as_planned": "green", "down": "red", "met": "green", "mostly_missed": "red"}
+"""Of the fleet and of what clients experience; yellow for what is between."""
+
 
 def up(
     *,
@@ -104,6 +107,7 @@ def down(*, state_dir: StateDir = None) -> None:
 def status(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
     """What is running: workers, what they have loaded, and how well SLOs are met."""
     with connect(url) as client:
+        slo = client.get("/v1/slo")
         found = {
             "url": client.url,
             "ready": client.ready(),
@@ -111,7 +115,8 @@ def status(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
             "tasks": with_readiness(
                 client.get("/v1/tasks")["tasks"], client.post("/v2/repository/index", {})
             ),
-            "slo": client.get("/v1/slo")["tasks"],
+            "slo": slo["tasks"],
+            "service": slo.get("standing"),  # an older gateway has none
             "clients": client.get("/v1/clients")["clients"],
             "plan": client.get("/v1/plan"),
             "advice": client.get("/v1/devices").get("advice", []),
@@ -134,8 +139,9 @@ def _status_table(found: Mapping[str, Any]) -> None:
     ready = "ready" if found["ready"] else "stopping"
     out.print(f"[bold]modelless[/] at {found['url']}, {ready}, {version}")
     standing = plan["standing"]
-    colour = {"as_planned": "green", "down": "red"}.get(standing["level"], "yellow")
-    out.print(f"[{colour}]●[/] {escape(printable(standing['sentence']))}", soft_wrap=True)
+    for each in filter(None, (standing, found["service"])):
+        colour = COLOUR.get(each["level"], "yellow")
+        out.print(f"[{colour}]●[/] {escape(printable(each['sentence']))}", soft_wrap=True)
     for row in standing["kinds"]:
         out.print(f"  [dim]{escape(wanted_words(row))}[/]", soft_wrap=True)
     if split := plan.get("split", ""):

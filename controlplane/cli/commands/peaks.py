@@ -10,8 +10,10 @@ import typer
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import clock, printable, table
-from controlplane.views.peak_schemas import Repeat
+from controlplane.views.peak_schemas import EVERY_S, Repeat
+from variants.catalog.peak_validation import check_peak
 from variants.errors import InvalidInput
+from variants.types import Peak, TaskName
 
 Row = Mapping[str, Any]
 UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -35,7 +37,9 @@ def add_peak(
     factor: Annotated[
         float | None,
         typer.Option(
-            "--factor", metavar="X", help="How many times the demand that there is when it begins."
+            "--factor",
+            metavar="X",
+            help="How many times the demand that there is when it begins; from 1 on.",
         ),
     ] = None,
     qps: Annotated[
@@ -51,7 +55,7 @@ def add_peak(
         str, typer.Option("--end", metavar="TIME", help="ISO 8601, in local time.")
     ] = "",
     lasts: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="Or how long it lasts: 90m, 12h, 2d.")
+        str, typer.Option("--for", metavar="TIME", help="Or how long it lasts: 90s, 30m, 12h, 2d.")
     ] = "",
     repeat: Annotated[
         Repeat | None, typer.Option("--repeat", help="It comes again each day or week.")
@@ -69,7 +73,7 @@ def add_peak(
     if bool(end) == bool(lasts):
         raise InvalidInput("a peak needs --end or --for, one of the two")
     finish = _time("--end", end) if end else _after(begin, _duration_s(lasts))
-    body = {
+    body: dict[str, Any] = {
         "factor": factor,
         "qps": qps,
         "task": task,
@@ -78,6 +82,7 @@ def add_peak(
         "repeat": repeat,
         "note": note,
     }
+    check_peak(_peak(body, begin, finish))
     with connect(url) as client:
         row = client.post("/v1/peaks", body)
     emit(row, output, lambda: typer.echo(f"peak {row['id']}: {_words(row)}"))
@@ -93,6 +98,19 @@ def remove_peak(
     with connect(url) as client:
         row = client.delete(at("v1", "peaks", str(id)))
     emit(row, output, lambda: typer.echo(f"peak {row['id']} was taken back: {_words(row)}"))
+
+
+def _peak(body: Mapping[str, Any], begin: datetime, finish: datetime) -> Peak:
+    """The peak that a body declares, to be checked as the gateway checks it."""
+    return Peak(
+        task=None if body["task"] is None else TaskName(body["task"]),
+        factor=body["factor"],
+        qps=body["qps"],
+        start_s=begin.timestamp(),
+        end_s=finish.timestamp(),
+        every_s=EVERY_S[body["repeat"]] if body["repeat"] else 0.0,
+        note=body["note"],
+    )
 
 
 def _time(option: str, text: str) -> datetime:

@@ -41,7 +41,7 @@ PolicyOption = Annotated[
     typer.Option(
         "--policy",
         metavar="POLICY",
-        help=f"{', '.join(POLICIES)}, or all of them side by side.",
+        help=f"{', '.join(POLICIES)}; or {ALL}: each of them, side by side.",
     ),
 ]
 EvictionOption = Annotated[
@@ -84,7 +84,8 @@ LayoutsOption = Annotated[
     typer.Option(
         "--layouts",
         metavar="TEXT",
-        help="One machine that plans split: 1xcpu-4|2xcpu-2; and each layout by itself.",
+        help="One machine that plans split: 1xcpu-4|2xcpu-2; and each layout by itself. A worker "
+        "takes --provision-s to start, and a change has to pay within --linger-s.",
     ),
 ]
 LingerOption = Annotated[

@@ -24,6 +24,7 @@ from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.repository import Repository
 from controlplane.live_state import LiveState
+from controlplane.views.service_status import slo_report
 
 
 class LiveReads:
@@ -79,22 +80,8 @@ class LiveReads:
         await self._live.put_notice(notice)
 
     async def slo_report(self) -> Mapping[str, Any]:
-        """Attainment per task over all gateways, since each of them started."""
-        total: dict[str, dict[str, int]] = {}
-        for gateway in (await self._live.gateways()).values():
-            for name, counted in gateway["tasks"].items():
-                row = total.setdefault(name, {"met": 0, "late": 0, "refused": 0})
-                errors: Mapping[str, int] = counted["errors"]
-                late = errors.get("DEADLINE_EXCEEDED", 0)
-                row["met"] += counted["met"]
-                row["late"] += counted["missed"] + late
-                row["refused"] += sum(errors.values()) - late
-        tasks = []
-        for name, row in sorted(total.items()):
-            requests = sum(row.values())
-            attainment = row["met"] / requests if requests else None
-            tasks.append({"task": name, "requests": requests, "attainment": attainment, **row})
-        return {"window_s": 0.0, "tasks": tasks}
+        """How queries ended over all gateways, not only those of this machine."""
+        return slo_report((await self._live.gateways()).values())
 
 
 def build_asgi(

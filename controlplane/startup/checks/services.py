@@ -31,7 +31,9 @@ def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
 
     where = f"{settings.host}:{number}"
     ours = running_here(settings)
-    if ours is not None and ours["url"] == base_url(settings):
+    if ours is not None and (
+        ours.get("port") == settings.port or ours["url"] == base_url(settings)
+    ):
         return fine(name, f"{where} is served by process {ours['pid']}")
     try:
         bind(settings, alone=True, port=number).close()

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from workers import host
-from workers.execution.batch_runner import Outcome
 from workers.execution.executor import Executor
+from workers.execution.outcomes import Outcome
 from workers.types import WorkerConfig
 
 

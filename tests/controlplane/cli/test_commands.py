@@ -73,6 +73,8 @@ class Gateway:
             )
         )
         self._add_query(api)
+        api.add_api_route("/v2/health/ready", lambda: {"ready": True})
+        api.add_api_route("/v2/repository/index", lambda: [], methods=["POST"])
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._server = uvicorn.Server(uvicorn.Config(api, log_config=None))
@@ -148,6 +150,28 @@ def test_a_look_is_readable_and_the_same_in_json_and_yaml(
     assert as_json.json() == yaml.safe_load(as_yaml.out)
     assert isinstance(as_json.json(), list if command[1] == "list" else dict)
     assert (table.err, as_json.err, as_yaml.err) == ("", "", "")
+
+
+def test_status_tells_of_queries_that_miss_their_slo(gateway: Gateway, shell: Shell) -> None:
+    calm = shell("status", url=gateway.url)
+    lately = {"requests": 10, "met": 8, "late": 0, "refused": 2, "attainment": 0.8}
+    [row] = gateway.live.slo["tasks"]
+    gateway.live.slo |= {
+        "lately_s": 60.0,
+        "tasks": [row | {"lately": lately | {"refusals": {"COLD": 2}}}],
+    }
+
+    told = shell("status", url=gateway.url)
+    as_json = shell("status", "-o", "json", url=gateway.url).json()
+
+    sentence = (
+        "digits: 2 of 10 queries in the last 60 s missed their SLO: 2 refused because the variant "
+        "was not loaded yet (COLD)."
+    )
+    assert (calm.code, told.code) == (0, 0)
+    assert "missed their SLO" not in calm.out
+    assert f"● {sentence}" in told.out
+    assert as_json["service"] == {"level": "missed", "sentence": sentence}
 
 
 def test_what_an_older_gateway_says_of_nodes_is_nothing() -> None:
@@ -267,13 +291,65 @@ def test_a_command_that_is_none_is_exit_code_2(shell: Shell, arguments: tuple[st
 def test_a_wrong_value_is_told_in_plain_words(
     shell: Shell, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    assert f"Error: Invalid value for {sentence}" in shell(*arguments).err
+    assert shell(*arguments).err.startswith(f"error: invalid value for {sentence}\n")
+
+
+def test_the_help_of_simulate_says_what_to_type_and_what_belongs_together(shell: Shell) -> None:
+    said = " ".join(shell("simulate", "--help").out.split())
+
+    assert "dynamo; or all: each of them, side by side." in said
+    assert (
+        "A worker takes --provision-s to start, and a change has to pay within --linger-s." in said
+    )
 
 
 def test_the_range_of_an_option_leaves_its_help_whole(shell: Shell) -> None:
     said = " ".join(shell("plan", "solve", "--help").out.split())
 
     assert "for what energy emits; else the mean of the day." in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (
+            ("query",),
+            ["error: missing argument 'TASK'", "usage: modelless query [OPTIONS] TASK"],
+        ),
+        (
+            ("tasks", "all"),
+            ["error: no such command 'all'", "usage: modelless tasks [OPTIONS] COMMAND [ARGS]..."],
+        ),
+        (("tasks", "list", "--output"), ["error: option '--output' requires an argument"]),
+    ],
+)
+def test_a_wrong_command_line_is_told_as_all_other_errors(
+    shell: Shell, arguments: tuple[str, ...], lines: list[str]
+) -> None:
+    ended = shell(*arguments)
+
+    told = [line.strip() for line in ended.err.splitlines()]
+    assert (ended.code, ended.out, told[: len(lines)]) == (2, "", lines)
+    command = " ".join(arguments[:1])
+    assert told[len(lines) :] in ([], [f"`modelless {command} --help` explains it"])
+
+
+def test_a_wrong_command_line_in_json_is_one_line(shell: Shell) -> None:
+    ended = shell("tasks", "list", "-o", "json", "extra")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert json.loads(ended.err) == {
+        "error": "got unexpected extra argument(s) (extra)",
+        "code": "INVALID_INPUT",
+        "retryable": False,
+    }
+
+
+def test_a_group_without_a_command_is_explained(shell: Shell) -> None:
+    ended = shell("tasks")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("Usage: modelless tasks [OPTIONS] COMMAND [ARGS]...\n")
 
 
 def test_a_typing_error_gets_a_suggestion(shell: Shell) -> None:

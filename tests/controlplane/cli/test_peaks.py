@@ -80,7 +80,7 @@ def test_a_peak_of_one_task_begins_now_and_comes_each_week(gateway: Gateway, she
         (("--factor", "3", "--start", "noon", "--for", "1h"), 2, "--start 'noon' is no time"),
         (("--factor", "3", "--end", "2001-01-01"), 2, "must end after it starts"),
         (("--factor", "nan", "--for", "1h"), 2, "factor"),
-        (("--factor", "0.1", "--for", "1h"), 2, "greater than or equal to 1"),
+        (("--factor", "0.1", "--for", "1h"), 2, "the factor of a peak must be from 1 to 1,000"),
         (("--qps", "5", "--for", "1h"), 2, "are of one task"),
         (("--for", "1h"), 2, "one of the two"),
         (("--factor", "3", "--for", "2d", "--repeat", "daily"), 2, "before it comes again"),
@@ -96,3 +96,30 @@ def test_what_cannot_be_is_one_sentence(
     assert said in ended.err
     assert ended.err.count("\n") == 1
     assert gateway.catalog.peaks() == ()
+
+
+def test_a_peak_of_half_a_minute_may_be_declared(gateway: Gateway, shell: Shell) -> None:
+    added = shell("peaks", "add", "--factor", "1", "--for", "30s", url=gateway.url)
+    assert (added.code, added.err) == (0, "")
+    [stored] = gateway.catalog.peaks()
+    assert stored.end_s - stored.start_s == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "a peak needs a factor or the queries per second, one of the two"),
+        (
+            ("--factor", "3", "--qps", "5", "--task", "digits"),
+            "a peak needs a factor or the queries per second, one of the two",
+        ),
+        (("--factor", "0.5"), "the factor of a peak must be from 1 to 1,000"),
+        (("--qps", "5"), "queries per second are of one task: name it, or give a factor"),
+        (("--factor", "3", "--task", "a b"), "'a b' cannot be the name of a task"),
+    ],
+)
+def test_what_cannot_be_is_told_though_no_gateway_runs(
+    shell: Shell, options: tuple[str, ...], said: str
+) -> None:
+    ended = shell("peaks", "add", *options, "--for", "1h", url="http://127.0.0.1:1")
+    assert (ended.code, ended.err) == (2, f"error: {said}\n")

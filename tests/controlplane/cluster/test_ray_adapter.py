@@ -1,5 +1,6 @@
 """Listing workers over Ray Serve's handles, without Serve."""
 
+import asyncio
 from dataclasses import asdict
 from typing import Any
 
@@ -240,6 +241,29 @@ async def test_a_kind_that_begins_without_workers_is_deployed_when_some_are_want
     assert later.deployed == [("spot", 2)]
     assert await cluster.workers(["spot"]) == [W1]
     assert await cluster.targets(["spot"]) == {"spot": 1}
+
+
+async def test_what_was_asked_before_a_kind_was_deployed_does_not_hide_its_workers() -> None:
+    """Workers are scaled beside the turns, in which Serve is asked what it was told to run."""
+    serve, handle = Serve(running=1), Handle()
+    handle.answers = [asdict(W1)]
+    answers = asyncio.Event()
+    first = True
+
+    async def details() -> dict[str, Any]:
+        nonlocal first
+        found, waits, first = await serve.details(), first, False
+        if waits:
+            await answers.wait()
+        return found
+
+    cluster = ServeCluster(lambda _: handle, details, Later(serve))
+    asked = asyncio.create_task(cluster.targets(["spot"]))
+    await asyncio.sleep(0)
+    await cluster.scale("spot", 2)
+    answers.set()
+    assert await asked == {"spot": 0}
+    assert await cluster.workers(["spot"]) == [W1]
 
 
 async def test_what_a_call_deployed_that_was_given_up_is_not_deployed_again(

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, closing
 from math import log2
 from pathlib import Path
 from time import monotonic, time
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -303,6 +303,46 @@ async def test_a_kind_that_cannot_be_listed_stops_neither_the_others_nor_the_loo
             it.cluster = silent.cluster
 
 
+class Slow:
+    """A cluster that takes its time to scale, as where a kind is deployed for it first."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.asked: list[int] = []
+        self.goes_on = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cluster, name)
+
+    async def scale(self, kind: str, count: int) -> None:
+        self.asked.append(count)
+        await self.goes_on.wait()
+        await self.cluster.scale(kind, count)
+
+
+async def test_no_turn_waits_for_workers_that_are_deployed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controlplane.controller.loop.TARGETS_EVERY_S", 0.0)
+    async with fleet(tmp_path) as it:
+        slow = Slow(it.cluster)
+        it.cluster = cast(LocalCluster, slow)
+        try:
+            it.register("a")
+            it.control()
+            await it.until_ready(w1=[A])
+            it.catalog.set_inventory(KIND, 2)
+            await eventually(lambda: bool(slow.asked))
+            it.register("b")
+            await it.until_ready(w1=[A, B])
+            assert slow.asked == [2]
+            slow.goes_on.set()
+            await it.until_ready(w1=[A, B], w2=[A, B])
+            assert (slow.asked, it.kinds_of_events().count("scaled")) == ([2], 1)
+        finally:
+            it.cluster = slow.cluster
+
+
 async def test_a_controller_that_restarts_finds_everything_as_it_should_be(tmp_path: Path) -> None:
     catalog = open_catalog(f"sqlite:///{tmp_path / 'catalog.db'}")
     async with fleet(tmp_path, catalog=catalog) as it:
@@ -445,14 +485,14 @@ async def test_while_the_database_is_locked_a_new_worker_is_loaded(tmp_path: Pat
         it.control()
         await it.until_ready(w1=[A, B])
         await eventually(lambda: it.kinds_of_events().count("loaded") == 2)
-        version = it.catalog.plan_version()
+        version = it.catalog.marks().plan_version
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
             it.cluster.kill("w1")
             await it.until_ready(w2=[A, B])
-            assert it.catalog.plan_version() == version
+            assert it.catalog.marks().plan_version == version
             other.execute("ROLLBACK")
-        await eventually(lambda: it.catalog.plan_version() > version)
+        await eventually(lambda: it.catalog.marks().plan_version > version)
         plan = it.catalog.latest_plan()
         assert plan is not None
         assert {placement.worker for placement in plan.placements} == {"w2"}

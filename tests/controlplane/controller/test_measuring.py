@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
+
 from controlplane.backoff import LONGEST_S
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.measuring import (
@@ -28,6 +30,7 @@ from variants.errors import (
     ModellessError,
     ReplicaLost,
     StateUnavailable,
+    TrialKilled,
     VariantNotLoadable,
 )
 from variants.types import (
@@ -72,6 +75,8 @@ class Cluster:
     looks: int = 0
     hanging: int = 0
     """Measurements that go on."""
+    going: set[str] = field(default_factory=set)
+    """Nodes that are lost, or soon will be."""
 
     async def nodes(self, kinds: Iterable[DeviceKindName]) -> dict[str, str]:
         return {
@@ -83,6 +88,9 @@ class Cluster:
     async def look(self, node: str, back_ends: Iterable[BackEnd]) -> Mapping[BackEnd, str]:
         self.looks += 1
         return dict.fromkeys(back_ends, NODE)
+
+    async def stays(self, node: str) -> bool:
+        return node not in self.going
 
     async def measure(
         self, order: MeasuringOrder, node: str, placed: Callable[[str], None]
@@ -251,6 +259,44 @@ async def test_what_is_lost_is_told_once_and_tried_again(tmp_path: Path) -> None
 
     assert await house.look() == [("one-v1-onnx-fp32", "n-2")]
     assert len(house.catalog.snapshot().profiles) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TrialKilled("one: its trial process was killed; whether memory ran out is not known"),
+        ReplicaLost("measuring one: the node or the process there was lost"),
+    ],
+)
+@pytest.mark.parametrize("own_slice", [False, True])
+async def test_what_ends_with_its_node_says_nothing_of_the_variant(
+    tmp_path: Path, error: ModellessError, own_slice: bool
+) -> None:
+    cluster = Cluster({} if own_slice else {"cpu-1-a": "n-1"}, refusing(error), own_node="n-1")
+    cluster.going = {"n-1"}
+    slices = "cpu-1" if own_slice else ""
+    house = House(cluster, tmp_path, "one", "two", slices=slices)
+
+    assert len(await house.look()) == 1
+    [event] = await house.events()
+    gone = "measuring one-v1-onnx-fp32 on cpu-1: its node went meanwhile"
+    assert (event.kind, event.message) == ("measuring_failed", f"on cpu-1: REPLICA_LOST: {gone}")
+    cluster.answer = measured_there
+    cluster.own_node = "n-2"
+    if not own_slice:
+        cluster.placed = {"cpu-1-c": "n-2"}
+        house.workers = {"cpu-1-c": status(0.0)}
+    # At once, and before what has not been tried yet.
+    [(variant, _)] = await house.look()
+    assert variant == "one-v1-onnx-fp32"
+
+
+async def test_what_is_killed_on_a_node_that_stays_is_left_alone(tmp_path: Path) -> None:
+    killed = refusing(TrialKilled("one: its trial process was killed"))
+    house = House(Cluster({"cpu-1-a": "n-1"}, killed), tmp_path, "one")
+
+    assert len(await house.look()) == 1
+    assert await house.look(REFUSED_S / 2) == []
 
 
 async def test_what_is_refused_is_left_alone_until_it_is_asked_for(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -19,6 +19,7 @@ import uvicorn
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.settings import load_settings
+from controlplane.views.service_status import slo_report
 from tests.controlplane.builders import CPU, DIGITS, DictLive, digits_catalog, worker
 from tests.controlplane.dashboard.browser import need_browser, show
 from variants.artifacts.store import FileArtifactStore
@@ -153,22 +154,48 @@ def test_without_a_worker_the_old_plan_is_not_told_as_if_it_held(page: Page) -> 
     assert "cpu-4 1 wanted · 0 running · 1 missing" in shown["workers"]
 
 
-class Busy(DictLive):
-    """Ten more queries have come each time it is asked, and seven of them met their SLO."""
+def busy() -> dict[str, Any]:
+    """A thousand queries were answered as asked; of ten in the last minute only seven."""
+    return slo_report(
+        [
+            {
+                "tasks": {"digits": {"met": 1_007, "missed": 1, "errors": {"OVERLOADED": 2}}},
+                "lately": {
+                    "seconds": 60.0,
+                    "tasks": {"digits": {"met": 7, "missed": 1, "errors": {"OVERLOADED": 2}}},
+                },
+            }
+        ]
+    )
 
-    reports = 0
 
-    async def slo_report(self) -> Mapping[str, Any]:
-        self.reports += 1
-        more = self.reports
-        counts = {"met": 1_000 + 7 * more, "late": more, "refused": 2 * more}
-        requests = 1_000 + 10 * more
-        row = {"task": "digits", "requests": requests, "attainment": counts["met"] / requests}
-        return {"window_s": 0.0, "tasks": [row | counts]}
+def test_queries_that_miss_their_slo_are_told_though_all_runs_as_planned(page: Page) -> None:
+    page.plan()
+    page.live.slo = busy()
+    shown = page.shown()
+    assert "warn" in shown["health.is"]
+    assert shown["health"] == "SLOs are missed"
+    assert "warn" in shown["banner.is"]
+    assert "hidden" not in shown["banner.is"]
+    assert shown["banner"] == (
+        "digits: 3 of 10 queries in the last 60 s missed their SLO: 1 late, 2 refused because the "
+        "queues were too long (OVERLOADED)."
+    )
+    assert "As planned: 1 worker is running, 1 of 1 replica loaded." in shown["plan"]
+
+
+def test_the_banner_tells_of_the_fleet_and_of_the_queries(page: Page) -> None:
+    page.plan()
+    page.live.statuses = []
+    page.live.slo = busy()
+    shown = page.shown()
+    assert shown["health"] == "no worker is running"
+    assert shown["banner"].startswith("No worker is running, 1 worker cpu-4 wanted")
+    assert "digits: 3 of 10 queries" in shown["banner"]
 
 
 def test_what_is_asked_lately_is_told_apart_from_all_since_the_start(page: Page) -> None:
-    page.live = page.context.live = Busy(worker("w1", INT8))
+    page.live.slo = busy()
     shown = page.shown()
     assert "hidden" not in shown["queries-part.is"]
     assert re.match(

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+from collections import Counter
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -165,6 +166,29 @@ async def test_a_new_catalog_revision_is_learned(tmp_path: Path, port: int) -> N
         assert (await client.get("/v2/models/digits")).status_code == 200
 
 
+class Counting(FailingCatalog):
+    """Counts how often each of its methods is asked for."""
+
+    def __init__(self, catalog: MemoryCatalog) -> None:
+        super().__init__(catalog)
+        self.calls: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls[name] += 1
+        return super().__getattr__(name)
+
+
+async def test_an_idle_gateway_asks_the_catalog_one_thing_at_each_look(
+    tmp_path: Path, port: int
+) -> None:
+    catalog = Counting(MemoryCatalog())
+    async with fleet(tmp_path, port=port, catalog=catalog) as it, gateway(it):
+        await eventually(lambda: catalog.calls["marks"] >= 2)
+        catalog.calls.clear()
+        await eventually(lambda: catalog.calls["marks"] >= 3)
+        assert catalog.calls.keys() - {"add_event"} == {"marks"}  # that it started
+
+
 async def test_an_announcement_is_heard_before_the_poll(
     tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +252,56 @@ async def test_what_was_asked_reaches_the_control_loop(tmp_path: Path, port: int
             return report.get("demand") == {"digits|50.0|": 3}
 
         await eventually(reported)
+
+
+async def test_queries_that_were_refused_just_now_are_told_with_why(
+    tmp_path: Path, port: int
+) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, client):
+        it.register("a")
+        it.control()
+        await eventually(lambda: ready(of) == {"w1": [A]})
+        assert (await client.post("/v1/query", json=ROW)).status_code == 200
+        impossible = ROW | {"slo": {"latency_ms": 0.001}}
+        assert (await client.post("/v1/query", json=impossible)).status_code == 422
+
+        async def told() -> dict[str, Any]:
+            found: dict[str, Any] = (await client.get("/v1/slo")).json()
+            return found
+
+        async def counted() -> bool:
+            return [row["requests"] for row in (await told())["tasks"]] == [2]
+
+        await eventually(counted)
+        report = await told()
+        [row] = report["tasks"]
+        assert (row["lately"]["met"], row["lately"]["refusals"]) == (1, {"SLO_INFEASIBLE": 1})
+        assert report["standing"]["level"] == "missed"
+        assert "digits: 1 of 2 queries" in report["standing"]["sentence"]
+
+
+async def test_naming_a_variant_that_is_not_there_or_retired_is_the_clients_error(
+    tmp_path: Path, port: int
+) -> None:
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, client):
+        it.register("a")
+        it.register("b")
+        it.catalog.set_stage(TaskName("digits"), ModelName("b"), 1, Stage.RETIRED)
+        it.control()
+        await eventually(lambda: ready(of) == {"w1": [A]})
+        assert (await client.post("/v1/query", json=ROW)).status_code == 200
+        for variant in (B, "c-v1-echo-fp32"):
+            pinned = await client.post("/v1/query", json=ROW | {"variant": variant})
+            assert pinned.status_code == 404
+
+        async def counted() -> tuple[int, ...]:
+            [row] = (await client.get("/v1/slo")).json()["tasks"] or [{}]
+            return tuple(row.get(name, 0) for name in ("requests", "refused", "client_errors"))
+
+        async def told() -> bool:
+            return await counted() == (1, 0, 2)
+
+        await eventually(told)
 
 
 async def test_loads_on_demand_are_joined_and_a_broken_one_is_not_repeated(

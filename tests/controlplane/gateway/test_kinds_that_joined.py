@@ -20,7 +20,7 @@ async def test_they_are_wanted_while_nobody_can_say_them(tmp_path: Path) -> None
     both = "cpu-2:source=found,cpu-8:source=found"
 
     async def wanted(seen: dict[str, str] | None) -> set[DeviceKindName]:
-        await known.refresh_wanted(seen)
+        known.refresh_wanted((await known.marks()).inventory, seen)
         return set(known.meeting.wanted(()).kinds())
 
     assert await wanted(None) == {CPU_2}
@@ -36,8 +36,9 @@ async def test_of_layouts_only_that_of_the_plan_is_wanted(tmp_path: Path) -> Non
     known = Gateway(settings, catalog, FileArtifactStore(settings.artifacts_dir), b"secret").known
 
     async def wanted() -> set[DeviceKindName]:
-        await known.refresh_plan()
-        await known.refresh_wanted(None)
+        marks = await known.marks()
+        await known.refresh_plan(marks.plan_version)
+        known.refresh_wanted(marks.inventory, None)
         return set(known.meeting.wanted(()).kinds())
 
     assert await wanted() == {CPU_2}

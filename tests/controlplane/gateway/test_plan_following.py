@@ -73,7 +73,7 @@ def planned(variant: str, epoch: int) -> Plan:
 async def plan(served: Served, variant: str) -> None:
     """Store a plan with one route, announce it, and wait until it is followed."""
     stored = served.gateway.catalog
-    before = stored.plan_version()
+    before = stored.marks().plan_version
     epoch = stored.acquire_leadership("test")
     stored.put_plan(
         Plan(
@@ -83,7 +83,7 @@ async def plan(served: Served, variant: str) -> None:
     await served.gateway.live.notify("plan")
     routes = served.gateway.path.routes
     await until(lambda: served.gateway.path.routes is not routes)
-    assert stored.plan_version() == before + 1
+    assert stored.marks().plan_version == before + 1
 
 
 async def answered_by(served: Served, **slo: Any) -> str:
@@ -124,7 +124,7 @@ async def test_a_plan_for_cost_is_followed_by_default(live_url: str, elastic: bo
             stored = served.gateway.catalog
             epoch = stored.acquire_leadership("test")
             stored.put_plan(planned(DOUBLE, epoch))
-            await served.gateway.known.refresh_plan()
+            await served.gateway.known.refresh_plan(stored.marks().plan_version)
             assert await answered_by(served) == DOUBLE
 
 

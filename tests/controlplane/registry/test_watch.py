@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import typer
 import yaml
@@ -371,7 +373,8 @@ def request_(tmp_path: Path) -> RegistrationRequest:
     for number in "123":
         (tmp_path / "cnn" / number).mkdir(parents=True)
         (tmp_path / "cnn" / number / "model.onnx").write_text(number)
-    models.write_rows(tmp_path / "rows.npz")
+    pixels, labels = np.zeros((20, 64), np.float32), np.zeros(20, np.int64)
+    np.savez(tmp_path / "rows.npz", pixels=pixels, labels=labels)
     return RegistrationRequest(
         path=tmp_path / "cnn", task="digits", evaluation=tmp_path / "rows.npz"
     )
@@ -428,4 +431,40 @@ def test_what_could_never_be_watched_is_refused_at_once(
     register = Registered(MemoryCatalog(), until="1")
     with pytest.raises(InvalidInput) as refusal:
         watch_versions(request_, register.catalog, register, 0.01, Output.TABLE, ProgressStyle.AUTO)
+    assert refusal.value.message == sentence
+
+
+@pytest.mark.parametrize("option", ["evaluation", "calibration", "training"])
+@pytest.mark.parametrize(
+    ("arrays", "known", "sentence"),
+    [
+        (None, False, "other.npz: is not an .npz file, or is damaged; numpy.savez writes one"),
+        ({"labels": np.arange(3)}, False, "other.npz: lacks an array of inputs; it has labels"),
+        ({"x": np.zeros(3)}, True, "other.npz: lacks the array 'pixels'; it has x"),
+        (
+            {"pixels": np.zeros((3, 5)), "labels": np.arange(3)},
+            True,
+            "other.npz: array 'pixels' has shape (3, 5), not (rows, 64)",
+        ),
+    ],
+)
+def test_rows_that_would_refuse_every_version_are_refused_at_once(
+    request_: RegistrationRequest,
+    option: str,
+    arrays: dict[str, Any] | None,
+    known: bool,
+    sentence: str,
+) -> None:
+    path = request_.path.parent / "other.npz"
+    if arrays is None:
+        path.write_text("no rows")
+    else:
+        np.savez(path, **arrays)
+    register = Registered(MemoryCatalog(), until="1")
+    if known:
+        register.catalog.register(registration("cnn", 1))
+    changed: dict[str, Any] = {option: path}
+    asked = replace(request_, **changed)
+    with pytest.raises(InvalidInput) as refusal:
+        watch_versions(asked, register.catalog, register, 0.01, Output.TABLE, ProgressStyle.AUTO)
     assert refusal.value.message == sentence

@@ -1,5 +1,6 @@
 """What the doctor finds, one check at a time, on directories and ports of the test's own."""
 
+import fcntl
 import json
 import os
 import socket
@@ -47,6 +48,16 @@ def settings(state_dir: Path) -> Settings:
 
 def found(check: Check, settings: Settings) -> list[Finding]:
     return list(check(settings))
+
+
+@contextmanager
+def up(settings: Settings) -> Iterator[None]:
+    """This process has the state directory, as a `modelless up` with these settings has it."""
+    prepare(settings)
+    with (settings.run_dir / "up.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write_state(settings, os.getpid(), set())
+        yield
 
 
 def test_this_python_will_do(settings: Settings) -> None:
@@ -174,6 +185,35 @@ def test_the_port_of_grpc_is_looked_at_too(state_dir: Path) -> None:
         f"127.0.0.1:{number} cannot be used: Address already in use",
         "choose another port with MODELLESS_GRPC_PORT, or 0 for no gRPC",
     )
+
+
+def test_ports_are_those_that_the_running_one_was_told(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", (services.port,))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        elsewhere = {"port": taken.getsockname()[1], "grpc_port": taken.getsockname()[1]}
+        told = settings.model_copy(update={"port": free_port(), "grpc_port": free_port()})
+        with up(told):
+            here = list(doctor.examine(settings.model_copy(update=elsewhere)))
+        after = list(doctor.examine(settings.model_copy(update=elsewhere)))
+
+    mine = f"is served by process {os.getpid()}"
+    assert here == [
+        fine("port", f"127.0.0.1:{told.port} {mine}"),
+        fine("gRPC port", f"127.0.0.1:{told.grpc_port} {mine}"),
+    ]
+    assert [one.ok for one in after] == [False, False]
+
+
+def test_ports_are_those_of_the_settings_in_the_state_directory(state_dir: Path) -> None:
+    number = free_port()
+    state_dir.mkdir()
+    (state_dir / "settings.env").write_text(f"MODELLESS_PORT={number}\nMODELLESS_GRPC_PORT=0\n")
+
+    assert found(services.port, load_settings(state_dir=state_dir)) == [
+        fine("port", f"127.0.0.1:{number} is free")
+    ]
 
 
 def test_the_embedded_valkey_is_tried(settings: Settings) -> None:

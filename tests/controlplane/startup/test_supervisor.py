@@ -83,6 +83,9 @@ def test_whoever_claims_the_directory_is_found_there(settings: Settings) -> None
     assert state == {
         "pid": os.getpid(),
         "url": base_url(settings),
+        "host": settings.host,
+        "port": settings.port,
+        "grpc_port": settings.grpc_port,
         "cores": 0,
         "workers": 1,
         "slices": "",
@@ -107,6 +110,7 @@ def test_commands_learn_what_the_running_one_was_told(settings: Settings, port: 
     after = as_running(load_settings(state_dir=settings.state_dir))
 
     assert (found.gateway_url, found.kinds[0].name, found.workers) == (base_url(told), "cpu-2", 3)
+    assert found.port == port
     assert other == elsewhere
     assert (after.url, after.workers) == ("", 1)
 

@@ -61,6 +61,7 @@ async def _measure(home: Path, cluster: Any, node: Any) -> dict[str, Any]:
     settings = load_settings()
     ensure_secret(settings.secret_path)  # as `modelless up` does
     nodes = MeasuringNodes(send(settings), lambda: settings)
+    hasty = MeasuringNodes(send(settings), lambda: settings, look_every_s=0.0)
     store = FileArtifactStore(settings.artifacts_dir)
     source = home / "model.txt"
     source.write_text("a model")
@@ -93,6 +94,7 @@ async def _measure(home: Path, cluster: Any, node: Any) -> dict[str, Any]:
         "bound": placed == [node.node_id],
         "damaged": await refusing,
         "lost": await losing,
+        "stay": [await hasty.stays(head), await nodes.stays(node.node_id)],
         "classes": len(_exported_classes()),
     }
 

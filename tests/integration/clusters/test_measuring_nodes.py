@@ -43,5 +43,9 @@ def test_a_node_that_is_lost_is_told_as_that(found: dict[str, Any]) -> None:
     assert found["lost"].startswith("REPLICA_LOST: measuring mlp-v1-onnx-fp32 on cpu-1: ")
 
 
+def test_a_node_that_is_lost_is_known_as_gone_when_its_process_is(found: dict[str, Any]) -> None:
+    assert found["stay"] == [True, False]
+
+
 def test_the_code_of_all_benches_is_kept_once(found: dict[str, Any]) -> None:
     assert found["classes"] == 1

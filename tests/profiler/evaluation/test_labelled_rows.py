@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from profiler.evaluation.labelled_rows import read_rows
+from profiler.evaluation.labelled_rows import check_rows, read_rows
 from variants.errors import InvalidArtifact
 from variants.types import TensorSpec
 
@@ -44,6 +44,29 @@ def test_a_damaged_byte_is_refused_or_harmless(tmp_path: Path, place: int, value
     content[place] = value
     with suppress(InvalidArtifact):  # and nothing else
         assert read(tmp_path, bytes(content)) == 20
+
+
+@pytest.mark.parametrize(
+    ("arrays", "unlabelled", "sentence"),
+    [
+        ({"pixels": [[1.0]], "labels": [0]}, False, ""),
+        ({"pixels": [[1.0]]}, True, ""),
+        ({"pixels": [[1.0]]}, False, "rows.npz: lacks the array 'labels'; it has pixels"),
+        ({"labels": [0]}, False, "rows.npz: lacks an array of inputs; it has labels"),
+        ({}, True, "rows.npz: lacks an array of inputs; it has nothing"),
+    ],
+)
+def test_of_no_task_are_rows_without_inputs_or_labels(
+    tmp_path: Path, arrays: dict[str, Any], unlabelled: bool, sentence: str
+) -> None:
+    path = tmp_path / "rows.npz"
+    path.write_bytes(npz(**arrays))
+    said = ""
+    try:
+        check_rows(path, unlabelled=unlabelled)
+    except InvalidArtifact as error:
+        said = error.message
+    assert said == sentence
 
 
 def test_damaged_compression_is_refused(tmp_path: Path) -> None:

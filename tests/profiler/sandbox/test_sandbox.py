@@ -7,7 +7,7 @@ import pytest
 
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from tests import onnx_models as models
-from variants.errors import InvalidArtifact, VariantNotBuilt
+from variants.errors import InvalidArtifact, TrialKilled, VariantNotBuilt
 
 pytestmark = pytest.mark.slow
 
@@ -37,22 +37,34 @@ def test_misbehaviour_becomes_a_sentence_and_no_process_stays(method: str, sente
 
 
 @pytest.mark.parametrize(
-    ("counts", "sentence"),
+    ("counts", "kind", "sentence"),
     [
-        ((3, 3), "m: its trial process was killed, and the kernel tells of no want of memory"),
-        ((3, 4), "m: its trial process was killed, probably because memory ran out"),
-        ((None, None), "m: its trial process was killed; whether memory ran out is not known"),
+        (
+            (3, 3),
+            TrialKilled,
+            "m: its trial process was killed, and the kernel tells of no want of memory",
+        ),
+        (
+            (3, 4),
+            InvalidArtifact,
+            "m: its trial process was killed, probably because memory ran out",
+        ),
+        (
+            (None, None),
+            TrialKilled,
+            "m: its trial process was killed; whether memory ran out is not known",
+        ),
     ],
 )
 def test_one_that_was_killed_is_said_to_lack_memory_where_the_kernel_killed_for_it(
-    counts: tuple[int | None, int | None], sentence: str
+    counts: tuple[int | None, int | None], kind: type[InvalidArtifact], sentence: str
 ) -> None:
     """As when a node is lost: what runs on it is killed."""
     kills = iter(counts)
     sandbox = Sandbox(module=ROGUE, kills=lambda: next(kills))
     with sandbox, pytest.raises(InvalidArtifact) as refusal:
         sandbox.call("killed", {}, subject="m")
-    assert refusal.value.message == sentence
+    assert (type(refusal.value), refusal.value.message) == (kind, sentence)
 
 
 def test_a_child_that_hangs_is_killed_by_its_pid() -> None:

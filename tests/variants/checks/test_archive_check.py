@@ -19,7 +19,8 @@ from variants.checks import program_words as words
 from variants.checks.archive_check import ArchiveInfo, ArchiveLimits, check_archive, extract_onnx
 from variants.checks.json_shape import Misfit
 from variants.checks.onnx_check import OnnxLimits
-from variants.checks.program_check import ITEM_BYTES, SCHEMA, called, check_program
+from variants.checks.program_check import SCHEMA, called, check_program
+from variants.checks.tensor_layout import ITEM_BYTES
 from variants.checks.zip_layout import pieces, read_layout
 from variants.errors import InvalidArtifact
 from variants.types import TensorSpec

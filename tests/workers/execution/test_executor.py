@@ -31,7 +31,7 @@ from variants.errors import Conflict, Overloaded
 from variants.types import ReplicaState, TaskName, VariantName
 from workers.channel.client import WorkerConnection
 from workers.channel.reply import Reply
-from workers.execution import batch_runner
+from workers.execution import batch_runner, outcomes
 from workers.execution.replies import send_outputs
 from workers.execution.running import Group, run_batch
 from workers.runtimes.protocol import Runtime, Tensor
@@ -569,7 +569,7 @@ async def test_where_a_batch_runs_follows_from_what_the_runtime_takes(
         threads.append(threading.current_thread())
         return run_batch(*args)
 
-    monkeypatch.setattr(batch_runner, "run_batch", run)
+    monkeypatch.setattr(outcomes, "run_batch", run)
     profile = ((1, 0.05), (8, 0.05))
     spec = echo_spec(latency=profile, typical=profile)
     async with running(worker) as (host, connection):
@@ -580,7 +580,7 @@ async def test_where_a_batch_runs_follows_from_what_the_runtime_takes(
         replica = running_here.replicas[vid(spec)]
         for taken_ms, inline in ((0.05, True), (0.9, False), (0.05, True)):
             for _ in range(300):
-                replica.took(1, taken_ms, batch_runner.now_ms())
+                replica.took(1, taken_ms, outcomes.now_ms())
             for at_ms in range(0, 60_000, 1_000):  # in the runtime's thread, and after idling
                 running_here.costs.ran(replica.queue, replica.model, 1, at_ms, taken_ms + 0.6)
             await ask(connection, spec, row(0))
@@ -601,7 +601,7 @@ async def test_a_mistake_while_a_batch_runs_is_an_answer(
             await ask(connection, spec, row(0))
         here._inline_ms = inline_ms
         with monkeypatch.context() as patch:
-            patch.setattr(batch_runner, "run_batch", lambda *_: 1 // 0)
+            patch.setattr(outcomes, "run_batch", lambda *_: 1 // 0)
             reply = await ask(connection, spec, row(1))
         assert reply.code is ReplyCode.FAILED
         assert "ZeroDivisionError" in reply.message

@@ -1,0 +1,176 @@
+"""ServiceStatus: what clients experience, by task, as numbers and one sentence.
+
+``fleet_status`` compares what runs with what is wanted. All of that may be as it should be while
+queries are late or refused: their state is told here. The page, ``modelless status`` and
+``GET /v1/slo`` show what is decided here.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from controlplane.http_errors import CLIENT_ERRORS
+from variants.figures import percent
+
+MAY_BE_MISSED = 0.01
+"""The share of a task's queries that may miss their SLO without being told."""
+MOSTLY = 0.5
+FEW = 10
+"""A task of which fewer queries missed their SLO is not called mostly missed."""
+MOST_TASKS = 3
+"""So many tasks are named."""
+
+LATE = "DEADLINE_EXCEEDED"
+WHY: Mapping[str, str] = {
+    "OVERLOADED": "the queues were too long",
+    "NO_WORKERS": "no worker was there",
+    "COLD": "the variant was not loaded yet",
+    "SLO_INFEASIBLE": "no variant can meet what was asked for",
+    "ARTIFACT_INVALID": "the variants cannot be loaded",
+    "REPLICA_LOST": "a worker was lost",
+    "INTERNAL": "something failed, which the log names",
+}
+"""What a refusal with an error code means; other codes stand alone."""
+
+
+class ServiceLevel(StrEnum):
+    """How many of the queries of the last minute met their SLO."""
+
+    MET = "met"
+    """All, or nearly so, of each task; also where nothing was asked."""
+    MISSED = "missed"
+    """Of some task, more than one in a hundred did not."""
+    MOSTLY_MISSED = "mostly_missed"
+    """Of some task, at least half did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcomes:
+    """How queries of a task ended."""
+
+    met: int = 0
+    late: int = 0
+    """Answered after the deadline or not as asked, or never."""
+    refusals: Mapping[str, int] = field(default_factory=dict)
+    """Refused, by error code."""
+    client_errors: int = 0
+    """Wrong in themselves, such as those that name a variant which is not there or retired. They
+    are no requests: nothing could have met their SLO."""
+
+    @property
+    def refused(self) -> int:
+        return sum(self.refusals.values())
+
+    @property
+    def requests(self) -> int:
+        return self.met + self.late + self.refused
+
+    @property
+    def attainment(self) -> float | None:
+        """The share that met their SLO; None without requests."""
+        return self.met / self.requests if self.requests else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceStatus:
+    """What clients experience."""
+
+    level: ServiceLevel
+    sentence: str
+
+
+def slo_report(gateways: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """How queries ended over all gateways: since each of them started, and lately.
+
+    Args:
+        gateways: what each reports (``controlplane.gateway.demand_report``).
+
+    Returns:
+        The fields of ``controlplane.views.schemas.SloReport`` without its ``standing``.
+    """
+    reports = list(gateways)
+    lately = [report.get("lately") or {"seconds": 0.0, "tasks": {}} for report in reports]
+    total = _added(report["tasks"] for report in reports)
+    recent = _added(one["tasks"] for one in lately)
+    return {
+        "window_s": 0.0,
+        "lately_s": max((one["seconds"] for one in lately), default=0.0),
+        "tasks": [
+            {
+                "task": task,
+                **_row(outcomes),
+                "lately": {
+                    **_row(recent.get(task, Outcomes())),
+                    "refusals": dict(recent.get(task, Outcomes()).refusals),
+                },
+            }
+            for task, outcomes in sorted(total.items())
+        ],
+    }
+
+
+def service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceStatus:
+    """Judge what became of the queries of the last ``seconds``, by task."""
+    asked = sum(one.requests for one in lately.values())
+    within = f"in the last {seconds:.0f} s" if seconds >= 1 else "lately"
+    short = [
+        (task, one)
+        for task, one in lately.items()
+        if one.requests and one.requests - one.met > MAY_BE_MISSED * one.requests
+    ]
+    if not short:
+        met = sum(one.met for one in lately.values())
+        sentence = f"No query was asked {within}."
+        if asked:
+            sentence = f"{percent(met / asked)} % of {asked} queries met their SLO {within}."
+        return ServiceStatus(level=ServiceLevel.MET, sentence=sentence)
+    short.sort(key=lambda pair: (pair[1].met - pair[1].requests, pair[0]))
+    mostly = any(
+        (missed := one.requests - one.met) >= FEW and missed >= MOSTLY * one.requests
+        for _, one in short
+    )
+    sentences = [_in_words(task, one, within) for task, one in short[:MOST_TASKS]]
+    if (more := len(short) - MOST_TASKS) > 0:
+        sentences.append(f"So it is with {more} more {'task' if more == 1 else 'tasks'}.")
+    return ServiceStatus(
+        level=ServiceLevel.MOSTLY_MISSED if mostly else ServiceLevel.MISSED,
+        sentence=" ".join(sentences),
+    )
+
+
+def _in_words(task: str, one: Outcomes, within: str) -> str:
+    """``digits: 3 of 20 queries missed their SLO in the last 60 s: 3 late.``"""
+    missed = one.requests - one.met
+    queries = "query" if one.requests == 1 else "queries"
+    its = "its" if missed == 1 else "their"
+    causes = [f"{one.late} late"] if one.late else []
+    for code, count in sorted(one.refusals.items(), key=lambda pair: (-pair[1], pair[0])):
+        why = f" because {WHY[code]}" if code in WHY else ""
+        causes.append(f"{count} refused{why} ({code})")
+    return (
+        f"{task}: {missed} of {one.requests} {queries} {within} missed {its} SLO: "
+        f"{', '.join(causes)}."
+    )
+
+
+def _added(of_gateways: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, Outcomes]:
+    met, late, wrong = Counter[str](), Counter[str](), Counter[str]()
+    refusals: dict[str, Counter[str]] = {}
+    for tasks in of_gateways:
+        for task, counted in tasks.items():
+            errors = Counter(counted["errors"])
+            met[task] += counted["met"]
+            late[task] += counted["missed"] + errors.pop(LATE, 0)
+            wrong[task] += sum(errors.pop(code, 0) for code in CLIENT_ERRORS)
+            refusals.setdefault(task, Counter()).update(errors)
+    return {
+        task: Outcomes(met=met[task], late=late[task], refusals=refused, client_errors=wrong[task])
+        for task, refused in refusals.items()
+    }
+
+
+def _row(outcomes: Outcomes) -> dict[str, Any]:
+    names = ("requests", "met", "late", "refused", "client_errors", "attainment")
+    return {name: getattr(outcomes, name) for name in names}

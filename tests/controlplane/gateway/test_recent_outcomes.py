@@ -1,0 +1,31 @@
+"""RecentOutcomes: what counts have grown by in the last minute."""
+
+from controlplane.gateway.recent_outcomes import Counted, RecentOutcomes
+
+
+def counted(met: int, missed: int = 0, **errors: int) -> Counted:
+    return {"met": met, "missed": missed, "errors": errors}
+
+
+def test_before_a_minute_is_over_it_is_all_since_the_start() -> None:
+    recent = RecentOutcomes(100.0)
+
+    assert recent.grown(100.0, {}) == (0.0, {})
+    assert recent.grown(101.0, {"a": counted(3, COLD=1)}) == (1.0, {"a": counted(3, COLD=1)})
+    assert recent.grown(159.0, {"a": counted(4, COLD=1)}) == (59.0, {"a": counted(4, COLD=1)})
+
+
+def test_what_is_a_minute_old_is_forgotten() -> None:
+    recent = RecentOutcomes(0.0)
+    for second in range(1, 200):
+        now = counted(10 * second, second, OVERLOADED=2 * second, COLD=5)
+        found = recent.grown(float(second), {"a": now, "b": counted(1)})
+
+    assert found == (60.0, {"a": counted(600, 60, OVERLOADED=120)})
+
+
+def test_a_report_that_was_late_makes_the_time_longer_not_the_counts_wrong() -> None:
+    recent = RecentOutcomes(0.0)
+    recent.grown(50.0, {"a": counted(5)})
+    assert recent.grown(100.0, {"a": counted(9)}) == (100.0, {"a": counted(9)})
+    assert recent.grown(115.0, {"a": counted(9)}) == (65.0, {"a": counted(4)})

@@ -1,0 +1,123 @@
+"""ServiceStatus: what clients experience, as one sentence and as numbers."""
+
+from typing import Any
+
+import pytest
+
+from controlplane.http_errors import CLIENT_ERRORS
+from controlplane.views.service_status import (
+    Outcomes,
+    ServiceLevel,
+    ServiceStatus,
+    service_status,
+    slo_report,
+)
+
+MET, MISSED, MOSTLY = ServiceLevel.MET, ServiceLevel.MISSED, ServiceLevel.MOSTLY_MISSED
+
+
+def outcomes(met: int = 0, late: int = 0, **refusals: int) -> Outcomes:
+    return Outcomes(met=met, late=late, refusals=refusals)
+
+
+CASES = [
+    ({}, MET, "No query was asked in the last 60 s."),
+    ({"a": outcomes(200)}, MET, "100.0 % of 200 queries met their SLO in the last 60 s."),
+    ({"a": outcomes(99, 1)}, MET, "99.0 % of 100 queries met their SLO in the last 60 s."),
+    (
+        {"a": outcomes(98, 2)},
+        MISSED,
+        "a: 2 of 100 queries in the last 60 s missed their SLO: 2 late.",
+    ),
+    (
+        {"a": outcomes(OVERLOADED=1)},
+        MISSED,
+        "a: 1 of 1 query in the last 60 s missed its SLO: 1 refused because the queues were too "
+        "long (OVERLOADED).",
+    ),
+    (
+        {"a": outcomes(10, 3, COLD=2, RATE_LIMITED=5)},
+        MOSTLY,
+        "a: 10 of 20 queries in the last 60 s missed their SLO: 3 late, 5 refused (RATE_LIMITED), "
+        "2 refused because the variant was not loaded yet (COLD).",
+    ),
+    (
+        {"a": outcomes(9_000), "b": outcomes(0, 1), "c": outcomes(0, 2)},
+        MISSED,
+        "c: 2 of 2 queries in the last 60 s missed their SLO: 2 late. "
+        "b: 1 of 1 query in the last 60 s missed its SLO: 1 late.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("lately", "level", "sentence"), CASES)
+def test_what_queries_met_is_one_sentence(
+    lately: dict[str, Outcomes], level: ServiceLevel, sentence: str
+) -> None:
+    assert service_status(lately, 60.0) == ServiceStatus(level=level, sentence=sentence)
+
+
+def test_where_no_gateway_tells_of_the_last_seconds_none_are_named() -> None:
+    assert service_status({}, 0.0).sentence == "No query was asked lately."
+
+
+def test_of_many_tasks_only_those_that_miss_most_are_named() -> None:
+    found = service_status({f"t{i}": outcomes(0, i) for i in range(1, 6)}, 60.0)
+
+    assert [task for task in ("t1", "t2", "t3", "t4", "t5") if f"{task}: " in found.sentence] == [
+        "t3", "t4", "t5",
+    ]  # fmt: skip
+    assert found.sentence.endswith(" So it is with 2 more tasks.")
+
+
+def told(met: int, missed: int, errors: dict[str, int]) -> dict[str, Any]:
+    return {"digits": {"met": met, "missed": missed, "errors": errors}}
+
+
+def test_a_report_adds_up_what_gateways_say() -> None:
+    first = {
+        "tasks": told(7, 1, {"DEADLINE_EXCEEDED": 1, "OVERLOADED": 3}),
+        "lately": {"seconds": 60.2, "tasks": told(2, 0, {"OVERLOADED": 3})},
+    }
+    second = {
+        "tasks": told(8, 0, {"NOT_FOUND": 4, "INVALID_INPUT": 1}),
+        "lately": {"seconds": 12.0, "tasks": told(0, 0, {"NOT_FOUND": 4})},
+    }
+
+    assert slo_report([first, second]) == {
+        "window_s": 0.0,
+        "lately_s": 60.2,
+        "tasks": [
+            {
+                "task": "digits",
+                "requests": 20,
+                "met": 15,
+                "late": 2,
+                "refused": 3,
+                "client_errors": 5,
+                "attainment": 0.75,
+                "lately": {
+                    "requests": 5,
+                    "met": 2,
+                    "late": 0,
+                    "refused": 3,
+                    "client_errors": 4,
+                    "attainment": 0.4,
+                    "refusals": {"OVERLOADED": 3},
+                },
+            }
+        ],
+    }
+
+
+def test_what_nobody_could_answer_is_refused_and_what_is_wrong_in_itself_is_not() -> None:
+    assert {
+        "INVALID_INPUT", "UNAUTHENTICATED", "FORBIDDEN", "TASK_NOT_FOUND", "NOT_FOUND", "CONFLICT",
+        "PAYLOAD_TOO_LARGE",
+    } == CLIENT_ERRORS  # fmt: skip
+
+
+def test_a_gateway_of_an_older_version_says_nothing_of_the_last_minute() -> None:
+    [row] = slo_report([{"tasks": told(7, 0, {})}])["tasks"]
+
+    assert (row["requests"], row["lately"]["requests"], row["lately"]["attainment"]) == (7, 0, None)
