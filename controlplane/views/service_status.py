@@ -23,11 +23,11 @@ MOST_TASKS = 3
 """So many tasks are named."""
 
 LATE = "DEADLINE_EXCEEDED"
+HOPELESS = "SLO_INFEASIBLE"
 WHY: Mapping[str, str] = {
     "OVERLOADED": "the queues were too long",
     "NO_WORKERS": "no worker was there",
     "COLD": "the variant was not loaded yet",
-    "SLO_INFEASIBLE": "no variant can meet what was asked for",
     "ARTIFACT_INVALID": "the variants cannot be loaded",
     "REPLICA_LOST": "a worker was lost",
     "INTERNAL": "something failed, which the log names",
@@ -62,6 +62,16 @@ class Outcomes:
     @property
     def refused(self) -> int:
         return sum(self.refusals.values())
+
+    @property
+    def hopeless(self) -> int:
+        """Refused because no variant can do what they asked for: nothing that runs would help."""
+        return self.refusals.get(HOPELESS, 0)
+
+    @property
+    def missed(self) -> int:
+        """Those that missed an SLO that could have been met."""
+        return self.late + self.refused - self.hopeless
 
     @property
     def requests(self) -> int:
@@ -112,23 +122,30 @@ def slo_report(gateways: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceStatus:
-    """Judge what became of the queries of the last ``seconds``, by task."""
-    asked = sum(one.requests for one in lately.values())
+    """Judge what became of the queries of the last ``seconds``, by task.
+
+    Queries that no variant can serve are told, but say nothing against what runs.
+    """
+    hopeless = sum(one.hopeless for one in lately.values())
+    asked = sum(one.requests for one in lately.values()) - hopeless
     within = f"in the last {seconds:.0f} s" if seconds >= 1 else "lately"
     short = [
         (task, one)
         for task, one in lately.items()
-        if one.requests and one.requests - one.met > MAY_BE_MISSED * one.requests
+        if one.missed > MAY_BE_MISSED * (one.requests - one.hopeless)
     ]
     if not short:
         met = sum(one.met for one in lately.values())
         sentence = f"No query was asked {within}."
         if asked:
             sentence = f"{percent(met / asked)} % of {asked} queries met their SLO {within}."
+        if hopeless:
+            others = f"{sentence} {hopeless} others" if asked else f"{hopeless}"
+            sentence = f"{others} asked {within} for what no variant can do."
         return ServiceStatus(level=ServiceLevel.MET, sentence=sentence)
-    short.sort(key=lambda pair: (pair[1].met - pair[1].requests, pair[0]))
+    short.sort(key=lambda pair: (-pair[1].missed, pair[0]))
     mostly = any(
-        (missed := one.requests - one.met) >= FEW and missed >= MOSTLY * one.requests
+        one.missed >= FEW and one.missed >= MOSTLY * (one.requests - one.hopeless)
         for _, one in short
     )
     sentences = [_in_words(task, one, within) for task, one in short[:MOST_TASKS]]
@@ -142,16 +159,16 @@ def service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceSta
 
 def _in_words(task: str, one: Outcomes, within: str) -> str:
     """``digits: 3 of 20 queries missed their SLO in the last 60 s: 3 late.``"""
-    missed = one.requests - one.met
-    queries = "query" if one.requests == 1 else "queries"
+    missed, requests = one.missed, one.requests - one.hopeless
+    queries = "query" if requests == 1 else "queries"
     its = "its" if missed == 1 else "their"
     causes = [f"{one.late} late"] if one.late else []
     for code, count in sorted(one.refusals.items(), key=lambda pair: (-pair[1], pair[0])):
         why = f" because {WHY[code]}" if code in WHY else ""
-        causes.append(f"{count} refused{why} ({code})")
+        if code != HOPELESS:
+            causes.append(f"{count} refused{why} ({code})")
     return (
-        f"{task}: {missed} of {one.requests} {queries} {within} missed {its} SLO: "
-        f"{', '.join(causes)}."
+        f"{task}: {missed} of {requests} {queries} {within} missed {its} SLO: {', '.join(causes)}."
     )
 
 

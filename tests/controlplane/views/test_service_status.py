@@ -47,6 +47,22 @@ CASES = [
         "c: 2 of 2 queries in the last 60 s missed their SLO: 2 late. "
         "b: 1 of 1 query in the last 60 s missed its SLO: 1 late.",
     ),
+    (
+        {"a": outcomes(3, SLO_INFEASIBLE=2)},
+        MET,
+        "100.0 % of 3 queries met their SLO in the last 60 s. "
+        "2 others asked in the last 60 s for what no variant can do.",
+    ),
+    (
+        {"a": outcomes(SLO_INFEASIBLE=1)},
+        MET,
+        "1 asked in the last 60 s for what no variant can do.",
+    ),
+    (
+        {"a": outcomes(10, 10, SLO_INFEASIBLE=80)},
+        MOSTLY,
+        "a: 10 of 20 queries in the last 60 s missed their SLO: 10 late.",
+    ),
 ]
 
 
