@@ -27,7 +27,6 @@ from tests.ports import free_port
 ROOT = Path(__file__).parents[3]
 TINY = MODELS[0]
 PATIENT_MS = 5_000.0
-QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 LOADS = ("32 patient", "128 at once", "4000/s", "8000/s")
 
 
@@ -44,19 +43,19 @@ class Checkout:
     def register(self, model: Path, rows: Path) -> None:
         arguments = ["register", str(model), "--task", TINY.name, "--eval", str(rows)]
         command, env = self.command(*arguments, "--variants", "onnx-fp32", port=free_port())
-        subprocess.run(command, cwd=self.root, env=env, check=True, **QUIET)
+        subprocess.run(command, cwd=self.root, env=env, check=True, capture_output=True)
 
     @contextmanager
     def up(self) -> Iterator[int]:
         """The product in the background; the port that it serves on."""
         port = free_port()
         command, env = self.command("up", "--detach", port=port)
-        subprocess.run(command, cwd=self.root, env=env, check=True, **QUIET)
+        subprocess.run(command, cwd=self.root, env=env, check=True, capture_output=True)
         try:
             yield port
         finally:
             command, env = self.command("down", port=port)
-            subprocess.run(command, cwd=self.root, env=env, check=True, **QUIET)
+            subprocess.run(command, cwd=self.root, env=env, check=True, capture_output=True)
 
     def measure(self, seconds: float) -> None:
         with self.up() as port:
