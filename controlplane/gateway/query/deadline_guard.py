@@ -74,7 +74,10 @@ class DeadlineGuard:
                 del self._wheel[query.slot]
 
     def _sweep(self) -> None:
-        self._catch_up()
+        try:
+            self._catch_up()
+        except Exception:  # queries have to get their answers whatever becomes of this
+            log.exception("the guard could not read what workers have answered")
         now_slot = int(self._clock_ms() / GUARD_MS)
         due = [self._wheel.pop(slot) for slot in list(self._wheel) if slot <= now_slot]
         self._timer, self._first = None, inf

@@ -78,6 +78,18 @@ async def test_what_is_answered_by_replies_that_lie_there_does_not_expire() -> N
     assert (answered.expired, late.expired, len(guard)) == (0, 1, 0)
 
 
+async def test_queries_expire_although_replies_cannot_be_read() -> None:
+    def fails() -> None:
+        raise RuntimeError("no reply")
+
+    clock, late = Clock(), Waiting(1)
+    guard = DeadlineGuard(clock, fails)
+    guard.add(late)
+    clock.now_ms = 1.5 * GUARD_MS
+    await until(lambda: late.expired)
+    assert len(guard) == 0
+
+
 async def test_an_answered_query_leaves_nothing_behind_and_may_be_removed_twice() -> None:
     guard = DeadlineGuard(Clock())
     query, other = Waiting(5), Waiting(5)
