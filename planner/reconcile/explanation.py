@@ -54,8 +54,10 @@ def explanation(
     ]
     if again and assignment.asked_qps > 0:
         served = percent(min(1.0, assignment.served_qps / assignment.asked_qps))
+        asked = figure(assignment.asked_qps, 0)
+        unit = "row" if asked == "1" else "rows"
         sentences.append(
-            f"The demand of {figure(assignment.asked_qps, 0)} rows per second was divided anew: "
+            f"The demand of {asked} {unit} per second was divided anew: "
             f"{served} % of it can be served, at a "
             f"mean accuracy of {assignment.accuracy:.4f}{_HEADROOM[assignment.tail > 0]}."
         )
@@ -79,7 +81,7 @@ def explanation(
         left_out = len(sizes) - len(placed) - len(kept_out)
         text = (
             f"{report.id} ({report.device_kind}) holds {len(placed)} of {len(sizes)} variants "
-            f"of {', '.join(tasks) or 'no task'} in {used_mib:.0f} of {report.memory_mib:.0f} MiB"
+            f"of {', '.join(tasks) or 'no task'} in {used_mib:,.0f} of {report.memory_mib:,.0f} MiB"
         )
         for state, words in _KEPT_OUT.items():
             if names := sorted(replica.variant for replica in kept_out if replica.state is state):

@@ -54,7 +54,7 @@ def test_the_first_tick_loads_everything() -> None:
             epoch=0,
             placements=(placement("a"), placement("b")),
             workers={CPU: 1},
-            explanation=("w1 (cpu-1) holds 2 of 2 variants of digits in 200 of 1000 MiB.",),
+            explanation=("w1 (cpu-1) holds 2 of 2 variants of digits in 200 of 1,000 MiB.",),
         ),
         changed=True,
         actions=(
@@ -151,7 +151,7 @@ def test_the_explanation_says_what_is_left_out_and_why() -> None:
     three = catalog([variant(n) for n in "abc"], [profile(n) for n in "abc"])
     decision = tick(observation(three, ill, report("w2", draining=True), demand=[demand(1)]))
     assert decision.plan.explanation == (
-        "The demand of 1 rows per second was divided anew: 100.0 % of it can be served, at a mean "
+        "The demand of 1 row per second was divided anew: 100.0 % of it can be served, at a mean "
         "accuracy of 0.9000.",
         "w1 (cpu-1) holds 1 of 3 variants of digits in 100 of 100 MiB; quarantined: a; "
         "no room for 1: what demand and recent use ask for came first.",
@@ -163,7 +163,7 @@ def test_an_empty_catalog_plans_nothing() -> None:
     decision = tick(observation(CatalogSnapshot(revision=0), report()))
     assert decision.plan.placements == ()
     assert decision.plan.explanation == (
-        "w1 (cpu-1) holds 0 of 0 variants of no task in 0 of 1000 MiB.",
+        "w1 (cpu-1) holds 0 of 0 variants of no task in 0 of 1,000 MiB.",
     )
 
 
