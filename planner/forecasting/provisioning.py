@@ -7,8 +7,9 @@ most; the forecast; or the rate that was seen last), a margin on it, and a time 
 what it has asked for. Rates are of work, in whatever unit the caller counts it. What a rule orders
 is paid from the order and usable ``horizon_s`` later; what it lets go is gone at once. So the
 account of each says what it would have paid, and how much work would have found no room. Followed
-is the cheapest of the rules that left out hardly more (``TOLERATED``) than the one that left out
-least: what none of them had room for, such as the beginning of a burst that nothing announced,
+is the cheapest of the rules that left out hardly more (``TOLERATED``, and one standard deviation of
+what came, which says nothing while little has come) than the one that left out least: what none of
+them had room for, such as the beginning of a burst that nothing announced,
 speaks for none of them. All rules see everything, so that the evidence is the same for all (follow
 the leader; Cesa-Bianchi and Lugosi, *Prediction, Learning, and Games*, section 3.2).
 
@@ -16,7 +17,7 @@ How long to keep what is idle follows from the same account, as in the ski-renta
 costs as long as it lasts, and letting go too early costs what starting another worker takes.
 """
 
-from math import exp, inf
+from math import exp, hypot, inf
 
 import numpy as np
 
@@ -66,6 +67,8 @@ class Provisioning:
         self._missing = np.zeros(self._targets.shape[:2])
         """The work that found no room with each rule, in the same shape."""
         self._came = 0.0
+        self._chance = 0.0
+        """Standard deviation of that by chance alone."""
         self._alike = np.zeros(0)
         """The rates since the last change, newest last, of ``MEAN_S`` at most."""
         self._most_alike = max(1, round(MEAN_S / step_s))
@@ -86,6 +89,7 @@ class Provisioning:
             self._missing = self._fading * self._missing + np.maximum(rate - room, 0.0)
             self._paid = self._fading * self._paid + self._targets[:, :, -1]
             self._came = self._fading * self._came + rate
+            self._chance = hypot(self._fading * self._chance, chance)
         self._steps += 1
         self._last = rate
         changed = len(self._alike) and abs(rate - self._alike.mean()) > CHANGED * chance
@@ -114,11 +118,13 @@ class Provisioning:
         self._missing *= factor
         self._alike *= factor
         self._came *= factor
+        self._chance *= factor
         self._last *= factor
 
     def _rule(self) -> tuple[int, int]:
         """The rule to follow. Before there is evidence it is the first: the bare mean."""
-        fine = self._missing <= self._missing.min() + TOLERATED * self._came
+        more = TOLERATED * self._came + self._chance
+        fine = self._missing <= self._missing.min() + more
         judged = np.where(fine, self._paid, inf)
         time, pair = np.unravel_index(np.argmin(judged), judged.shape)
         return int(time), int(pair)
@@ -131,6 +137,7 @@ class Provisioning:
             "paid": self._paid.copy(),
             "missing": self._missing.copy(),
             "came": self._came,
+            "chance": self._chance,
             "alike": self._alike.copy(),
             "last": self._last,
             "steps": self._steps,
@@ -155,4 +162,5 @@ class Provisioning:
         self._missing = array(memory, "missing", self._missing.shape)
         self._alike = array(memory, "alike", (None,))
         self._came, self._last = number(memory, "came"), number(memory, "last")
+        self._chance = number(memory, "chance")
         self._steps = int(number(memory, "steps"))

@@ -52,6 +52,14 @@ def test_of_a_steady_rate_chance_asks_for_no_room() -> None:
     assert max(provided[20:]) < 1.02 * 463
 
 
+def test_one_count_that_chance_made_large_is_no_reason_for_a_margin() -> None:
+    """In the first minutes it is more than ``TOLERATED`` of all that came."""
+    it = beginning()
+    for seen in (*[100.0] * 8, 107.0, *[100.0] * 8):
+        it.observe(seen, 100.0, float(np.sqrt(100.0 / STEP_S)))
+    assert it.target(100.0) < 1.02 * 100.0
+
+
 def test_a_change_is_followed_in_the_step_that_shows_it() -> None:
     """Not by and by, as a mean over a minute would."""
     it = beginning()
