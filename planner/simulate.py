@@ -64,8 +64,12 @@ def simulate(
     return replace(report, energy=engine.energy.use(billed, end_ms, least_ms))
 
 
-def bound(setting: Setting, trace: Trace, reports: Iterable[Report] = ()) -> "Bound":
+def bound(
+    setting: Setting, trace: Trace, reports: Iterable[Report] = (), *, beginning_s: float = 0.0
+) -> "Bound":
     """What no policy can beat on a trace; tight for as many queries in time as in these reports.
+
+    What is billed in the first ``beginning_s`` is told apart where that is more than 0.
 
     Devices take what they truly take, where that is not what profiles say; a noise is left out. A
     variant costs the less of both, because policies go by either where a query has a ceiling.
@@ -77,7 +81,8 @@ def bound(setting: Setting, trace: Trace, reports: Iterable[Report] = ()) -> "Bo
         for key, one in true.items():
             least_usd = min(one.price_usd_per_1k, told[kind][key].price_usd_per_1k)
             true[key] = replace(one, price_usd_per_1k=least_usd)
-    return bound_of(setting, trace, offers, [r.in_time for r in reports])
+    levels = [r.in_time for r in reports]
+    return bound_of(setting, trace, offers, levels, beginning_s=beginning_s)
 
 
 def least_billed_ms(setting: Setting) -> float:

@@ -74,6 +74,7 @@ class Arrivals:
             for id_, report in reports.items()
         }
         accuracies = accuracies_of(catalog)
+        self.estimator.know(catalog)
         rows: dict[tuple[TaskName, SloClass], float] = {}
         pinned: dict[Pin, float] = {}
         tightest: dict[tuple[TaskName, SloClass], float] = {}

@@ -65,6 +65,8 @@ class Bound:
     """Each is below the cost in USD of any number of queries in time, from one."""
     whole_costs: tuple[Step, ...] = ()
     """What numbers of queries in time cost at least with whole devices."""
+    later_lines: tuple[Line, ...] = ()
+    """As ``cost_lines``, of what is billed after the beginning, where that is told apart."""
     standing: bool = True
     """Whether the fleet is there, and billed, even if no query is in time."""
 
@@ -88,6 +90,12 @@ class Bound:
         most = max((line.at(in_time) for line in self.cost_lines), default=0.0)
         return float(max(0.0, most * (1 - ROUNDING)))
 
+    def later_cost_usd(self, in_time: float) -> float:
+        """The least that is billed after the beginning, whatever is before, for so many queries in
+        time; 0 where the beginning is not told apart."""
+        most = max((line.at(in_time) for line in self.later_lines), default=0.0)
+        return float(max(0.0, most * (1 - ROUNDING)))
+
     def whole_cost_usd(self, in_time: float) -> float:
         """The least cost of so many queries in time with whole devices; 0 for none."""
         steps = (step.usd for step in self.whole_costs if step.in_time <= in_time)
@@ -109,13 +117,21 @@ class Bound:
         )
 
 
-def bound_of(setting: Setting, trace: Trace, offers: Offers, levels: Iterable[int] = ()) -> Bound:
+def bound_of(
+    setting: Setting,
+    trace: Trace,
+    offers: Offers,
+    levels: Iterable[int] = (),
+    *,
+    beginning_s: float = 0.0,
+) -> Bound:
     """The bound of a trace.
 
     Args:
         offers: what each device kind can hold, with the latencies that batches really have.
         levels: numbers of queries in time for which accuracy and cost are wanted as tight as
             possible; for others they are valid, too.
+        beginning_s: a beginning of this length is told apart, if it is one.
     """
     if not len(trace):
         return Bound(requests=0, in_time=0, highest_accuracy=0.0, accuracy_lines=(), cost_lines=())
@@ -134,6 +150,11 @@ def bound_of(setting: Setting, trace: Trace, offers: Offers, levels: Iterable[in
         highest_accuracy=float(classes.accuracy.max(initial=0.0)),
         accuracy_lines=tuple(_accuracy_lines(classes, time, program, wanted)),
         cost_lines=tuple(_cost_lines(setting, classes, time, end_ms, wanted)),
+        later_lines=tuple(
+            _cost_lines(setting, classes, time, end_ms, wanted, free_ms=beginning_s * 1_000)
+            if beginning_s > 0.0
+            else ()
+        ),
         whole_costs=tuple(_whole_costs(setting, trace, offers, end_ms, asked or wanted)),
         standing=not _comes_and_goes(setting),
     )
@@ -177,11 +198,13 @@ def _cost_lines(
     time: DeviceTime,
     end_ms: float,
     wanted: Sequence[int],
+    free_ms: float = 0.0,
 ) -> list[Line]:
-    """Below the cost of any number in time; ``wanted`` ascends."""
+    """Below the cost of any number in time, of what is billed from ``free_ms`` on; ``wanted``
+    ascends."""
     if not _comes_and_goes(setting):
-        return [_standing_fleet(setting, end_ms)]
-    rent = Rent(setting, classes, time)
+        return [_standing_fleet(setting, max(0.0, end_ms - free_ms))]
+    rent = Rent(setting, classes, time, free_ms=free_ms)
 
     def at(level: int) -> tuple[Line, float] | None:
         prices = rent.prices(level * (1 - ROUNDING))
@@ -191,7 +214,8 @@ def _cost_lines(
         return Line(-line.start, -line.slope), -prices.value
 
     lines = tight_lines(wanted, at, CLOSE_COST)
-    return [rent.least_life(), *(Line(-line.start, -line.slope) for line in lines)]
+    least = () if free_ms > 0.0 else (rent.least_life(),)
+    return [*least, *(Line(-line.start, -line.slope) for line in lines)]
 
 
 def _comes_and_goes(setting: Setting) -> bool:

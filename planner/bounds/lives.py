@@ -25,6 +25,8 @@ class Terms:
     provision_ms: float
     least_ms: float
     """It is billed for so long at least."""
+    free_ms: float = 0.0
+    """What is billed before this time costs nothing: it is told apart."""
 
     @property
     def usd_per_ms(self) -> float:
@@ -40,15 +42,45 @@ class Terms:
 def earning_ratio(terms: Terms, edges_ms: Floats, earned: Floats) -> float:
     """The most that any life earns, as a multiple of what it costs.
 
+    Args:
+        terms: of the kind.
+        edges_ms: of the windows; no device is usable before the first one.
+        earned: USD per ms in each window; not more than 0 in one that begins before ``free_ms``.
+    """
+    if terms.free_ms <= 0.0:
+        return _billed_ratio(terms, edges_ms, earned)
+    first_ms = terms.free_ms + terms.provision_ms
+    later = int(np.searchsorted(edges_ms, first_ms, side="right")) - 1
+    if later >= len(earned):
+        return _standing_ratio(terms, edges_ms, earned)
+    later_ms = np.maximum(edges_ms[max(later, 0) :], first_ms)
+    return max(
+        _standing_ratio(terms, edges_ms, earned),
+        _billed_ratio(terms, later_ms, earned[max(later, 0) :]),
+    )
+
+
+def _standing_ratio(terms: Terms, edges_ms: Floats, earned: Floats) -> float:
+    """The same of lives that were ordered before ``free_ms``: they cost what follows it.
+
+    They may begin at any time up to ``provision_ms`` after it, and leave out what earns nothing.
+    """
+    paid_ms = edges_ms[1:] - terms.free_ms
+    if terms.usd_per_ms <= 0 or not (paid_ms > 0).any():
+        return np.inf if terms.usd_per_ms <= 0 and (earned > 0).any() else 0.0
+    soon = edges_ms[:-1] < terms.free_ms + terms.provision_ms
+    worth = np.cumsum(np.where(soon, np.maximum(earned, 0.0), earned) * np.diff(edges_ms))
+    after = paid_ms > 0
+    return max(0.0, float((worth[after] / paid_ms[after]).max()) / terms.usd_per_ms)
+
+
+def _billed_ratio(terms: Terms, edges_ms: Floats, earned: Floats) -> float:
+    """The same of lives that are paid as a whole.
+
     What is earned is constant within a window, so that a best life begins or ends at an edge, and
     does both unless it is as long as what is paid anyway. A shorter one costs as much as that. The
     ratio is found by Dinkelbach's method (Management Science 13, 1967): the life whose earnings
     exceed its cost times a ratio most gives the next ratio.
-
-    Args:
-        terms: of the kind.
-        edges_ms: of the windows; no device is usable before the first one.
-        earned: USD per ms in each window.
     """
     if terms.usd_per_ms <= 0:
         return np.inf if (earned > 0).any() else 0.0

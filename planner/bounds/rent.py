@@ -41,10 +41,17 @@ class RentPrices:
 class Rent:
     """The least cost of so many queries in time."""
 
-    def __init__(self, setting: Setting, classes: Classes, time: DeviceTime) -> None:
+    def __init__(
+        self, setting: Setting, classes: Classes, time: DeviceTime, *, free_ms: float = 0.0
+    ) -> None:
+        """
+        Args:
+            free_ms: what is billed before this time costs nothing.
+        """
+        self._free_ms = free_ms
         self._classes = classes
         self._counts = np.array([float(kind.count) for kind in setting.kinds])
-        self._terms = terms_of(setting)
+        self._terms = terms_of(setting, free_ms)
         self._there: npt.NDArray[np.bool_] = time.there_ms > 0
         self._quickest = quickest_options(classes)
         self._work = work_of(self._quickest)
@@ -65,7 +72,9 @@ class Rent:
         self._most = np.zeros(self._limits.shape[0])
         self._most[: len(classes.queries)] = classes.queries
         self._balance = resized(work.balance, work.balance.shape[0], work.size + billing.size)
-        self._unit_usd = float(np.median(billing.cost_usd[: billing.size // 2])) or 1.0
+        usual_usd = billing.cost_usd[: billing.size // 2]
+        usual_usd = usual_usd[usual_usd > 0.0]
+        self._unit_usd = float(np.median(usual_usd)) if len(usual_usd) else 1.0
         """Solvers compare with absolute tolerances: they expect costs of the order of 1."""
         costs = billing.cost_usd / self._unit_usd
         self._cost = np.concatenate((np.zeros(work.size), costs))
@@ -117,14 +126,17 @@ class Rent:
         """Below the cost of any number of queries in time."""
         windows = self._classes.windows
         work = np.empty_like(prices.work)
+        # Where nothing is billed, all that is earned is owed to there being so few places.
+        free = windows.edges_ms[:-1] < self._free_ms
+        place = np.where(free, np.maximum(prices.place, prices.work), prices.place)
         places = 0.0
         for kind, terms in enumerate(self._terms):
             there = self._there[kind]
             first = int(np.argmax(windows.edges_ms > terms.provision_ms * (1 + 1e-12))) - 1
             edges_ms = np.maximum(windows.edges_ms[first:], terms.provision_ms)
-            earned = np.where(there, prices.work[kind] - prices.place[kind], 0.0)[first:]
+            earned = np.where(there, prices.work[kind] - place[kind], 0.0)[first:]
             work[kind] = prices.work[kind] / max(1.0, earning_ratio(terms, edges_ms, earned))
-            worth = (prices.place[kind] * windows.widths_ms)[there].sum()
+            worth = (place[kind] * windows.widths_ms)[there].sum()
             places += self._counts[kind] * float(worth)
         left = prices.query - dues(self._quickest, work)
         return Line(-gains(self._quickest, left) - places, prices.query)
@@ -146,10 +158,9 @@ class Billing:
     def __init__(self, terms: list[Terms], windows: Windows) -> None:
         self._kinds, self._windows = len(terms), windows
         self.size = 2 * len(terms) * windows.count
-        billed = [each.usd_per_ms * windows.widths_ms for each in terms]
-        started = np.zeros((len(terms), windows.count))
-        started[:, -1] = [each.usd_per_ms * each.provision_ms for each in terms]
-        self.cost_usd: Floats = np.concatenate((*billed, started.ravel()))
+        billed = [each.usd_per_ms * _after(windows, each.free_ms) for each in terms]
+        started = [_start_usd(each, windows) for each in terms]
+        self.cost_usd: Floats = np.concatenate((*billed, *started))
         rows = [self._kind(number, each.paid_ms) for number, each in enumerate(terms)]
         self.rules = vstack(rows).tocsr()
 
@@ -178,6 +189,21 @@ class Billing:
         return coo_array((data, where), shape=(3 * count, self.size)).tocsr()
 
 
+def _after(windows: Windows, free_ms: float) -> Floats:
+    """How much of each window is after a time."""
+    edges_ms = windows.edges_ms
+    left_ms: Floats = np.maximum(edges_ms[1:] - np.maximum(edges_ms[:-1], free_ms), 0.0)
+    return left_ms
+
+
+def _start_usd(terms: Terms, windows: Windows) -> Floats:
+    """What being provided costs, as a cost of those that have started by the end of each window."""
+    usable_ms = np.maximum(windows.edges_ms[:-1], terms.provision_ms)
+    each = terms.usd_per_ms * np.clip(usable_ms - terms.free_ms, 0.0, terms.provision_ms)
+    found: Floats = each - np.append(each[1:], 0.0)
+    return found
+
+
 def quickest_options(classes: Classes) -> Classes:
     """Only the quickest option of each class on each kind."""
     order = np.lexsort((classes.row_ms, classes.kind, classes.of))
@@ -199,13 +225,14 @@ def quickest_options(classes: Classes) -> Classes:
     )
 
 
-def terms_of(setting: Setting) -> list[Terms]:
-    """What a device of each kind costs."""
+def terms_of(setting: Setting, free_ms: float = 0.0) -> list[Terms]:
+    """What a device of each kind costs, beyond what is billed before ``free_ms``."""
     return [
         Terms(
             usd_per_hour=kind.usd_per_hour,
             provision_ms=usable_from_ms(setting),
             least_ms=LEAST_BILLED_MS,
+            free_ms=free_ms,
         )
         for kind in setting.kinds
     ]

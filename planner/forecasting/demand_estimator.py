@@ -7,15 +7,16 @@ the number of SLO classes.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from math import floor, inf, log
+from math import floor, inf, log, sqrt
 from typing import Any, Generic, TypeVar
 
 from planner.forecasting.demand import Counters, SloClass
 from planner.forecasting.forecast import HORIZON_S, STEP_S, ClassForecast, Forecaster
 from planner.forecasting.memory import Memory, as_key, as_list, listed, number, part
 from planner.forecasting.provisioning import Provisioning
+from planner.forecasting.row_costs import RowCosts
 from planner.types import Demand, Objective
-from variants.types import TaskName
+from variants.types import CatalogSnapshot, TaskName
 
 QUANTILE = {Objective.ACCURACY: 0.5, Objective.COST: 0.5, Objective.ENERGY: 0.5}
 """Quantile of the forecast that work is divided for: the middle. Under ``accuracy`` that is enough,
@@ -128,11 +129,42 @@ class DemandEstimator:
         self._observed_s = 0.0
         self._latest_s = -inf
         self._step_s = step_s
-        self._open, self._open_s = 0.0, 0.0
-        """Rows counted since the last step of provisioning, and for how long."""
+        self._open, self._open_squares, self._open_s = 0.0, 0.0, 0.0
+        """Work that came since the last step of provisioning, the sum of its rows' squares, and for
+        how long."""
         self._provisioning = Provisioning(step_s=step_s, horizon_s=horizon_s, linger_s=envelope_s)
         self._mix: tuple[Demand, ...] = ()
         """What was expected when anything was expected last."""
+        self._mix_work = 0.0
+        """Its work per second, in the unit of provisioning."""
+        self._catalog: CatalogSnapshot | None = None
+        self._costs: RowCosts | None = None
+
+    def know(self, catalog: CatalogSnapshot) -> None:
+        """Count room in what rows cost by this catalog from now on; before, each row is as much.
+
+        What was learned is kept where the costs of rows have changed: the present mix is the
+        measure of both.
+        """
+        if catalog is not self._catalog:
+            self._catalog, self._costs = catalog, RowCosts(catalog)
+            self._measure()
+
+    def _measure(self) -> None:
+        """Have provisioning count in the present costs of rows."""
+        work = self._work(self._mix)
+        if work > 0.0 and self._mix_work > 0.0 and work != self._mix_work:
+            self._provisioning.rescale(work / self._mix_work)
+            self._open *= work / self._mix_work
+            self._open_squares *= (work / self._mix_work) ** 2
+        self._mix_work = work
+
+    def _row_cost(self, task: TaskName, slo: SloClass) -> float:
+        return 1.0 if self._costs is None else self._costs.of(task, slo)
+
+    def _work(self, demands: Iterable[Demand]) -> float:
+        """Of a demand, per second."""
+        return sum(each.qps * self._row_cost(*_key(each)) for each in demands)
 
     def observe(
         self,
@@ -154,13 +186,26 @@ class DemandEstimator:
         self._observed_s += elapsed_s
         self.expected = self._expected()
         self._mix = self.expected or self._mix
+        self._mix_work = self._work(self._mix)
         self._latest_s = now_s
-        self._open += sum(counters.values())
+        self._count(counters, elapsed_s)
+
+    def _count(self, counters: Counters, elapsed_s: float) -> None:
+        """Have provisioning learn of a step that has ended."""
+        for key, rows in counters.items():
+            cost = self._row_cost(*key)
+            self._open += rows * cost
+            self._open_squares += rows * cost**2
         self._open_s += elapsed_s
-        if self._open_s >= self._step_s * WHOLE:
-            if self._observed_s >= HOLD * self._settled_s:
-                self._provisioning.observe(self._open / self._open_s, _qps(self.expected))
-            self._open = self._open_s = 0.0
+        if self._open_s < self._step_s * WHOLE:
+            return
+        if self._observed_s >= HOLD * self._settled_s:
+            self._provisioning.observe(
+                self._open / self._open_s,
+                self._work(self.expected),
+                sqrt(self._open_squares) / self._open_s,
+            )
+        self._open = self._open_squares = self._open_s = 0.0
 
     def _expected(self) -> tuple[Demand, ...]:
         return self.by_tightest(self._forecast.demand(self._quantile))
@@ -172,11 +217,11 @@ class DemandEstimator:
     @property
     def envelope(self) -> tuple[Demand, ...]:
         """What workers are to be there for: the classes that are expected, in their proportions,
-        with the rate that ``planner.forecasting.provisioning`` finds."""
-        mixed_qps = _qps(self._mix)
-        if mixed_qps <= 0.0:
-            return ()
-        factor = self._provisioning.target(_qps(self.expected)) / mixed_qps
+        with as much work as ``planner.forecasting.provisioning`` finds."""
+        mixed = self._work(self._mix)
+        if mixed <= 0.0:
+            return self.expected  # what nobody could answer is named all the same
+        factor = self._provisioning.target(self._work(self.expected)) / mixed
         return tuple(replace(d, qps=d.qps * factor) for d in self._mix) if factor > 0.0 else ()
 
     @property
@@ -194,7 +239,7 @@ class DemandEstimator:
             "observed_s": self._observed_s,
             "latest_s": self._latest_s,
             "mix": [asdict(demand) for demand in self._mix],
-            "provisioning": self._provisioning.memory(),
+            "provisioning": {**self._provisioning.memory(), "mix_work": self._mix_work},
         }
 
     def recall(self, memory: Memory, shift_s: float, now_s: float) -> None:
@@ -216,9 +261,11 @@ class DemandEstimator:
         mix = tuple(recalled_demand(values) for values in listed(memory, "mix"))
         provisioning = part(memory, "provisioning")
         if latest_s >= now_s - self._envelope_s:
+            self._latest_s, self._observed_s, self._mix = latest_s, observed_s, mix
             if self._provisioning.fits(provisioning):
                 self._provisioning.recall(provisioning)
-            self._latest_s, self._observed_s, self._mix = latest_s, observed_s, mix
+                self._mix_work = number(provisioning, "mix_work")
+            self._measure()
             self.expected = self._expected()
 
 
@@ -239,10 +286,6 @@ def recalled_demand(values: Any) -> Demand:
     if not fine or not isinstance(demand.task, str):
         raise ValueError("no demand: a field is of another type")
     return demand
-
-
-def _qps(demands: Iterable[Demand]) -> float:
-    return sum(demand.qps for demand in demands)
 
 
 def _key(demand: Demand) -> tuple[TaskName, SloClass]:

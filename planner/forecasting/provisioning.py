@@ -2,20 +2,22 @@
 
 How much pays depends on how demand moves: what is steady needs next to nothing beyond its forecast,
 and what jumps within the time that a worker takes to start needs room that stands ready. So rules
-are replayed on what came. A rule has a source (the forecast, or the rate that was seen last), a
-margin on it, and a time for which it keeps what it has asked for. What a rule orders is paid from
-the order and usable ``horizon_s`` later; what it lets go is gone at once. So the account of each
-says what it would have paid, and how many rows would have found no room. Followed is the cheapest
-of the rules that left out hardly more (``TOLERATED``) than the one that left out least: what none
-of them had room for, such as the beginning of a burst that nothing announced, speaks for none of
-them. All rules see everything, so that the evidence is the same for all (follow the leader;
-Cesa-Bianchi and Lugosi, *Prediction, Learning, and Games*, section 3.2).
+are replayed on what came. A rule has a source (the mean since the rate has changed, of a minute at
+most; the forecast; or the rate that was seen last), a margin on it, and a time for which it keeps
+what it has asked for. Rates are of work, in whatever unit the caller counts it. What a rule orders
+is paid from the order and usable ``horizon_s`` later; what it lets go is gone at once. So the
+account of each says what it would have paid, and how much work would have found no room. Followed
+is the cheapest of the rules that left out hardly more (``TOLERATED``, and one standard deviation of
+what came, which says nothing while little has come) than the one that left out least: what none of
+them had room for, such as the beginning of a burst that nothing announced,
+speaks for none of them. All rules see everything, so that the evidence is the same for all (follow
+the leader; Cesa-Bianchi and Lugosi, *Prediction, Learning, and Games*, section 3.2).
 
 How long to keep what is idle follows from the same account, as in the ski-rental problem: keeping
 costs as long as it lasts, and letting go too early costs what starting another worker takes.
 """
 
-from math import exp, inf
+from math import exp, hypot, inf
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from planner.forecasting.buckets import Array
 from planner.forecasting.memory import Memory, array, number
 
 TOLERATED = 0.005
-"""Part of all rows for which a rule may have had no room where another one had: half of the
+"""Part of all work for which a rule may have had no room where another one had: half of the
 violations that ``cost`` tolerates, because want of room is not all that violates."""
 MARGINS = (1.0, 1.05, 1.1, 1.2)
 """On the source. More and larger ones, up to 4, with and without a limit at the highest rate seen,
@@ -34,10 +36,15 @@ PARTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 """Of the longest time that anything is kept."""
 MEMORY_S = 7_200.0
 """Time constant of the accounts."""
+MEAN_S = 60.0
+"""So long at most is the mean taken that is one of the sources. The highest of a minute's means is
+0.7 % above a steady rate of 463 rows/s, the highest of its steps 2.6 %."""
+CHANGED = 3.0
+"""A step this far from the mean before it, in standard deviations by chance, is another rate."""
 
 
 class Provisioning:
-    """Finds the rule for the whole demand, in rows per second."""
+    """Finds the rule for the whole demand, in units of work per second."""
 
     def __init__(self, *, step_s: float, horizon_s: float, linger_s: float) -> None:
         """Begin without evidence.
@@ -50,7 +57,7 @@ class Provisioning:
         self._fading = exp(-step_s / MEMORY_S)
         ahead = max(1, round(horizon_s / step_s))
         self._kept = [max(1, round(part * linger_s / step_s)) for part in PARTS]
-        sources = 2
+        sources = 3
         self._asked = np.zeros((sources * len(MARGINS), max(self._kept)))
         """What each pair of source and margin asked for at each step, newest last."""
         self._targets = np.zeros((len(PARTS), sources * len(MARGINS), ahead + 1))
@@ -58,17 +65,23 @@ class Provisioning:
         self._paid = np.zeros(self._targets.shape[:2])
         """What each rule paid for, shape ``(times, pairs)``."""
         self._missing = np.zeros(self._targets.shape[:2])
-        """The rows that found no room with each rule, in the same shape."""
+        """The work that found no room with each rule, in the same shape."""
         self._came = 0.0
+        self._chance = 0.0
+        """Standard deviation of that by chance alone."""
+        self._alike = np.zeros(0)
+        """The rates since the last change, newest last, of ``MEAN_S`` at most."""
+        self._most_alike = max(1, round(MEAN_S / step_s))
         self._last = 0.0
         self._steps = 0
 
-    def observe(self, rate: float, forecast: float) -> None:
+    def observe(self, rate: float, forecast: float, chance: float = 0.0) -> None:
         """Take in a step that ended.
 
         Args:
-            rate: of the rows that arrived in it, per second.
-            forecast: of their rate from now on.
+            rate: of the work that arrived in it, per second.
+            forecast: of its rate from now on.
+            chance: standard deviation of that rate by chance alone.
         """
         if self._steps >= self._targets.shape[2]:
             # What was ordered within the horizon is not there yet, and what was let go is gone.
@@ -76,25 +89,42 @@ class Provisioning:
             self._missing = self._fading * self._missing + np.maximum(rate - room, 0.0)
             self._paid = self._fading * self._paid + self._targets[:, :, -1]
             self._came = self._fading * self._came + rate
+            self._chance = hypot(self._fading * self._chance, chance)
         self._steps += 1
         self._last = rate
+        changed = len(self._alike) and abs(rate - self._alike.mean()) > CHANGED * chance
+        known = self._alike[:0] if changed else self._alike
+        self._alike = np.append(known, rate)[-self._most_alike :]
         self._asked = np.roll(self._asked, -1, axis=1)
         self._asked[:, -1] = self._asks(forecast)
         kept = np.stack([self._asked[:, -steps:].max(axis=1) for steps in self._kept])
         self._targets = np.concatenate((self._targets[:, :, 1:], kept[:, :, None]), axis=2)
 
     def target(self, forecast: float) -> float:
-        """Rows per second to provide now, where so many are forecast."""
+        """Work per second to provide for now, where so much is forecast."""
         time, pair = self._rule()
         return float(max(self._targets[time, pair, -1], self._asks(forecast)[pair]))
 
     def _asks(self, forecast: float) -> Array:
-        asked: Array = np.outer((forecast, self._last), MARGINS).ravel()
+        mean = float(self._alike.mean()) if len(self._alike) else forecast
+        asked: Array = np.outer((mean, forecast, self._last), MARGINS).ravel()
         return asked
 
+    def rescale(self, factor: float) -> None:
+        """Count work in another unit from now on, of which so many make one of those before."""
+        self._asked *= factor
+        self._targets *= factor
+        self._paid *= factor
+        self._missing *= factor
+        self._alike *= factor
+        self._came *= factor
+        self._chance *= factor
+        self._last *= factor
+
     def _rule(self) -> tuple[int, int]:
-        """The rule to follow. Before there is evidence it is the first: the bare forecast."""
-        fine = self._missing <= self._missing.min() + TOLERATED * self._came
+        """The rule to follow. Before there is evidence it is the first: the bare mean."""
+        more = TOLERATED * self._came + self._chance
+        fine = self._missing <= self._missing.min() + more
         judged = np.where(fine, self._paid, inf)
         time, pair = np.unravel_index(np.argmin(judged), judged.shape)
         return int(time), int(pair)
@@ -107,6 +137,8 @@ class Provisioning:
             "paid": self._paid.copy(),
             "missing": self._missing.copy(),
             "came": self._came,
+            "chance": self._chance,
+            "alike": self._alike.copy(),
             "last": self._last,
             "steps": self._steps,
         }
@@ -128,5 +160,7 @@ class Provisioning:
         self._targets = array(memory, "targets", self._targets.shape)
         self._paid = array(memory, "paid", self._paid.shape)
         self._missing = array(memory, "missing", self._missing.shape)
+        self._alike = array(memory, "alike", (None,))
         self._came, self._last = number(memory, "came"), number(memory, "last")
+        self._chance = number(memory, "chance")
         self._steps = int(number(memory, "steps"))

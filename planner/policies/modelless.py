@@ -89,6 +89,7 @@ class Modelless:
         horizon_s = setting.tick_s + setting.provision_s
         step_s = max(STEP_S, setting.tick_s)
         self.estimator = estimator_of(self._planning, step_s=step_s, horizon_s=horizon_s)
+        self.estimator.know(setting.catalog)
         self._demand: tuple[Demand, ...] = ()
         self._declared = DeclaredDemand()
         start_s = setting.provision_s if setting.fleet_is_elastic else 0.0

@@ -7,6 +7,12 @@ like ``exp(-2 K (1 - load) / load)`` (Kingman's bound for Poisson arrivals and c
 a tail of ``exp(-t)`` takes a load of ``1 / (1 + t / 2K)``. A class with little slack is planned for
 as if it asked for more, one with a lot of it is not.
 
+*Refusals.* Fleets are sized by what is refused instead, because a query that would be late is
+refused and delays nobody. A queue with room for K rows refuses the part
+``(1 - load) p / (1 - load p)`` of its arrivals, where p is the chance above (H. C. Tijms, *A First
+Course in Stochastic Models*, section 9.8): far less where there is much slack. Here K is what can
+be worked off behind a batch that has half run when a query arrives.
+
 *Batches.* Queries have to arrive before they can share a batch. In half of its SLO, the longest
 that a class may wait, ``rate x SLO / 2`` of its queries come: larger batches are not planned for
 (the duty cycles of Nexus, SOSP'19, section 6.1: batch = rate x cycle).
@@ -14,6 +20,7 @@ that a class may wait, ``rate x SLO / 2`` of its queries come: larger batches ar
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import log
 
 from planner.latency_curve import Curve
 from planner.selection.eligibility import answers, profile_rule
@@ -25,6 +32,13 @@ MOST_LOAD = 0.95
 """Most of a device's time that is planned for, whatever the slack."""
 TAIL = 4.6
 """``-log`` of the chance of a larger backlog: one in a hundred."""
+
+
+LEAST_SLACK = 0.5
+"""Rows that devices can work off within the slack of a class, at least."""
+ROUNDS = 12
+"""Of the iteration for the highest load; each leaves at most half of the error, and errs towards a
+lower load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +68,16 @@ class _Class:
     slack: float | None
     """Rows that its devices could work off within the slack of one; None without a batch that
     fits."""
+    behind: float | None
+    """The same behind a batch that has half run."""
 
-    def planned(self, tail: float, load: float) -> tuple[Demand, float]:
+    def planned(self, tail: float, load: float, refused: float | None) -> tuple[Demand, float]:
         """The class to plan for, and what its rate was multiplied by for headroom."""
         factor = 1.0
-        if tail > 0.0 and self.slack is not None:
-            factor = max(1.0, load * (1.0 + tail / (2.0 * max(self.slack, 0.5))))
+        if refused is not None and self.behind is not None:
+            factor = max(1.0, load / highest_load(self.behind, refused))
+        elif refused is None and tail > 0.0 and self.slack is not None:
+            factor = max(1.0, load * (1.0 + tail / (2.0 * max(self.slack, LEAST_SLACK))))
         asked = self.asked
         return replace(asked, latency_ms=self.slo_ms, qps=asked.qps * factor), factor
 
@@ -111,8 +129,8 @@ class ProblemBuilder:
         slo_ms = _stretched_ms(entry.tightest_ms, able, self._overhead_ms)
         left_ms = slo_ms - self._overhead_ms
         largest = max(1, int(entry.qps * left_ms / 2_000))
-        slack = _slack([c.table.curve for c in able], left_ms, entry.qps, largest)
-        return _Class(entry, slo_ms, largest, slack)
+        slack, behind = _slack([c.table.curve for c in able], left_ms, entry.qps, largest)
+        return _Class(entry, slo_ms, largest, slack, behind)
 
     def forget(self) -> None:
         """Let go of what planners found out about the problems, when no more of them are asked for.
@@ -126,6 +144,7 @@ class ProblemBuilder:
         *,
         tail: float = TAIL,
         load: float = MOST_LOAD,
+        refused: float | None = None,
         least_accuracy: float | None = None,
     ) -> BuiltProblem:
         """The problem with this headroom.
@@ -134,9 +153,10 @@ class ProblemBuilder:
             tail: how unlikely a backlog beyond the slack is to be, as ``-log`` of its chance; 0 for
                 no headroom.
             load: most of a device's time that is planned for.
+            refused: instead of ``tail``, the part of a class that may be refused by chance.
             least_accuracy: as of ``Problem``.
         """
-        planned = [each.planned(tail, load) for each in self._classes]
+        planned = [each.planned(tail, load, refused) for each in self._classes]
         problem = Problem(
             offers=self._offers,
             kinds=self._kinds,
@@ -163,11 +183,24 @@ def build_problem(
     *,
     tail: float = TAIL,
     load: float = MOST_LOAD,
+    refused: float | None = None,
     forbidden: Mapping[DeviceKindName, Collection[VariantKey]] | None = None,
 ) -> BuiltProblem:
     """The planning problem of a snapshot and a demand; arguments as of ``ProblemBuilder``."""
     builder = ProblemBuilder(snapshot, kinds, demand, forbidden=forbidden)
-    return builder.problem(tail=tail, load=load)
+    return builder.problem(tail=tail, load=load, refused=refused)
+
+
+def highest_load(rows: float, refused: float) -> float:
+    """The highest load at which a queue with room for so many rows refuses at most a part of them.
+
+    With x = (1 - load) / load, refused = r: ``x = log((x + r) / (r (1 + x))) / 2 K``.
+    """
+    room = 2.0 * max(rows, LEAST_SLACK)
+    x = -log(refused) / room
+    for _ in range(ROUNDS):
+        x = log((x + refused) / (refused * (1.0 + x))) / room
+    return 1.0 / (1.0 + x)
 
 
 def _placeable(
@@ -197,18 +230,23 @@ def _stretched_ms(slo_ms: float, able: Iterable[Candidate], overhead_ms: float) 
     return max(slo_ms, 2 * least_ms + overhead_ms)
 
 
-def _slack(curves: Iterable[Curve], slo_ms: float, qps: float, most: int) -> float | None:
-    """Rows that the devices of a class could work off within the slack of one.
+def _slack(
+    curves: Iterable[Curve], slo_ms: float, qps: float, most: int
+) -> tuple[float, float] | tuple[None, None]:
+    """Rows that the devices of a class could work off within the slack of one; and the same behind
+    a batch that has half run.
 
     None where no batch is in time.
     """
     half_ms = slo_ms / 2 * (1 + 1e-9)
     batches = [batch for curve in curves if (batch := curve.cheapest(half_ms, most))]
     if not batches:
-        return None
+        return None, None
     quickest = min(batches, key=lambda batch: batch.unit_ms)
     devices = max(1.0, qps * quickest.unit_ms / 1_000)
-    return devices * (slo_ms - quickest.latency_ms) / max(quickest.unit_ms, 1e-6)
+    rows_per_ms = devices / max(quickest.unit_ms, 1e-6)
+    slack_ms = slo_ms - quickest.latency_ms
+    return slack_ms * rows_per_ms, (slack_ms - quickest.latency_ms / 2) * rows_per_ms
 
 
 def _offer(candidate: Candidate) -> Offer:

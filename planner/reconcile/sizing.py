@@ -18,11 +18,15 @@ from planner.solver.problem import AvailableKind, Planner, Problem, Solution
 from planner.types import Demand, Objective, Observation, Snapshot
 from variants.types import DeviceKind, DeviceKindName, Placement, ReplicaState
 
-MOST_LOAD = 0.97
+MOST_LOAD = 0.985
 """Most of a worker's time that fleets are sized for, whatever the slack; what chance needs with
-little slack is added per class (``planner.reconcile.problem_builder``). With fleets of 0.93, 0.96
-and 0.98 of full load, a steady rate violated nothing and tasks that take turns 0.5, 1.1 and 1.8 %;
-sized for 0.97, beside what the envelope has, they violate 0.35 %."""
+little slack is added per class (``REFUSED``), and what it needs over a step of provisioning is in
+the envelope."""
+REFUSED = 0.0005
+"""Part of a class that may be refused by chance for want of slack: a twentieth of the violations
+that ``cost`` tolerates. With 0.001 and 0.0005, three classes of tight and loose SLOs violate 2.1
+and 1.4 %, a steady rate 0.15 and 0.13 % at a cost 0.2 % higher (docs/decisions/0006-forecast.md).
+"""
 WORTH_SHRINKING = 0.99
 """The smaller fleet has to cost less than this part of the present one."""
 ALIKE = 0.95
@@ -262,6 +266,7 @@ class _FleetPlanner:
             self._available(counts, powered=powered),
             demand,
             load=MOST_LOAD,
+            refused=REFUSED,
         )
         if not made.problem.demand:
             return None, made.unanswerable

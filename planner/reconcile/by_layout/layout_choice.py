@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from planner.layouts import START_S, Layout, Worth, chosen, possible, present_layout, runs
 from planner.reconcile.demand_assignment import kept_out_everywhere
 from planner.reconcile.problem_builder import BuiltProblem, build_problem
-from planner.reconcile.sizing import MOST_LOAD, available
+from planner.reconcile.sizing import available
 from planner.selection.snapshot import build_snapshot
 from planner.solver.problem import Planner
 from planner.types import Demand, Objective, Observation, Snapshot
 from variants.types import DeviceKind, DeviceKindName, TaskName, VariantKey
+
+MOST_LOAD = 0.97
+"""Most of a worker's time that a layout is to be used for."""
 
 
 def split(

@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from math import inf
 from statistics import fmean, median
 from typing import Any
@@ -40,6 +39,7 @@ import planner.selection.route_targets
 import planner.selection.shedding
 from planner.batching.deadline_queue import DeadlineQueue
 from planner.forecasting.demand_estimator import HOLD, SETTLED_S, DemandEstimator
+from planner.forecasting.row_costs import RowCosts
 from planner.reconcile.problem_builder import BuiltProblem
 from planner.simulate import bound, simulate
 from planner.simulation.results import Report
@@ -80,10 +80,21 @@ def _unlimited(size: float) -> int:
     return 1 << 20
 
 
-def _as_full_as_can_be(*arguments: Any, load: float, **named: Any) -> BuiltProblem:
+def _as_full_as_can_be(
+    *arguments: Any, load: float, refused: float | None, **named: Any
+) -> BuiltProblem:
     """Sizes fleets for full load, with no room for chance."""
-    build = planner.reconcile.problem_builder.build_problem
-    return build(*arguments, **named, load=1.0, tail=0.0)
+    return _no_chance(*arguments, **named, load=1.0, refused=refused)
+
+
+def _no_chance(*arguments: Any, refused: float | None, **named: Any) -> BuiltProblem:
+    """Sizes fleets as if no class had to be refused anything by chance."""
+    return planner.reconcile.problem_builder.build_problem(*arguments, **named, tail=0.0)
+
+
+def _alike(costs: RowCosts, *of: Any) -> float:
+    """Each row is as much work as any other."""
+    return 1.0
 
 
 def _at_once(estimator: DemandEstimator) -> float:
@@ -162,7 +173,7 @@ COST_CHANGES = (
         name="no room for chance",
         where=planner.reconcile.sizing,
         what="build_problem",
-        instead=partial(planner.reconcile.problem_builder.build_problem, tail=0.0),
+        instead=_no_chance,
     ),
     Change(
         name="neither of these two",
@@ -182,6 +193,13 @@ COST_CHANGES = (
         what="PARTS",
         instead=(1 / 16,),
     ),
+    Change(
+        name="no mean of a minute",
+        where=planner.forecasting.provisioning,
+        what="MEAN_S",
+        instead=0.0,
+    ),
+    Change(name="room counted in rows", where=RowCosts, what="of", instead=_alike),
     Change(
         name="no margin", where=planner.forecasting.provisioning, what="MARGINS", instead=(1.0,)
     ),

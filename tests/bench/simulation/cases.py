@@ -27,6 +27,8 @@ class Case:
     workload: str
     seed: int
     quick: bool = False
+    seconds: int | None = None
+    """Of workloads that are ten minutes long otherwise."""
     energy: bool = False
     """Whether its catalog says what devices and batches take (``tests.bench.planning.energies``).
     """
@@ -52,6 +54,7 @@ def cases(
     quick: bool,
     count: int,
     energy: bool = False,
+    seconds: int | None = None,
 ) -> list[Case]:
     """The cases of a catalog, seed by seed.
 
@@ -62,6 +65,7 @@ def cases(
         quick: shorter workloads.
         count: how many of the random ones.
         energy: with what devices and batches take.
+        seconds: of those that are ten minutes long otherwise.
 
     Raises:
         LookupError: the catalog needs data that is not there.
@@ -71,7 +75,14 @@ def cases(
     for each in ("synthetic", "timm") if catalog == "both" else (catalog,):
         for seed in seeds:
             found += [
-                Case(catalog=each, workload=name, seed=seed, quick=quick, energy=energy)
+                Case(
+                    catalog=each,
+                    workload=name,
+                    seed=seed,
+                    quick=quick,
+                    energy=energy,
+                    seconds=seconds,
+                )
                 for name in _names(each, quick, count)
                 if wanted is None or name in wanted
             ]
@@ -101,7 +112,8 @@ def _pair(case: Case) -> tuple[Ground, Workload]:
         pairs = swings(case.seed, quick=case.quick)
     else:
         ground = _ground(case.catalog)
-        pairs = [(ground, w) for w in workloads(ground, _data(), quick=case.quick)]
+        found = workloads(ground, _data(), quick=case.quick, seconds=case.seconds)
+        pairs = [(ground, w) for w in found]
     return next(pair for pair in pairs if pair[1].name == case.workload)
 
 

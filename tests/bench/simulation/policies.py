@@ -13,6 +13,14 @@ Beside every result stands its regret: by how much it misses what no policy can 
 queries (docs/decisions/0018-bound.md), in accuracy and cost for as many queries in time as it had;
 under ``whole``, of the cost that is possible with whole devices.
 
+Under ``cost`` the first minute, in which everything starts empty, is told apart: below the table
+stands what was billed after it, and the least that anybody could be billed then, whatever was
+before. ``--after 60,600,1800`` does so for more times, and ``--seconds 3600`` plays workloads
+longer than ten minutes (but diurnal ones):
+
+    python -m tests.bench.simulation.policies --objective cost --only steady --policies modelless \\
+        --seconds 3600 --after 60,600,1800
+
 With ``--latency-error 0.7:1.5 --latency-noise 0.2`` devices take other times than the profiles say
 that policies are told; ``--uncorrected`` shows what live correction contributes to ours.
 
@@ -37,9 +45,9 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from math import inf
 from multiprocessing import get_context
@@ -74,6 +82,8 @@ class Run:
     wall_s: float
     processor_s: float
     beside: Beside | None = None
+    later_usd: Mapping[float, float] = field(default_factory=dict)
+    """The least that is billed after so many seconds, for as many queries in time."""
 
     def row(self) -> str:
         found, missed = self.report, self.beside
@@ -169,12 +179,28 @@ def setting_of(case: Case, objective: Objective, wrong: Wrong = RIGHT) -> Settin
 
 
 def beside_the_bound(
-    case: Case, objective: Objective, runs: Sequence[Run], wrong: Wrong = RIGHT
+    case: Case,
+    objective: Objective,
+    runs: Sequence[Run],
+    wrong: Wrong = RIGHT,
+    after_s: Sequence[float] = (),
 ) -> list[Run]:
-    """The runs of a case with what no policy can beat."""
-    drawn = made(case)[2]
-    known = bound(setting_of(case, objective, wrong), drawn.trace, [each.report for each in runs])
-    return [replace(each, beside=known.beside(each.report)) for each in runs]
+    """The runs of a case with what no policy can beat; under ``cost`` also of what is billed after
+    these times."""
+    trace = made(case)[2].trace
+    setting = setting_of(case, objective, wrong)
+    reports = [each.report for each in runs]
+    apart_s = after_s if objective is Objective.COST else ()
+    known = {each: bound(setting, trace, reports, beginning_s=each) for each in apart_s or (0.0,)}
+    whole = next(iter(known.values()))
+    return [
+        replace(
+            each,
+            beside=whole.beside(each.report),
+            later_usd={s: known[s].later_cost_usd(each.report.in_time) for s in apart_s},
+        )
+        for each in runs
+    ]
 
 
 # -- verdicts -----------------------------------------------------------------------------------
@@ -316,20 +342,22 @@ FIRST_S = 60.0
 """Everything starts empty, and nobody knows the demand yet: this long is told apart."""
 
 
-def later(report: Report) -> str:
-    """What a policy violated and cost after the first minute, its share of the whole included."""
-    timeline = report.timeline
+def later(each: Run, after_s: float) -> str:
+    """What a policy violated and was billed after a time, its share of the whole included."""
+    report, timeline = each.report, each.report.timeline
     if len(timeline) < 2:
         return ""
     step_s = timeline[1].start_s - timeline[0].start_s
-    first = [each for each in timeline if each.start_s < FIRST_S]
-    usd = sum(each.usd_per_hour for each in first) * step_s / 3_600
-    arrived = report.requests - sum(each.arrived for each in first)
-    in_time = report.in_time - sum(each.in_time for each in first)
+    first = [one for one in timeline if one.start_s < after_s]
+    usd = sum(one.usd_per_hour for one in first) * step_s / 3_600
+    arrived = report.requests - sum(one.arrived for one in first)
+    in_time = report.in_time - sum(one.in_time for one in first)
     violated = 1 - in_time / arrived if arrived else 0.0
+    left_usd, least_usd = report.cost_usd - usd, each.later_usd.get(after_s, 0.0)
+    beside = f", {left_usd / least_usd - 1:.1%} above {least_usd:.3f}" if least_usd > 0.0 else ""
     return (
-        f"{report.policy}: the first minute cost about {usd:.3f} USD; after it "
-        f"{violated:.3%} violated, {report.cost_usd - usd:.3f} USD"
+        f"{report.policy}: the first {after_s:,.0f} s cost about {usd:.3f} USD; after them "
+        f"{violated:.3%} violated, {left_usd:.3f} USD{beside}"
     )
 
 
@@ -351,7 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         chosen = cases(
             asked.catalog, seeds, asked.only,
-            quick=asked.quick, count=asked.draws, energy=energy,
+            quick=asked.quick, count=asked.draws, energy=energy, seconds=asked.seconds,
         )  # fmt: skip
     except LookupError as error:
         sys.exit(str(error))
@@ -361,16 +389,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         latency_noise=asked.latency_noise,
         live_correction=not asked.uncorrected,
     )
+    after_s = [float(each) for each in asked.after.split(",")]
     print(describe())
     runs: list[Run] = []
     missed = 0
     work = [(c, o, p) for c in chosen for o in objectives for p in policies]
     for (case, objective), some in groupby(_ran(work, asked.jobs, wrong), key=lambda each: each[0]):
-        found = beside_the_bound(case, objective, [each for _, each in some], wrong)
+        found = beside_the_bound(case, objective, [each for _, each in some], wrong, after_s)
         print(f"\n{case.title()}\n\nObjective {objective}\n\n{HEAD_ENERGY if energy else HEAD}")
         print("\n".join(each.row() for each in found), flush=True)
         if objective is Objective.COST:
-            print("\n" + "\n".join(later(each.report) for each in found))
+            print("\n" + "\n".join(later(each, s) for each in found for s in after_s))
         said = verdicts(found, objective)
         print("\n" + "\n".join(said) if said else "", flush=True)
         missed += sum(1 for line in said if line.startswith("MISSED"))
@@ -403,6 +432,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick", action="store_true", help="about three minutes of simulated time"
     )
+    parser.add_argument("--seconds", type=int, help="of workloads that are ten minutes long")
+    parser.add_argument("--after", default=f"{FIRST_S:g}", help="seconds told apart, by commas")
     parser.add_argument("--only", help="names of workloads, by commas")
     parser.add_argument("--policies", help="names of policies, by commas")
     parser.add_argument("--objective", choices=[o.value for o in Objective])
@@ -431,6 +462,8 @@ def _plain(runs: Iterable[Run]) -> list[dict[str, object]]:
             "objective": each.objective,
         }
         missed = {} if each.beside is None else asdict(each.beside)
+        if each.later_usd:
+            missed["bound_later_cost_usd"] = {f"{s:g}": usd for s, usd in each.later_usd.items()}
         plain.append(
             {**where, **found, **missed, "wall_s": each.wall_s, "processor_s": each.processor_s}
         )

@@ -162,9 +162,12 @@ def _opened(workload: Workload) -> list[float]:
 # -- the workloads ------------------------------------------------------------------------------
 
 
-def workloads(ground: Ground, data: Path | None, *, quick: bool = False) -> tuple[Workload, ...]:
-    """All of them. The diurnal one is synthetic without data."""
-    seconds = QUICK_S if quick else DURATION_S
+def workloads(
+    ground: Ground, data: Path | None, *, quick: bool = False, seconds: int | None = None
+) -> tuple[Workload, ...]:
+    """All of them. The diurnal one is synthetic without data, and has a length of its own; the
+    others have so many seconds."""
+    seconds = seconds or (QUICK_S if quick else DURATION_S)
     even = _even(ground)
     return (
         Workload(

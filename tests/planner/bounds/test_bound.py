@@ -9,9 +9,12 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from planner.bounds.bound import Bound, bound_of
-from planner.policies.registry import POLICIES
+from planner.policies.registry import POLICIES, make
 from planner.simulate import bound as bound_in_truth
-from planner.simulate import offers_of, simulate
+from planner.simulate import least_billed_ms, mean_demand, offers_of, simulate
+from planner.simulation.engine import Engine
+from planner.simulation.fleet import Fleet
+from planner.simulation.policy import Brief
 from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
 from planner.types import Objective
@@ -73,6 +76,39 @@ def test_no_policy_beats_it(small: Setting, few: Trace) -> None:
         assert beside.regret_violation_ratio >= -CLOSE
         assert one.in_time == 0 or beside.regret_accuracy >= -CLOSE
         assert beside.regret_cost_ratio >= beside.regret_whole_cost_ratio >= -CLOSE
+
+
+@pytest.mark.slow
+@given(settings(objective=Objective.COST), traces(queries=12, spells_s=60), st.integers(1, 150))
+@effort(max_examples=20, deadline=None)
+def test_no_policy_is_billed_less_after_the_beginning(
+    small: Setting, few: Trace, beginning_s: int
+) -> None:
+    for name in ("modelless", "static-cheapest", "proteus"):
+        in_time, usd = _billed_after(small, few, name, beginning_s)
+        found = bound_of(
+            small, few, offers_of(small.catalog), [in_time], beginning_s=float(beginning_s)
+        )
+        assert found.later_cost_usd(in_time) <= min(found.cost_usd(in_time), usd) * (1 + CLOSE)
+
+
+def _billed_after(
+    given: Setting, asked: Trace, policy: str, beginning_s: float
+) -> tuple[int, float]:
+    """Queries in time, and what was billed after a time."""
+    brief = Brief(setting=given, average=lambda: mean_demand(asked, {}), clock_s=lambda: 0.0)
+    fleet = Fleet(offers_of(given.catalog), given.kinds)
+    engine = Engine(given, asked, fleet, lambda known: make(policy)(brief, known), lambda: 0.0)
+    end_ms = engine.run(None)
+    billed, least_ms = engine.devices.billed, least_billed_ms(given)
+    in_time = engine.tally.report(policy, billed, end_ms, least_ms).in_time
+    usd = 0.0
+    for each in billed:
+        gone_ms = end_ms if each.released_ms is None else each.released_ms
+        until_ms = max(each.ordered_ms + least_ms, gone_ms)
+        left_ms = max(0.0, until_ms - max(each.ordered_ms, beginning_s * 1_000))
+        usd += left_ms / 3_600_000 * each.kind.usd_per_hour
+    return in_time, usd
 
 
 # -- by hand: a row takes 10 ms in every batch, loads take a second ------------------------------
@@ -142,6 +178,22 @@ def test_a_ceiling_is_of_what_policies_are_told_where_devices_are_slower() -> No
 
     assert (report.in_time, found.in_time) == (2, 2)
     assert bound_in_truth(slow, trace(Asked(3.0, ceiling=0.009))).in_time == 0
+
+
+@pytest.mark.parametrize(
+    ("beginning_s", "least_s"), [(0.0, 70.0), (40.0, 70.0), (80.0, 40.0), (110.0, 10.0)]
+)
+def test_what_is_billed_before_the_beginning_is_over_is_told_apart(
+    beginning_s: float, least_s: float
+) -> None:
+    """A device serves from 90 to 120 s, is ordered 40 s earlier and costs 0.001 USD a second."""
+    known = replace(setting(Model(), objective=Objective.COST), provision_s=40.0)
+    asked = trace(*[Asked(90.0 + each / 100, 20.0) for each in range(3_000)])
+    found = bound_of(
+        known, asked, offers_of(known.catalog), [3_000], beginning_s=beginning_s or 1e-6
+    )
+    assert found.later_cost_usd(3_000) == pytest.approx(least_s / 1_000, rel=0.02)
+    assert found.later_cost_usd(3_000) <= (least_s + 0.1) / 1_000
 
 
 def test_failures_take_devices_away() -> None:

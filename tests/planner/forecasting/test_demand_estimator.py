@@ -7,11 +7,21 @@ from hypothesis import strategies as st
 from planner.forecasting.demand import SloClass
 from planner.forecasting.demand_estimator import DemandEstimator, Least
 from planner.types import Objective
-from tests.planner.builders import DIGITS
-from variants.types import TaskName
+from tests.planner.builders import DIGITS, catalog, kind, profile, variant
+from variants.types import CatalogSnapshot, TaskName
 
 CLASS: tuple[TaskName, SloClass] = (DIGITS, (50.0, None))
 OTHER: tuple[TaskName, SloClass] = (DIGITS, (100.0, None))
+
+HEAVY: tuple[TaskName, SloClass] = (TaskName("heavy"), (50.0, None))
+
+
+def light_and_heavy(usd_per_hour: float = 0.36, heavy_ms: float = 40.0) -> CatalogSnapshot:
+    return catalog(
+        [variant("a"), variant("b", task="heavy")],
+        [profile("a", 10.0), profile("b", heavy_ms, task="heavy")],
+        kinds=[kind(usd_per_hour=usd_per_hour)],
+    )
 
 
 def estimator(envelope_s: float = 60.0, settled_s: float = 30.0) -> DemandEstimator:
@@ -70,6 +80,45 @@ def test_the_envelope_of_a_steady_demand_is_hardly_more_than_comes() -> None:
     assert sum(d.qps for d in it.envelope) < 1.05 * 400.0
     one, other = it.envelope
     assert one.qps == pytest.approx(3 * other.qps)
+
+
+def taken_in_turns(it: DemandEstimator, seconds: int, heavy_rows: float = 25.0) -> None:
+    """Light rows, a hundred a second, then as much work of heavy ones, every half minute."""
+    for second in range(seconds):
+        light = second // 30 % 2 == 0
+        it.observe(second + 1.0, {CLASS: 100.0} if light else {HEAVY: heavy_rows}, {}, 1.0)
+
+
+def test_tasks_that_take_turns_need_no_room_where_the_work_stays() -> None:
+    plain, it = estimator(), estimator()
+    it.know(light_and_heavy())
+    for each in (plain, it):
+        taken_in_turns(each, 345)
+    [heavy] = [d for d in it.envelope if d.task == "heavy"]
+    assert heavy.qps < 1.1 * 25.0
+    [by_rows] = [d for d in plain.envelope if d.task == "heavy"]
+    assert by_rows.qps > 2.0 * 25.0
+
+
+def test_what_was_learned_is_kept_where_rows_cost_something_else() -> None:
+    it = estimator()
+    it.know(light_and_heavy())
+    taken_in_turns(it, 345)
+    before = it.envelope
+    it.know(light_and_heavy(usd_per_hour=3.6))
+    assert [d.qps for d in it.envelope] == pytest.approx([d.qps for d in before])
+    again = estimator()
+    again.recall(it.memory(), 0.0, 346.0)
+    assert [d.qps for d in again.envelope] == pytest.approx([d.qps for d in before])
+    again.know(light_and_heavy())
+    assert [d.qps for d in again.envelope] == pytest.approx([d.qps for d in before])
+
+
+def test_what_nobody_can_answer_is_expected_all_the_same() -> None:
+    it = estimator()
+    it.know(catalog([variant("a", task="other")], [profile("a", task="other")]))
+    watch(it, 0, 60, qps=10.0)
+    assert it.envelope == it.expected != ()
 
 
 def test_nobody_is_waited_for_where_nothing_came_for_long() -> None:

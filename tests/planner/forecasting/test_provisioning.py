@@ -40,6 +40,51 @@ def test_a_steady_rate_gets_hardly_more_than_comes() -> None:
     assert missing(rates, provided, 20) <= TOLERATED
 
 
+def test_of_a_steady_rate_chance_asks_for_no_room() -> None:
+    """Its mean is followed, not the highest of the last steps."""
+    random = np.random.default_rng(0)
+    it = beginning()
+    provided = []
+    for rows in random.poisson(4_630, 120):
+        it.observe(rows / STEP_S, 463.0, float(np.sqrt(rows)) / STEP_S)
+        provided.append(it.target(463.0))
+    assert np.mean(provided[20:]) < 1.01 * 463
+    assert max(provided[20:]) < 1.02 * 463
+
+
+def test_one_count_that_chance_made_large_is_no_reason_for_a_margin() -> None:
+    """In the first minutes it is more than ``TOLERATED`` of all that came."""
+    it = beginning()
+    for seen in (*[100.0] * 8, 107.0, *[100.0] * 8):
+        it.observe(seen, 100.0, float(np.sqrt(100.0 / STEP_S)))
+    assert it.target(100.0) < 1.02 * 100.0
+
+
+def test_a_change_is_followed_in_the_step_that_shows_it() -> None:
+    """Not by and by, as a mean over a minute would."""
+    it = beginning()
+    for rate in (*[100.0] * 60, 200.0):
+        before = it.target(100.0)
+        it.observe(rate, 100.0, float(np.sqrt(rate / STEP_S)))
+    assert (before, it.target(100.0)) == (100.0, 200.0)
+
+
+@given(
+    st.lists(st.floats(0, 1e4), min_size=1, max_size=60),
+    st.lists(st.floats(0, 1e4), min_size=1, max_size=20),
+    st.sampled_from([0.25, 2.0, 1_024.0]),
+)
+def test_the_unit_of_work_does_not_matter(
+    before: list[float], after: list[float], factor: float
+) -> None:
+    one, other = beginning(), beginning()
+    replayed(before, one)
+    replayed(before, other)
+    other.rescale(factor)
+    found = replayed([factor * rate for rate in after], other)
+    assert found == [factor * rate for rate in replayed(after, one)]
+
+
 def test_jumps_that_come_again_and_again_find_room() -> None:
     rates = ([100.0] * 20 + [300.0] * 2) * 20
     provided = replayed(rates)

@@ -1,12 +1,14 @@
 """Problems that share what depends on neither rates nor load have the solutions of others."""
 
 from dataclasses import replace
+from math import exp
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.reconcile.demand_assignment import assign_demand
-from planner.reconcile.problem_builder import ProblemBuilder, build_problem
+from planner.reconcile.problem_builder import ProblemBuilder, build_problem, highest_load
 from planner.solver.options import Options
 from planner.solver.problem import AvailableKind, Problem, Solution
 from planner.solver.solve import solve
@@ -65,3 +67,23 @@ def test_a_builder_gives_the_problems_of_build_problem() -> None:
         assert builder.problem(load=load) == build_problem(
             snapshot(CATALOG), KINDS, [demand(10.0), demand(3.0, 50.0)], load=load
         )
+
+
+@given(st.floats(0.5, 1e4), st.sampled_from([0.0005, 0.001, 0.01]))
+def test_at_the_highest_load_hardly_more_is_refused_than_asked(rows: float, refused: float) -> None:
+    load = highest_load(rows, refused)
+    backlog = exp(-2.0 * rows * (1.0 - load) / load)
+    assert (1.0 - load) * backlog <= refused * (1.0 - load * backlog) * (1 + 1e-3)
+    assert 0.0 < load <= 1.0
+
+
+def test_by_refusals_much_slack_needs_hardly_any_headroom_and_little_slack_more() -> None:
+    """200 rows a second of 5 ms are one device, whose SLOs leave it time for some rows or many."""
+    found = {}
+    for slo_ms in (40.0, 1_000.0):
+        builder = ProblemBuilder(snapshot(CATALOG), KINDS, [demand(200.0, slo_ms)])
+        of_tail, of_refusals = builder.problem(load=0.97), builder.problem(load=0.97, refused=0.001)
+        found[slo_ms] = of_tail.factors[0], of_refusals.factors[0]
+    assert found[40.0][1] > found[40.0][0] > 1.2
+    assert found[1_000.0][1] == pytest.approx(1.0)
+    assert found[1_000.0][1] <= found[1_000.0][0]
