@@ -6,7 +6,7 @@ again, which the control loop asks for. What people read, and what workers are t
 measured.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from planner.live_model import Neighbours
 from planner.reconcile.live_corrections import LiveCorrections, Seen, profile_key
@@ -19,6 +19,7 @@ from variants.types import (
     Profile,
     ProfileSource,
     ReplicaState,
+    TaskName,
     WorkerId,
 )
 from workers.types import WorkerStatus
@@ -38,10 +39,20 @@ class LiveLatency:
         """Live over profiled latency where a profile is corrected."""
         return self._corrections.ratios
 
-    def look(self, now_s: float, catalog: CatalogSnapshot, workers: Iterable[WorkerStatus]) -> bool:
-        """Take in what workers say now; whether a catalog to decide or to plan by has changed."""
+    def look(
+        self,
+        now_s: float,
+        catalog: CatalogSnapshot,
+        workers: Iterable[WorkerStatus],
+        refusing: Container[TaskName] = (),
+    ) -> bool:
+        """Take in what workers say now; whether a catalog to decide or to plan by has changed.
+
+        Args:
+            refusing: as of ``LiveCorrections.look``.
+        """
         changed = self._know(catalog)
-        return self._corrections.look(now_s, self._seen(workers)) or changed
+        return self._corrections.look(now_s, self._seen(workers), refusing) or changed
 
     def corrected(self, catalog: CatalogSnapshot) -> CatalogSnapshot:
         """The catalog to decide by; itself while nothing contradicts it."""

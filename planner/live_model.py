@@ -329,11 +329,26 @@ class LiveModel:
             for context, cells in list(zip(Context, self._cells, strict=True))[1:]
         )
         mean = alone + self._beside * (beside - alone)
-        return self._typical[rows] * exp(mean + self._spread / 2)
+        ms = self._typical[rows] * exp(mean + self._spread / 2)
+        return min(ms, rows * self._queued_ms(1)) if rows > 1 and self._knows_one_row else ms
+
+    @property
+    def _knows_one_row(self) -> bool:
+        """Whether single rows were seen: a batch takes no longer than its rows one by one.
+
+        A size that ran last while others had the cores would else be believed to take as long for
+        as long as nobody is let in with it, whatever smaller batches take by now.
+        """
+        return any(0 in cells and cells[0].seen for cells in self._cells)
 
     def _point(self, size: int) -> LivePoint:
         most, rows = self._commonest(size), self._sizes[size]
-        return LivePoint(rows, self.mean_ms(rows, most), self.p95_ms(rows, most))
+        mean_ms, p95_ms = self.mean_ms(rows, most), self.p95_ms(rows, most)
+        if rows > 1 and self._knows_one_row:
+            _, mean_of_one_ms, p95_of_one_ms = self._point(0)
+            mean_ms = min(mean_ms, rows * mean_of_one_ms)
+            p95_ms = min(p95_ms, rows * p95_of_one_ms)
+        return LivePoint(rows, mean_ms, max(mean_ms, p95_ms))
 
     def _commonest(self, size: int) -> Context:
         """What most batches of a size came after."""

@@ -26,6 +26,7 @@ from planner.types import TRANSPORT_MS, ProfileKey, Snapshot
 from planner.zones.rings import Rings
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog, Marks
+from variants.errors import SloInfeasible
 from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
@@ -86,6 +87,8 @@ class Knowledge:
         self._planned: Mapping[DeviceKindName, int] = {}
         self._routes: tuple[Route, ...] = ()
         self._live = LiveLatency()
+        self._infeasible: Mapping[TaskName, int] = {}
+        """Queries that were refused so, by task."""
         self._unconfirmed: frozenset[ProfileKey] = frozenset()
         self.slow = SlowWorkers()
         self._hourly = HourlyCarbon()
@@ -162,7 +165,8 @@ class Knowledge:
         """Choose by what workers say of their batches, where profiles say otherwise, and notice
         those that say nothing."""
         self.workers.suspect_silent()
-        moved = self._live.look(now_s, self.catalog, self.workers.statuses())
+        refusing = self._refusing()
+        moved = self._live.look(now_s, self.catalog, self.workers.statuses(), refusing)
         if now_s - self._measured_s >= MEASURE_S:
             self._measured_s = now_s
             moved |= self.workers.measure()
@@ -182,6 +186,18 @@ class Knowledge:
             moved = True
         if moved or self._live.unconfirmed(self.workers.statuses()) != self._unconfirmed:
             self.rebuild()
+
+    def _refusing(self) -> set[TaskName]:
+        """Tasks of which queries were refused since this was last called because no variant were
+        quick enough."""
+        before, self._infeasible = (
+            self._infeasible,
+            {
+                TaskName(name): task.errors.get(SloInfeasible.code, 0)
+                for name, task in self._path.counters.tasks.items()
+            },
+        )
+        return {task for task, count in self._infeasible.items() if count > before.get(task, 0)}
 
     def refresh_hour(self, wall_s: float) -> None:
         """Choose by what energy emits in this hour; ``wall_s`` is Unix time."""

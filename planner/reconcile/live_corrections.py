@@ -17,7 +17,7 @@ upwards is slowly forgotten: a variant that is not chosen because it once was sl
 chance.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from math import exp, inf, log
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from planner.interference import Beside, Interference
 from planner.live_model import Neighbours
 from planner.reconcile.live_profiles import Ratios, SizeRatio, live_profile, size_of
 from planner.types import ProfileKey
-from variants.types import CatalogSnapshot, DeviceKindName, Profile
+from variants.types import CatalogSnapshot, DeviceKindName, Profile, TaskName
 
 ENOUGH = 4
 """Batches of all workers of a kind together that are believed in full: a worker's model needs four
@@ -42,6 +42,10 @@ FARTHEST = log(50.0)
 times as long after a pause as in the loop that measured it."""
 RELAX_S = 300.0
 """Time constant with which a correction upwards is forgotten while no batch runs."""
+REFUSING_RELAX_S = 5.0
+"""The same where queries are refused meanwhile because no variant were quick enough: the workers'
+own models forget as soon (``planner.live_model``), so a query that comes too early is refused
+there, and may come again."""
 TOLD_S = 15.0
 """After a profile was measured again, workers are not heard for so long, or until they tell of
 fewer batches than before: until they are told of it, a turn or two of the control loop later, and
@@ -85,8 +89,8 @@ class _Correction:
         """Of all workers together, when it was last looked at."""
         self.looked_s = now_s
 
-    def take(self, voices: list[Seen], now_s: float) -> None:
-        """Bring the estimate up to date."""
+    def take(self, voices: list[Seen], now_s: float, relax_s: float) -> None:
+        """Bring the estimate up to date; ``relax_s``: how soon it is forgotten without news."""
         batches = sum(each.batches for each in voices)
         if self.deaf_until_s == inf:
             self.deaf_until_s = now_s + TOLD_S
@@ -106,7 +110,7 @@ class _Correction:
                     known.high + part * (said.high - known.high),
                 )
         else:
-            keep = exp(-max(0.0, now_s - self.looked_s) / RELAX_S)
+            keep = exp(-max(0.0, now_s - self.looked_s) / relax_s)
             for size, known in self.estimate.items():
                 if known.typical > 0.0 or known.high > 0.0:
                     self.estimate[size] = SizeRatio(*(x * keep if x > 0.0 else x for x in known))
@@ -191,11 +195,15 @@ class LiveCorrections:
         self._alone: tuple[CatalogSnapshot, CatalogSnapshot] | None = None
         """The catalog for plans that was made last, and of which corrected one."""
 
-    def look(self, now_s: float, seen: Iterable[Seen]) -> bool:
+    def look(self, now_s: float, seen: Iterable[Seen], refusing: Container[TaskName] = ()) -> bool:
         """Take in what workers say now; whether a correction in use has changed, or only what plans
         are made by.
 
         A profile that was measured again begins anew.
+
+        Args:
+            refusing: tasks of which queries were refused since the last look because no variant
+                were quick enough.
         """
         said: dict[ProfileKey, list[Seen]] = {}
         for each in seen:
@@ -209,7 +217,7 @@ class LiveCorrections:
             elif voices and known.mark != voices[0].mark:
                 changed |= bool(known.used)
                 known = self._known[key] = _Correction(voices[0].mark, now_s, known.compared)
-            known.take(voices, now_s)
+            known.take(voices, now_s, REFUSING_RELAX_S if key[0] in refusing else RELAX_S)
             changed |= known.settle()
         changed_alone = self._interference.look(
             Beside(key[2], one.neighbours.times, one.neighbours.batches, one.neighbours.ms)

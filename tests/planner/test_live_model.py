@@ -151,6 +151,22 @@ def test_points_are_of_the_sizes_that_were_seen() -> None:
     assert all(point.mean_ms <= point.p95_ms for point in made.points())
 
 
+def test_a_batch_takes_no_longer_than_its_rows_one_by_one() -> None:
+    """Four rows were seen last when the machine did something else, twenty times as long."""
+    made = model()
+    for _ in range(50):
+        made.learn(4, AGAIN, 20 * 40.0)
+    assert made.points()[0].mean_ms == pytest.approx(800.0, rel=0.1)
+    for _ in range(50):
+        made.learn(1, AGAIN, 10.0)
+    one, four = made.points()
+    assert (one.rows, four.rows) == (1, 4)
+    assert four.mean_ms == pytest.approx(4 * one.mean_ms)
+    assert four.mean_ms <= four.p95_ms <= 4 * one.p95_ms
+    table = made.table()
+    assert table.ms[4] <= 4 * table.ms[1] * 1.001
+
+
 def beside_another(longer: float = 2.0, batches: int = 300) -> LiveModel:
     """Single rows of 10 ms that take so many times as long beside another variant, by turns."""
     made = model()

@@ -1,5 +1,6 @@
 """A gateway keeps queries from a worker that is slowed, and asks it again later."""
 
+import asyncio
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -77,3 +78,24 @@ async def test_the_only_one_that_holds_a_variant_answers_however_slow(served: Se
     await served.worker("w2")
     slowed(host)
     assert {await who_answers(served) for _ in range(20)} == {"w1"}
+
+
+async def test_what_was_slow_once_answers_again_though_all_its_queries_were_refused(
+    served: Served,
+) -> None:
+    """Nobody else holds it, and nothing but these queries could show that it is quick again."""
+    slow = slowed(await served.worker("w1", FAST))
+    slow.by_s, end_s = 0.045, time.monotonic() + PATIENCE_S
+    tight = {"latency_ms": 25}
+
+    answer = await served.ask(query(1))
+    while answer.status != 422 and time.monotonic() < end_s:
+        await served.ask(query(1))
+        answer = await served.ask(query(1, slo=tight))
+    assert answer.error[:2] == (422, "SLO_INFEASIBLE")
+
+    slow.by_s, end_s = 0.0, time.monotonic() + PATIENCE_S
+    while answer.status != 200 and time.monotonic() < end_s:
+        await asyncio.sleep(0.2)
+        answer = await served.ask(query(1, slo=tight))
+    assert answer.status == 200

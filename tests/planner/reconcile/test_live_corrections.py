@@ -7,6 +7,7 @@ import pytest
 from planner.live_model import Neighbours
 from planner.reconcile.live_corrections import (
     ENOUGH,
+    REFUSING_RELAX_S,
     RELAX_S,
     TOLD_S,
     LiveCorrections,
@@ -87,6 +88,18 @@ def test_slowness_is_forgotten_where_nothing_runs_and_speed_is_not() -> None:
         corrections.look(0.0, [seen(ratio, ENOUGH)])
         corrections.look(RELAX_S, [])
         assert ratio_of(corrections) == pytest.approx(expected)
+
+
+def test_slowness_by_which_queries_are_refused_is_forgotten_soon() -> None:
+    """Else nothing would run that could show that it is over, and the refusals would go on."""
+    corrections = LiveCorrections()
+    corrections.look(0.0, [seen(8.0, ENOUGH)])
+    corrections.look(REFUSING_RELAX_S, [seen(8.0, ENOUGH)], {DIGITS})
+    assert ratio_of(corrections) == pytest.approx(8.0 ** exp(-1.0))
+    corrections.look(2 * REFUSING_RELAX_S, [seen(8.0, ENOUGH)], {TaskName("other")})
+    assert ratio_of(corrections) == pytest.approx(8.0 ** exp(-1.0), rel=0.05)
+    corrections.look(2 * REFUSING_RELAX_S, [seen(8.0, 2 * ENOUGH)], {DIGITS})
+    assert ratio_of(corrections) == pytest.approx(8.0)
 
 
 def test_a_profile_that_was_measured_again_begins_anew() -> None:
