@@ -83,14 +83,19 @@ def hello(settings: Settings, url: str, seconds: float, tasks: Collection[str]) 
     err.print(f"  Metrics     {url}/metrics")
     if EXAMPLE in tasks:
         err.print("\nAsk a task:")
-        out.print(example_command(url, bool(settings.api_token)), soft_wrap=True)
+        _paste(example_command(url, bool(settings.api_token)))
     elif tasks:
         token = ' -H "Authorization: Bearer $MODELLESS_API_TOKEN"' if settings.api_token else ""
         err.print("\nWhat a task takes, to be asked at /v1/query:")
-        out.print(f"  curl -s{token} {url}/v2/models/{min(tasks)}", soft_wrap=True)
+        _paste(f"  curl -s{token} {url}/v2/models/{min(tasks)}")
     else:
         err.print("\nNothing is registered yet: `modelless register MODEL.onnx --task NAME ...`")
     err.print("\nCtrl-C stops everything.")
+
+
+def _paste(command: str) -> None:
+    """A command as it is, where everything else is said: standard output is Ray's by now."""
+    err.print(command, soft_wrap=True, markup=False, highlight=False)
 
 
 EXAMPLE = "digits"

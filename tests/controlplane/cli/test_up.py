@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.cli.start_lines import hello
+from controlplane.settings import load_settings
 from tests.controlplane.certificates import self_signed
 
 pytestmark = pytest.mark.slow
@@ -58,3 +60,17 @@ def test_a_certificate_that_clients_would_refuse_is_refused(tmp_path: Path) -> N
 
     assert code == 2
     assert "has expired" in text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("tasks", [{"digits", "a"}, {"churn"}])
+def test_the_first_thing_to_ask_is_shown_although_standard_output_is_rays_by_then(
+    tasks: set[str], tmp_path: Path, capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    with (tmp_path / "ray.log").open("w") as log:
+        monkeypatch.setattr("sys.stdout", log)
+        hello(load_settings(state_dir=tmp_path), "http://127.0.0.1:8000", 9.0, tasks)
+    said = capfd.readouterr().err
+    asked = 'v1/query -d \'{"task": "digits"' if "digits" in tasks else "v2/models/churn"
+    assert f"curl -s http://127.0.0.1:8000/{asked}" in said
+    assert (tmp_path / "ray.log").read_text() == ""
