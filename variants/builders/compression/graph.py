@@ -1,7 +1,7 @@
 """An ONNX graph as the compressors need it: simplified, run at any tensor, and counted."""
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -60,13 +60,22 @@ def save(model: Any, target: Path) -> None:
     """
     import onnx
 
-    used = [entry for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
-    _refill(model.opset_import, used)
+    domains = {"", "ai.onnx", *(node.domain for node in _all_nodes(model.graph))}
+    _refill(model.opset_import, [each for each in model.opset_import if each.domain in domains])
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         raise VariantNotBuilt(f"the changed graph is not valid: {first_line(error)}") from error
     onnx.save(model, str(target))
+
+
+def _all_nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph, and of the graphs within them."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _all_nodes(inner)
 
 
 def initialisers(model: Any) -> dict[str, NDArray[Any]]:
