@@ -20,7 +20,7 @@ from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.settings import load_settings
 from controlplane.views.service_status import slo_report
-from tests.controlplane.builders import CPU, DIGITS, DictLive, digits_catalog, worker
+from tests.controlplane.builders import CPU, DIGITS, DictLive, digest, digits_catalog, worker
 from tests.controlplane.dashboard.browser import need_browser, show
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
@@ -28,10 +28,15 @@ from variants.types import (
     DeviceKind,
     DeviceKindName,
     LatencyPoint,
+    ModelName,
+    ModelVersion,
     Peak,
     Placement,
     Plan,
     Profile,
+    Registration,
+    Stage,
+    TaskName,
     VariantName,
     WorkerId,
 )
@@ -203,6 +208,23 @@ def test_what_is_asked_lately_is_told_apart_from_all_since_the_start(page: Page)
         r" digits [\d.,]+ 70\.00 % \d+ \d+ 1,0\d0 9\d\.\d\d %",
         shown["queries"],
     )
+
+
+def test_what_answers_stands_first_and_the_task_that_is_asked_is_shown(page: Page) -> None:
+    other = replace(DIGITS, name=TaskName("a-first"))
+    version = ModelVersion(
+        task=other.name, model=ModelName("m"), version=1, stage=Stage.LIVE, source=digest("m"),
+        created_at="2026-01-01T00:00:00+00:00",
+    )  # fmt: skip
+    only = replace(
+        page.catalog.snapshot().variants[0], task=other.name, model=version.model, name=INT8
+    )
+    page.catalog.register(Registration(task=other, version=version, variants=(only,), profiles=()))
+    page.catalog.set_stage(DIGITS.name, ModelName("linear"), 1, Stage.RETIRED)
+    page.live.slo = busy()
+    variants = page.shown()["variants"]
+    names = ("mlp-v1-onnx-int8", "mlp-v1-onnx-fp32", "slow-v1-onnx-fp32", "linear-v1-onnx-fp32")
+    assert sorted(names, key=variants.index) == list(names)  # the last one is the fastest
 
 
 def test_declared_peaks_stand_above_the_plan(page: Page) -> None:
