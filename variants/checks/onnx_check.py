@@ -141,7 +141,8 @@ def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
     given = {spec.name: spec for spec in info.inputs}
     if set(wanted) != set(given):
         raise InvalidArtifact(
-            f"{where}: takes inputs {_names(given)}, but task {task.name!r} has {_names(wanted)}"
+            f"{where}: takes inputs {_names(given)}, but task {task.name!r} has {_names(wanted)}; "
+            "modelless.export names them by input_names"
         )
     outputs = {spec.name: spec for spec in info.outputs}
     missing = [spec.name for spec in task.outputs if spec.name not in outputs]
