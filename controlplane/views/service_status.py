@@ -140,7 +140,8 @@ def service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceSta
         if asked:
             sentence = f"{percent(met / asked)} % of {asked} queries met their SLO {within}."
         if hopeless:
-            others = f"{sentence} {hopeless} others" if asked else f"{hopeless}"
+            other = "other" if hopeless == 1 else "others"
+            others = f"{sentence} {hopeless} {other}" if asked else f"{hopeless}"
             sentence = f"{others} asked {within} for what no variant can do."
         return ServiceStatus(level=ServiceLevel.MET, sentence=sentence)
     short.sort(key=lambda pair: (-pair[1].missed, pair[0]))

@@ -1,4 +1,4 @@
-"""A gateway that is full before its workers are: ``python -m tests.bench.serving.full_gateway``.
+"""A gateway that is full before its workers are: ``python -m tests.bench.live.full_gateway``.
 
 A model that takes microseconds, ``modelless up`` with one gateway, and more queries of 64 numbers
 than that can read and answer, each with a deadline of 20 ms: from 128 clients that ask again at
@@ -82,7 +82,7 @@ class Checkout:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.serving.full_gateway")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.live.full_gateway")
     parser.add_argument("--beside", type=Path, metavar="FOLDER", help="another checkout")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=4.0)
