@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from controlplane.building.types import Progress
 
 err = Console(stderr=True, highlight=False)
-out = Console(highlight=False)
 
 
 @contextmanager

@@ -78,6 +78,11 @@ class Outcomes:
         return self.met + self.late + self.refused
 
     @property
+    def servable(self) -> int:
+        """Requests that some variant could have served."""
+        return self.requests - self.hopeless
+
+    @property
     def attainment(self) -> float | None:
         """The share that met their SLO; None without requests."""
         return self.met / self.requests if self.requests else None
@@ -127,12 +132,10 @@ def service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceSta
     Queries that no variant can serve are told, but say nothing against what runs.
     """
     hopeless = sum(one.hopeless for one in lately.values())
-    asked = sum(one.requests for one in lately.values()) - hopeless
+    asked = sum(one.servable for one in lately.values())
     within = f"in the last {seconds:.0f} s" if seconds >= 1 else "lately"
     short = [
-        (task, one)
-        for task, one in lately.items()
-        if one.missed > MAY_BE_MISSED * (one.requests - one.hopeless)
+        (task, one) for task, one in lately.items() if one.missed > MAY_BE_MISSED * one.servable
     ]
     if not short:
         met = sum(one.met for one in lately.values())
@@ -145,10 +148,7 @@ def service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceSta
             sentence = f"{others} asked {within} for what no variant can do."
         return ServiceStatus(level=ServiceLevel.MET, sentence=sentence)
     short.sort(key=lambda pair: (-pair[1].missed, pair[0]))
-    mostly = any(
-        one.missed >= FEW and one.missed >= MOSTLY * (one.requests - one.hopeless)
-        for _, one in short
-    )
+    mostly = any(one.missed >= FEW and one.missed >= MOSTLY * one.servable for _, one in short)
     sentences = [_in_words(task, one, within) for task, one in short[:MOST_TASKS]]
     if (more := len(short) - MOST_TASKS) > 0:
         sentences.append(f"So it is with {more} more {'task' if more == 1 else 'tasks'}.")
@@ -160,8 +160,8 @@ def service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceSta
 
 def _in_words(task: str, one: Outcomes, within: str) -> str:
     """``digits: 3 of 20 queries missed their SLO in the last 60 s: 3 late.``"""
-    missed, requests = one.missed, one.requests - one.hopeless
-    queries = "query" if requests == 1 else "queries"
+    missed, servable = one.missed, one.servable
+    queries = "query" if servable == 1 else "queries"
     its = "its" if missed == 1 else "their"
     causes = [f"{one.late} late"] if one.late else []
     for code, count in sorted(one.refusals.items(), key=lambda pair: (-pair[1], pair[0])):
@@ -169,7 +169,7 @@ def _in_words(task: str, one: Outcomes, within: str) -> str:
         if code != HOPELESS:
             causes.append(f"{count} refused{why} ({code})")
     return (
-        f"{task}: {missed} of {requests} {queries} {within} missed {its} SLO: {', '.join(causes)}."
+        f"{task}: {missed} of {servable} {queries} {within} missed {its} SLO: {', '.join(causes)}."
     )
 
 

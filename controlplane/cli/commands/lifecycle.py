@@ -11,18 +11,20 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 
 from controlplane.cli.commands.workers import node_news, nodes_of, places_of
 from controlplane.cli.gateway_client import UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import percent, printable, table, wanted_words
-from controlplane.cli.start_lines import err, out
+from controlplane.cli.start_lines import err
 from controlplane.cli.starting import start_and_serve
 from controlplane.cli.state_settings import StateDir, read_settings
 from controlplane.settings import Settings
 from variants.errors import Conflict, InvalidInput
 
+out = Console(highlight=False)
 Port = Annotated[
     int | None,
     typer.Option(metavar="PORT", help="Port of the gateway; else MODELLESS_PORT or 8000."),
