@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from variants.errors import RuntimeFailed
 from workers.channel.frames import Chunk
 from workers.execution.replicas import Job, Replica
-from workers.runtimes.protocol import Tensor, keeps_inputs
+from workers.runtimes.protocol import Runtime, Tensor, keeps_inputs, run_pieces
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
     if runtime is None:
         return Group(jobs, rows, [], f"{replica.name} is not loaded")
     try:
-        outputs = runtime.run(assemble(jobs, rows, own=keeps_inputs(runtime)))
+        outputs = _outputs(runtime, jobs, rows)
     except RuntimeFailed as failure:
         return Group(jobs, rows, [], failure.message)
     except Exception as error:  # a back end may raise anything; the executor has to live on
@@ -84,6 +84,15 @@ def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
         _keep_sound_row(replica, jobs[0])
         return Group(jobs, rows, outputs)
     return Group(jobs, rows, outputs, "", bad, bool(bad.all()) and _is_broken(replica))
+
+
+def _outputs(runtime: Runtime, jobs: list[Job], rows: int) -> list[Tensor]:
+    """What a runtime answers to queries that it is given as one batch."""
+    in_pieces = run_pieces(runtime)
+    if in_pieces is None or len(jobs) == 1:
+        return runtime.run(assemble(jobs, rows, own=keeps_inputs(runtime)))
+    queries = [job.layout.tensors(job.data, job.base) for job in jobs]
+    return in_pieces(list(zip(*queries, strict=True)))
 
 
 def assemble(jobs: list[Job], rows: int, *, own: bool = False) -> list[Tensor]:

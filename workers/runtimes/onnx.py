@@ -35,7 +35,7 @@ class OnnxRuntime:
     Threads that wait for the next operator spin for ``SPIN_US`` and then sleep: longer, and they
     starve the process that feeds them. Outputs come in the order of the spec.
 
-    On a GPU, small batches are replayed as CUDA graphs, where all of the model is there
+    On a GPU, batches are replayed as CUDA graphs, where all of the model is there
     (``workers.runtimes.cuda_graphs``); docs/decisions/0029 has what that brings.
 
     Options, as text:
@@ -59,6 +59,8 @@ class OnnxRuntime:
         self._outputs = [tensor.name for tensor in spec.outputs]
         self._session: Any = None
         self._graphs: Graphs | None = None
+        self.run_pieces: Callable[[Sequence[Sequence[Tensor]]], list[Tensor]] | None = None
+        """Takes a batch in pieces, where rows are copied to a GPU in any case."""
         self._call: Callable[[Sequence[str], Mapping[str, Tensor], None], list[Tensor]]
         self._call = self._unloaded
 
@@ -115,7 +117,7 @@ class OnnxRuntime:
             raise RuntimeFailed(f"{self._name} failed: {_reason(error)}") from error
 
     def close(self) -> None:
-        self._call = self._unloaded
+        self._call, self.run_pieces = self._unloaded, None
         if self._graphs is not None:
             graphs, self._graphs = self._graphs, None
             with suppress(RuntimeFailed):  # after a fault on the device nothing can be freed
@@ -149,9 +151,20 @@ class OnnxRuntime:
             rows = rows_of(inputs)
             if rows > graphs.most_rows or not all(map(_fits, inputs, self._spec.inputs)):
                 return plain(outputs, feeds, None)
-            return run_on_gpu(lambda: graphs.run(inputs, rows))
+            return run_on_gpu(lambda: graphs.run([[tensor] for tensor in inputs], rows))
 
-        self._call = play
+        def play_pieces(inputs: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+            rows = sum(map(len, inputs[0]))
+            if rows > graphs.most_rows:
+                return self.run([np.concatenate(pieces) for pieces in inputs])
+            try:
+                return run_on_gpu(lambda: graphs.run(inputs, rows))
+            except RuntimeFailed:
+                raise
+            except Exception as error:  # as in ``run``
+                raise RuntimeFailed(f"{self._name} failed: {_reason(error)}") from error
+
+        self._call, self.run_pieces = play, play_pieces
 
     @property
     def _name(self) -> str:

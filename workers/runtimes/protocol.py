@@ -20,6 +20,10 @@ class Runtime(Protocol):
     A class may say ``keeps_inputs = False``: when the outputs of ``run`` are read, nothing of it
     reads the inputs any more. Then large ones may lie in memory that the next query's are written
     to (``workers.channel.shared_memory``). Others are given bytes of their own.
+
+    A runtime that copies its inputs anyway may have a method ``run_pieces``: as ``run``, but with a
+    list of tensors for each input, whose rows one after the other are the batch. Queries are then
+    not put together before.
     """
 
     def load(self) -> None:
@@ -45,6 +49,11 @@ class Runtime(Protocol):
 def keeps_inputs(runtime: Runtime) -> bool:
     """Whether a runtime may read inputs after its batch: all may that do not say otherwise."""
     return getattr(runtime, "keeps_inputs", True) is not False
+
+
+def run_pieces(runtime: Runtime) -> Callable[[Sequence[Sequence[Tensor]]], list[Tensor]] | None:
+    """A runtime's method that takes a batch in pieces; None where it has none."""
+    return getattr(runtime, "run_pieces", None)
 
 
 RuntimeFactory = Callable[[LoadSpec, int], Runtime]

@@ -14,7 +14,14 @@ import pytest
 from tests.workers.builders import WIDTH, double_model, onnx_spec
 from tests.workers.runtimes.host_cuda import HostCuda
 from variants.errors import RuntimeFailed
-from workers.runtimes.cuda_graphs import SIZES, Graphs, in_gpu_thread
+from workers.runtimes import uploading
+from workers.runtimes.cuda_graphs import (
+    MEASURED_MOST,
+    SIZES,
+    Graphs,
+    in_gpu_thread,
+    sizes_of,
+)
 from workers.types import LoadSpec
 
 
@@ -61,25 +68,46 @@ def rows(count: int) -> Any:
 
 
 def test_each_size_is_run_twice_to_be_recorded(graphs: Graphs, session: Session) -> None:
-    assert session.runs == [size for size in SIZES for _ in range(2)]
-    assert graphs.most_rows == SIZES[-1]
+    assert session.runs == [size for size in SIZES if size <= 64 for _ in range(2)]
+    assert graphs.most_rows == 64
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 9, 16])
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 9, 16, 17, 63, 64])
 def test_a_batch_between_two_sizes_is_filled_up(
     graphs: Graphs, session: Session, count: int
 ) -> None:
-    (found,) = graphs.run([rows(count)], count)
+    (found,) = graphs.run([[rows(count)]], count)
 
     np.testing.assert_array_equal(found, 2 * rows(count))
     assert session.runs[-1] == min(size for size in SIZES if size >= count)
 
 
 def test_an_answer_is_not_written_over_by_the_next_run(graphs: Graphs) -> None:
-    (first,) = graphs.run([rows(3)], 3)
-    graphs.run([rows(4) + 100], 4)
+    (first,) = graphs.run([[rows(3)]], 3)
+    graphs.run([[rows(4) + 100]], 4)
 
     np.testing.assert_array_equal(first, 2 * rows(3))
+
+
+@pytest.mark.parametrize("counts", [(1, 1, 1), (2, 5, 1, 3), (64,), (30, 30)])
+def test_a_batch_may_come_in_pieces(
+    graphs: Graphs, counts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are sent to the device in pieces of another size."""
+    monkeypatch.setattr(uploading, "PIECE_BYTES", 4 * 4 * WIDTH)
+    pieces = [rows(count) + 1000 * number for number, count in enumerate(counts)]
+
+    (found,) = graphs.run([pieces], sum(counts))
+
+    np.testing.assert_array_equal(found, 2 * np.concatenate(pieces))
+
+
+def test_a_size_that_is_no_power_of_two_is_the_largest_if_the_batch_is(
+    cuda: HostCuda, session: Session, spec: LoadSpec
+) -> None:
+    odd = replace(spec, latency=((1, 1.0), (20, 2.0)))
+
+    assert sizes_of(odd) == (1, 2, 4, 8, 12, 16, 20)
 
 
 def test_nothing_is_recorded_above_the_largest_batch(
@@ -102,7 +130,34 @@ def test_all_sizes_are_recorded_while_it_is_measured(
     graphs.record()
 
     assert graphs.most_rows == SIZES[-1]
+    assert set(session.runs) == {size for size in SIZES if size <= MEASURED_MOST}
+
+    (found,) = graphs.run([[rows(100)]], 100)
+    graphs.run([[rows(128)]], 128)
+
+    np.testing.assert_array_equal(found, 2 * rows(100))
+    assert session.runs[-4:] == [128, 128, 128, 128]
     graphs.close()
+    assert cuda.idle
+
+
+def test_variants_share_what_is_page_locked(
+    cuda: HostCuda, session: Session, spec: LoadSpec
+) -> None:
+    device = cuda.device()
+    small, large = (
+        Graphs(session, replace(spec, latency=((most, 1.0),)), device, ort.RunOptions, place="cpu")
+        for most in (4, 64)
+    )
+    small.record()
+    large.record()
+
+    assert len(cuda.pinned) == 1
+    np.testing.assert_array_equal(small.run([[rows(3)]], 3)[0], 2 * rows(3))
+    large.close()
+    np.testing.assert_array_equal(small.run([[rows(4)]], 4)[0], 2 * rows(4))
+    small.close()
+    assert cuda.idle
 
 
 def test_all_that_runs_on_the_gpu_runs_in_one_thread() -> None:

@@ -29,6 +29,7 @@ from workers.runtimes.tensorrt.engine_building import (
     import_tensorrt,
     timing_key,
 )
+from workers.runtimes.uploading import upload_rows
 from workers.types import LoadSpec
 
 log = logging.getLogger(__name__)
@@ -111,13 +112,17 @@ class TensorRtRuntime:
             self._device.enter()
             self._open(self._find_tensorrt(), PlanOptions.of(dict(self._spec.options)))
             for slot in {id(slot): slot for slot in self._slots}.values():
-                zeros = [np.zeros((slot.least, *p.spec.shape), p.dtype) for p in self._inputs]
+                zeros = [[np.zeros((slot.least, *p.spec.shape), p.dtype)] for p in self._inputs]
                 self._run(slot, slot.least, zeros)
         except Exception as error:  # the bindings raise a different type for each cause
             self.close()
             raise RuntimeFailed(f"{self._name} cannot be loaded: {_cause(error)}") from error
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return self.run_pieces([[tensor] for tensor in inputs])
+
+    def run_pieces(self, inputs: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        """Run a batch whose rows, of each input, are those of some tensors in their order."""
         if self._engine is None:
             raise RuntimeFailed(f"{self._name} is not loaded")
         rows = self._rows(inputs)
@@ -271,28 +276,29 @@ class TensorRtRuntime:
 
     # -- running ----------------------------------------------------------------------------------
 
-    def _rows(self, inputs: Sequence[Tensor]) -> int:
+    def _rows(self, inputs: Sequence[Sequence[Tensor]]) -> int:
         """How many rows a batch has.
 
         Raises:
             RuntimeFailed: its tensors are not the task's, or there is no range for so many rows.
         """
-        self._signature.check_inputs(inputs)
-        rows = rows_of(inputs)
+        rows = 0
+        for piece in zip(*inputs, strict=True):
+            self._signature.check_inputs(piece)
+            rows += rows_of(piece)
         if not 0 < rows <= len(self._slots):
             raise RuntimeFailed(
                 f"{self._name} takes 1 to {len(self._slots)} rows at a time, not {rows}"
             )
         return rows
 
-    def _run(self, slot: _Slot, rows: int, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def _run(self, slot: _Slot, rows: int, inputs: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         device, stream, context = self._device, self._stream, slot.context
         assert device is not None
         device.enter()
-        for port, tensor in zip(self._inputs, inputs, strict=True):
+        for port, pieces in zip(self._inputs, inputs, strict=True):
             assert port.rows is not None
-            port.rows[:rows] = tensor
-            device.upload(port.device, port.host, rows * port.row_bytes, stream)
+            upload_rows(device, stream, port.device, port.host, port.rows[:rows], pieces)
         if slot.rows != rows:
             for port in self._inputs:
                 if not context.set_input_shape(port.spec.name, (rows, *port.spec.shape)):
