@@ -109,6 +109,8 @@ class _Writer:
             if weight.data_type == onnx.TensorProto.FLOAT
         }
         self._typed = {value.name for value in (*model.graph.value_info, *model.graph.output)}
+        self._known = self._typed | {value.name for value in model.graph.input}
+        self._known |= {weight.name for weight in model.graph.initializer}
         self._full = {value.name for value in model.graph.input} | set(self._weights)
         self._half: set[str] = set()
         self._opsets = {opset.domain: opset.version for opset in model.opset_import}
@@ -127,6 +129,8 @@ class _Writer:
         if any(attribute.type in graphs for attribute in node.attribute):
             return None
         if any(name and name not in self._typed for name in node.output):
+            return None
+        if any(name and name not in self._known for name in node.input):
             return None
         try:
             schema = defs.get_schema(node.op_type, self._opsets.get("", 1), "")

@@ -8,10 +8,26 @@ from variants.builders.activations import first_line
 from variants.builders.onnx_fp32 import simplify
 from variants.errors import VariantNotBuilt
 
+FLOATS_OF_CLASSICAL = {
+    "Binarizer": 0,
+    "FeatureVectorizer": 0,
+    "LinearClassifier": 1,
+    "LinearRegressor": 0,
+    "Normalizer": 0,
+    "SVMClassifier": 1,
+    "SVMRegressor": 0,
+    "Scaler": 0,
+    "TreeEnsembleClassifier": 1,
+    "TreeEnsembleRegressor": 0,
+}
+"""Which output of an operator of ONNX-ML is float32, whatever it is given (ONNX-ML, operators)."""
+LIKE_THEIR_INPUT = ("ArrayFeatureExtractor", "Imputer")
+
 
 def prepared(source: Path, *, opset: int = 1) -> Any:
     """``source`` as a ``ModelProto``: constants folded, normalisation merged into convolutions,
-    types and shapes noted, every node with a name of its own; of that opset or a newer one.
+    types and shapes noted, biases of matrix products with one axis, every node with a name of its
+    own; of that opset or a newer one.
 
     Raises:
         VariantNotBuilt: the model is refused, or its operators are too old to be carried over.
@@ -28,10 +44,54 @@ def prepared(source: Path, *, opset: int = 1) -> Any:
         if has < opset:
             model = version_converter.convert_version(model, opset)
         model = shape_inference.infer_shapes(model)
+        while _type_classical(model.graph):
+            model = shape_inference.infer_shapes(model)
     except Exception as error:  # both raise what their native code gives them
         raise VariantNotBuilt(f"its operators cannot be read: {first_line(error)}") from error
+    _flatten_biases(model.graph)
+    drop_unused_weights(model)
     name_nodes(model)
     return model
+
+
+def _type_classical(graph: Any) -> int:
+    """Note the types that operators of ONNX-ML give, which ONNX does not infer; how many are new.
+
+    Without them nothing that comes after a scaler would be known to be a number.
+    """
+    from onnx import TensorProto, helper
+
+    values = (*graph.value_info, *graph.input, *graph.output)
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    types |= {weight.name: weight.data_type for weight in graph.initializer}
+    found = {}
+    for node in graph.node:
+        if node.domain != "ai.onnx.ml":
+            continue
+        if node.op_type in LIKE_THEIR_INPUT:
+            found[node.output[0]] = types.get(node.input[0], TensorProto.UNDEFINED)
+        elif (index := FLOATS_OF_CLASSICAL.get(node.op_type)) is not None:
+            found.update(dict.fromkeys(node.output[index : index + 1], TensorProto.FLOAT))
+    new = {name: kind for name, kind in found.items() if kind and not types.get(name)}
+    graph.value_info.extend(helper.make_tensor_value_info(name, new[name], None) for name in new)
+    return len(new)
+
+
+def _flatten_biases(graph: Any) -> None:
+    """Give biases of shape (1, n) the shape (n,): quantisers count on it.
+
+    scikit-learn's multilayer perceptrons have such biases.
+    """
+    weights = {weight.name: weight for weight in graph.initializer}
+    for node in graph.node:
+        bias = weights.get(node.input[2]) if node.op_type == "Gemm" and node.input[2:] else None
+        if bias is None or len(bias.dims) != 2 or bias.dims[0] != 1:
+            continue
+        flat = graph.initializer.add()
+        flat.CopyFrom(bias)
+        flat.name = f"{bias.name}_of_{node.output[0]}"
+        del flat.dims[0]
+        node.input[2] = flat.name
 
 
 def name_nodes(model: Any) -> None:

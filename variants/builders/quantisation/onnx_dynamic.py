@@ -59,6 +59,8 @@ class OnnxInt8Dynamic:
                         per_channel=True,
                         reduce_range=True,  # as in quantisation.CPU
                         weight_type=QuantType.QInt8,
+                        # Of what comes after an operator of ONNX-ML no type is inferred.
+                        extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
                     )
             except Exception as error:  # the quantiser raises whatever it trips over
                 target.unlink(missing_ok=True)
