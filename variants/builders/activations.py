@@ -33,6 +33,8 @@ def open_session(model: Any) -> Any:
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
+    # Beyond this level, ONNX Runtime 1.31 dies of PyTorch's transformers in fp16 on the CPU.
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)

@@ -4,12 +4,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
+import torch
 
+from controlplane.client.exporting import export
 from variants.builders import pytorch
 from variants.builders.gpu_requirements import missing_gpu
 from variants.builders.protocol import Material, Needs
 from variants.builders.registry import make_builder, missing_here
+from variants.checks.archive_check import extract_onnx
 from variants.errors import VariantNotBuilt
 
 OPTIONS = {
@@ -93,3 +97,31 @@ def test_a_kind_for_gpus_needs_one_and_a_torch_that_uses_it(kind: str, install: 
 def test_fp32_needs_nothing_but_torch(install: Install) -> None:
     install("2.13.0+cpu")
     assert make_builder("torch-fp32").missing() is None
+
+
+class Encoder(torch.nn.Module):  # type: ignore[misc]
+    """Word numbers ``[batch, 12]`` to five scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        self.words = torch.nn.Embedding(100, 32)
+        self.body = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = torch.nn.Linear(32, 5)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(self.words(words)).mean(1))
+
+
+def test_an_encoder_of_pytorch_has_an_fp16_variant(tmp_path: Path) -> None:
+    """ONNX Runtime 1.31 dies of it on the CPU where it changes the layout of images."""
+    archive, source = tmp_path / "encoder.pt2", tmp_path / "encoder.onnx"
+    rows = torch.randint(0, 100, (4, 12))
+    export(Encoder().eval(), rows[:2], archive)
+    extract_onnx(archive, source)
+
+    material = Material(source=source, calibration={"words": rows.numpy()})
+    make_builder("onnx-fp16-cuda").build(material, tmp_path / "half.onnx")
+
+    held = onnx.load(str(tmp_path / "half.onnx")).graph.initializer
+    assert onnx.TensorProto.FLOAT16 in {weight.data_type for weight in held}

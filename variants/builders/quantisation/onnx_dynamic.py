@@ -1,6 +1,7 @@
 """The model with 8-bit weights, its activations quantised as they come: no calibration needed."""
 
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -44,16 +45,18 @@ class OnnxInt8Dynamic:
         with tempfile.TemporaryDirectory() as folder:
             simplified = Path(folder) / "simplified.onnx"
             simplify(material.source, simplified)
-            share = quantisable_share(onnx.load(str(simplified)))
+            model = onnx.load(str(simplified))
+            share = quantisable_share(model)
             if share < LEAST_SHARE:
                 raise VariantNotBuilt(
                     f"only {share:.0%} of its weights are in matrix products; quantised "
                     "dynamically, convolutions are slower"
                 )
+            unshare_matrices(model.graph)
             try:
                 with quiet():
                     quantize_dynamic(
-                        simplified,
+                        model,
                         target,
                         op_types_to_quantize=list(QUANTISED),
                         per_channel=True,
@@ -67,6 +70,21 @@ class OnnxInt8Dynamic:
                 raise VariantNotBuilt(f"quantising failed: {first_line(error)}") from error
         open_session(target)
         return Built()
+
+
+def unshare_matrices(graph: Any) -> None:
+    """Give each ``Gemm`` a matrix of its own: the quantiser transposes it in place, for each anew.
+
+    Layers share one where they were never trained apart, and tied embeddings do.
+    """
+    weights = {weight.name: weight for weight in graph.initializer}
+    uses = Counter(name for node in graph.node for name in node.input)
+    for node in graph.node:
+        if node.op_type == "Gemm" and node.input[1] in weights and uses[node.input[1]] > 1:
+            own = graph.initializer.add()
+            own.CopyFrom(weights[node.input[1]])
+            own.name = f"{own.name}_of_{node.output[0]}"
+            node.input[1] = own.name
 
 
 def quantisable_share(model: Any) -> float:

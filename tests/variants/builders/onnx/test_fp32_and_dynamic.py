@@ -144,3 +144,21 @@ def test_dynamic_refuses_convolutions(tmp_path: Path) -> None:
     with pytest.raises(VariantNotBuilt, match="% of its weights are in matrix products"):
         make_builder("onnx-int8-dynamic").build(Material(source=source), tmp_path / "int8.onnx")
     assert not (tmp_path / "int8.onnx").exists()
+
+
+def test_dynamic_turns_a_matrix_that_layers_share_once_for_each(tmp_path: Path) -> None:
+    matrix = RANDOM.standard_normal((4, 4)).astype(np.float32)
+    proto = model(
+        nodes=[
+            node("Gemm", ("pixels", "shared"), "first", transB=1),
+            node("Relu", ("first",), "positive"),
+            node("Gemm", ("positive", "shared"), "scores", transB=1),
+        ],
+        outputs=[tensor("scores", "batch", 4)],
+        weights={"shared": matrix},
+    )
+    source, target = write(tmp_path / "net.onnx", proto), tmp_path / "int8.onnx"
+
+    make_builder("onnx-int8-dynamic").build(Material(source=source), target)
+
+    assert np.abs(answers(target, pixels()) - answers(source, pixels())).max() < 0.1
