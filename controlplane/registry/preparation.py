@@ -34,7 +34,7 @@ from profiler.sandbox.child import tensor_specs
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from variants.artifacts.protocol import ArtifactStore
 from variants.builders.registry import make_builder, variant_name
-from variants.checks.onnx_check import OnnxInfo, check_signature, describe
+from variants.checks.onnx_check import SCIKIT_HINT, OnnxInfo, check_signature, describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput, VariantNotLoadable
 from variants.types import (
     CatalogSnapshot,
@@ -335,9 +335,12 @@ def _task(request: RegistrationRequest, info: OnnxInfo, known: Task | None, *, w
         raise InvalidInput(f"there is no metric {metric[:128]!r}; there are: {known_metrics}")
     scores = info.outputs[0]
     if len(scores.shape) != 1 or scores.shape[0] < 2 or not scores.dtype.startswith("float"):
+        # What skl2onnx writes of its own accord: labels first, then probabilities.
+        labels_first = len(info.outputs) == 2 and not scores.shape
+        hint = f"; {SCIKIT_HINT}" if labels_first else ""
         raise InvalidArtifact(
             f"{where}: its first output must be scores, float [batch, classes], "
-            f"but is {describe(scores)}"
+            f"but is {describe(scores)}{hint}"
         )
     labels = request.labels or ()
     if labels and len(labels) != scores.shape[0]:

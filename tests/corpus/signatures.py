@@ -1,6 +1,7 @@
 """ONNX files that are refused for what they take and give, before anything of them runs."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -195,3 +196,22 @@ def output_of_another_name(folder: Path) -> Path:
 def class_too_few(folder: Path) -> Path:
     weights = {"weight": np.eye(4, 2, dtype=np.float32)}
     return written(folder, models.model(outputs=[tensor("scores", "batch", 2)], weights=weights))
+
+
+@bad(Step.CHECK, r"output 'output_probability' is not a tensor; .* with modelless\.export")
+def scores_as_a_list_of_maps(folder: Path) -> Path:
+    return written(folder, as_skl2onnx_writes())
+
+
+@bad(Step.CHECK, r"must be scores, .* but is int64 \[batch\]; .* with modelless\.export")
+def labels_before_scores(folder: Path) -> Path:
+    return written(folder, as_skl2onnx_writes(zipmap=False))
+
+
+def as_skl2onnx_writes(**options: object) -> Any:
+    """A classifier of scikit-learn, converted without ``modelless.export``."""
+    from skl2onnx import to_onnx
+    from sklearn.linear_model import LogisticRegression
+
+    rows = np.eye(4, dtype=np.float32)
+    return to_onnx(LogisticRegression().fit(rows, [0, 1, 2, 0]), rows[:1], options=options or None)

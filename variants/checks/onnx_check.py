@@ -161,6 +161,11 @@ def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
             )
 
 
+SCIKIT_HINT = (
+    "export scikit-learn classifiers with modelless.export, which leaves nothing but scores"
+)
+
+
 def describe(spec: TensorSpec) -> str:
     """``float32 [batch, 64]``."""
     return f"{spec.dtype} [{', '.join(['batch', *map(str, spec.shape)])}]"
@@ -333,7 +338,11 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
         raise InvalidArtifact(f"{file}: has an {side} with a name that cannot be shown")
     where = f"{file}: {side} {value.name!r}"
     if not value.type.HasField("tensor_type"):
-        raise InvalidArtifact(f"{where} is not a tensor")
+        maps = value.type.HasField("sequence_type") and value.type.sequence_type.elem_type.HasField(
+            "map_type"
+        )
+        hint = f"; {SCIKIT_HINT}" if maps else ""
+        raise InvalidArtifact(f"{where} is not a tensor{hint}")
     tensor = value.type.tensor_type
     dtype = _dtype(where, tensor.elem_type)
     if not tensor.HasField("shape"):
