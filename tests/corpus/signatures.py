@@ -198,12 +198,18 @@ def class_too_few(folder: Path) -> Path:
     return written(folder, models.model(outputs=[tensor("scores", "batch", 2)], weights=weights))
 
 
-@bad(Step.CHECK, r"output 'output_probability' is not a tensor; .* with modelless\.export")
+@bad(
+    Step.CHECK,
+    r"net-v1: net.onnx: output 'output_probability' is not a tensor; .*modelless",
+)
 def scores_as_a_list_of_maps(folder: Path) -> Path:
     return written(folder, as_skl2onnx_writes())
 
 
-@bad(Step.CHECK, r"must be scores, .* but is int64 \[batch\]; .* with modelless\.export")
+@bad(
+    Step.CHECK,
+    r"net.onnx: its first output must be scores, .* int64 .*modelless",
+)
 def labels_before_scores(folder: Path) -> Path:
     return written(folder, as_skl2onnx_writes(zipmap=False))
 
