@@ -153,6 +153,23 @@ def test_a_body_that_is_no_query(body: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("row", "word"),
+    [("NaN,1", "NaN"), ("1,nan", "nan"), ("-NaN,1", "NaN"), ("1,\n-Infinity", "-Infinity")],
+)
+def test_a_number_that_json_lacks_is_named_with_what_to_send_instead(row: str, word: str) -> None:
+    error = v1_error(f'{{"task":"pair","inputs":[[{row}]]}}'.encode())
+    assert error.endswith(
+        f"; JSON has no {word}, and inputs take finite numbers only: send the number that the model"
+        " was trained to see in its place"
+    )
+
+
+@pytest.mark.parametrize("row", ["Nano,1", "1,None", "1e999,1", "1,", '"NaN,1'])
+def test_other_mistakes_are_not_taken_for_such_a_number(row: str) -> None:
+    assert "JSON has no" not in v1_error(f'{{"task":"pair","inputs":[[{row}]]}}'.encode())
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"task": None}, "'task' is missing: the name of a task"),
