@@ -87,7 +87,11 @@ class SloCounts(Schema):
 class RecentSloCounts(SloCounts):
     """The same of the last ``lately_s`` seconds."""
 
-    refusals: dict[str, int] = Field({}, description="How many were refused, by error code.")
+    refusals: dict[str, int] = Field(
+        {},
+        description="How many were refused, by error code; `BLOCKED` are those that were told "
+        "`INVALID_INPUT` because a worker had ended while it ran the same.",
+    )
 
 
 class SloRow(SloCounts):

@@ -31,6 +31,7 @@ WHY: Mapping[str, str] = {
     "ARTIFACT_INVALID": "the variants cannot be loaded",
     "REPLICA_LOST": "a worker was lost",
     "INTERNAL": "something failed, which the log names",
+    "BLOCKED": "a worker had ended while it ran the same",
 }
 """What a refusal with an error code means; other codes stand alone."""
 

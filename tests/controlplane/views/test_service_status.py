@@ -42,6 +42,12 @@ CASES = [
         "2 refused because the variant was not loaded yet (COLD).",
     ),
     (
+        {"a": outcomes(10, BLOCKED=2)},
+        MISSED,
+        "a: 2 of 12 queries in the last 60 s missed their SLO: 2 refused because a worker had "
+        "ended while it ran the same (BLOCKED).",
+    ),
+    (
         {"a": outcomes(9_000), "b": outcomes(0, 1), "c": outcomes(0, 2)},
         MISSED,
         "c: 2 of 2 queries in the last 60 s missed their SLO: 2 late. "
@@ -96,7 +102,7 @@ def test_a_report_adds_up_what_gateways_say() -> None:
         "lately": {"seconds": 60.2, "tasks": told(2, 0, {"OVERLOADED": 3})},
     }
     second = {
-        "tasks": told(8, 0, {"NOT_FOUND": 4, "INVALID_INPUT": 1}),
+        "tasks": told(8, 0, {"NOT_FOUND": 4, "INVALID_INPUT": 1, "BLOCKED": 1}),
         "lately": {"seconds": 12.0, "tasks": told(0, 0, {"NOT_FOUND": 4})},
     }
 
@@ -106,12 +112,12 @@ def test_a_report_adds_up_what_gateways_say() -> None:
         "tasks": [
             {
                 "task": "digits",
-                "requests": 20,
+                "requests": 21,
                 "met": 15,
                 "late": 2,
-                "refused": 3,
+                "refused": 4,
                 "client_errors": 5,
-                "attainment": 0.75,
+                "attainment": 15 / 21,
                 "lately": {
                     "requests": 5,
                     "met": 2,
