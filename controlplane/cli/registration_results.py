@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from controlplane.cli import render
+from variants.types import Stage
 
 if TYPE_CHECKING:
     from controlplane.building.types import RegistrationResult
+    from variants.types import ModelVersion
 
 
 def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
@@ -48,6 +50,25 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
         "repaired": list(result.repaired),
         "seconds": round(seconds, 3),
     }
+
+
+def what_it_answers(version: "ModelVersion") -> str:
+    """Which queries a version may answer from now on, and how to change that."""
+    named = f"{version.task} {version.model} {version.version}"
+    match version.stage:
+        case Stage.LIVE:
+            return (
+                f"{version.label} may answer any query of {version.task} from now on;"
+                f" `modelless retire {named}` ends that, and `register --stage canary` would have"
+                " let it answer only queries that name one of its variants"
+            )
+        case Stage.CANARY:
+            return (
+                f"{version.label} answers only queries that name one of its variants, until"
+                f" `modelless promote {named}`"
+            )
+        case _:
+            return f"{version.label} answers nothing until `modelless promote {named}`"
 
 
 def result_table(result: "RegistrationResult", seconds: float, *, on_cluster: bool) -> None:
@@ -101,6 +122,8 @@ def result_table(result: "RegistrationResult", seconds: float, *, on_cluster: bo
         rows_judged = result.variants[0].accuracy_rows
         counted = f"; accuracy on {rows_judged:,} rows that nothing was calibrated on"
     typer.echo(f"task {result.task.name}: {stages} in {seconds:.1f} s{counted}")
+    for version in result.versions:
+        typer.echo(what_it_answers(version))
     if on_cluster and result.variants:
         typer.echo(
             "measured on this machine; where workers run on others, the control loop has it"

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 err = Console(stderr=True, highlight=False)
 
+STEPS = frozenset({"train", "measure"})
+"""Those of which a log has a line."""
+
 
 @contextmanager
 def step(title: str, spent_s: float = 0.0) -> Iterator[Callable[[str], None]]:
@@ -56,7 +59,8 @@ def progress(title: str) -> "Iterator[Callable[[Progress], None]]":
             total = at.total or None
             bar.update(row, description=at.message, completed=at.done, total=total, left=left)
             what = at.message.partition(":")[0]
-            if not err.is_terminal and what != said[0] and at.step in ("train", "measure"):
+            over = at.done == at.total
+            if not err.is_terminal and what != said[0] and at.step in STEPS and not over:
                 said[0] = what
                 share = f"{100 * at.done // at.total:3d} %" if at.total else "     "
                 tell(f"{share}  {what}" + (f", {left}" if left else ""))
