@@ -50,6 +50,8 @@ Workers = Annotated[
     typer.Option(metavar="N", help="Workers to split the cores into; else MODELLESS_WORKERS or 1."),
 ]
 
+EVICTION = "modelless"
+"""The rule that is not worth a word."""
 COLOUR = {"as_planned": "green", "down": "red", "met": "green", "mostly_missed": "red"}
 """Of the fleet and of what clients experience; yellow for what is between."""
 
@@ -170,7 +172,9 @@ def _status_table(found: Mapping[str, Any]) -> None:
     out.print()
     columns = ("WORKER", "DEVICE", *where, "STATE", "VARIANTS", "MEMORY", "BUSY")
     table(columns, rows, empty="No worker is running.")
-    if rules := sorted({worker.get("eviction", "") for worker in found["workers"]} - {""}):
+    if rules := sorted(
+        {worker.get("eviction", "") for worker in found["workers"]} - {"", EVICTION}
+    ):
         out.print(
             f"[dim]Where memory is short, variants leave by the rule {' or '.join(rules)}.[/]"
         )
@@ -185,6 +189,7 @@ def _status_table(found: Mapping[str, Any]) -> None:
         loaded = f"{task['loaded']} of {task['variants']}"
         tasks.append((task["name"], loaded, *counts, percent(row["attainment"]) if row else "-"))
     out.print()
+    out.print("[dim]Queries since the gateways started[/]")
     table(("TASK", "LOADED", "QUERIES", "LATE", "REFUSED", "SLO MET"), tasks, empty="No tasks.")
     if clients := found["clients"]:
         out.print()

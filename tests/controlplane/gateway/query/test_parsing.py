@@ -191,7 +191,7 @@ def test_other_mistakes_are_not_taken_for_such_a_number(row: str) -> None:
         ({"slo": {"latency_ms": [1]}}, "slo.latency_ms must be a number"),
         ({"slo": {"latency_ms": "soon"}}, "slo.latency_ms must be a number, not 'soon'"),
         ({"slo": {"latency_ms": "nan"}}, "slo.latency_ms must be a number"),
-        ({"slo": {"accuracy": 95}}, "slo.accuracy must be between 0 and 1"),
+        ({"slo": {"accuracy": 95}}, "slo.accuracy must be between 0 and 1, such as 0.97 for 97 %"),
         ({"slo": {"cost": -0.1}}, "slo.cost must not be negative"),
         (
             {"slo": {"prefer": "speed"}},
@@ -528,7 +528,7 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
         ),
         (
             {"inputs": [entry()], "parameters": {"min_accuracy": 2}},
-            "min_accuracy must be between 0 and 1",
+            "min_accuracy must be between 0 and 1, such as 0.97 for 97 %",
         ),
         (
             {"inputs": [entry(parameters={"binary_data_size": 8})]},
