@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from controlplane.cli import render
+from variants.figures import figure
 from variants.types import Stage
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def result_table(result: "RegistrationResult", seconds: float, *, on_cluster: bo
                 f"{1000 * fastest:,.0f}",
                 render.mib(profile.memory_mib),
                 f"{1000 * profile.load_s:.1f}",
-                render.mib(variant.size_bytes / 2**20),
+                figure(variant.size_bytes / 2**20),
             )
         )
     render.table(

@@ -291,6 +291,25 @@ def test_the_dashboard_draws_each_variant_and_labels_those_that_none_beats(page:
     assert set(re.findall(r'class="label"[^>]*>([^<]*)<', chart)) == {
         "linear-v1 fp32", "mlp-v1 int8", "mlp-v1 fp32",
     }  # fmt: skip
+    legend = "fp32 int8 faint: another is as accurate and as fast best accuracy up to a latency"
+    assert legend in shown.text
+    assert "as run_ms in replies" in shown.text
+
+
+def test_what_is_out_of_service_is_faint_and_the_legend_says_so(page: Page) -> None:
+    page.catalog.set_stage(DIGITS.name, ModelName("slow"), 1, Stage.RETIRED)
+    shown = page.shown()
+    assert "faint: not in service best accuracy" in shown["frontier"]
+    assert shown["variant-count"] == "3 of 4 in service"
+
+
+def test_of_many_variants_on_a_worker_their_number_is_shown_and_what_is_not_ready(
+    page: Page,
+) -> None:
+    page.live.statuses = [worker("w1", *(f"v{i}" for i in range(20)), loading=("late",))]
+    shown = page.shown()["workers"]
+    assert "20 variants ready: 20 of digits" in shown
+    assert "late · loading" in shown
 
 
 def test_the_api_reference_shows_every_route(page: Page) -> None:
