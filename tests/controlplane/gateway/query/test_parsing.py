@@ -17,6 +17,8 @@ from planner.types import Query
 from variants.errors import InvalidInput, TaskNotFound
 from variants.types import Prefer, Slo, Task, TaskName, TensorSpec, VariantName
 
+NULL = "null: only finite numbers can be asked with"
+
 
 def spec(name: str, dtype: str = "float32", *shape: int) -> TensorSpec:
     return TensorSpec(name=name, dtype=dtype, shape=shape or (2,))
@@ -228,9 +230,9 @@ def test_wrong_fields(changes: dict[str, Any], message: str) -> None:
         ("pair", [["1", "2"]], "input 'x' must hold float32 numbers, not text"),
         ("pair", ["12"], "input 'x' must hold float32 numbers, not text"),
         ("pair", [[1, "2"]], "input 'x' must hold float32 numbers, not text"),
-        ("pair", [[None, 1]], "input 'x' must hold float32 numbers, not null or mixed values"),
-        ("pair", [None], "input 'x' must hold float32 numbers, not null or mixed values"),
-        ("pair", [{"x": 1}], "input 'x' must hold float32 numbers, not null or mixed values"),
+        ("pair", [[None, 1]], f"input 'x' must hold float32 numbers, not {NULL}"),
+        ("pair", [None], f"input 'x' must hold float32 numbers, not {NULL}"),
+        ("pair", [{"x": 1}], "input 'x' must hold float32 numbers, not mixed values"),
         ("pair", [[True, False]], "input 'x' must hold float32 numbers, not booleans"),
         ("pair", [[True, 1.0]], "input 'x' must hold float32 numbers, not booleans"),
         ("long", [[True, 1]], "input 'x' must hold int64 numbers, not booleans"),
