@@ -76,6 +76,9 @@ class SloCounts(Schema):
     met: int = Field(description="Answered in time, with the floors and ceilings asked for.")
     late: int = Field(description="Answered after the deadline, or never.")
     refused: int = Field(description="Refused with a typed error.")
+    infeasible: int = Field(
+        0, description="Of those refused: they asked for what no variant can do."
+    )
     client_errors: int = Field(
         0,
         description="Wrong in themselves, such as those that name a variant which is not there or "

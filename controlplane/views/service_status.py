@@ -192,4 +192,4 @@ def _added(of_gateways: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, 
 
 def _row(outcomes: Outcomes) -> dict[str, Any]:
     names = ("requests", "met", "late", "refused", "client_errors", "attainment")
-    return {name: getattr(outcomes, name) for name in names}
+    return {**{name: getattr(outcomes, name) for name in names}, "infeasible": outcomes.hopeless}

@@ -178,6 +178,17 @@ def test_status_tells_of_queries_that_miss_their_slo(gateway: Gateway, shell: Sh
     assert as_json["service"] == {"level": "missed", "sentence": sentence}
 
 
+def test_status_counts_what_no_variant_can_do_apart(gateway: Gateway, shell: Shell) -> None:
+    [row] = gateway.live.slo["tasks"]
+    gateway.live.slo["tasks"] = [row | {"requests": 13, "refused": 4, "infeasible": 3}]
+
+    lines = shell("status", url=gateway.url).out.splitlines()
+    table = lines[next(at for at, line in enumerate(lines) if line.startswith("TASK ")) :]
+
+    assert table[0].split()[2:] == ["QUERIES", "LATE", "REFUSED", "INFEASIBLE", "SLO", "MET"]
+    assert table[2].split()[-6:] == ["13", "1", "1", "3", "80.00", "%"]
+
+
 def test_what_an_older_gateway_says_of_nodes_is_nothing() -> None:
     class Older:
         def get(self, path: str) -> None:

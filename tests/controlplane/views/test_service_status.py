@@ -6,6 +6,7 @@ import pytest
 
 from controlplane.http_errors import CLIENT_ERRORS
 from controlplane.views.service_status import (
+    HOPELESS,
     Outcomes,
     ServiceLevel,
     ServiceStatus,
@@ -102,8 +103,8 @@ def test_a_report_adds_up_what_gateways_say() -> None:
         "lately": {"seconds": 60.2, "tasks": told(2, 0, {"OVERLOADED": 3})},
     }
     second = {
-        "tasks": told(8, 0, {"NOT_FOUND": 4, "INVALID_INPUT": 1, "BLOCKED": 1}),
-        "lately": {"seconds": 12.0, "tasks": told(0, 0, {"NOT_FOUND": 4})},
+        "tasks": told(8, 0, {"NOT_FOUND": 4, "INVALID_INPUT": 1, "BLOCKED": 1, HOPELESS: 5}),
+        "lately": {"seconds": 12.0, "tasks": told(0, 0, {"NOT_FOUND": 4, HOPELESS: 5})},
     }
 
     assert slo_report([first, second]) == {
@@ -112,20 +113,22 @@ def test_a_report_adds_up_what_gateways_say() -> None:
         "tasks": [
             {
                 "task": "digits",
-                "requests": 21,
+                "requests": 26,
                 "met": 15,
                 "late": 2,
-                "refused": 4,
+                "refused": 9,
+                "infeasible": 5,
                 "client_errors": 5,
-                "attainment": 15 / 21,
+                "attainment": 15 / 26,
                 "lately": {
-                    "requests": 5,
+                    "requests": 10,
                     "met": 2,
                     "late": 0,
-                    "refused": 3,
+                    "refused": 8,
+                    "infeasible": 5,
                     "client_errors": 4,
-                    "attainment": 0.4,
-                    "refusals": {"OVERLOADED": 3},
+                    "attainment": 0.2,
+                    "refusals": {"OVERLOADED": 3, HOPELESS: 5},
                 },
             }
         ],
