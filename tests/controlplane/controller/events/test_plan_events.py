@@ -15,11 +15,11 @@ def test_the_first_is_told_at_once_and_those_that_follow_together() -> None:
             told[second] = (subject, message)
     assert told == {
         10: ("version 1", "why 10"),
-        70: ("versions 2 to 7", "6 plans within 50 s, the last: why 70"),
-        190: ("versions 8 to 19", "12 plans within 110 s, the last: why 190"),
-        430: ("versions 20 to 43", "24 plans within 230 s, the last: why 430"),
-        910: ("versions 44 to 91", "48 plans within 470 s, the last: why 910"),
-        1510: ("versions 92 to 151", "60 plans within 590 s, the last: why 1510"),
+        70: ("versions 2 to 7", "6 plans within 50 s, such as: why 70"),
+        190: ("versions 8 to 19", "12 plans within 110 s, such as: why 190"),
+        430: ("versions 20 to 43", "24 plans within 230 s, such as: why 430"),
+        910: ("versions 44 to 91", "48 plans within 470 s, such as: why 910"),
+        1510: ("versions 92 to 151", "60 plans within 590 s, such as: why 1510"),
     }
 
 
@@ -29,6 +29,17 @@ def test_after_a_quiet_time_it_is_told_at_once_again() -> None:
         plans.planned(1, "why", at_s)
         told = list(plans.due(at_s)), list(plans.due(at_s + 60.0))
         assert [len(found) for found in told] == ([1, 0] if at_s in {0.0, 500.0} else [0, 1])
+
+
+def test_a_plan_that_divides_demand_stands_for_many() -> None:
+    plans = PlanEvents()
+    plans.planned(1, "why 1", 0.0)
+    list(plans.due(0.0))
+    for version, why in enumerate(("w1 holds a.", "The demand of 2 rows.", "w1 holds b."), 2):
+        plans.planned(version, why, 10.0 * version)
+    [(_, subject, message)] = plans.due(60.0)
+    assert subject == "versions 2 to 4"
+    assert message == "3 plans within 40 s, such as: The demand of 2 rows."
 
 
 def test_what_is_left_is_told_when_the_control_loop_ends() -> None:
