@@ -35,7 +35,8 @@ Row = Mapping[str, Any]
 LIVE = (">LIVE MS", ">LIVE P95")
 """Columns of what workers say, shown where any says something."""
 OF_WHAT = (
-    "*: no other variant is as accurate, as fast and as small.",
+    "*: no other variant is as accurate, as fast and as small. ±: half of the accuracy's 95 %"
+    " confidence interval.",
     "P50, P95 and USD/1000 are the profile's: one row alone in its batch, again and again without a"
     " pause.",
     "LIVE is what such a row takes on the workers now, as run_ms in replies (unconfirmed: none ran"
