@@ -72,8 +72,14 @@ def what_it_answers(version: "ModelVersion") -> str:
             return f"{version.label} answers nothing until `modelless promote {named}`"
 
 
-def result_table(result: "RegistrationResult", seconds: float, *, on_cluster: bool) -> None:
-    """Print it; on a cluster with a sentence on what is measured elsewhere."""
+def result_table(
+    result: "RegistrationResult", seconds: float, *, on_cluster: bool, new: bool = True
+) -> None:
+    """Print it; on a cluster with a sentence on what is measured elsewhere.
+
+    Args:
+        new: whether its versions are, and not only some of their variants.
+    """
     from controlplane.views.catalog_views import dominated
 
     rows = []
@@ -123,7 +129,7 @@ def result_table(result: "RegistrationResult", seconds: float, *, on_cluster: bo
         rows_judged = result.variants[0].accuracy_rows
         counted = f"; accuracy on {rows_judged:,} rows that nothing was calibrated on"
     typer.echo(f"task {result.task.name}: {stages} in {seconds:.1f} s{counted}")
-    for version in result.versions:
+    for version in result.versions if new else ():
         typer.echo(what_it_answers(version))
     if on_cluster and result.variants:
         typer.echo(

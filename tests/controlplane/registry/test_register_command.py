@@ -12,13 +12,14 @@ from typing import Any
 import psutil
 import pytest
 
+from controlplane.building.types import RegistrationResult
 from controlplane.cli.model_options import parse_labels
-from controlplane.cli.registration_results import what_it_answers
+from controlplane.cli.registration_results import result_table, what_it_answers
 from tests import onnx_models as models
 from tests.controlplane.cli.shell import Shell
 from variants.catalog.sql import open_catalog
 from variants.errors import InvalidInput
-from variants.types import Digest, ModelName, ModelVersion, Stage, TaskName
+from variants.types import Digest, ModelName, ModelVersion, Stage, Task, TaskName
 
 pytestmark = pytest.mark.slow
 
@@ -84,6 +85,12 @@ def test_the_table_names_every_variant(folder: Path) -> None:
     )
 
 
+def version(stage: Stage) -> ModelVersion:
+    return ModelVersion(
+        task=TaskName("t"), model=ModelName("a"), version=2, stage=stage, source=Digest("0" * 64)
+    )
+
+
 @pytest.mark.parametrize(
     ("stage", "words"),
     [
@@ -92,11 +99,21 @@ def test_the_table_names_every_variant(folder: Path) -> None:
     ],
 )
 def test_a_version_that_does_not_take_over_says_what_would_let_it(stage: Stage, words: str) -> None:
-    version = ModelVersion(
-        task=TaskName("t"), model=ModelName("a"), version=2, stage=stage, source=Digest("0" * 64),
-        format="onnx", created_at="2026-01-01T00:00:00+00:00",
-    )  # fmt: skip
-    assert what_it_answers(version) == f"{words}`modelless promote t a 2`"
+    assert what_it_answers(version(stage)) == f"{words}`modelless promote t a 2`"
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_which_queries_it_answers_is_said_of_new_versions_alone(
+    new: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = Task(name=TaskName("t"), inputs=(), outputs=())
+    result = RegistrationResult(
+        task=task, versions=(version(Stage.LIVE),), variants=(), profiles=()
+    )
+    result_table(result, 1.0, on_cluster=False, new=new)
+    said = capsys.readouterr().out
+    assert "task t: a-v2 (live) in 1.0 s" in said
+    assert ("may answer any query" in said) is new
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
