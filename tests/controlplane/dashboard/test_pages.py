@@ -82,14 +82,14 @@ class Page:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._socket.getsockname()[1]}/"
 
-    def plan(self) -> None:
-        """The only worker holds the int8 variant."""
+    def plan(self, share: float = 0.0) -> None:
+        """The only worker holds the int8 variant, with a share of its time."""
         self.catalog.put_plan(
             Plan(
                 version=0,
                 epoch=self.catalog.acquire_leadership("test"),
                 placements=(
-                    Placement(worker=WorkerId("w1"), task=DIGITS.name, variant=INT8, share=0.0),
+                    Placement(worker=WorkerId("w1"), task=DIGITS.name, variant=INT8, share=share),
                 ),
                 workers={CPU.name: 1},
                 explanation=("w1 holds 1 of 4 variants.",),
@@ -145,6 +145,11 @@ def test_all_as_planned_is_green_and_says_as_of_when(page: Page) -> None:
     assert "As planned: 1 worker is running, 1 of 1 replica loaded." in shown["plan"]
     assert "As of version 1, " in shown["plan"]
     assert "cpu-4 1 wanted · 1 running" in shown["workers"]
+
+
+def test_what_the_plan_gives_most_time_to_is_shown(page: Page) -> None:
+    page.plan(share=0.25)
+    assert "Variant Share when full mlp-v1-onnx-int8 25.0 %" in page.shown()["plan"]
 
 
 def test_without_a_worker_the_old_plan_is_not_told_as_if_it_held(page: Page) -> None:
