@@ -162,7 +162,9 @@ def parse_error(status: int, body: bytes) -> ModellessError:
     except orjson.JSONDecodeError:
         data = None
     if not isinstance(data, dict) or not isinstance(data.get("error"), str):
-        return _kind(status)(f"HTTP {status} without a readable reason")
+        return _kind(status)(
+            f"HTTP {status} without a reason of modelless: a proxy or another server answered"
+        )
     message, code = data["error"], data.get("code")
     reasons = {str(k): str(v) for k, v in _mapping(data.get("reasons")).items()}
     if code == "SLO_INFEASIBLE":

@@ -18,7 +18,7 @@ Keys, all below ``modelless:``
 ``gateways``         set: the ids of gateways that wrote, expired ones included
 ``operation:<id>``   JSON: progress of a registration over REST; expires after a day
 ``mark``             left by the control loop: where it is missing, everything was lost
-``changed``          channel: something above, or the catalog, changed
+``changed``          channel: something above, or the catalog, changed; or all is being stopped
 ===================  =====================================================================
 """
 
@@ -43,6 +43,8 @@ REPLACING_TTL_S = 20
 """What one more was started for that nobody replaces any more ends after this."""
 MOST_NOTICES = 1000
 OPERATION_TTL_S = 24 * 3600
+ENDING = "ending"
+"""Announced when everything is about to be stopped. It is kept nowhere, for the next start."""
 
 _PUBLISH_WORKERS = """
 local current = redis.call('GET', KEYS[1])
@@ -234,7 +236,7 @@ class LiveState:
         return await self._get(f"operation:{operation}")
 
     async def notify(self, what: str) -> None:
-        """Announce a change to all readers of ``changes``."""
+        """Announce a change, or ``ENDING``, to all readers of ``changes``."""
         await self._call(self._redis.publish(f"{PREFIX}changed", what))
 
     async def changes(self) -> AsyncIterator[str]:

@@ -54,6 +54,8 @@ class Wanted:
     """Kinds of which some are wanted and none is there."""
     listed: bool = True
     """Whether the live state says where the workers are; False: it did not answer."""
+    ending: bool = False
+    """Whether everything is being stopped: no worker that is missing will come."""
 
     def kinds(self) -> list[DeviceKindName]:
         """The device kinds of which at least one worker should run."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from controlplane.api.context import ApiContext
-from controlplane.timestamps import timestamp
+from controlplane.timestamps import spoken, timestamp
 from controlplane.views.peak_schemas import PeakDeclaration, PeakSchema
 from controlplane.views.schemas import Schema
 from planner.forecasting.peaks import is_over, words
@@ -53,7 +53,8 @@ def peak_routes(context: ApiContext) -> APIRouter:
                 raise TaskNotFound(f"there is no task {peak.task[:128]!r}")
         stored = await asyncio.to_thread(_add, context.catalog, peak, now_s)
         row = PeakSchema.of(stored, now_s)
-        said = f"{words(stored)}, from {row.start.isoformat()} until {row.end.isoformat()}"
+        begins, ends = (spoken(at.timestamp()) for at in (row.start, row.end))
+        said = f"{words(stored)}, from {begins} until {ends}"
         if row.repeat:
             said += f", {row.repeat}"
         await _tell("peak_declared", context, stored.id, said)

@@ -76,8 +76,9 @@ class Client:
         """The JSON that answers a JSON body."""
         return self._send("POST", path, body)
 
-    def ask(self, query: Mapping[str, Any]) -> tuple[Any, str]:
-        """The answer to a query, and in words which zone it is from and why; empty without zones.
+    def ask(self, query: Mapping[str, Any]) -> tuple[Any, str, str]:
+        """The answer to a query, why its variant was chosen, and in words which zone it is from and
+        why; empty without zones.
 
         Raises:
             The same as all requests.
@@ -85,7 +86,8 @@ class Client:
         content = orjson.dumps(query, option=orjson.OPT_SERIALIZE_NUMPY)
         headers = {"Content-Type": "application/json"}
         reply = self._reply("POST", "/v1/query", content=content, headers=headers)
-        return self._read(reply), reply.headers.get("x-choice-zone", "")
+        found = reply.headers.get
+        return self._read(reply), found("x-choice-reason", ""), found("x-choice-zone", "")
 
     def put(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON that answers a JSON body put at a path."""

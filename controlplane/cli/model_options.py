@@ -87,7 +87,10 @@ CostOption = Annotated[
 PreferOption = Annotated[Prefer | None, typer.Option(help="What a new task optimises by default.")]
 StageOption = Annotated[
     Stage | None,
-    typer.Option(help="Stage of the version; else live for a first one, canary for later ones."),
+    typer.Option(
+        help="Stage of the version: a live one may answer any query, a canary only those that name"
+        " one of its variants; else live for a model's first one, canary for later ones."
+    ),
 ]
 
 

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from controlplane.cli import render
+from variants.figures import figure
+from variants.types import Stage
 
 if TYPE_CHECKING:
     from controlplane.building.types import RegistrationResult
+    from variants.types import ModelVersion
 
 
 def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
@@ -50,8 +53,33 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
     }
 
 
-def result_table(result: "RegistrationResult", seconds: float, *, on_cluster: bool) -> None:
-    """Print it; on a cluster with a sentence on what is measured elsewhere."""
+def what_it_answers(version: "ModelVersion") -> str:
+    """Which queries a version may answer from now on, and how to change that."""
+    named = f"{version.task} {version.model} {version.version}"
+    match version.stage:
+        case Stage.LIVE:
+            return (
+                f"{version.label} may answer any query of {version.task} from now on;"
+                f" `modelless retire {named}` ends that, and `register --stage canary` would have"
+                " let it answer only queries that name one of its variants"
+            )
+        case Stage.CANARY:
+            return (
+                f"{version.label} answers only queries that name one of its variants, until"
+                f" `modelless promote {named}`"
+            )
+        case _:
+            return f"{version.label} answers nothing until `modelless promote {named}`"
+
+
+def result_table(
+    result: "RegistrationResult", seconds: float, *, on_cluster: bool, new: bool = True
+) -> None:
+    """Print it; on a cluster with a sentence on what is measured elsewhere.
+
+    Args:
+        new: whether its versions are, and not only some of their variants.
+    """
     from controlplane.views.catalog_views import dominated
 
     rows = []
@@ -69,7 +97,7 @@ def result_table(result: "RegistrationResult", seconds: float, *, on_cluster: bo
                 f"{1000 * fastest:,.0f}",
                 render.mib(profile.memory_mib),
                 f"{1000 * profile.load_s:.1f}",
-                render.mib(variant.size_bytes / 2**20),
+                figure(variant.size_bytes / 2**20),
             )
         )
     render.table(
@@ -101,6 +129,8 @@ def result_table(result: "RegistrationResult", seconds: float, *, on_cluster: bo
         rows_judged = result.variants[0].accuracy_rows
         counted = f"; accuracy on {rows_judged:,} rows that nothing was calibrated on"
     typer.echo(f"task {result.task.name}: {stages} in {seconds:.1f} s{counted}")
+    for version in result.versions if new else ():
+        typer.echo(what_it_answers(version))
     if on_cluster and result.variants:
         typer.echo(
             "measured on this machine; where workers run on others, the control loop has it"

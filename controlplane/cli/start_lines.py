@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 err = Console(stderr=True, highlight=False)
 
+STEPS = frozenset({"train", "measure"})
+"""Those of which a log has a line."""
+
 
 @contextmanager
 def step(title: str, spent_s: float = 0.0) -> Iterator[Callable[[str], None]]:
@@ -37,27 +40,44 @@ def progress(title: str) -> "Iterator[Callable[[Progress], None]]":
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
-    said = [""]
+    said, began = [""], time.monotonic()
     with Bar(
         TextColumn(" "),
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
         TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
         console=err,
         transient=True,
         disable=not err.is_terminal,
     ) as bar:
-        row = bar.add_task(title, total=None)
+        row = bar.add_task(title, total=None, left="")
 
         def show(at: "Progress") -> None:
-            bar.update(row, description=at.message, completed=at.done, total=at.total or None)
+            left = left_words(at.done, at.total, time.monotonic() - began)
+            total = at.total or None
+            bar.update(row, description=at.message, completed=at.done, total=total, left=left)
             what = at.message.partition(":")[0]
-            if not err.is_terminal and what != said[0] and at.step in ("train", "measure"):
+            over = at.done == at.total
+            if not err.is_terminal and what != said[0] and at.step in STEPS and not over:
                 said[0] = what
-                tell(what)
+                share = f"{100 * at.done // at.total:3d} %" if at.total else "     "
+                tell(f"{share}  {what}" + (f", {left}" if left else ""))
 
         yield show
+
+
+def left_words(done: int, total: int, spent_s: float) -> str:
+    """How long the rest takes if it goes on as so far; empty while nothing says so."""
+    if not 0 < done < total:
+        return ""
+    left_s = spent_s * (total - done) / done
+    if left_s < 10:
+        return "some seconds left"
+    if left_s < 95:
+        return f"about {round(left_s, -1):.0f} s left"
+    return f"about {left_s / 60:.0f} min left"
 
 
 def warn(sentence: str) -> None:

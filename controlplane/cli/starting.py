@@ -9,8 +9,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import typer
@@ -21,11 +20,16 @@ from controlplane.settings import Settings
 from variants.errors import Conflict
 
 if TYPE_CHECKING:
+    from controlplane.profiling.profiles import DueProfile
     from controlplane.startup.supervisor import Supervisor
     from controlplane.views.fleet_status import KindStatus
     from variants.artifacts.protocol import ArtifactStore
     from variants.catalog.protocol import Catalog
     from variants.types import DeviceKindName, Variant
+
+
+MOST_REASONS = 5
+"""So many reasons for measuring are told."""
 
 
 class Prepared(NamedTuple):
@@ -221,17 +225,34 @@ def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStor
     pressing = [one for one in found if one.cause is not Cause.PREDICTED]
     if not pressing:
         return
+    for line in why_measured(pressing):
+        tell(line)
     began = time.monotonic()
     with progress("Profiles") as show:
         measured, failures = measure_due(pressing, catalog, store, show)
     with step("Profiles", time.monotonic() - began) as done:
-        causes = ", ".join(
-            f"{n} {cause}" for cause, n in Counter(o.cause for o in pressing).items()
-        )
         there = dict.fromkeys(str(one.kind.name) for one in pressing)
-        done(f"{measured} variants measured on {', '.join(there)} ({causes})")
+        done(f"{measured} variant{'s' if measured != 1 else ''} measured on {', '.join(there)}")
     for failure in failures:
         err.print(f"    [yellow]{failure}[/]", soft_wrap=True)
+
+
+def why_measured(due: "Sequence[DueProfile]") -> list[str]:
+    """What is measured and why, a line for each reason; of many reasons the first."""
+    from controlplane.profiling.profiles import NEVER
+
+    alike: dict[str, list[str]] = {}
+    for one in due:
+        why = "never measured here" if one.reason == NEVER else one.reason
+        again = " again" if why == one.reason else ""
+        alike.setdefault(f"on {one.kind.name}{again}: {why}", []).append(one.variant.name)
+    lines = [
+        f"measuring {names[0] if len(names) == 1 else f'{len(names)} variants'} {words}"
+        for words, names in alike.items()
+    ]
+    if len(lines) > MOST_REASONS:
+        lines[MOST_REASONS:] = [f"and {len(lines) - MOST_REASONS} more, each for its own reason"]
+    return lines
 
 
 def _refuse_company(settings: Settings, catalog: "Catalog") -> None:

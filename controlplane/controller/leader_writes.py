@@ -87,5 +87,6 @@ class LeaderWrites:
     async def _put_plan(self, plan: Plan) -> None:
         plan = replace(plan, epoch=self.epoch, created_at=timestamp())
         self.plan = await asyncio.to_thread(self._catalog.put_plan, plan)
+        self._recorder.planned(self.plan)
         with contextlib.suppress(StateUnavailable):
             await self._live.notify("plan")

@@ -18,7 +18,7 @@ from controlplane.controller.events.journal import Journal
 from controlplane.controller.forecaster_training import ForecasterTraining, demand_estimator_of
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.settings import Settings
-from controlplane.timestamps import timestamp_of
+from controlplane.timestamps import spoken
 from planner.forecasting.demand_estimator import DemandEstimator
 from planner.forecasting.memory import Memory, number, part
 from variants.catalog.protocol import Catalog
@@ -94,7 +94,7 @@ class LearnedState:
             self._journal.tell("forecast_forgotten", "demand", why)
             return demand_estimator_of(settings)
         if anything:
-            said = f"what was learned until {timestamp_of(kept_s)} is known, {away_s:.0f} s later"
+            said = f"what was learned until {spoken(kept_s)} is known, {away_s:.0f} s later"
             self._journal.tell("forecast_recalled", "demand", said)
         return estimator, training
 

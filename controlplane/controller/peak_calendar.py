@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from controlplane.controller.events.journal import Journal
-from controlplane.timestamps import timestamp_of
+from controlplane.timestamps import spoken
 from planner.forecasting.demand import usual_classes
 from planner.forecasting.demand_estimator import recalled_demand
 from planner.forecasting.memory import Memory, listed, number, part
@@ -132,5 +132,5 @@ def _sentence(each: Due) -> str:
     since = "since" if each.begun else "from"
     return (
         f"Peak {each.peak.id} is planned for: {words(each.peak)}, "
-        f"{since} {timestamp_of(each.begin_s)} until {timestamp_of(each.end_s)}."
+        f"{since} {spoken(each.begin_s)} until {spoken(each.end_s)}."
     )

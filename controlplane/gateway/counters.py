@@ -9,6 +9,11 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any
 
+from variants.errors import InvalidInput
+
+BLOCKED = "BLOCKED"
+"""Stands beside error codes for queries that were refused because a worker ended while it ran the
+same. They are told as ``InvalidInput``, so that nobody sends them again."""
 BOUNDS_MS = (0.25, 0.5, 1, 2, 3, 5, 7.5, 10, 20, 30, 50, 75, 100, 200, 500, 1000, 2000, 5000, 10000)
 
 
@@ -85,6 +90,14 @@ class TaskCounters:
     """Queries whose content may have ended a worker, refused."""
     cache: CacheCounters | None = None
     """None while its answers are not shared."""
+
+    def errors_by_fault(self) -> dict[str, int]:
+        """The errors by code, those that were blocked as ``BLOCKED``: it may be the variant's
+        fault, while all else that is told as ``InvalidInput`` is the client's."""
+        if not self.blocked:
+            return dict(self.errors)
+        wrong = self.errors.get(InvalidInput.code, 0) - self.blocked
+        return {**self.errors, InvalidInput.code: wrong, BLOCKED: self.blocked}
 
     def answered(
         self,

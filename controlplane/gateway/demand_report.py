@@ -68,7 +68,7 @@ class DemandReport:
             name: {
                 "met": sum(variant.met for variant in task.variants.values()),
                 "missed": sum(variant.missed for variant in task.variants.values()),
-                "errors": dict(task.errors),
+                "errors": task.errors_by_fault(),
             }
             for name, task in counters.tasks.items()
             if name

@@ -41,7 +41,7 @@ from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.repository import Repository
 from controlplane.gateway.sharing.shares import Shares
 from controlplane.gateway.siblings import Siblings, named_after_node
-from controlplane.live_state import LiveState
+from controlplane.live_state import ENDING, LiveState
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
 from controlplane.tls import server_context
@@ -183,6 +183,8 @@ class Gateway:
         Args:
             others_stay: False where all gateways stop: no socket is handed over then.
         """
+        if not others_stay:
+            self.known.meeting.end()
         await self._handover.stop()
         if self._server is not None and self._server.started:
             self._server.leaving = True
@@ -238,12 +240,13 @@ class Gateway:
         return self.known.workers.statuses()
 
     def ready(self) -> bool:
-        """Whether requests are taken: the catalog was read, and the gateway is not stopping.
+        """Whether requests are taken: the catalog was read, and nothing is being stopped.
 
         Whether a task can be answered is another question: on an empty catalog the first model is
         registered through a gateway that is ready and has no task.
         """
         stopping = self._server is None or self._server.leaving or self._server.should_exit
+        stopping = stopping or self.known.meeting.ending
         return self.known.catalog.revision >= 0 and not stopping
 
     def load(
@@ -302,7 +305,9 @@ class Gateway:
         self._loads.forget_failures(worker)
 
     async def _follow_changes(self) -> None:
-        async for _ in self.live.changes():
+        async for what in self.live.changes():
+            if what == ENDING:
+                self.known.meeting.end()
             self._background.wake()
 
     # -- what it tells --------------------------------------------------------------------------

@@ -35,6 +35,8 @@ class Meeting:
         self._starts = Starts()
         self._counts: Mapping[DeviceKindName, int] | None = None
         self._listed = True
+        self.ending = False
+        """Whether everything is being stopped."""
 
     def begin(self) -> None:
         """Hold queries from now on, for a while at most."""
@@ -84,9 +86,17 @@ class Meeting:
             self._counts = counts
             self._changed()
 
+    def end(self) -> None:
+        """Everything is being stopped: no worker that leaves from now on is followed by another."""
+        if not self.ending:
+            self.ending = True
+            self._changed()
+
     def wanted(self, present: Collection[DeviceKindName]) -> Wanted:
         """What is wanted and missing, given the device kinds of which a worker is there."""
         if self._counts is None or self._path.waiting is not None:
-            return Wanted(counts=self._counts, listed=self._listed)
+            return Wanted(counts=self._counts, listed=self._listed, ending=self.ending)
         starting = self._starts.see(self._counts, present, self._path.clock_ms())
-        return Wanted(counts=self._counts, starting=starting, listed=self._listed)
+        return Wanted(
+            counts=self._counts, starting=starting, listed=self._listed, ending=self.ending
+        )

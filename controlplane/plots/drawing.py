@@ -11,6 +11,9 @@ from math import floor, log10
 
 TONES = 12
 """Colours ``c0`` to ``c11`` of the style sheet; further series share the last one."""
+LINE_TONES = 7
+"""The first of them, which colour-blind readers can tell apart; further lines differ in stroke."""
+STROKES = ("", "dashed", "dotted")
 
 
 class Scale(StrEnum):
@@ -58,7 +61,8 @@ class Series:
     name: str
     """Series of one name are the same thing in several diagrams, and a row of the table."""
     tone: str
-    """Name of its colour in the style sheet: ``c0`` and so on, ``demand``, ``late``, ``soft``."""
+    """Name of its colour in the style sheet: ``c0`` and so on, ``demand``, ``late``, ``soft``; of
+    one of several lines also that it is a ``line``, and its stroke: ``c3 line dashed``."""
     form: Form
     x: Sequence[float]
     y: Sequence[float | None]
@@ -136,6 +140,18 @@ class Drawing:
 def tone(index: int) -> str:
     """The colour of the series of that number."""
     return f"c{min(index, TONES - 1)}"
+
+
+def line_tone(index: int) -> str:
+    """Colour and stroke of the line of that number; from the 22nd on they come again."""
+    stroke = STROKES[index // LINE_TONES % len(STROKES)]
+    return f"c{index % LINE_TONES} line {stroke}".rstrip()
+
+
+def colour_and_stroke(tone: str) -> tuple[str, str]:
+    """What a tone names: its colour in the style sheet, and one of ``STROKES``."""
+    colour, *more = tone.split()
+    return colour, next((word for word in more if word in STROKES), "")
 
 
 def short(value: float) -> str:

@@ -116,7 +116,7 @@ def _marks(catalog: CatalogSnapshot, task: str) -> list[_Mark]:
 def _section(task: str, device_kind: str, marks: Sequence[_Mark]) -> Section:
     best = [mark for mark in marks if mark.frontier]
     others = len(marks) - len(best)
-    variants = "1 more variant is" if others == 1 else f"{others} more variants are"
+    variants = "1 more variant, faint, is" if others == 1 else f"{others} more variants, faint, are"
     keys = sorted({(mark.kind, mark.tone) for mark in marks})
     return Section(
         title=task,

@@ -6,11 +6,21 @@ A figure has a canvas of its own: pyplot would look for a display and keep what 
 from collections.abc import Sequence
 from io import BytesIO
 from math import nan
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from warnings import catch_warnings, filterwarnings
 
 from controlplane.dashboard.pages import light_colours
-from controlplane.plots.drawing import Axis, Diagram, Drawing, Form, Key, Scale, Section, Series
+from controlplane.plots.drawing import (
+    Axis,
+    Diagram,
+    Drawing,
+    Form,
+    Key,
+    Scale,
+    Section,
+    Series,
+    colour_and_stroke,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +30,7 @@ if TYPE_CHECKING:
 
 WIDTH_IN = 11.0
 FAINT = 0.3
+_STROKES = {"": "-", "dashed": "--", "dotted": ":"}
 POINTS_PER_PIXEL = 0.75
 """Sizes in a drawing are pixels of a page, of which an inch has 96; matplotlib's points are 72."""
 STYLE = {
@@ -106,7 +117,7 @@ def _draw_section(part: "SubFigure", section: Section) -> "list[tuple[Axes, Diag
         rows = -(-sum(len(name) + 6 for name, _ in section.keys) // 150)
         part.legend(
             handles=_handles(section.keys), loc="outside lower left",
-            ncols=-(-len(section.keys) // rows), frameon=False, fontsize=9, handletextpad=0.1,
+            ncols=-(-len(section.keys) // rows), frameon=False, fontsize=9, handletextpad=0.4,
             labelcolor=colours["ink"],
         )  # fmt: skip
     return drawn
@@ -115,12 +126,14 @@ def _draw_section(part: "SubFigure", section: Section) -> "list[tuple[Axes, Diag
 def _handles(keys: Sequence[Key]) -> "list[Line2D]":
     from matplotlib.lines import Line2D
 
-    return [
-        Line2D(
-            [], [], linestyle="", marker="o", markersize=6, color=light_colours()[tone], label=name
-        )
-        for name, tone in keys
-    ]
+    handles = []
+    for name, tone in keys:
+        colour, stroke = colour_and_stroke(tone)
+        style: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 6}
+        if "line" in tone.split():
+            style = {"linestyle": _STROKES[stroke]}
+        handles.append(Line2D([], [], color=light_colours()[colour], label=name, **style))
+    return handles
 
 
 def _draw_diagram(axes: "Axes", diagram: Diagram) -> None:
@@ -176,7 +189,8 @@ def _draw_axis(drawn: "FigureAxis", axis: Axis) -> None:
 
 
 def _draw_series(axes: "Axes", one: Series, *, order: float) -> None:
-    colour = light_colours()[one.tone]
+    named, stroke = colour_and_stroke(one.tone)
+    colour = light_colours()[named]
     alpha = FAINT if one.faint else 1.0
     least, most = axes.get_ylim()
     # What lies outside of the axis runs along its edge.
@@ -191,7 +205,10 @@ def _draw_series(axes: "Axes", one: Series, *, order: float) -> None:
         style = (
             {"linestyle": "--", "linewidth": 0.9}
             if one.form is Form.FRONTIER
-            else {"linewidth": 1.7 if one.tone == "c0" else 1.1}
+            else {
+                "linestyle": _STROKES[stroke],
+                "linewidth": 1.7 if (named, stroke) == ("c0", "") else 1.1,
+            }
         )
         axes.step(x, y, where="post", color=colour, zorder=order, **style)
         return

@@ -19,8 +19,8 @@ from controlplane.plots.drawing import (
     Section,
     Series,
     Table,
+    line_tone,
     short,
-    tone,
 )
 from planner.simulation.results import Interval, Report
 
@@ -75,7 +75,7 @@ def simulation_drawing(
                     rows=tuple(
                         Row(
                             name=one.policy,
-                            tone=tone(index),
+                            tone=line_tone(index),
                             cells=(*_totals(one), *_regrets(beside[index : index + 1])),
                         )
                         for index, one in enumerate(reports)
@@ -148,7 +148,7 @@ class _Shared:
 
     def __init__(self, reports: Sequence[Report], timeline: Sequence[Interval]) -> None:
         self.policies: tuple[Key, ...] = tuple(
-            (report.policy, tone(index)) for index, report in enumerate(reports)
+            (report.policy, line_tone(index)) for index, report in enumerate(reports)
         )
         self.starts_s = [one.start_s for one in timeline] or [0.0]
         self.width_s = self.starts_s[1] - self.starts_s[0] if len(self.starts_s) > 1 else 1.0

@@ -7,7 +7,7 @@ Read ``registration`` (a new version) and ``extension`` (more variants of a know
 through ``preparation`` (check, build, measure) and ``storing`` (write all or nothing). ``damage``,
 ``repairing`` and ``rebuilds`` restore artifacts. ``watch`` follows a folder of versions;
 ``uploads`` and ``operations`` serve REST by running the command line in a ``child_process``;
-``example_models`` registers the digits family.
+``example_models`` registers the digits family, and ``example_progress`` says how far that is.
 
 Imports ``controlplane.building``, ``controlplane.profiling`` and packages on the left of
 ``controlplane``; of ``controlplane`` also settings, views and HTTP errors.

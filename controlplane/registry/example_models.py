@@ -5,12 +5,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
 from controlplane.machine import kinds_to_register
 from controlplane.registry.damage import artifacts_of, damages
+from controlplane.registry.example_progress import ExampleProgress
 from controlplane.registry.registration import (
     Progress,
     RegistrationLimits,
@@ -57,12 +59,14 @@ def ensure_digits(
     known = {v.model for v in snapshot.versions if v.task == digits.FAMILY}
     missing = [model for model in digits.MODELS if model not in known]
     folder = settings.state_dir / "zoo" / digits.FAMILY
-    if digits.is_whole(folder, digits.recipe_digest()):
+    whole = digits.is_whole(folder, digits.recipe_digest())
+    if whole:
         broken = damaged_models(snapshot, store)
         missing = [model for model in digits.MODELS if model in {*missing, *broken}]
     if not missing:
         return ()
-    train_digits(folder, progress)
+    course = ExampleProgress(progress, missing, trains=not whole)
+    train_digits(folder, course.trained)
     limits = RegistrationLimits(
         model_mib=settings.max_model_mib, measure=measure or MeasureLimits()
     )
@@ -83,7 +87,7 @@ def ensure_digits(
                 catalog,
                 store,
                 kinds_to_register(settings),
-                _part_of(progress, index, len(missing)),
+                partial(course.registered, index),
                 limits=limits,
             )
         )
@@ -155,19 +159,3 @@ def _follow(lines: IO[str], progress: Callable[[Progress], None]) -> list[str]:
         except (ValueError, KeyError, TypeError):
             others = [*others[1 - LAST_LINES :], line.strip()]
     return others
-
-
-def _part_of(
-    progress: Callable[[Progress], None], index: int, count: int
-) -> Callable[[Progress], None]:
-    """Progress of one registration among ``count``, on a scale of a hundred each."""
-
-    furthest = 0
-
-    def tell(one: Progress) -> None:
-        nonlocal furthest  # a total may grow, but nothing that was done is undone
-        furthest = max(furthest, 100 * one.done // one.total if one.total else 0)
-        done = 100 * index + furthest
-        progress(Progress(step=one.step, done=done, total=100 * count, message=one.message))
-
-    return tell

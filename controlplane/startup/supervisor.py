@@ -36,7 +36,7 @@ from controlplane.cluster.serve_applications import (
 )
 from controlplane.cluster.start_reports import complaints
 from controlplane.gateway.listening import bind
-from controlplane.live_state import opened
+from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings
 from controlplane.startup.applications import applications, worker_names
 from controlplane.startup.awaited_nodes import await_nodes
@@ -323,6 +323,9 @@ class Supervisor:
             watchdog = threading.Timer(STOP_S, self._kill_rest)
             watchdog.daemon = True
             watchdog.start()
+            # Gateways say so to whoever they cannot answer any more.
+            with contextlib.suppress(StateUnavailable):
+                asyncio.run(_announce_end(self._settings.live_url))
             try:
                 stop_ray()
             except Exception as error:
@@ -380,6 +383,11 @@ def _ray_words(settings: Settings) -> str:
     beside = " for workers of all layouts" if settings.layouts else ""
     where = settings.ray_address or f"{settings.all_cores} cores{beside}, loopback"
     return f"{version('ray')}, {where}, token authentication"
+
+
+async def _announce_end(url: str) -> None:
+    async with opened(url) as live:
+        await live.notify(ENDING)
 
 
 async def _reach(url: str) -> None:

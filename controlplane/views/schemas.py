@@ -76,6 +76,9 @@ class SloCounts(Schema):
     met: int = Field(description="Answered in time, with the floors and ceilings asked for.")
     late: int = Field(description="Answered after the deadline, or never.")
     refused: int = Field(description="Refused with a typed error.")
+    infeasible: int = Field(
+        0, description="Of those refused: they asked for what no variant can do."
+    )
     client_errors: int = Field(
         0,
         description="Wrong in themselves, such as those that name a variant which is not there or "
@@ -87,7 +90,11 @@ class SloCounts(Schema):
 class RecentSloCounts(SloCounts):
     """The same of the last ``lately_s`` seconds."""
 
-    refusals: dict[str, int] = Field({}, description="How many were refused, by error code.")
+    refusals: dict[str, int] = Field(
+        {},
+        description="How many were refused, by error code; `BLOCKED` are those that were told "
+        "`INVALID_INPUT` because a worker had ended while it ran the same.",
+    )
 
 
 class SloRow(SloCounts):

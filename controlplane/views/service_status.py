@@ -31,6 +31,7 @@ WHY: Mapping[str, str] = {
     "ARTIFACT_INVALID": "the variants cannot be loaded",
     "REPLICA_LOST": "a worker was lost",
     "INTERNAL": "something failed, which the log names",
+    "BLOCKED": "a worker had ended while it ran the same",
 }
 """What a refusal with an error code means; other codes stand alone."""
 
@@ -191,4 +192,4 @@ def _added(of_gateways: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, 
 
 def _row(outcomes: Outcomes) -> dict[str, Any]:
     names = ("requests", "met", "late", "refused", "client_errors", "attainment")
-    return {name: getattr(outcomes, name) for name in names}
+    return {**{name: getattr(outcomes, name) for name in names}, "infeasible": outcomes.hopeless}

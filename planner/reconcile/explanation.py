@@ -13,6 +13,8 @@ _KEPT_OUT = {
     ReplicaState.FAILED: "cannot be loaded",
     ReplicaState.DAMAGED: "damaged",
 }
+DIVIDED = "The demand of"
+"""How the sentence begins that says how demand was divided."""
 _HEADROOM = {True: "", False: ", without headroom for chance"}
 
 
@@ -36,6 +38,12 @@ def _draw(observation: Observation, assignment: DemandAssignment) -> str:
     return f"{text}."
 
 
+def headline(sentences: Sequence[str]) -> str:
+    """The one of a plan's sentences that says most: how demand was divided, else the first."""
+    divided = [sentence for sentence in sentences if sentence.startswith(DIVIDED)]
+    return next(iter((*divided, *sentences)))
+
+
 def explanation(
     memory_mib: MemoryMib,
     observation: Observation,
@@ -57,7 +65,7 @@ def explanation(
         asked = figure(assignment.asked_qps, 0)
         unit = "row" if asked == "1" else "rows"
         sentences.append(
-            f"The demand of {asked} {unit} per second was divided anew: "
+            f"{DIVIDED} {asked} {unit} per second was divided anew: "
             f"{served} % of it can be served, at a "
             f"mean accuracy of {assignment.accuracy:.4f}{_HEADROOM[assignment.tail > 0]}."
         )

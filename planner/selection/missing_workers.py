@@ -1,8 +1,9 @@
 """Missing workers: the refusal of a query when there is no worker that could answer it.
 
-Three cases are told apart: no worker is wanted, wanted workers have not started, and the live state
-does not say where the workers are. A gateway that has only just started is in a fourth case until
-it has met all workers: then its decision may still change (``may_change``).
+Four cases are told apart: everything is being stopped, no worker is wanted, wanted workers have not
+started, and the live state does not say where the workers are. A gateway that has only just started
+is in a fifth case until it has met all workers: then its decision may still change
+(``may_change``).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,9 +40,13 @@ def no_workers(
         return None
     kinds = wanted.kinds()
     helpful = [kind for kind in kinds if kind in absent]
+    if met.kinds and not helpful:
+        return None  # workers of other kinds are there, and no wanted kind could answer
+    if wanted.ending:
+        message = "No worker is running any more: this installation is being stopped."
+        return Refusal(code=RefusalCode.NO_WORKERS, message=message, reasons=reasons)
     if met.kinds:
-        # Workers of other kinds are there: infeasible, unless a wanted kind could answer.
-        return _starting(wanted, helpful, met, reasons) if helpful else None
+        return _starting(wanted, helpful, met, reasons)
     if wanted.counts is not None and not kinds:
         message = (
             "No worker is running and none is wanted: every device kind is scaled to 0 workers."

@@ -340,8 +340,9 @@ class Fleet:
         await eventually(reached, f"workers hold {wanted}")
 
     def kinds_of_events(self) -> list[str]:
-        """Kinds of all events, oldest first."""
-        return [event.kind for event in reversed(self.catalog.events(1_000))]
+        """Kinds of all events but new plans, of which each may have one; oldest first."""
+        kinds = [event.kind for event in reversed(self.catalog.events(1_000))]
+        return [kind for kind in kinds if kind != "planned"]
 
 
 @asynccontextmanager

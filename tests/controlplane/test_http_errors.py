@@ -144,7 +144,8 @@ def test_the_client_keeps_the_request_id_of_an_internal_error() -> None:
 def test_a_body_that_is_not_ours_gives_an_error_of_the_status(status: int, kind: str) -> None:
     again = parse_error(status, b"<html>Bad Gateway</html>")
 
-    assert (again.code, again.message) == (kind, f"HTTP {status} without a readable reason")
+    words = f"HTTP {status} without a reason of modelless: a proxy or another server answered"
+    assert (again.code, again.message) == (kind, words)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"error": 1}', b'{"code": "COLD"}', b"\xff"])

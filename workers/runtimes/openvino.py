@@ -149,4 +149,4 @@ def _shareable(tensor: Tensor) -> Tensor:
 def _cause(error: Exception) -> str:
     """The last line of an error: those before name source files and what did not hold there."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__
+    return lines[-1].lstrip("- ")[:300] if lines else type(error).__name__

@@ -82,5 +82,5 @@ def build(
     emit(
         result_body(result, seconds),
         output,
-        lambda: result_table(result, seconds, on_cluster=on_cluster),
+        lambda: result_table(result, seconds, on_cluster=on_cluster, new=False),
     )

@@ -50,6 +50,8 @@ Workers = Annotated[
     typer.Option(metavar="N", help="Workers to split the cores into; else MODELLESS_WORKERS or 1."),
 ]
 
+EVICTION = "modelless"
+"""The rule that is not worth a word."""
 COLOUR = {"as_planned": "green", "down": "red", "met": "green", "mostly_missed": "red"}
 """Of the fleet and of what clients experience; yellow for what is between."""
 
@@ -170,7 +172,9 @@ def _status_table(found: Mapping[str, Any]) -> None:
     out.print()
     columns = ("WORKER", "DEVICE", *where, "STATE", "VARIANTS", "MEMORY", "BUSY")
     table(columns, rows, empty="No worker is running.")
-    if rules := sorted({worker.get("eviction", "") for worker in found["workers"]} - {""}):
+    if rules := sorted(
+        {worker.get("eviction", "") for worker in found["workers"]} - {"", EVICTION}
+    ):
         out.print(
             f"[dim]Where memory is short, variants leave by the rule {' or '.join(rules)}.[/]"
         )
@@ -181,11 +185,13 @@ def _status_table(found: Mapping[str, Any]) -> None:
     tasks = []
     for task in found["tasks"]:
         row = asked.get(task["name"])
-        counts = [str(row[name]) for name in ("requests", "late", "refused")] if row else ["0"] * 3
+        counts = _counts(row)
         loaded = f"{task['loaded']} of {task['variants']}"
-        tasks.append((task["name"], loaded, *counts, percent(row["attainment"]) if row else "-"))
+        tasks.append((task["name"], loaded, *counts, percent(_met(row))))
     out.print()
-    table(("TASK", "LOADED", "QUERIES", "LATE", "REFUSED", "SLO MET"), tasks, empty="No tasks.")
+    out.print("[dim]Queries since the gateways started; infeasible: no variant can do it[/]")
+    columns = ("TASK", "LOADED", *(f">{name}" for name in COUNTED), ">SLO MET")
+    table(columns, tasks, empty="No tasks.")
     if clients := found["clients"]:
         out.print()
         counted = ("asked", "answered", "refused")
@@ -194,6 +200,24 @@ def _status_table(found: Mapping[str, Any]) -> None:
             ((row["name"] or "-", *(str(row[name]) for name in counted)) for row in clients),
             empty="",
         )
+
+
+COUNTED = ("QUERIES", "LATE", "REFUSED", "INFEASIBLE")
+
+
+def _counts(row: Mapping[str, Any] | None) -> list[str]:
+    """The cells below ``COUNTED``: what is infeasible was refused, too, and stands apart here."""
+    if row is None:
+        return ["0"] * len(COUNTED)
+    infeasible = row.get("infeasible", 0)
+    refused = row["refused"] - infeasible
+    return [f"{count:,}" for count in (row["requests"], row["late"], refused, infeasible)]
+
+
+def _met(row: Mapping[str, Any] | None) -> float | None:
+    """The share of the queries that met their SLO, of those that some variant could serve."""
+    servable = 0 if row is None else row["requests"] - row.get("infeasible", 0)
+    return row["met"] / servable if row is not None and servable else None
 
 
 def _detach(settings: Settings, example: str | None) -> None:

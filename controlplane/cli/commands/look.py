@@ -15,6 +15,7 @@ from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import (
     clock,
+    console,
     details,
     joules,
     mib,
@@ -24,6 +25,7 @@ from controlplane.cli.render import (
     usd,
     wanted_words,
 )
+from variants.figures import figure
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
 TaskOption = Annotated[
@@ -32,6 +34,17 @@ TaskOption = Annotated[
 Row = Mapping[str, Any]
 LIVE = (">LIVE MS", ">LIVE P95")
 """Columns of what workers say, shown where any says something."""
+OF_WHAT = (
+    "*: no other variant is as accurate, as fast and as small. ±: half of the accuracy's 95 %"
+    " confidence interval.",
+    "P50, P95 and USD/1000 are the profile's: one row alone in its batch, again and again without a"
+    " pause.",
+    "LIVE is what such a row takes on the workers now, as run_ms in replies (unconfirmed: none ran"
+    " yet); their cost_usd_per_1k is of the query's own batch, whose rows share it.",
+    "After a pause a batch takes some tenths of a millisecond longer. Of a model of microseconds"
+    " that is most of the time, and of the cost.",
+)
+"""What the numbers of ``variants list`` are, and why replies say others."""
 
 
 def _group(help: str) -> typer.Typer:
@@ -208,13 +221,17 @@ def _variant_table(rows: list[Row]) -> None:
                 usd(device["price_usd_per_1k"]),
                 *([joules(device["energy_j"])] if energy else []),
                 mib(device["memory_mib"]),
-                f"{device['load_s']:.2f}",
+                figure(device["load_s"], 2),
             ]
             for row in rows
             for device in row["devices"]
         ),
         empty="There are no variants with a profile.",
     )
+    if any(row["devices"] for row in rows):
+        print()
+        for sentence in OF_WHAT:
+            console().print(sentence, style="dim", soft_wrap=True, markup=False)
 
 
 def _live(row: Row) -> tuple[str, str]:

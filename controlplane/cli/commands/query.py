@@ -16,6 +16,20 @@ from variants.types import Prefer
 
 Spec = Mapping[str, Any]
 
+CHOSEN = {
+    "planned": "the plan sends such queries there",
+    "cheapest_that_fits": "the cheapest that fits",
+    "most_accurate_that_fits": "the most accurate that fits",
+    "earliest_completion": "of those that fit it is done first",
+    "least_energy_that_fits": "the one with least energy that fits",
+    "energy_not_measured": "the cheapest that fits: no energy was measured",
+    "pinned": "the query names it",
+    "loaded_on_demand": "it was loaded for this query",
+    "best_effort": "none fits, this is the nearest",
+    "cached": "it had answered the same before",
+}
+"""Why a variant was chosen, by the values of ``planner.types.Reason``."""
+
 
 def query(
     task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
@@ -77,8 +91,8 @@ def query(
         if input is None:
             print("no --input: asking with a row of zeros", file=sys.stderr)
         body["inputs"] = read_inputs(input, specs, row)
-        reply, place = client.ask(body)
-    emit(reply, output, lambda: _show(reply, place))
+        reply, reason, place = client.ask(body)
+    emit(reply, output, lambda: _show(reply, reason, place))
 
 
 def read_inputs(source: str | None, specs: Sequence[Spec], row: int | None) -> Any:
@@ -191,7 +205,7 @@ def _arrays(source: str) -> dict[str, Any]:
     }
 
 
-def _show(reply: Mapping[str, Any], place: str) -> None:
+def _show(reply: Mapping[str, Any], reason: str, place: str) -> None:
     answers: list[tuple[str, str]] = []
     if reply.get("labels"):
         scores = reply.get("scores") or [None] * len(reply["labels"])
@@ -205,6 +219,7 @@ def _show(reply: Mapping[str, Any], place: str) -> None:
         [
             *answers,
             ("variant", f"{reply['variant']} of {reply['model_version']}"),
+            *([("chosen", CHOSEN.get(reason, reason))] if reason else []),
             ("worker", reply["worker"]),
             *([("answered", place)] if place else []),
             ("batch", str(reply["batch_size"])),

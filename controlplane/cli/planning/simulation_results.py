@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.planning.layout_results import as_json_of, show_changes, titled
-from controlplane.cli.render import ms, percent, seconds, table
+from controlplane.cli.render import console, ms, percent, seconds, table
 
 if TYPE_CHECKING:
     from planner.approximate.approximate import Approximation
@@ -43,6 +44,9 @@ class Played:
         self._table(
             self.reports if self.split is None else [*self.reports, *titled(self.alone, self.split)]
         )
+        if early := refused_early(self.reports[0]):
+            print()
+            console().print(early, style="dim", soft_wrap=True, markup=False)
         if self.split is not None:
             show_changes(self.reports[0])
 
@@ -78,6 +82,19 @@ class Played:
             ([name, *values] for name, values in rows),
             empty="",
         )
+
+
+def refused_early(report: "Report") -> str:
+    """How many queries were refused before any device was there; empty if none was."""
+    early = takewhile(lambda one: not one.devices, report.timeline)
+    count = sum(one.rejected for one in early)
+    if not count:
+        return ""
+    return (
+        f"{count:,} of the {report.rejected:,} that {report.policy} rejected came before its first"
+        " device served: the fleet starts empty (--provision-s says how long a device takes, and"
+        " with --fixed-fleet all are there)."
+    )
 
 
 def sampled(made: "Approximation") -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Keeps what the control loop saw last, and writes in the journal what has changed since.
 
-What counts as an event is decided from values, in ``status_events``, ``succession``, ``sightings``
-and ``load_events``; this module keeps those values from one look to the next.
+What counts as an event is decided from values, in ``status_events``, ``succession``, ``sightings``,
+``load_events`` and ``plan_events``; this module keeps those values from one look to the next.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from typing import Any
 
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.load_events import LoadEvents
+from controlplane.controller.events.plan_events import PlanEvents
 from controlplane.controller.events.sightings import Gateways, LiveWatch
 from controlplane.controller.events.status_events import ENDED, StatusEvent, Target, status_events
 from controlplane.controller.events.succession import (
@@ -21,6 +22,7 @@ from controlplane.controller.events.succession import (
     took_over,
 )
 from controlplane.controller.worker_pool import WorkerPool
+from planner.reconcile.explanation import headline
 from variants.catalog.protocol import Catalog
 from variants.errors import ModellessError
 from variants.types import Plan
@@ -47,6 +49,7 @@ class StatusRecorder:
         self._gateways = Gateways()
         self._live = LiveWatch(expected=False)
         self._on_demand = LoadEvents()
+        self._plans = PlanEvents()
 
     async def lead(self, epoch: int, plan: Plan | None) -> None:
         """Begin to lead: read what was there before.
@@ -65,6 +68,7 @@ class StatusRecorder:
     async def stop(self, pool: WorkerPool) -> None:
         """Tell that the control loop was told to stop, if that can be stored at once."""
         if self._epoch:
+            self._tell(self._plans.due(self._clock_s(), ending=True))
             self._tell([("controller_stopped", f"epoch {self._epoch}", "it was told to stop")])
             await self._journal.store_events()
             await self.stored(pool)
@@ -73,6 +77,7 @@ class StatusRecorder:
         self, after: Mapping[str, WorkerStatus], pool: WorkerPool, targets: Mapping[str, Target]
     ) -> None:
         """The workers that are connected now."""
+        self._tell(self._plans.due(self._clock_s()))
         before, self._workers = self._workers, dict(after)
         if self._past is not None:
             # Those that were there before did not join now.
@@ -89,6 +94,13 @@ class StatusRecorder:
         self._ended = [event for event in found if event[2].endswith(ENDED)]
         self._ended_workers = {id_: before[id_] for _, id_, _ in self._ended}
         self._tell(event for event in found if event not in self._ended)
+
+    def planned(self, plan: Plan) -> None:
+        """A plan that was stored; one without a worker says nothing."""
+        if not plan.explanation:
+            return
+        self._plans.planned(plan.version, headline(plan.explanation), self._clock_s())
+        self._tell(self._plans.due(self._clock_s()))
 
     def gateways(self, reports: Mapping[str, Mapping[str, Any]]) -> None:
         """What gateways report in the live state."""

@@ -164,7 +164,9 @@ def leaves(data: Any, spec: TensorSpec) -> Leaves:
 def _wrong(types: set[type], dtype: str) -> str | None:
     """What values of these types are, where they do not fit: types that JSON has."""
     if not types <= {int, float, bool, str}:
-        return "null or mixed values"
+        if type(None) in types:  # which is how some clients write NaN
+            return "null: only finite numbers can be asked with"
+        return "mixed values"
     if str in types:
         return "text"
     if dtype == "bool":

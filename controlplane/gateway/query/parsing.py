@@ -5,6 +5,7 @@ parsed by hand rather than by a schema library: this runs once per query, and th
 exactly what was wrong.
 """
 
+import re
 from collections.abc import Mapping
 from math import inf
 from typing import Any, NamedTuple
@@ -34,6 +35,8 @@ from workers.runtimes.protocol import Tensor
 
 _V1_FIELDS = frozenset({"task", "slo", "inputs", "best_effort", "variant"})
 _SLO_FIELDS = frozenset({"latency_ms", "accuracy", "cost", "prefer"})
+# Where orjson stops is the first character of such a word, or the one after its sign.
+_NO_NUMBER = re.compile(r".??(NaN|[+-]?Infinity)\b", re.IGNORECASE | re.DOTALL)
 
 
 class ParsedQuery(NamedTuple):
@@ -145,4 +148,15 @@ def json_of(body: bytes | bytearray) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"the body is not valid JSON: {error}") from error
+        raise InvalidInput(f"the body is not valid JSON: {error}{_advice(error)}") from error
+
+
+def _advice(error: orjson.JSONDecodeError) -> str:
+    """What to send instead of a word that Python and NumPy write for a number and JSON lacks."""
+    word = _NO_NUMBER.match(error.doc, max(0, error.pos - 1))
+    if word is None:
+        return ""
+    return (
+        f"; JSON has no {word[1]}, and inputs take finite numbers only: send the number that the"
+        " model was trained to see in its place"
+    )

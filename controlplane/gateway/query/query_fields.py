@@ -66,7 +66,7 @@ def accuracy_bound(value: Any, name: str) -> float:
     """An accuracy in [0, 1]; ``name`` is for the ``InvalidInput``."""
     number = number_of(value, name)
     if not 0 <= number <= 1:
-        raise InvalidInput(f"{name} must be between 0 and 1")
+        raise InvalidInput(f"{name} must be between 0 and 1, such as 0.97 for 97 %")
     return number
 
 

@@ -33,8 +33,8 @@ async def test_a_peak_is_declared_read_and_removed(
         ("peak_removed", "3 times as many queries of all tasks (sale)"),
         (
             "peak_declared",
-            "3 times as many queries of all tasks (sale), from 2090-01-01T07:00:00+00:00 "
-            "until 2090-01-01T19:00:00+00:00",
+            "3 times as many queries of all tasks (sale), from 2090-01-01 07:00:00 UTC "
+            "until 2090-01-01 19:00:00 UTC",
         ),
     ]
 

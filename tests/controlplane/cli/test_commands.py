@@ -23,12 +23,14 @@ from typer.main import get_command
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli import main as cli
+from controlplane.cli.commands.query import CHOSEN
 from controlplane.cli.commands.workers import node_news, nodes_of
 from controlplane.cli.gateway_client import TIMEOUT_S, Client
 from controlplane.cli.starting import _not_here, _wanted_workers
 from controlplane.http_errors import error_body, error_headers, status_of
 from controlplane.settings import load_settings
 from controlplane.views.fleet_status import asked_words
+from planner.types import Reason
 from tests.controlplane.builders import DictLive, digits_catalog, register, worker
 from tests.controlplane.cli.shell import Ended, Shell
 from variants.artifacts.store import FileArtifactStore
@@ -87,8 +89,10 @@ class Gateway:
                 return JSONResponse(
                     error_body(self.answer, "r"), status_of(self.answer), error_headers(self.answer)
                 )
-            place = {"x-choice-zone": self.place} if self.place else {}
-            return JSONResponse(self.answer, headers=place)
+            headers = {"x-choice-reason": "cheapest_that_fits"}
+            if self.place:
+                headers["x-choice-zone"] = self.place
+            return JSONResponse(self.answer, headers=headers)
 
         api.add_api_route("/v1/query", query, methods=["POST"])
 
@@ -172,6 +176,17 @@ def test_status_tells_of_queries_that_miss_their_slo(gateway: Gateway, shell: Sh
     assert "missed their SLO" not in calm.out
     assert f"● {sentence}" in told.out
     assert as_json["service"] == {"level": "missed", "sentence": sentence}
+
+
+def test_status_counts_what_no_variant_can_do_apart(gateway: Gateway, shell: Shell) -> None:
+    [row] = gateway.live.slo["tasks"]
+    gateway.live.slo["tasks"] = [row | {"requests": 13, "refused": 4, "infeasible": 3}]
+
+    lines = shell("status", url=gateway.url).out.splitlines()
+    table = lines[next(at for at, line in enumerate(lines) if line.startswith("TASK ")) :]
+
+    assert table[0].split()[2:] == ["QUERIES", "LATE", "REFUSED", "INFEASIBLE", "SLO", "MET"]
+    assert table[2].split()[-6:] == ["13", "1", "1", "3", "80.00", "%"]
 
 
 def test_what_an_older_gateway_says_of_nodes_is_nothing() -> None:
@@ -465,11 +480,16 @@ def test_a_query_carries_the_slo_and_shows_the_answer(
         }
     ]
     assert [line.split(maxsplit=1)[0] for line in ended.out.splitlines()] == [
-        "label", "variant", "worker", "batch", "queue,", "accuracy", "cost", "slo",
+        "label", "variant", "chosen", "worker", "batch", "queue,", "accuracy", "cost", "slo",
     ]  # fmt: skip
     shown = " ".join(ended.out.split())
-    assert "label 7 (0.9) variant mlp-v1-onnx-int8 of mlp-v1 worker cpu-4-a batch 4" in shown
+    assert "label 7 (0.9) variant mlp-v1-onnx-int8 of mlp-v1" in shown
+    assert "chosen the cheapest that fits worker cpu-4-a batch 4" in shown
     assert "0.250 ms, 2.50 ms accuracy 97.00 % cost 0.00063 USD per 1,000 slo met yes" in shown
+
+
+def test_each_reason_of_a_choice_has_its_words() -> None:
+    assert set(CHOSEN) == {reason.value for reason in Reason}
 
 
 def test_a_query_says_which_zone_answered_and_why(gateway: Gateway, shell: Shell) -> None:

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from controlplane.building.types import RegistrationLimits
+from controlplane.cli.starting import why_measured
 from controlplane.profiling import profiles as profiling
+from controlplane.profiling.profiles import NEVER, Cause, DueProfile
 from controlplane.settings import load_settings
 from profiler.sandbox.measure import MeasureLimits
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.registry.test_registration import CPU, House
+from tests.planner.builders import kind, variant
 from tests.variants.catalog.copies import copy_registrations
 from variants.catalog.sql import open_catalog
 from variants.types import CatalogSnapshot, DeviceKind, DeviceKindName
@@ -146,3 +149,17 @@ def test_what_cannot_be_is_said_in_one_sentence(
     assert (ended.code, ended.out) == (code, "")
     (line,) = ended.err.splitlines()
     assert text in line
+
+
+def test_a_start_says_why_it_measures_what() -> None:
+    def due(name: str, reason: str = NEVER, on: str = "cpu-1") -> DueProfile:
+        return DueProfile(variant=variant(name), kind=kind(on), cause=Cause.MISSING, reason=reason)
+
+    slow = "runs 2.1 times as long as its profile says, for 60 s"
+    assert why_measured([due("a", slow), due("b"), due("c"), due("d", on="cpu-2")]) == [
+        f"measuring a on cpu-1 again: {slow}",
+        "measuring 2 variants on cpu-1: never measured here",
+        "measuring d on cpu-2: never measured here",
+    ]
+    many = why_measured([due(f"v{i}", f"runs {i} times as long") for i in range(2, 9)])
+    assert (len(many), many[-1]) == (6, "and 2 more, each for its own reason")

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.cli.planning.simulation_results import refused_early
 from planner.eviction.registry import RULES
 from planner.policies.registry import POLICIES
 from tests.controlplane.cli.shell import Ended, Shell
 from tests.controlplane.files.builders import RATES, write_all
+from tests.controlplane.plots.builders import interval, report
 
 KEYS = [
     "policy", "seed", "requests", "in_time", "late", "rejected", "violation_ratio",
@@ -116,7 +118,7 @@ def test_the_bound_stands_beside_every_policy_and_none_beats_it(
         assert one["bound_violation_ratio"] <= one["violation_ratio"]
         assert one["bound_accuracy"] >= one["effective_accuracy"]
         assert one["bound_cost_usd"] <= one["bound_whole_cost_usd"] <= one["cost_usd"]
-    rows = [line.partition("  ")[0] for line in said.splitlines()[-8:]]
+    rows = [line.partition("  ")[0] for line in said.partition("\n\n")[0].splitlines()[-8:]]
     assert rows == [
         "bound: violations", "bound: accuracy", "bound: cost USD", "bound: whole devices",
         "regret: violations", "regret: accuracy", "regret: cost", "regret: whole devices",
@@ -126,12 +128,21 @@ def test_the_bound_stands_beside_every_policy_and_none_beats_it(
 def test_one_policy_is_two_columns(shell: Shell, paths: dict[str, Path]) -> None:
     said = simulate(shell, paths, "--policy", "static-cheapest", "--objective", "accuracy").out
 
-    header, _, *rows = said.splitlines()
+    header, _, *rows = said.partition("\n\n")[0].splitlines()
     assert header.split() == ["POLICY", "static-cheapest"]
     assert [row.split()[0] for row in rows] == [
         "requests", "in", "late", "rejected", "violations", "accuracy", "cost", "busy", "loads",
         "evictions", "loading", "decision", "decision", "plan", "plan",
     ]  # fmt: skip
+
+
+def test_what_was_refused_before_there_was_any_device_is_told() -> None:
+    empty = interval(devices=0, rejected=3)
+    assert refused_early(report("p", empty, empty, interval(), empty)).startswith(
+        "6 of the 6 that p rejected came before its first device served: "
+    )
+    assert refused_early(report("p", interval(), empty)) == ""
+    assert refused_early(report("p", interval(devices=0, rejected=0), interval())) == ""
 
 
 def test_no_accuracy_is_shown_where_no_query_was_in_time(

@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from controlplane.cli.start_lines import hello
+from controlplane.building.types import Progress
+from controlplane.cli import start_lines
+from controlplane.cli.start_lines import hello, left_words, progress
 from controlplane.settings import load_settings
 from tests.controlplane.certificates import self_signed
 
@@ -60,6 +63,40 @@ def test_a_certificate_that_clients_would_refuse_is_refused(tmp_path: Path) -> N
 
     assert code == 2
     assert "has expired" in text.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "spent_s", "words"),
+    [
+        (0, 100, 5.0, ""),
+        (0, 0, 5.0, ""),
+        (100, 100, 5.0, ""),
+        (10, 100, 30.0, "about 4 min left"),
+        (25, 100, 30.0, "about 90 s left"),
+        (50, 100, 24.0, "about 20 s left"),
+        (90, 100, 30.0, "some seconds left"),
+    ],
+)
+def test_how_long_the_rest_takes_is_said_in_round_numbers(
+    done: int, total: int, spent_s: float, words: str
+) -> None:
+    assert left_words(done, total, spent_s) == words
+
+
+def test_a_log_has_a_line_for_each_step_with_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_lines, "err", Console(stderr=True))
+    with progress("Example models") as show:
+        for done, message in (
+            (0, "training a"),
+            (50, "measuring a"),
+            (50, "measuring a: 2 threads"),
+        ):
+            step = message.partition("ing")[0].replace("measur", "measure")
+            show(Progress(step=step, done=done, total=200, message=message))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["      0 %  training a", "     25 %  measuring a, some seconds left"]
 
 
 @pytest.mark.parametrize("tasks", [{"digits", "a"}, {"churn"}])

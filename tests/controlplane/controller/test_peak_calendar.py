@@ -60,7 +60,7 @@ async def test_a_peak_is_planned_for_in_time_and_told() -> None:
     assert rates == [30.0]
     assert sentences == (
         "Peak 1 is planned for: 3 times as many queries of all tasks (sale), "
-        "from 2027-01-15T08:01:00+00:00 until 2027-01-15T08:02:00+00:00.",
+        "from 2027-01-15 08:01:00 UTC until 2027-01-15 08:02:00 UTC.",
     )
     assert it.at(NOW_S + 119.0)[0] == [30.0]
     assert it.at(NOW_S + 120.0) == ([10.0], ())

@@ -82,14 +82,14 @@ class Page:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._socket.getsockname()[1]}/"
 
-    def plan(self) -> None:
-        """The only worker holds the int8 variant."""
+    def plan(self, share: float = 0.0) -> None:
+        """The only worker holds the int8 variant, with a share of its time."""
         self.catalog.put_plan(
             Plan(
                 version=0,
                 epoch=self.catalog.acquire_leadership("test"),
                 placements=(
-                    Placement(worker=WorkerId("w1"), task=DIGITS.name, variant=INT8, share=0.0),
+                    Placement(worker=WorkerId("w1"), task=DIGITS.name, variant=INT8, share=share),
                 ),
                 workers={CPU.name: 1},
                 explanation=("w1 holds 1 of 4 variants.",),
@@ -147,6 +147,11 @@ def test_all_as_planned_is_green_and_says_as_of_when(page: Page) -> None:
     assert "cpu-4 1 wanted · 1 running" in shown["workers"]
 
 
+def test_what_the_plan_gives_most_time_to_is_shown(page: Page) -> None:
+    page.plan(share=0.25)
+    assert "Variant Share when full mlp-v1-onnx-int8 25.0 %" in page.shown()["plan"]
+
+
 def test_without_a_worker_the_old_plan_is_not_told_as_if_it_held(page: Page) -> None:
     page.plan()
     page.live.statuses = []
@@ -159,15 +164,18 @@ def test_without_a_worker_the_old_plan_is_not_told_as_if_it_held(page: Page) -> 
     assert "cpu-4 1 wanted · 0 running · 1 missing" in shown["workers"]
 
 
+LATELY = {"OVERLOADED": 2, "SLO_INFEASIBLE": 4}
+
+
 def busy() -> dict[str, Any]:
     """A thousand queries were answered as asked; of ten in the last minute only seven."""
     return slo_report(
         [
             {
-                "tasks": {"digits": {"met": 1_007, "missed": 1, "errors": {"OVERLOADED": 2}}},
+                "tasks": {"digits": {"met": 1_007, "missed": 1, "errors": LATELY}},
                 "lately": {
                     "seconds": 60.0,
-                    "tasks": {"digits": {"met": 7, "missed": 1, "errors": {"OVERLOADED": 2}}},
+                    "tasks": {"digits": {"met": 7, "missed": 1, "errors": LATELY}},
                 },
             }
         ]
@@ -204,8 +212,8 @@ def test_what_is_asked_lately_is_told_apart_from_all_since_the_start(page: Page)
     shown = page.shown()
     assert "hidden" not in shown["queries-part.is"]
     assert re.match(
-        r"Task Queries/s SLO met Late Refused All queries SLO met by all"
-        r" digits [\d.,]+ 70\.00 % \d+ \d+ 1,0\d0 9\d\.\d\d %",
+        r"Task Queries/s SLO met Late Refused Infeasible All queries SLO met by all"
+        r" digits [\d.,]+ 70\.00 % 1 2 4 1,0\d4 9\d\.\d\d %",
         shown["queries"],
     )
 
@@ -291,6 +299,25 @@ def test_the_dashboard_draws_each_variant_and_labels_those_that_none_beats(page:
     assert set(re.findall(r'class="label"[^>]*>([^<]*)<', chart)) == {
         "linear-v1 fp32", "mlp-v1 int8", "mlp-v1 fp32",
     }  # fmt: skip
+    legend = "fp32 int8 faint: another is as accurate and as fast best accuracy up to a latency"
+    assert legend in shown.text
+    assert "as run_ms in replies" in shown.text
+
+
+def test_what_is_out_of_service_is_faint_and_the_legend_says_so(page: Page) -> None:
+    page.catalog.set_stage(DIGITS.name, ModelName("slow"), 1, Stage.RETIRED)
+    shown = page.shown()
+    assert "faint: not in service best accuracy" in shown["frontier"]
+    assert shown["variant-count"] == "3 of 4 in service"
+
+
+def test_of_many_variants_on_a_worker_their_number_is_shown_and_what_is_not_ready(
+    page: Page,
+) -> None:
+    page.live.statuses = [worker("w1", *(f"v{i}" for i in range(20)), loading=("late",))]
+    shown = page.shown()["workers"]
+    assert "20 variants ready: 20 of digits" in shown
+    assert "late · loading" in shown
 
 
 def test_the_api_reference_shows_every_route(page: Page) -> None:

@@ -15,6 +15,7 @@ import pytest
 from controlplane.gateway.gateway import Gateway
 from controlplane.gateway.meeting import Meeting
 from controlplane.gateway.query.query_path import QueryPath
+from controlplane.live_state import ENDING
 from planner.types import Candidate
 from tests.controlplane.fleet import KIND, Fleet, eventually, fleet, gateway
 from variants.types import WorkerId
@@ -106,6 +107,27 @@ async def test_a_directory_that_is_empty_is_known(tmp_path: Path, port: int) -> 
             assert (reply.status_code, reply.json()["code"]) == (503, "NO_WORKERS")
             assert "1 of cpu-1 is wanted and being started" in reply.json()["error"]
             assert int(reply.headers["retry-after"]) == 6
+
+
+async def test_who_is_refused_while_everything_is_stopped_is_told_so(
+    tmp_path: Path, port: int
+) -> None:
+    async with fleet(tmp_path, port=port) as it:
+        it.register("a")
+        await it.live.put_workers(1, [])
+        async with gateway(it) as (of, client):
+            assert "being started" in (await ask(client)).json()["error"]
+            assert of.ready()
+
+            async def told() -> bool:
+                await it.live.notify(ENDING)  # again: it may not listen yet
+                return "is being stopped" in (await ask(client)).json()["error"]
+
+            await eventually(told)
+            reply = await ask(client)
+            assert (reply.status_code, reply.json()["code"]) == (503, "NO_WORKERS")
+            assert "retry-after" not in reply.headers
+            assert not of.ready()
 
 
 async def test_without_live_state_nothing_is_held(

@@ -46,7 +46,9 @@ def test_what_another_variant_beats_is_faint_and_has_no_label_or_row() -> None:
     assert [row.name for row in section.table.rows] == [
         "linear-v1-onnx-fp32", "mlp-v1-onnx-int8", "mlp-v1-onnx-fp32"
     ]  # fmt: skip
-    assert section.table.note == "1 more variant is beaten by one of these, whatever is asked."
+    assert (
+        section.table.note == "1 more variant, faint, is beaten by one of these, whatever is asked."
+    )
 
 
 def test_batches_show_rows_per_second_at_every_size() -> None:

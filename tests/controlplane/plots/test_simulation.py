@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from controlplane.plots.drawing import TONES, Key
+from controlplane.plots.drawing import LINE_TONES, STROKES, Key, colour_and_stroke
 from controlplane.plots.simulation import POINTS, merge, simulation_drawing, time_ticks
 from planner.bounds.bound import Beside
 from planner.simulation.results import Report
@@ -45,14 +45,14 @@ def test_a_legend_names_what_a_diagram_shows() -> None:
         (("demand", "demand"), ("capacity", "c0")),
         (("late", "late"), ("rejected or late", "rejected")),
     ]
-    assert two.keys == (("a", "c0"), ("b", "c1"))
+    assert two.keys == (("a", "c0 line"), ("b", "c1 line"))
     assert keys(two.diagrams) == [(("demand", "demand"),), (), (), (), ()]
 
 
 def test_the_table_has_the_totals_of_each_report() -> None:
     (row,) = simulation_drawing([report("modelless", *TWO)], "t").sections[0].table.rows
 
-    assert (row.name, row.tone) == ("modelless", "c0")
+    assert (row.name, row.tone) == ("modelless", "c0 line")
     assert row.cells == ("100", "10.00 %", "4", "6", "80.00 %", "1.5", "50.0 %", "1", "0")
 
 
@@ -95,10 +95,18 @@ def test_a_timeline_that_ends_early_has_no_values_for_the_rest() -> None:
     assert panels["Devices"] == {"modelless": [2.0, 2.0], "clipper": [2.0, None]}
 
 
-def test_there_is_a_colour_for_every_report_however_many() -> None:
-    drawing = simulation_drawing([report(f"p{i}", *TWO) for i in range(TONES + 2)], "t")
+def test_every_report_has_a_line_of_its_own_by_colour_or_stroke_however_many() -> None:
+    most = LINE_TONES * len(STROKES)
+    drawing = simulation_drawing([report(f"p{i}", *TWO) for i in range(most + 1)], "t")
 
-    assert {tone for _, tone in drawing.sections[0].keys} == {f"c{i}" for i in range(TONES)}
+    tones = [tone for _, tone in drawing.sections[0].keys]
+    assert len(set(tones)) == most
+    assert (tones[LINE_TONES], tones[most - 1], tones[most]) == (
+        "c0 line dashed", "c6 line dotted", "c0 line",
+    )  # fmt: skip
+    assert {colour_and_stroke(tone) for tone in tones} == {
+        (f"c{colour}", stroke) for colour in range(LINE_TONES) for stroke in STROKES
+    }
 
 
 def test_a_long_timeline_is_put_together_without_losing_a_query() -> None:

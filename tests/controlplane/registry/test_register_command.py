@@ -12,11 +12,14 @@ from typing import Any
 import psutil
 import pytest
 
+from controlplane.building.types import RegistrationResult
 from controlplane.cli.model_options import parse_labels
+from controlplane.cli.registration_results import result_table, what_it_answers
 from tests import onnx_models as models
 from tests.controlplane.cli.shell import Shell
 from variants.catalog.sql import open_catalog
 from variants.errors import InvalidInput
+from variants.types import Digest, ModelName, ModelVersion, Stage, Task, TaskName
 
 pytestmark = pytest.mark.slow
 
@@ -75,6 +78,42 @@ def test_the_table_names_every_variant(folder: Path) -> None:
     for text in ("tiny-v1-onnx-fp32", "tiny-v1-onnx-int8", "100.00 %", "cpu-1", "24 rows"):
         assert text in done.stdout
     assert done.stderr.splitlines()[0] == "[0/8] checking tiny.onnx"
+    assert done.stdout.splitlines()[-1] == (
+        "tiny-v1 may answer any query of shapes from now on; `modelless retire shapes tiny 1` ends"
+        " that, and `register --stage canary` would have let it answer only queries that name one"
+        " of its variants"
+    )
+
+
+def version(stage: Stage) -> ModelVersion:
+    return ModelVersion(
+        task=TaskName("t"), model=ModelName("a"), version=2, stage=stage, source=Digest("0" * 64)
+    )
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        (Stage.CANARY, "a-v2 answers only queries that name one of its variants, until "),
+        (Stage.CANDIDATE, "a-v2 answers nothing until "),
+    ],
+)
+def test_a_version_that_does_not_take_over_says_what_would_let_it(stage: Stage, words: str) -> None:
+    assert what_it_answers(version(stage)) == f"{words}`modelless promote t a 2`"
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_which_queries_it_answers_is_said_of_new_versions_alone(
+    new: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = Task(name=TaskName("t"), inputs=(), outputs=())
+    result = RegistrationResult(
+        task=task, versions=(version(Stage.LIVE),), variants=(), profiles=()
+    )
+    result_table(result, 1.0, on_cluster=False, new=new)
+    said = capsys.readouterr().out
+    assert "task t: a-v2 (live) in 1.0 s" in said
+    assert ("may answer any query" in said) is new
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

@@ -1,5 +1,6 @@
 """The supervisor's state directory: lock, leftovers, state file. Ray has no part in it."""
 
+import asyncio
 import errno
 import os
 import shutil
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 from controlplane.cluster.ray_processes import ray_dir
+from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings, load_settings
 from controlplane.startup.applications import worker_names
 from controlplane.startup.presence import (
@@ -28,7 +30,7 @@ from controlplane.startup.presence import (
 )
 from controlplane.startup.processes import end_processes, is_alive
 from controlplane.startup.state_directory import clear_files, clear_leftovers, prepare
-from controlplane.startup.supervisor import Supervisor
+from controlplane.startup.supervisor import Supervisor, _announce_end
 from tests.ports import free_port
 from variants.errors import Conflict, InvalidInput, StateUnavailable
 
@@ -343,3 +345,20 @@ def test_what_the_process_had_started_before_is_left_alone(
     keeper.claim()
     keeper.stop()
     assert sleeper.poll() is None
+
+
+async def test_whoever_follows_the_live_state_hears_that_all_is_stopped(live_url: str) -> None:
+    heard: list[str] = []
+
+    async def listen() -> None:
+        async with opened(live_url) as live:
+            async for what in live.changes():
+                heard.append(what)
+
+    listening = asyncio.create_task(listen())
+    while not heard:
+        await _announce_end(live_url)  # again: nobody may listen yet
+        await asyncio.sleep(0.01)
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+    assert set(heard) == {ENDING}

@@ -6,6 +6,7 @@ import pytest
 
 from controlplane.http_errors import CLIENT_ERRORS
 from controlplane.views.service_status import (
+    HOPELESS,
     Outcomes,
     ServiceLevel,
     ServiceStatus,
@@ -40,6 +41,12 @@ CASES = [
         MOSTLY,
         "a: 10 of 20 queries in the last 60 s missed their SLO: 3 late, 5 refused (RATE_LIMITED), "
         "2 refused because the variant was not loaded yet (COLD).",
+    ),
+    (
+        {"a": outcomes(10, BLOCKED=2)},
+        MISSED,
+        "a: 2 of 12 queries in the last 60 s missed their SLO: 2 refused because a worker had "
+        "ended while it ran the same (BLOCKED).",
     ),
     (
         {"a": outcomes(9_000), "b": outcomes(0, 1), "c": outcomes(0, 2)},
@@ -96,8 +103,8 @@ def test_a_report_adds_up_what_gateways_say() -> None:
         "lately": {"seconds": 60.2, "tasks": told(2, 0, {"OVERLOADED": 3})},
     }
     second = {
-        "tasks": told(8, 0, {"NOT_FOUND": 4, "INVALID_INPUT": 1}),
-        "lately": {"seconds": 12.0, "tasks": told(0, 0, {"NOT_FOUND": 4})},
+        "tasks": told(8, 0, {"NOT_FOUND": 4, "INVALID_INPUT": 1, "BLOCKED": 1, HOPELESS: 5}),
+        "lately": {"seconds": 12.0, "tasks": told(0, 0, {"NOT_FOUND": 4, HOPELESS: 5})},
     }
 
     assert slo_report([first, second]) == {
@@ -106,20 +113,22 @@ def test_a_report_adds_up_what_gateways_say() -> None:
         "tasks": [
             {
                 "task": "digits",
-                "requests": 20,
+                "requests": 26,
                 "met": 15,
                 "late": 2,
-                "refused": 3,
+                "refused": 9,
+                "infeasible": 5,
                 "client_errors": 5,
-                "attainment": 0.75,
+                "attainment": 15 / 26,
                 "lately": {
-                    "requests": 5,
+                    "requests": 10,
                     "met": 2,
                     "late": 0,
-                    "refused": 3,
+                    "refused": 8,
+                    "infeasible": 5,
                     "client_errors": 4,
-                    "attainment": 0.4,
-                    "refusals": {"OVERLOADED": 3},
+                    "attainment": 0.2,
+                    "refusals": {"OVERLOADED": 3, HOPELESS: 5},
                 },
             }
         ],

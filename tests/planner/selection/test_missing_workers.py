@@ -78,6 +78,19 @@ def test_it_is_not_known_where_the_workers_are() -> None:
     )
 
 
+def test_while_everything_is_stopped_none_is_said_to_start() -> None:
+    ending = Wanted(counts={CPU: 1, GPU: 1}, ending=True)
+    told = (
+        RefusalCode.NO_WORKERS,
+        "No worker is running any more: this installation is being stopped.",
+        None,
+    )
+    assert refused(fleet(ending), query()) == told
+    assert refused(fleet(ending, worker("w1", draining=True)), query()) == told
+    assert refused(fleet(ending, worker()), query(20.0)) == told
+    assert isinstance(select(fleet(ending, worker()), query(), NOW_MS), Choice)
+
+
 def test_what_no_worker_could_help_is_infeasible_all_the_same() -> None:
     for wanted in (want({CPU: 0}), want({CPU: 1}, CPU), Wanted()):
         assert refused(fleet(wanted), query(accuracy=0.99))[0] is RefusalCode.SLO_INFEASIBLE

@@ -68,6 +68,8 @@ class OnnxLowRank:
         held = trial(model, material.calibration, material.calibration_labels)
         held = held or trial(model, material.training, material.training_labels)
         found = layers(model, held.rows if held else {})
+        if not found:
+            raise VariantNotBuilt("the model has no linear layer that could be split")
         tuned = bool(row_count(material.training)) and find_spec("torch") is not None
         loss = self.loss_before_tuning if tuned else self.loss
         ranks = least_ranks(model, found, held, loss=loss)

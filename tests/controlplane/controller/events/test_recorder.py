@@ -43,6 +43,16 @@ async def test_workers_that_are_scaled_down_have_left_and_say_why(tmp_path: Path
         assert told(it, "worker_lost") == []
 
 
+async def test_a_plan_is_told_with_its_version_and_why(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        first, *_ = await until_told(it, "planned")
+        assert first.subject.startswith("version ")
+        assert first.message.startswith("w1 (cpu-1) holds ")
+
+
 async def test_a_successor_tells_whom_it_follows_and_that_one_that_it_had_stopped(
     tmp_path: Path,
 ) -> None:

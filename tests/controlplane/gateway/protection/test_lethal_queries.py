@@ -124,6 +124,9 @@ async def test_a_query_that_ends_its_worker_ends_no_other(served: Served, varian
     assert served.gateway.path.counters.retries == {}
     text = (await served.get("/metrics")).body.decode()
     assert 'modelless_queries_blocked_total{task="letters"} 3.0' in text
+    assert (await served.ask(query(1, variant="unknown"))).error[1] == "NOT_FOUND"
+    counted = served.gateway.path.counters.task("letters").errors_by_fault()
+    assert counted == {"REPLICA_LOST": 1, "INVALID_INPUT": 0, "BLOCKED": 3, "NOT_FOUND": 1}
 
 
 def runs(page: Path) -> bool:

@@ -60,8 +60,10 @@ def leaves_of(value: Any) -> Iterator[Any]:
 def fault_of(leaves: list[Any], dtype: str) -> str | None:
     """What is wrong with the types of the values, one value after the other."""
     kinds = {type(leaf) for leaf in leaves}
-    if any(leaf is None or isinstance(leaf, dict) for leaf in leaves):
-        return "null or mixed values"
+    if any(leaf is None for leaf in leaves):
+        return "null: only finite numbers can be asked with"
+    if any(isinstance(leaf, dict) for leaf in leaves):
+        return "mixed values"
     if str in kinds:
         return "text"
     if dtype == "bool":

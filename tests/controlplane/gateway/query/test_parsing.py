@@ -17,6 +17,8 @@ from planner.types import Query
 from variants.errors import InvalidInput, TaskNotFound
 from variants.types import Prefer, Slo, Task, TaskName, TensorSpec, VariantName
 
+NULL = "null: only finite numbers can be asked with"
+
 
 def spec(name: str, dtype: str = "float32", *shape: int) -> TensorSpec:
     return TensorSpec(name=name, dtype=dtype, shape=shape or (2,))
@@ -153,6 +155,23 @@ def test_a_body_that_is_no_query(body: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("row", "word"),
+    [("NaN,1", "NaN"), ("1,nan", "nan"), ("-NaN,1", "NaN"), ("1,\n-Infinity", "-Infinity")],
+)
+def test_a_number_that_json_lacks_is_named_with_what_to_send_instead(row: str, word: str) -> None:
+    error = v1_error(f'{{"task":"pair","inputs":[[{row}]]}}'.encode())
+    assert error.endswith(
+        f"; JSON has no {word}, and inputs take finite numbers only: send the number that the model"
+        " was trained to see in its place"
+    )
+
+
+@pytest.mark.parametrize("row", ["Nano,1", "1,None", "1e999,1", "1,", '"NaN,1'])
+def test_other_mistakes_are_not_taken_for_such_a_number(row: str) -> None:
+    assert "JSON has no" not in v1_error(f'{{"task":"pair","inputs":[[{row}]]}}'.encode())
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"task": None}, "'task' is missing: the name of a task"),
@@ -174,7 +193,7 @@ def test_a_body_that_is_no_query(body: bytes, message: str) -> None:
         ({"slo": {"latency_ms": [1]}}, "slo.latency_ms must be a number"),
         ({"slo": {"latency_ms": "soon"}}, "slo.latency_ms must be a number, not 'soon'"),
         ({"slo": {"latency_ms": "nan"}}, "slo.latency_ms must be a number"),
-        ({"slo": {"accuracy": 95}}, "slo.accuracy must be between 0 and 1"),
+        ({"slo": {"accuracy": 95}}, "slo.accuracy must be between 0 and 1, such as 0.97 for 97 %"),
         ({"slo": {"cost": -0.1}}, "slo.cost must not be negative"),
         (
             {"slo": {"prefer": "speed"}},
@@ -211,9 +230,9 @@ def test_wrong_fields(changes: dict[str, Any], message: str) -> None:
         ("pair", [["1", "2"]], "input 'x' must hold float32 numbers, not text"),
         ("pair", ["12"], "input 'x' must hold float32 numbers, not text"),
         ("pair", [[1, "2"]], "input 'x' must hold float32 numbers, not text"),
-        ("pair", [[None, 1]], "input 'x' must hold float32 numbers, not null or mixed values"),
-        ("pair", [None], "input 'x' must hold float32 numbers, not null or mixed values"),
-        ("pair", [{"x": 1}], "input 'x' must hold float32 numbers, not null or mixed values"),
+        ("pair", [[None, 1]], f"input 'x' must hold float32 numbers, not {NULL}"),
+        ("pair", [None], f"input 'x' must hold float32 numbers, not {NULL}"),
+        ("pair", [{"x": 1}], "input 'x' must hold float32 numbers, not mixed values"),
         ("pair", [[True, False]], "input 'x' must hold float32 numbers, not booleans"),
         ("pair", [[True, 1.0]], "input 'x' must hold float32 numbers, not booleans"),
         ("long", [[True, 1]], "input 'x' must hold int64 numbers, not booleans"),
@@ -511,7 +530,7 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
         ),
         (
             {"inputs": [entry()], "parameters": {"min_accuracy": 2}},
-            "min_accuracy must be between 0 and 1",
+            "min_accuracy must be between 0 and 1, such as 0.97 for 97 %",
         ),
         (
             {"inputs": [entry(parameters={"binary_data_size": 8})]},

@@ -173,6 +173,13 @@ def test_convolutions_are_split_by_channels(tmp_path: Path) -> None:
     np.testing.assert_allclose(outputs(target, fresh), outputs(whole, fresh), atol=1e-3)
 
 
+def test_a_model_without_a_linear_layer_is_refused(tmp_path: Path) -> None:
+    net = Net(30)
+    source = save(net.end(net.op("Relu", "pixels"), 30), tmp_path / "net.onnx")
+    with pytest.raises(VariantNotBuilt, match="no linear layer that could be split"):
+        make_builder("onnx-fp32-lowrank").build(Material(source=source), tmp_path / "low.onnx")
+
+
 @pytest.mark.parametrize("given", [{}, rows(300, 256)], ids=["no rows", "rows"])
 def test_full_rank_is_refused(given: dict[str, Array], tmp_path: Path) -> None:
     weight = np.random.default_rng(0).standard_normal((256, 256)) / 16
