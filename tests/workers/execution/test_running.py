@@ -36,6 +36,14 @@ class Recorder:
         """Nothing to give back."""
 
 
+class InPieces(Recorder):
+    """One that copies its rows in any case, and takes them as queries brought them."""
+
+    def run_pieces(self, inputs: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        self.pieces = [len(piece) for piece in inputs[0]]
+        return self.run([np.concatenate(pieces) for pieces in inputs])
+
+
 class NoAnswer:
     """Takes answers and forgets them."""
 
@@ -51,14 +59,21 @@ class NoAnswer:
 async def ran(values: list[float], *, clock_ms: float = 0.0) -> tuple[Recorder, list[Group]]:
     """One query for each value, with deadlines at 100 ms."""
     runtime = Recorder()
+    return runtime, ran_by(runtime, values, clock_ms=clock_ms)
+
+
+def ran_by(
+    runtime: Recorder, values: list[float], *, rows: int = 1, clock_ms: float = 0.0
+) -> list[Group]:
+    """The same by a runtime of one's own, each query of so many rows."""
     queue = VariantQueue.detached("task", LatencyTable([(8, 1.0)]))
     replica = Replica(echo_spec(), queue, runtime, 0.0)
     jobs = []
     for number, value in enumerate(values):
-        tensor = np.full((1, 4), value, dtype=np.float32)
+        tensor = np.full((rows, 4), value, dtype=np.float32)
         layout = layout_of(signature_of([tensor]))
         jobs.append(Job(replica, 100.0, 0.0, layout, tensor.tobytes(), 0, NoAnswer(), number))
-    return runtime, run_batch(replica, jobs, len(jobs), lambda: clock_ms)
+    return run_batch(replica, jobs, rows * len(jobs), lambda: clock_ms)
 
 
 def test_a_batch_that_succeeds_runs_once() -> None:
@@ -75,6 +90,28 @@ def test_a_batch_that_fails_is_halved_until_the_bad_query_is_alone() -> None:
     assert [([j.request_id for j in g.jobs], g.error) for g in groups] == [
         ([0, 1, 2, 3], ""), ([4], ""), ([5], "poison"), ([6, 7], ""),
     ]  # fmt: skip
+
+
+async def test_queries_are_not_put_together_for_a_runtime_that_takes_pieces() -> None:
+    runtime = InPieces()
+    groups = ran_by(runtime, [1, 2, 3], rows=2)
+    assert runtime.pieces == [2, 2, 2]
+    assert runtime.asked == [[1, 1, 2, 2, 3, 3]]
+    np.testing.assert_array_equal(groups[0].outputs[0][:, 0], [1, 1, 2, 2, 3, 3])
+
+
+async def test_a_query_that_is_alone_is_run_as_it_is() -> None:
+    runtime = InPieces()
+    groups = ran_by(runtime, [1])
+    assert not hasattr(runtime, "pieces")
+    assert groups[0].rows == 1
+
+
+async def test_pieces_that_fail_are_halved_too() -> None:
+    runtime = InPieces()
+    groups = ran_by(runtime, [1, POISON, 3])
+    assert runtime.asked == [[1, 13, 3], [1], [13, 3], [13], [3]]
+    assert [g.error for g in groups] == ["", "poison", ""]
 
 
 def test_what_is_late_is_not_run_again() -> None:
