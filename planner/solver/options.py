@@ -154,16 +154,17 @@ class Options:
                     continue
                 batch = offer.curve.cheapest(limit, most)
                 if batch is not None:
+                    smallest_ms = offer.curve.points[0][1]
                     yield Option(
-                        demand=number,
-                        offer=index,
-                        kind=at,
-                        accuracy=offer.accuracy,
-                        memory_mib=offer.memory_mib,
-                        alone=batch,
-                        smallest_ms=offer.curve.points[0][1],
-                        bearable_ms=self._left_ms[number] - offer.curve.points[0][1],
-                        least_work=self._least_work(index, limit, most) if self.has_work else 0.0,
+                        number,
+                        index,
+                        at,
+                        offer.accuracy,
+                        offer.memory_mib,
+                        batch,
+                        smallest_ms,
+                        self._left_ms[number] - smallest_ms,
+                        self._least_work(index, limit, most) if self.has_work else 0.0,
                     )
 
     def _least_work(self, offer: int, limit: float, most: int | None) -> float:
