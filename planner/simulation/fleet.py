@@ -150,22 +150,24 @@ class Worker:
             reserved_mib=self.reserved_mib,
             draining=self.draining,
             churn_per_s=self.view.churn_per_s,
-            replicas=tuple(
-                ReplicaReport(
-                    task=key[0],
-                    variant=key[1],
-                    state=replica.state,
-                    memory_mib=replica.candidate.memory_mib,
-                    in_flight=replica.in_flight,
-                    rate_qps=replica.rate_qps,
-                    urgent=replica.urgent,
-                    idle_s=(now_ms - replica.last_used_ms) / 1_000,
-                    asked=replica.arrived > 0,
-                    loaded_for_s=(now_ms - replica.loaded_ms) / 1_000,
-                )
-                for key, replica in self.replicas.items()
-            ),
+            replicas=tuple([_reported(replica, now_ms) for replica in self.replicas.values()]),
         )
+
+
+def _reported(replica: Replica, now_ms: float) -> ReplicaReport:
+    task, variant = replica.key
+    return ReplicaReport(
+        task=task,
+        variant=variant,
+        state=replica.state,
+        memory_mib=replica.candidate.memory_mib,
+        in_flight=replica.in_flight,
+        rate_qps=replica.rate_qps,
+        urgent=replica.urgent,
+        idle_s=(now_ms - replica.last_used_ms) / 1_000,
+        asked=replica.arrived > 0,
+        loaded_for_s=(now_ms - replica.loaded_ms) / 1_000,
+    )
 
 
 class Fleet:

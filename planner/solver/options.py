@@ -385,7 +385,7 @@ class Options:
         accuracy = -group[0].accuracy if objective is Objective.ACCURACY else 0.0
         if self.has_work:
             accuracy = min(option.least_work for option in group)
-        time = sum(option.alone.unit_ms for option in group)
+        time = sum([option.alone.unit_ms for option in group])
         return (accuracy, -len(group), time, group[0].memory_mib, group[0].offer)
 
     def _dominates(self, by: dict[int, int], than: dict[int, int]) -> bool:
