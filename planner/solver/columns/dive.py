@@ -16,7 +16,7 @@ from planner.solver.columns.devices import MORE_WORK, Left
 from planner.solver.columns.master import Master
 from planner.solver.columns.menus import Menus
 from planner.solver.columns.prices import Prices
-from planner.solver.device import Device
+from planner.solver.device import FULL, Device
 from planner.solver.greedy import finish_up
 from planner.solver.milp import Answer
 from planner.solver.options import Options
@@ -178,5 +178,9 @@ def _put(partial: PartialSolution, column: Column, count: int) -> int:
             missing[demand] = left - qps
     if not device.parts:
         return 0
-    partial.take_in(device, count)
+    if device.left <= FULL:
+        partial.take_in(device, count)
+    else:
+        for _ in range(count):  # others may come to each of them
+            partial.take_in(device.copy())
     return count

@@ -15,7 +15,7 @@ class AstrayOnce:
         self._solver = solver
         self._astray = True
 
-    def Solve(self, *parameters: Any) -> int:  # noqa: N802
+    def Solve(self, *parameters: Any) -> int:
         if self._astray:
             self._astray = False
             return int(self._solver.ABNORMAL)
