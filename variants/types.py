@@ -79,7 +79,8 @@ class ReplicaState(StrEnum):
         return self in _KEPT_OUT
 
 
-_KEPT_OUT = frozenset({ReplicaState.QUARANTINED, ReplicaState.FAILED, ReplicaState.DAMAGED})
+_KEPT_OUT = (ReplicaState.QUARANTINED, ReplicaState.FAILED, ReplicaState.DAMAGED)
+"""A tuple: in a set of so few, hashing a member takes longer than comparing it with all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,8 +58,7 @@ class SampledModelless(Modelless):
     def tick(self, now_s: float) -> Iterable[Action]:
         if now_s > 0:
             # What was played is a part of this already.
-            self._counts.clear()
-            self._tightest.clear()
+            self._asked.clear()
             self._observe(now_s, *self._arrived(now_s))
         if not self._due(now_s):
             return ()

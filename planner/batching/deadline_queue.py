@@ -47,6 +47,8 @@ from planner.batching.tight_budgets import TightBudgets
 from planner.batching.variant_queues import Entry, Item, VariantQueue
 from planner.batching.waiting_queries import WaitingQueries
 
+ADMITTED = Verdict.ADMITTED
+"""Looking a member up in its enumeration takes ten times as long."""
 GREEDY_SLACK = 0.5
 """Part of its slack that a query may wait while others who stand before it are refused."""
 GROWTH_BUDGET = 0.5
@@ -92,26 +94,21 @@ class DeadlineQueue(WaitingQueries):
         self._budgets.saw(deadline_ms - now_ms, now_ms)
         if not queue.heap and queue.gains:
             queue.keep_within(self._longest_ms or self._budgets.tight_ms / 2)
-        queue.limit = max(queue.limit, rows)
-        start_ms = max(now_ms, self.busy_until_ms) + self._spare_ms(queue, rows)
-        contended = self.count > 0 or self.busy_until_ms > now_ms
+        queue.limit = rows if rows > queue.limit else queue.limit
+        busy_ms = self.busy_until_ms
+        start_ms = (busy_ms if busy_ms > now_ms else now_ms) + self._spare_ms(queue, rows)
+        contended = self.count > 0 or busy_ms > now_ms
         if not contended:
             start_ms += queue.first_ms
         added_ms = queue.bound_ms(len(queue.heap) + 1, queue.rows + rows) - queue.work_ms
         done_ms = start_ms + self.work_ms + added_ms
-        ample = done_ms <= min(deadline_ms, self._earliest_ms)
+        ample = done_ms <= deadline_ms and done_ms <= self._earliest_ms
         run_ms = queue.ms[rows] * queue.correction
         modest_ms = now_ms + run_ms + GREEDY_SLACK * (deadline_ms - now_ms - run_ms)
         entry = (deadline_ms, self._order, item)
         proved = False
         if not ample or done_ms > modest_ms:
-            alone = self._clients.only is not None and len(self._shares) == 1
-            standing = (False, False, item.priority) if alone else self._standing(item, now_ms)
-            greedy = (
-                contended
-                and not (alone and item.priority <= self._refused.priority)
-                and self._refused.is_before(standing, now_ms)
-            )
+            greedy = contended and self._is_behind(item, now_ms)
             if greedy or not ample:
                 limit_ms = modest_ms if greedy else deadline_ms
                 room_ms = self._room_ms(item, now_ms)
@@ -119,14 +116,26 @@ class DeadlineQueue(WaitingQueries):
                     if greedy:
                         return Verdict.OVER_SHARE
                     if contended and now_ms + run_ms <= deadline_ms:
-                        self._refused.add(standing, now_ms)
+                        self._refused.add(self._standing(item, now_ms), now_ms)
                     return Verdict.NO_ROOM if room_ms else Verdict.WOULD_BE_LATE
                 proved = True
         if not proved and self._schedule is not None and not self._schedule.insert(entry, start_ms):
             self._schedule = None  # ample slack is proof enough
         self._order += 1
         self._push(entry, added_ms)
-        return Verdict.ADMITTED
+        return ADMITTED
+
+    def _is_behind(self, item: Item, now_ms: float) -> bool:
+        """Whether one who stands before a query was refused lately."""
+        refused = self._refused
+        if self._clients.only is not None:
+            # Then a query is behind nobody unless he was refused a moment ago, and within the share
+            # of its task only behind a higher priority: its standing need not be known.
+            if not refused.is_fresh(now_ms):
+                return False
+            if len(self._shares) == 1 and item.priority <= refused.priority:
+                return False
+        return refused.is_before(self._standing(item, now_ms), now_ms)
 
     def _standing(self, item: Item, now_ms: float) -> Standing:
         shares = self._shares
@@ -138,9 +147,12 @@ class DeadlineQueue(WaitingQueries):
 
     def _spare_ms(self, queue: VariantQueue, rows: int) -> float:
         """Time for what batches may take longer: of those that vary most, ``rows`` more of one."""
-        spare_ms = queue.spread * queue.ms[min(queue.rows + rows, max(queue.limit, rows))]
+        spare_ms = 0.0
+        if queue.spread:
+            spare_ms = queue.spread * queue.ms[min(queue.rows + rows, max(queue.limit, rows))]
         for each in self._active:
-            spare_ms = max(spare_ms, each.spread * each.ms[min(each.rows, each.limit)])
+            if each.spread:
+                spare_ms = max(spare_ms, each.spread * each.ms[min(each.rows, each.limit)])
         return spare_ms
 
     def _room_ms(self, item: Item, now_ms: float) -> float:

@@ -29,14 +29,14 @@ def is_over_share(task_share: TaskShare, shares: Iterable[TaskShare], now_ms: fl
     active = [share for share in shares if now_ms - share.seen_ms <= ACTIVE_MS]
     if len(active) < 2:
         return False
-    used_ms = sum(share.used_ms(now_ms) for share in active)
+    used_ms = sum([share.used_ms(now_ms) for share in active])
     return task_share.used_ms(now_ms) > EXCESS * entitled(task_share, active) * used_ms
 
 
 def entitled(task_share: TaskShare, active: Sequence[TaskShare]) -> float:
     """The part that a task may have, in [0, 1], among those that are active, itself included."""
-    planned = sum(share.share for share in active)
-    unplanned = sum(1 for share in active if not share.share)
+    planned = sum([share.share for share in active])
+    unplanned = sum([not share.share for share in active])
     if not unplanned:
         return task_share.share / planned
     return task_share.share or max(0.0, 1.0 - planned) / unplanned

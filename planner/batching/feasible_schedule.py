@@ -201,14 +201,15 @@ class FeasibleSchedule:
         """
         first = min(olds[0].entries[0], news[0].entries[0]) if olds else news[0].entries[0]
         last = max(olds[-1].entries[0], news[-1].entries[0]) if olds else news[-1].entries[0]
-        more_ms = sum(b.cost_ms for b in news) - sum(b.cost_ms for b in olds)
+        more_ms = sum([b.cost_ms for b in news]) - sum([b.cost_ms for b in olds])
         # What comes behind all of the change is delayed by exactly what it adds.
         beyond = self._block_of(last) + 1
         if self._slack_ms(start_ms, beyond) < more_ms - ROUNDING_MS:
             return False
         self._swap(olds, news)
-        if self.in_time(start_ms, first) and all(
-            self._done_ms(batch, start_ms) <= limit_ms for batch, limit_ms in bounds
+        if self.in_time(start_ms, first) and (
+            not bounds
+            or all(self._done_ms(batch, start_ms) <= limit_ms for batch, limit_ms in bounds)
         ):
             return True
         self._swap(news, olds)

@@ -21,7 +21,9 @@ class PlannedBatch:
     def __init__(self, queue: VariantQueue, entries: list[Entry], factor: float) -> None:
         self.queue = queue
         self.entries = entries
-        self.rows = sum([entry[2].rows for entry in entries])
+        self.rows = (
+            entries[0][2].rows if len(entries) == 1 else sum([entry[2].rows for entry in entries])
+        )
         self.cost_ms = queue.ms[self.rows] * factor
 
 

@@ -140,6 +140,10 @@ class LatelyRefused:
                 return  # whoever is above his share goes on standing behind the one who is not
         self._best, self.priority, self._at_ms = standing, standing[2], now_ms
 
+    def is_fresh(self, now_ms: float) -> bool:
+        """Whether somebody was refused a moment ago."""
+        return now_ms - self._at_ms <= ACTIVE_MS
+
     def is_before(self, standing: Standing, now_ms: float) -> bool:
         """Whether somebody was refused lately who stands before such a query."""
         if standing <= self._best:

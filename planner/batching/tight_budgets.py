@@ -26,7 +26,8 @@ class TightBudgets:
             self._before_ms = self._least_ms if fresh else inf
             self._least_ms = inf
             self._since_ms = now_ms
-        self._least_ms = min(self._least_ms, budget_ms)
+        least_ms = self._least_ms
+        self._least_ms = budget_ms if budget_ms < least_ms else least_ms
         mean_ms = self._mean_ms
         self._mean_ms = mean_ms + (budget_ms - mean_ms) * 0.02 if mean_ms else budget_ms
 

@@ -33,11 +33,12 @@ class TaskShare:
 
     def used_ms(self, now_ms: float) -> float:
         """Decayed busy time and the work that is queued."""
-        return self.decayed_ms(now_ms) + sum(queue.work_ms for queue in self.queues)
+        return self.decayed_ms(now_ms) + sum([queue.work_ms for queue in self.queues])
 
     def decayed_ms(self, now_ms: float) -> float:
         """Busy time of the last seconds, older time counting less."""
-        return self.busy_ms * exp(min(0.0, self.stamp_ms - now_ms) / DECAY_MS)
+        since_ms = self.stamp_ms - now_ms
+        return self.busy_ms * exp(since_ms / DECAY_MS) if since_ms < 0.0 else self.busy_ms
 
 
 class VariantQueue:

@@ -63,7 +63,7 @@ class WaitingQueries:
 
         A share of 0 says that nothing was planned, and keeps the one there is."""
         self._floor_ms -= queue.rows * queue.unit_ms * queue.correction
-        if table.max_batch >= max((entry[2].rows for entry in queue.heap), default=1):
+        if not queue.heap or table.max_batch >= max([entry[2].rows for entry in queue.heap]):
             queue.set_table(table)
             if self._schedule is not None:
                 self._schedule.recost(queue, anew=True)
@@ -83,7 +83,8 @@ class WaitingQueries:
 
     def backlog_ms(self, now_ms: float) -> float:
         """At most this long until all admitted work is done."""
-        return max(0.0, self.busy_until_ms - now_ms) + self.work_ms
+        running_ms = self.busy_until_ms - now_ms
+        return running_ms + self.work_ms if running_ms > 0.0 else self.work_ms
 
     def finished(self, queue: VariantQueue, now_ms: float, busy_ms: float) -> None:
         """Account for a batch that is done; the slice is free again."""
@@ -152,8 +153,9 @@ class WaitingQueries:
         self.work_ms += added_ms
         self._floor_ms += item.rows * queue.unit_ms * queue.correction
         self.count += 1
-        self._earliest_ms = min(self._earliest_ms, deadline_ms)
-        self._latest_ms = max(self._latest_ms, deadline_ms)
+        earliest_ms, latest_ms = self._earliest_ms, self._latest_ms
+        self._earliest_ms = deadline_ms if deadline_ms < earliest_ms else earliest_ms
+        self._latest_ms = deadline_ms if deadline_ms > latest_ms else latest_ms
 
     def _leave(self, queue: VariantQueue, count: int) -> None:
         """Take queries that left a variant's queue without running out of the schedule."""
@@ -176,4 +178,4 @@ class WaitingQueries:
         queue.work_ms = work_ms
         if not queue.heap and queue in self._active:
             self._active.remove(queue)
-        self._earliest_ms = min(active.heap[0][0] for active in self._active)
+        self._earliest_ms = min([active.heap[0][0] for active in self._active])

@@ -33,4 +33,4 @@ def expected_qps(learned: float, planned: float) -> float:
 
     So what was loaded for a forecast or a declared peak is not evicted before its queries come.
     """
-    return max(learned, planned)
+    return planned if planned > learned else learned

@@ -54,12 +54,13 @@ def absence_s(qps: float, load_s: float, urgent: float = 0.0) -> float:
     that the urgent ones are refused. What plans load and unload, what leaves for a load on demand
     and on which host, all follow from this.
     """
-    return qps * (max(load_s, LEAST_LOAD_S) + VIOLATION_S * urgent)
+    waits_s = load_s if load_s > LEAST_LOAD_S else LEAST_LOAD_S
+    return qps * (waits_s + VIOLATION_S * urgent)
 
 
 def per_mib(loss_s: float, memory_mib: float) -> float:
     """What a loss is for each MiB that avoiding it takes."""
-    return loss_s / max(memory_mib, _LEAST_MIB)
+    return loss_s / (memory_mib if memory_mib > _LEAST_MIB else _LEAST_MIB)
 
 
 def loss_s(resident: Resident[Any]) -> float:
@@ -68,8 +69,13 @@ def loss_s(resident: Resident[Any]) -> float:
 
 
 def modelless(resident: Resident[Any]) -> float:
-    """What keeping it is expected to save, in seconds of loading per second and per MiB."""
-    return per_mib(loss_s(resident), resident.memory_mib)
+    """What keeping it is expected to save, in seconds of loading per second and per MiB.
+
+    Workers ask it of all that they hold, so what it is made of is not called one by one.
+    """
+    return per_mib(
+        absence_s(resident.popularity, resident.load_s, resident.urgent), resident.memory_mib
+    )
 
 
 def lru(resident: Resident[Any]) -> float:

@@ -83,9 +83,8 @@ class Modelless:
         self._decision: Decision | None = None
         """The latest one."""
         self._targets: Mapping[ReplicaKey, ReplicaTarget] = {}
-        self._counts: dict[tuple[TaskName, SloClass], float] = {}
-        self._tightest: dict[tuple[TaskName, SloClass], float] = {}
-        self._classes: dict[tuple[TaskName, float, float | None], tuple[TaskName, SloClass]] = {}
+        self._asked: dict[tuple[TaskName, float, float | None], int] = {}
+        """How many queries have asked for what, since the last tick."""
         horizon_s = setting.tick_s + setting.provision_s
         step_s = max(STEP_S, setting.tick_s)
         self.estimator = estimator_of(self._planning, step_s=step_s, horizon_s=horizon_s)
@@ -119,13 +118,7 @@ class Modelless:
 
     def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
         asked = (query.task, query.latency_ms, query.accuracy)
-        counted = self._classes.get(asked)
-        if counted is None:
-            slo = slo_class(query.latency_ms, query.accuracy, self._steps.get(query.task, ()))
-            counted = self._classes[asked] = (query.task, slo)
-        self._counts[counted] = self._counts.get(counted, 0.0) + 1.0
-        if query.latency_ms < self._tightest.get(counted, inf):
-            self._tightest[counted] = query.latency_ms
+        self._asked[asked] = self._asked.get(asked, 0) + 1
         return self._choose(query, now_ms)
 
     def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
@@ -175,11 +168,23 @@ class Modelless:
         return snapshot
 
     def tick(self, now_s: float) -> Iterable[Action]:
-        counts, self._counts = self._counts, {}
-        tightest, self._tightest = self._tightest, {}
+        counts, tightest = self._counted()
         if now_s > 0:
             self._observe(now_s, counts, tightest)
         return self._decide(now_s)
+
+    def _counted(
+        self,
+    ) -> tuple[dict[tuple[TaskName, SloClass], float], dict[tuple[TaskName, SloClass], float]]:
+        """What came since the last tick, by class, and the tightest latency SLO of each, in ms."""
+        counts: dict[tuple[TaskName, SloClass], float] = {}
+        tightest: dict[tuple[TaskName, SloClass], float] = {}
+        asked, self._asked = self._asked, {}
+        for (task, latency_ms, floor), count in asked.items():
+            key = (task, slo_class(latency_ms, floor, self._steps.get(task, ())))
+            counts[key] = counts.get(key, 0.0) + count
+            tightest[key] = min(tightest.get(key, inf), latency_ms)
+        return counts, tightest
 
     def _observe(
         self,
@@ -256,17 +261,19 @@ class Modelless:
                 cast(LiveQueue, worker.queue).set_longest_batch(target.longest_batch_ms or None)
             replica = worker.replicas.get((task, variant))
             if replica is not None:
-                self._tell(replica, target)
+                replica.planned_qps = target.qps
+                if replica.queue.task_share.share != target.share:
+                    self._replan(replica, target)
 
     def begun(self, replica: Replica) -> None:
         """What the plan has loaded is told at once what it brings, as in the product."""
         task, variant = replica.key
         target = self._targets.get((replica.worker.id, task, variant))
         if target is not None:
-            self._tell(replica, target)
+            replica.planned_qps = target.qps
+            if replica.queue.task_share.share != target.share:
+                self._replan(replica, target)
 
-    def _tell(self, replica: Replica, target: ReplicaTarget) -> None:
-        replica.planned_qps = target.qps
-        if replica.queue.task_share.share != target.share:
-            queue = cast(LiveQueue, replica.worker.queue)
-            queue.replan(replica.queue, self._live.table(replica), target.share)
+    def _replan(self, replica: Replica, target: ReplicaTarget) -> None:
+        queue = cast(LiveQueue, replica.worker.queue)
+        queue.replan(replica.queue, self._live.table(replica), target.share)

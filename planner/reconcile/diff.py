@@ -51,6 +51,14 @@ def diff(
 
 def _unloads(worker: WorkerReport, placed: Iterable[Placement]) -> list[Unload]:
     keep = {(placement.task, placement.variant) for placement in placed}
+    ready = ReplicaState.READY
+    leaving = [
+        replica
+        for replica in worker.replicas
+        if replica.state is ready
+        and replica.in_flight == 0
+        and (replica.task, replica.variant) not in keep
+    ]
     return [
         Unload(
             worker=worker.id,
@@ -59,10 +67,7 @@ def _unloads(worker: WorkerReport, placed: Iterable[Placement]) -> list[Unload]:
             why="not in the plan",
             seen=(replica.load_no, replica.asked),
         )
-        for replica in sorted(worker.replicas, key=lambda r: (r.task, r.variant))
-        if replica.state is ReplicaState.READY
-        and replica.in_flight == 0
-        and (replica.task, replica.variant) not in keep
+        for replica in sorted(leaving, key=lambda r: (r.task, r.variant))
     ]
 
 
@@ -74,16 +79,18 @@ def _loads(
 ) -> list[Load]:
     there = {(replica.task, replica.variant) for replica in worker.replicas}
     free_mib = free(worker) + sum(
-        replica.memory_mib
-        for replica in worker.replicas
-        if (replica.task, replica.variant) in leaving
+        [
+            replica.memory_mib
+            for replica in worker.replicas
+            if (replica.task, replica.variant) in leaving
+        ]
     )
     loads = []
     for placement in placed:
-        need_mib = memory_mib.get((worker.device_kind, placement.task, placement.variant))
-        if (placement.task, placement.variant) in there or need_mib is None:
+        if (placement.task, placement.variant) in there:
             continue
-        if need_mib > free_mib:
+        need_mib = memory_mib.get((worker.device_kind, placement.task, placement.variant))
+        if need_mib is None or need_mib > free_mib:
             continue
         free_mib -= need_mib
         loads.append(
@@ -96,5 +103,5 @@ def _loads(
 
 def free(worker: WorkerReport) -> float:
     """Memory in MiB that nothing on a worker has reserved, in whatever state it is."""
-    held_mib = sum(replica.memory_mib for replica in worker.replicas)
+    held_mib = sum([replica.memory_mib for replica in worker.replicas])
     return worker.memory_mib - max(worker.reserved_mib, held_mib)

@@ -83,7 +83,7 @@ def explanation(
             continue
         placed = held.get(report.id, [])
         sizes = by_kind.get(report.device_kind, {})
-        used_mib = sum(sizes[key] for key in placed)
+        used_mib = sum([sizes[key] for key in placed])
         tasks = sorted({task for task, _ in placed})
         kept_out = [replica for replica in report.replicas if replica.state.kept_out]
         left_out = len(sizes) - len(placed) - len(kept_out)

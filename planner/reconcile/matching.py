@@ -56,8 +56,9 @@ def match(
 
 
 def _held(worker: WorkerReport) -> set[VariantKey]:
+    ready, loading = ReplicaState.READY, ReplicaState.LOADING
     return {
         (replica.task, replica.variant)
         for replica in worker.replicas
-        if replica.state in (ReplicaState.READY, ReplicaState.LOADING)
+        if replica.state is ready or replica.state is loading
     }

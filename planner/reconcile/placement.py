@@ -246,9 +246,15 @@ def _copy(
         kind: [(key, c, qps, qps + sqrt(qps * VARIANCE_S)) for key, c, qps in given.needed(kind)]
         for kind in {m.report.device_kind for m in hosts}
     }
+    least_mib = {
+        kind: min([candidate.memory_mib for _, candidate, *_ in found], default=inf)
+        for kind, found in needed.items()
+    }
     copies = Counter((m.report.device_kind, key) for m in memories for key in m.held)
     for memory in hosts:
         kind = memory.report.device_kind
+        if least_mib[kind] > memory.left_mib:
+            continue
         for key, candidate, qps, _ in _by_rate(needed[kind], memory):
             if candidate.memory_mib > memory.left_mib or key in memory.held:
                 continue
@@ -262,19 +268,16 @@ _Needed = tuple[VariantKey, Candidate, float, float]
 """A variant, the rate of its class in queries per second, and a standard deviation more of it."""
 
 
-def _by_rate(needed: Iterable[_Needed], memory: WorkerMemory) -> list[_Needed]:
+def _by_rate(needed: Sequence[_Needed], memory: WorkerMemory) -> list[_Needed]:
     """The variants of the classes, the most wanted first.
 
     For one that is here, chance may have been against it: it counts with a standard deviation more.
     Otherwise two classes whose rates are nearly the same take turns in the last place.
     """
     there = memory.there
-
-    def rate(entry: _Needed) -> float:
-        key, _, qps, more_qps = entry
-        return more_qps if key in there else qps
-
-    return sorted(needed, key=rate, reverse=True)
+    rates = [more_qps if key in there else qps for key, _, qps, more_qps in needed]
+    order = sorted(range(len(rates)), key=rates.__getitem__, reverse=True)
+    return [needed[at] for at in order]
 
 
 def _fill_up(

@@ -20,7 +20,7 @@ that a class may wait, ``rate x SLO / 2`` of its queries come: larger batches ar
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import log
+from math import inf, log
 
 from planner.latency_curve import Curve
 from planner.selection.eligibility import answers, profile_rule
@@ -210,17 +210,20 @@ def _placeable(
     forbidden: Mapping[DeviceKindName, Collection[VariantKey]],
 ) -> list[Candidate]:
     """The candidates that may answer some class and that some device could hold, by task."""
-    pins: dict[TaskName, set[VariantName | None]] = {}
+    pins: dict[TaskName, set[VariantName]] = {}
     for entry in wanted:
-        pins.setdefault(entry.task, {None}).add(entry.variant)
+        pinned = pins.setdefault(entry.task, set())
+        if entry.variant is not None:
+            pinned.add(entry.variant)
+    room_mib = {name: kind.memory_mib for name, kind in kinds.items()}
+    barred = {name: keys for name, keys in forbidden.items() if keys}
     return [
         candidate
         for task in sorted(pins)
         for candidate in snapshot.tasks[task].by_cost
-        if any(answers(candidate, pin) for pin in pins[task])
-        and candidate.device_kind in kinds
-        and candidate.memory_mib <= kinds[candidate.device_kind].memory_mib
-        and (candidate.task, candidate.variant) not in forbidden.get(candidate.device_kind, ())
+        if candidate.memory_mib <= room_mib.get(candidate.device_kind, -inf)
+        and (answers(candidate, None) or candidate.variant in pins[task])
+        and (candidate.task, candidate.variant) not in barred.get(candidate.device_kind, ())
     ]
 
 

@@ -98,14 +98,20 @@ def replica_targets(
     longest_ms = longest_batches_ms(plan.routes, snapshot, interference or {})
     targets: dict[ReplicaKey, ReplicaTarget] = {}
     nothing: Mapping[VariantKey, PlannedRate] = {}
+    unplanned: dict[tuple[WorkerId, TaskName], ReplicaTarget] = {}
+    """Of replicas to which no route leads, which most are: all of a task on a worker have one."""
     for placed in plan.placements:
         worker, task, variant = placed.worker, placed.task, placed.variant
         rate = rates.get(worker, nothing).get((task, variant))
-        targets[worker, task, variant] = ReplicaTarget(
-            min(1.0, shares[worker, task]),
-            longest_ms.get(worker, 0.0),
-            0.0 if rate is None else rate.qps,
-        )
+        on_worker = (worker, task)
+        target = unplanned.get(on_worker) if rate is None else None
+        if target is None:
+            qps = 0.0 if rate is None else rate.qps
+            share = min(1.0, shares[on_worker])
+            target = ReplicaTarget(share, longest_ms.get(worker, 0.0), qps)
+            if rate is None:
+                unplanned[on_worker] = target
+        targets[worker, task, variant] = target
     return targets
 
 

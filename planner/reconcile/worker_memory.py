@@ -70,8 +70,8 @@ class WorkerMemory:
 
     def size_mib(self, key: VariantKey, candidate: Candidate) -> float:
         """What it takes here: the larger of its profile and what the worker reports."""
-        replica = self.replicas.get(key)
-        return max(candidate.memory_mib, replica.memory_mib if replica else 0.0)
+        replica, size_mib = self.replicas.get(key), candidate.memory_mib
+        return size_mib if replica is None else max(size_mib, replica.memory_mib)
 
     def is_short_for(self, offers: Mapping[VariantKey, Candidate]) -> bool:
         """Whether all of these together are too much for it, empty."""
@@ -104,12 +104,15 @@ class WorkerMemory:
 
     def fresh(self, within_s: float = SETTLING_S) -> list[VariantKey]:
         """What was loaded for queries a moment ago."""
+        there, loading = self.there, ReplicaState.LOADING
         return sorted(
-            key
-            for key, replica in self.replicas.items()
-            if replica.asked
-            and key in self.there
-            and (replica.state is ReplicaState.LOADING or replica.loaded_for_s < within_s)
+            [
+                key
+                for key, replica in self.replicas.items()
+                if replica.asked
+                and key in there
+                and (replica.state is loading or replica.loaded_for_s < within_s)
+            ]
         )
 
     def pays_ahead(self, candidate: Candidate, qps: float, urgent: float) -> bool:
@@ -122,14 +125,16 @@ class WorkerMemory:
 
     def asked(self) -> list[VariantKey]:
         """What is here and was asked for."""
-        return [k for k, replica in self.replicas.items() if replica.asked and self.is_there(k)]
+        there = self.there
+        return [key for key, replica in self.replicas.items() if replica.asked and key in there]
 
     def recent(self) -> list[VariantKey]:
         """What is here and has been asked for recently, the latest first."""
+        there = self.there
         used = [
             (replica.in_flight == 0, replica.idle_s, key)
             for key, replica in self.replicas.items()
-            if self.is_there(key)
+            if key in there
             and (replica.in_flight > 0 or (replica.asked and replica.idle_s < RECENT_S))
         ]
         return [key for _, _, key in sorted(used)]

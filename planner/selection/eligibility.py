@@ -158,7 +158,7 @@ def without_slo(query: Query) -> Query:
 
 def kept_out(worker: WorkerReport) -> frozenset[VariantKey]:
     """The variants that a worker must not be given: quarantined there, failed or damaged."""
-    return frozenset((r.task, r.variant) for r in worker.replicas if r.state.kept_out)
+    return frozenset([(r.task, r.variant) for r in worker.replicas if r.state.kept_out])
 
 
 class Circumstances(NamedTuple):

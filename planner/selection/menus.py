@@ -128,6 +128,8 @@ class MenuGroup:
         """
         workers = self.workers
         count = len(workers)
+        if count == 1:
+            return None if workers[0].id == avoid else workers[0]
         first = draw % count
         found: WorkerView | None = workers[first]
         if workers[first].busy_until_ms <= now_ms and workers[first].id != avoid:

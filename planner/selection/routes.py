@@ -105,8 +105,8 @@ class RouteTable:
     def longest_ms(self, worker: WorkerId, latency_ms: float) -> float:
         """How long a batch may take on a worker: as its room, but not less of it; half of a
         query's SLO where the plan says nothing."""
-        rooms = {} if self._basis is None else self._basis.rooms_ms
-        return rooms[worker] / ROOM if worker in rooms else latency_ms / 2
+        room_ms = None if self._basis is None else self._basis.rooms_ms.get(worker)
+        return latency_ms / 2 if room_ms is None else room_ms / ROOM
 
     def kept(
         self, basis: _Basis, prefer: Prefer
@@ -160,9 +160,19 @@ class RouteTable:
             before = known.snapshot
             if same_catalog(before, snapshot) and before.workers.keys() == snapshot.workers.keys():
                 return known._replace(snapshot=snapshot)
-        accurate = prefer is Prefer.ACCURACY
-        prices = price_range(snapshot, _tasks(routes)) if accurate else None
+        prices = None
+        if prefer is Prefer.ACCURACY:
+            tasks = _tasks(routes)
+            prices = self._same_prices(tasks, snapshot) or price_range(snapshot, tasks)
         return _Basis(routes, snapshot, rooms_ms(routes, snapshot), prices)
+
+    def _same_prices(self, tasks: Sequence[TaskName], snapshot: Snapshot) -> PriceRange | None:
+        """The prices of this table, if they are those of these tasks in a snapshot: they depend on
+        the catalog, not on what is ready."""
+        known = self._basis
+        if known is None or not same_catalog(known.snapshot, snapshot):
+            return None
+        return known.prices if _tasks(known.routes) == tasks else None
 
     def _menus_of(self, task: TaskName) -> Menus | None:
         """The menus of a task, made when it is first asked for; None where nothing is ready."""

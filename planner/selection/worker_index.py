@@ -6,12 +6,17 @@ same.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from operator import is_
+from itertools import compress
+from operator import is_, not_
 
 from planner.types import WorkerView
 from variants.types import DeviceKind, DeviceKindName, VariantKey
 
 Workers = tuple[WorkerView, ...]
+
+KEPT_SPLITS = 2
+"""Splits by sets of workers that no variant has any more are forgotten once there are so many times
+as many splits as variants: looking for them takes longer than all else that a load changes."""
 
 _NO_WORKERS: tuple[Workers, Workers] = ((), ())
 
@@ -88,9 +93,10 @@ class _WorkersOfKind:
         mask = self.masks.get(key, 0)
         split = self._splits.get(mask)
         if split is None:
+            holds = [mask >> i & 1 for i in range(len(self.views))]
             split = (
-                tuple([view for i, view in enumerate(self.views) if mask >> i & 1]),
-                tuple([view for i, view in enumerate(self.views) if not mask >> i & 1]),
+                tuple(compress(self.views, holds)),
+                tuple(compress(self.views, map(not_, holds))),
             )
             self._splits[mask] = split
         return split
@@ -102,15 +108,18 @@ class _WorkersOfKind:
         masks = self.masks.copy()
         changed: set[VariantKey] = set()
         for index, (old, new) in enumerate(zip(self.ready, ready, strict=True)):
-            if old != new:
+            # Sets that are the same object would be compared item by item all the same.
+            if old is not new and old != new:
                 for key in old ^ new:
                     masks[key] = masks.get(key, 0) ^ 1 << index
                     changed.add(key)
         for key in changed:
             if not masks[key]:
                 del masks[key]
-        used = {0, *masks.values()}
-        splits = {mask: split for mask, split in self._splits.items() if mask in used}
+        splits = self._splits  # the views are the same
+        if len(splits) > KEPT_SPLITS * (len(masks) + 1):
+            used = {0, *masks.values()}
+            splits = {mask: split for mask, split in splits.items() if mask in used}
         return _WorkersOfKind(self.views, ready, masks, splits, changed)
 
 

@@ -31,6 +31,10 @@ from planner.simulation.trace import Trace
 from planner.types import Action, Choice, Load, Query, Refusal, Scale, Unload
 from variants.types import ReplicaState, VariantKey, WorkerId
 
+# Looking a member up in its enumeration takes ten times as long as a name.
+LOADING, READY, UNLOADING = ReplicaState.LOADING, ReplicaState.READY, ReplicaState.UNLOADING
+ADMITTED = Verdict.ADMITTED
+
 
 class Engine:
     """One simulation. ``run`` may be called once."""
@@ -165,7 +169,7 @@ class Engine:
                     self._begun(replica)
         elif isinstance(action, Unload):
             replica = worker.replicas.get(key)
-            if replica is not None and replica.state is ReplicaState.READY:
+            if replica is not None and replica.state is READY:
                 self._unload(replica)
 
     # -- queries ----------------------------------------------------------------------------------
@@ -202,7 +206,7 @@ class Engine:
         replica = worker.replicas.get(key)
         if replica is None:
             self._load(worker, key, waiting=False)
-        elif replica.state is ReplicaState.LOADING:
+        elif replica.state is LOADING:
             self._memories.missed(key, waits=False)
         else:
             self._memories.asked(key)
@@ -219,13 +223,13 @@ class Engine:
             replica = self._load(worker, key, waiting=True)
             if replica is None:
                 return False
-        elif replica.state is ReplicaState.UNLOADING:
+        elif replica.state is UNLOADING:
             return False
-        elif replica.state is ReplicaState.LOADING:
+        elif replica.state is LOADING:
             self._memories.urgency.missed(key, waits=True)
         now_ms, queue = self._now_ms, worker.queue
         ticket = Ticket(replica, query, tries)
-        if replica.state is ReplicaState.LOADING:
+        if replica.state is LOADING:
             replica.waiting.append(ticket)
         elif not self._admits(queue, ticket):
             return False
@@ -241,7 +245,7 @@ class Engine:
 
     def _admits(self, queue: Queue, ticket: Ticket) -> bool:
         """Whether a worker takes a query into its queue; the policy hears of it if not."""
-        if queue.admit(ticket, self._now_ms) is Verdict.ADMITTED:
+        if queue.admit(ticket, self._now_ms) is ADMITTED:
             return True
         if self._refused is not None:
             self._refused(ticket.query, ticket.replica.worker.id, self._now_ms)
@@ -303,8 +307,10 @@ class Engine:
         worker.batch = None
         worker.busy_ms += run_ms
         self.tally.ran(tickets, now_ms, run_ms, replica.candidate.accuracy)
+        done_ms = replica.done_ms
         for ticket in tickets:
-            replica.done_ms += now_ms - ticket.arrived_ms
+            done_ms += now_ms - ticket.arrived_ms
+        replica.done_ms = done_ms
         if self.energy is not None:
             self.energy.ran(replica, batch.rows, now_ms, run_ms)
         count = len(tickets)
@@ -315,7 +321,7 @@ class Engine:
         if self._played is not None and self._ran is not None:
             late = sum([not self.tally.in_time(ticket, now_ms) for ticket in tickets])
             self._ran(replica, batch.rows, run_ms, now_ms, count, late)
-        if replica.state is ReplicaState.UNLOADING and not replica.in_flight:
+        if replica.state is UNLOADING and not replica.in_flight:
             self._gone(replica)
         if worker.queue.count:
             self._start(worker)
@@ -330,7 +336,7 @@ class Engine:
         item.replica.in_flight -= 1
         self._outstanding -= 1
         self.tally.never(item.arrived_ms)
-        if item.replica.state is ReplicaState.UNLOADING and not item.replica.in_flight:
+        if item.replica.state is UNLOADING and not item.replica.in_flight:
             self._gone(item.replica)
 
     # -- loads ------------------------------------------------------------------------------------
@@ -366,8 +372,10 @@ class Engine:
         worker = replica.worker
         if worker.replicas.get(replica.key) is not replica:
             return  # the device failed meanwhile
-        worker.view.loading = tuple([key for key in worker.view.loading if key != replica.key])
-        replica.state = ReplicaState.READY
+        loading = worker.view.loading
+        at = loading.index(replica.key)
+        worker.view.loading = loading[:at] + loading[at + 1 :]
+        replica.state = READY
         worker.holds(replica.key, ready=True)
         replica.loaded_ms = self._now_ms
         self.policy.changed()
@@ -386,7 +394,7 @@ class Engine:
 
     def _unload(self, replica: Replica) -> None:
         """Take a variant out of routing; it is gone once nothing of it is in flight."""
-        replica.state = ReplicaState.UNLOADING
+        replica.state = UNLOADING
         replica.worker.holds(replica.key, ready=False)
         self.tally.evicted(self._now_ms)
         self.policy.changed()

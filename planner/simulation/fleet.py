@@ -28,12 +28,16 @@ class Ticket(Item):
     __slots__ = ("arrived_ms", "query", "replica", "tries")
 
     def __init__(self, replica: "Replica", query: Query, tries: int) -> None:
-        arrived_ms = query.received_ms
-        due_ms = arrived_ms + query.latency_ms
-        super().__init__(replica.queue, due_ms, 1, query.priority, query.client)
+        # As the constructor of an item; there is a ticket for each query, and a call takes as long
+        # as all of this.
+        arrived_ms = self.arrived_ms = query.received_ms
+        self.deadline_ms = arrived_ms + query.latency_ms
+        self.queue = replica.queue
+        self.rows = 1
+        self.priority = query.priority
+        self.client = query.client
         self.replica = replica
         self.query = query
-        self.arrived_ms = arrived_ms
         self.tries = tries
         """Which worker it is on: its first or its second."""
 
@@ -83,9 +87,9 @@ class Worker:
     """A device: it runs one batch at a time and holds what its memory allows."""
 
     __slots__ = (
-        "batch", "batch_ends_ms", "busy_ms", "churn", "draining", "id", "inflation", "kind",
-        "ordered_ms", "queue", "ran_last", "ready", "released_ms", "replicas", "reserved_mib",
-        "view",
+        "_holds", "_ready", "batch", "batch_ends_ms", "busy_ms", "churn", "draining", "id",
+        "inflation", "kind", "ordered_ms", "queue", "ran_last", "released_ms", "replicas",
+        "reserved_mib", "view",
     )  # fmt: skip
 
     def __init__(self, id_: WorkerId, kind: AvailableKind, queue: Queue, ordered_ms: float) -> None:
@@ -96,8 +100,10 @@ class Worker:
         self.released_ms: float | None = None
         self.view = WorkerView(id=id_, device_kind=kind.name, free_mib=kind.memory_mib)
         self.replicas: dict[VariantKey, Replica] = {}
-        self.ready: frozenset[VariantKey] = frozenset()
-        """What is ready here: the same object until that changes, so that comparing is quick."""
+        self._holds: set[VariantKey] = set()
+        """What is ready here."""
+        self._ready: frozenset[VariantKey] | None = frozenset()
+        """The same, as it was asked for last; None once that has changed."""
         self.reserved_mib = 0.0
         self.busy_ms = 0.0
         self.batch: list[Item] | None = None
@@ -115,12 +121,25 @@ class Worker:
 
     def holds(self, key: VariantKey, *, ready: bool) -> None:
         """Note that a variant became ready here, or is not any more."""
-        self.ready = self.ready | {key} if ready else self.ready - {key}
+        if ready:
+            self._holds.add(key)
+        else:
+            self._holds.discard(key)
+        self._ready = None
+
+    @property
+    def ready(self) -> frozenset[VariantKey]:
+        """What is ready here: the same object until that changes, so that comparing is quick."""
+        known = self._ready
+        if known is None:
+            known = self._ready = frozenset(self._holds)
+        return known
 
     def clear(self) -> None:
         """Forget all replicas."""
         self.replicas.clear()
-        self.ready = frozenset()
+        self._holds.clear()
+        self._ready = frozenset()
 
     def report(self, now_ms: float) -> WorkerReport:
         """What a real worker would say of itself."""
@@ -131,22 +150,24 @@ class Worker:
             reserved_mib=self.reserved_mib,
             draining=self.draining,
             churn_per_s=self.view.churn_per_s,
-            replicas=tuple(
-                ReplicaReport(
-                    task=key[0],
-                    variant=key[1],
-                    state=replica.state,
-                    memory_mib=replica.candidate.memory_mib,
-                    in_flight=replica.in_flight,
-                    rate_qps=replica.rate_qps,
-                    urgent=replica.urgent,
-                    idle_s=(now_ms - replica.last_used_ms) / 1_000,
-                    asked=replica.arrived > 0,
-                    loaded_for_s=(now_ms - replica.loaded_ms) / 1_000,
-                )
-                for key, replica in self.replicas.items()
-            ),
+            replicas=tuple([_reported(replica, now_ms) for replica in self.replicas.values()]),
         )
+
+
+def _reported(replica: Replica, now_ms: float) -> ReplicaReport:
+    task, variant = replica.key
+    return ReplicaReport(
+        task=task,
+        variant=variant,
+        state=replica.state,
+        memory_mib=replica.candidate.memory_mib,
+        in_flight=replica.in_flight,
+        rate_qps=replica.rate_qps,
+        urgent=replica.urgent,
+        idle_s=(now_ms - replica.last_used_ms) / 1_000,
+        asked=replica.arrived > 0,
+        loaded_for_s=(now_ms - replica.loaded_ms) / 1_000,
+    )
 
 
 class Fleet:

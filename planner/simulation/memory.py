@@ -17,6 +17,7 @@ from planner.simulation.setting import Setting
 from planner.types import Candidate
 from variants.types import ReplicaState, VariantKey
 
+_READY, _UNLOADING = ReplicaState.READY, ReplicaState.UNLOADING
 REPORT_MS = 1_000.0
 """How old what a worker says of itself may be, unless something was loaded or has left."""
 
@@ -46,10 +47,8 @@ class Memories:
         self._asked = asked
         self._learned = _Learned(asked)
         self.urgency = asked.urgency
-
-    def asked(self, key: VariantKey) -> None:
+        self.asked = asked.query
         """A query asks for a variant."""
-        self._asked.query(key)
 
     def missed(self, key: VariantKey, *, waits: bool) -> None:
         """A query asks for a variant that is not ready, and waits for its load or cannot."""
@@ -180,26 +179,28 @@ class _Learned:
 
 
 def _staying(worker: Worker) -> list[tuple[VariantKey, Replica]]:
-    leaving = ReplicaState.UNLOADING
-    return [pair for pair in worker.replicas.items() if pair[1].state is not leaving]
+    return [pair for pair in worker.replicas.items() if pair[1].state is not _UNLOADING]
 
 
 def _resident(
     key: VariantKey, replica: Replica, popularity: float, urgent: float
 ) -> Resident[VariantKey]:
     candidate = replica.candidate
-    # By place, which is twice as quick: there is one for each variant on each device.
-    return Resident(
-        key,
-        candidate.memory_mib,
-        candidate.load_ms / 1_000,
-        popularity,
-        replica.last_used_ms / 1_000,
-        replica.in_flight > 0 or replica.state is not ReplicaState.READY,
-        replica.loaded_ms / 1_000,
-        replica.inflation,
-        True,
-        urgent,
+    # There is one for each variant on each device, and its own constructor takes twice as long.
+    return tuple.__new__(
+        Resident,
+        (
+            key,
+            candidate.memory_mib,
+            candidate.load_ms / 1_000,
+            popularity,
+            replica.last_used_ms / 1_000,
+            replica.in_flight > 0 or replica.state is not _READY,
+            replica.loaded_ms / 1_000,
+            replica.inflation,
+            True,
+            urgent,
+        ),
     )
 
 

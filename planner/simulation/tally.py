@@ -165,7 +165,8 @@ class Tally:
 
 def _fastest_qps(worker: Worker) -> float:
     """What a device could serve with the fastest variant that it has ready."""
-    least_ms = min((worker.replicas[key].queue.unit_ms for key in worker.ready), default=inf)
+    replicas = worker.replicas
+    least_ms = min([replicas[key].queue.unit_ms for key in worker.ready], default=inf)
     return 1_000 / max(least_ms, 1e-6)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
-from planner.solver.device import Device
+from planner.solver.device import FULL, Device
 from planner.solver.options import Options
 from planner.solver.packing import pack
 from planner.solver.partial_solution import PartialSolution
@@ -102,7 +102,7 @@ def fill_open(partial: PartialSolution, ranking: Ranking) -> None:
     for demand in sorted(classes, key=options.left_ms):
         rooms = []
         for at, device in enumerate(partial.devices):
-            if device.left <= 1e-9:
+            if device.left <= FULL or device.count > 1:
                 continue
             for index in ranking.by_kind[demand][device.kind]:
                 room = device.room(index) if large else device.make_room(index)
@@ -202,7 +202,7 @@ def _fill(
                 device.put(index, room.batch, taken)
                 worth += taken * ranking.worth[demand]
                 break
-        if device.left <= 1e-9:
+        if device.left <= FULL:
             break
     return worth
 

@@ -15,6 +15,8 @@ NEGLIGIBLE = 1e-12
 """Relative: a rate or a time below this part of its whole is none."""
 ROUNDING = 4e-10
 """Relative: what solvers and sums may miss of a demand, and use more of a device's time."""
+FULL = 1e-9
+"""A part of its time that is not worth planning for."""
 
 
 class Room(NamedTuple):

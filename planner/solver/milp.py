@@ -186,11 +186,14 @@ class Growing:
 
     def solve(self, *, time_limit_s: float) -> Answer:
         """The best point; the time limit is a guard."""
+        from ortools.linear_solver import pywraplp
+
         self._solver.SetTimeLimit(max(1, int(time_limit_s * 1000)))
         status = self._solver.Solve()
         if status == self._solver.ABNORMAL:  # its numbers went astray from where it stood before
-            self._solver.Reset()
-            status = self._solver.Solve()
+            anew = pywraplp.MPSolverParameters()
+            anew.SetIntegerParam(anew.INCREMENTALITY, anew.INCREMENTALITY_OFF)
+            status = self._solver.Solve(anew)
         return _answer(self._solver, status, mixed=False, maximise=False)
 
 

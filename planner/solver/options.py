@@ -154,16 +154,17 @@ class Options:
                     continue
                 batch = offer.curve.cheapest(limit, most)
                 if batch is not None:
+                    smallest_ms = offer.curve.points[0][1]
                     yield Option(
-                        demand=number,
-                        offer=index,
-                        kind=at,
-                        accuracy=offer.accuracy,
-                        memory_mib=offer.memory_mib,
-                        alone=batch,
-                        smallest_ms=offer.curve.points[0][1],
-                        bearable_ms=self._left_ms[number] - offer.curve.points[0][1],
-                        least_work=self._least_work(index, limit, most) if self.has_work else 0.0,
+                        number,
+                        index,
+                        at,
+                        offer.accuracy,
+                        offer.memory_mib,
+                        batch,
+                        smallest_ms,
+                        self._left_ms[number] - smallest_ms,
+                        self._least_work(index, limit, most) if self.has_work else 0.0,
                     )
 
     def _least_work(self, offer: int, limit: float, most: int | None) -> float:
@@ -384,7 +385,7 @@ class Options:
         accuracy = -group[0].accuracy if objective is Objective.ACCURACY else 0.0
         if self.has_work:
             accuracy = min(option.least_work for option in group)
-        time = sum(option.alone.unit_ms for option in group)
+        time = sum([option.alone.unit_ms for option in group])
         return (accuracy, -len(group), time, group[0].memory_mib, group[0].offer)
 
     def _dominates(self, by: dict[int, int], than: dict[int, int]) -> bool:

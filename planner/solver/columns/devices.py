@@ -34,6 +34,8 @@ RANGES = 60
 WORK = 4_000_000
 """Sets, counted once in each step, that are looked at for a bound at most. Where it was proven with
 less, one million was; without a limit, one problem in twelve took more than a minute."""
+MORE_WORK = 12_000_000
+"""The same, once more, where the plan is too far from a bound that the limit has cut short."""
 PRICING = 10_000
 """What a pricing takes beside its sets, in sets."""
 COLUMNS = 8

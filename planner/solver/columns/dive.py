@@ -3,19 +3,24 @@
 Columns that the relaxation takes at least once are opened as often as it takes them whole; then
 those it takes most of. What remains is relaxed again, with columns cut down to it: a class of which
 little remains no longer fills a device, so the new prices say what sharing costs.
+
+The last devices of a dive are worth least, because little is left to choose from. Where the plan is
+further from its bound than is asked for, the half of its devices that lose most at the prices of
+the relaxation is given back, and what they served is dived for again.
 """
 
 from math import floor
 
 from planner.solver.columns.column import Column
-from planner.solver.columns.devices import Left
+from planner.solver.columns.devices import MORE_WORK, Left
 from planner.solver.columns.master import Master
 from planner.solver.columns.menus import Menus
-from planner.solver.device import Device
+from planner.solver.columns.prices import Prices
+from planner.solver.device import FULL, Device
 from planner.solver.greedy import finish_up
 from planner.solver.milp import Answer
 from planner.solver.options import Options
-from planner.solver.partial_solution import PartialSolution
+from planner.solver.partial_solution import PartialSolution, better
 from planner.types import Objective
 
 ROUNDS = 6
@@ -27,6 +32,12 @@ PART = 6
 no cheaper."""
 WORTHY = 0.6
 """Part of its cost that a column must be worth to be kept for what remains."""
+WANTED = 0.02
+"""A gap above which a part of the devices is chosen again: so much is asked for."""
+AGAIN = 0.5
+"""That part, of the price of all; with less, plans gained less."""
+TURNS = 2
+"""So often at most."""
 DUST = 1e-11
 """Relative: rates below this part of a class are none."""
 
@@ -50,21 +61,79 @@ def generated(
     master.generate(left, ROUNDS_ALL)
     master.generate(left, ROUNDS_ALL, closely=True)
     answer, bound = master.prove(left)
-    partial = _dive(master, answer, left)
-    return finish_up(partial, Objective.COST, lambda: left() <= 0), bound
+    best = _finished(_dive(PartialSolution(options), master, answer, left), left)
+    if _is_far(best, bound) and master.devices.work <= 0 and left() > 0:
+        master.devices.work = MORE_WORK
+        answer, proven = master.prove(left)
+        bound = max(bound, proven)
+    for _ in range(TURNS):
+        if not _is_far(best, bound) or not answer.duals or left() <= 0:
+            break
+        tried = _finished(_again(best, master, master.prices(answer), left), left)
+        if not better(tried, best, Objective.COST):
+            break
+        best = tried
+    return best, bound
 
 
-def _dive(master: Master, answer: Answer, left: Left) -> PartialSolution:
-    partial = PartialSolution(master.options)
+def _is_far(plan: PartialSolution, bound: float) -> bool:
+    """Whether a plan that serves all that can be served is further from its bound than is asked."""
+    served = plan.served_qps >= plan.options.reachable_qps * (1 - 1e-9)
+    return served and plan.usd_per_hour * (1 - WANTED) > bound
+
+
+def _finished(partial: PartialSolution, left: Left) -> PartialSolution:
+    return finish_up(partial, Objective.COST, lambda: left() <= 0)
+
+
+def _again(plan: PartialSolution, master: Master, prices: Prices, left: Left) -> PartialSolution:
+    """Another plan, with the devices of one that lose least at some prices.
+
+    Args:
+        master: the relaxation of the whole problem.
+    """
+    options, rates = master.options, master.options.rates
+    partial = plan.copy()
+    lost: list[tuple[float, int]] = []
+    for at, device in enumerate(partial.devices):
+        parts = {
+            index: (batch, qps / rates[options.all[index].demand])
+            for index, (batch, qps) in device.parts.items()
+        }
+        worth = master.worth(Column(kind=device.kind, parts=parts), prices)
+        price = max(options.prices[device.kind], 1e-9)
+        lost.append(((worth - float(prices.kinds[device.kind])) / price, at))
+    devices = list(partial.devices)
+    given_back = 0.0
+    for _, at in sorted(lost):
+        if given_back >= AGAIN * plan.usd_per_hour:
+            break
+        given_back += devices[at].count * options.prices[devices[at].kind]
+        partial.close(devices[at])
+    rest = Master(master.menus, partial)
+    rest.again(_worthy(master, prices))
+    return _dive(partial, rest, rest.generate(left, ROUNDS), left)
+
+
+def _worthy(master: Master, prices: Prices) -> list[Column]:
+    """The columns that may be of use for a part of what is missing."""
+    return [
+        column
+        for column in master.columns
+        if master.worth(column, prices) >= WORTHY * prices.kinds[column.kind]
+    ]
+
+
+def _dive(partial: PartialSolution, master: Master, answer: Answer, left: Left) -> PartialSolution:
+    """Open devices for all that a partial solution does not serve yet.
+
+    Args:
+        master: the relaxation of that, with its answer.
+    """
     while answer.values is not None and answer.duals and left() > 0:
         if not _open(partial, master, answer):
             break
-        prices = master.prices(answer)
-        columns = [
-            column
-            for column in master.columns
-            if master.worth(column, prices) >= WORTHY * prices.kinds[column.kind]
-        ]
+        columns = _worthy(master, master.prices(answer))
         master = Master(master.menus, partial)
         if not master.missing.any():
             break
@@ -109,5 +178,9 @@ def _put(partial: PartialSolution, column: Column, count: int) -> int:
             missing[demand] = left - qps
     if not device.parts:
         return 0
-    partial.take_in(device, count)
+    if device.left <= FULL:
+        partial.take_in(device, count)
+    else:
+        for _ in range(count):  # others may come to each of them
+            partial.take_in(device.copy())
     return count

@@ -226,7 +226,7 @@ class _Search:
 
     def _alive(self, labels: _Labels, step: int) -> _Labels:
         """The labels that may still become better than the best."""
-        promise = np.minimum.reduce(labels.values[PROMISE:] + self.rest[:, [step]], axis=0)
+        promise = np.minimum.reduce(labels.values[PROMISE:] + self.rest[:, step : step + 1], axis=0)
         alive = (promise > self.best * (1 + 1e-9)).nonzero()[0]
         if alive.size > self.labels:
             ranked = alive[np.argsort(-promise[alive], kind="stable")]
@@ -250,7 +250,7 @@ class _Search:
             return labels
         grown = self._grown(labels, whole, step)
         grown.values[MEMORY] = memory[whole]
-        grown.values[PROMISE:] += self.rise[:, [step]]
+        grown.values[PROMISE:] += self.rise[:, step : step + 1]
         for group in (classes, offers, begun):
             grown.bits[group.word[step]] |= group.bit[step]
         return labels.joined(grown)
@@ -263,8 +263,8 @@ class _Search:
             return labels
         whole = begun[self._whole(labels, begun, step)]
         grown = self._grown(labels, whole, step)
-        grown.values[PROMISE:] += self.surplus[:, [step]] - self.spare[:, [step]]
-        labels.values[PROMISE:, begun] -= self.spare[:, [step]]
+        grown.values[PROMISE:] += self.surplus[:, step : step + 1] - self.spare[:, step : step + 1]
+        labels.values[PROMISE:, begun] -= self.spare[:, step : step + 1]
         labels.bits[word, begun] &= ~own
         return labels.joined(grown) if whole.size else labels
 
@@ -281,11 +281,15 @@ class _Search:
     def _whole(self, labels: _Labels, fits: Indices, step: int) -> Flags:
         """Which of these labels have time for all of a piece; the best with what fits is noted."""
         time, worth = self.time[step], self.worth[step]
-        share: Array = np.ones(fits.size)
+        share: Array
         if time > 0:
-            left = np.maximum(1.0 - labels.values[TIME, fits], 0.0)
-            share = np.minimum(left / time, 1.0)
-        reached = labels.values[WORTH, fits] + worth * share
+            share = 1.0 - labels.values[TIME].take(fits)
+            np.maximum(share, 0.0, out=share)
+            share /= time
+            np.minimum(share, 1.0, out=share)
+        else:
+            share = np.ones(fits.size)
+        reached = labels.values[WORTH].take(fits) + worth * share
         top = int(reached.argmax())
         best = float(reached[top])
         if best > self.enough * (1 + 1e-6):

@@ -1,7 +1,5 @@
 """Which replicas are told their targets, and when they are told again."""
 
-from dataclasses import replace
-
 from controlplane.controller.told_targets import Told, ToldTargets
 from planner.reconcile.tick import tick
 from planner.types import ReplicaKey, ReplicaTarget
@@ -75,7 +73,7 @@ def test_constant_queries_are_told_once() -> None:
 
     def ticked(rows: float, *rates_qps: float) -> None:
         held = [
-            replace(replica("a", asked=True, rate_qps=qps), rows_per_query=rows)
+            replica("a", asked=True, rate_qps=qps)._replace(rows_per_query=rows)
             for qps in rates_qps
         ]
         seen = observation(

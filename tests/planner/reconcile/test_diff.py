@@ -102,7 +102,7 @@ def applied(workers: list[WorkerReport], actions: tuple[Action, ...]) -> list[Wo
             assert found.in_flight == 0
             assert found.state is ReplicaState.READY
             others = tuple(r for r in worker.replicas if r is not found)
-            now = (*others, replace(found, state=ReplicaState.UNLOADING))
+            now = (*others, found._replace(state=ReplicaState.UNLOADING))
         else:
             assert all(r.variant != action.variant for r in worker.replicas)
             if MIB[action.variant] > free(worker):
@@ -126,7 +126,7 @@ def settled(workers: list[WorkerReport], lazy: bool) -> list[WorkerReport]:
             if r.state is ReplicaState.UNLOADING and not lazy:
                 continue
             state = ReplicaState.READY if r.state is ReplicaState.LOADING else r.state
-            now = (*now, replace(r, state=state, in_flight=0))
+            now = (*now, r._replace(state=state, in_flight=0))
         later.append(with_replicas(worker, now))
     return later
 

@@ -72,8 +72,7 @@ def noisy(draw: Random, before: Observation, decision: Decision | None) -> Obser
     def again(old: ReplicaReport) -> ReplicaReport:
         if draw.random() < 0.5:
             return old
-        return replace(
-            old,
+        return old._replace(
             idle_s=draw.choice([1.0, 299.0, 300.0, 1_000.0]),
             loaded_for_s=draw.choice([5.0, 59.0, 60.0, 1_000.0]),
             in_flight=draw.choice([0, 0, 1]),
