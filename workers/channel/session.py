@@ -51,6 +51,7 @@ READ_BYTES = 256 * 1024
 """That are read at once, as by the event loop."""
 
 _REPLY_CODES = tuple(ReplyCode)
+_REPLY, _STATUS = int(FrameKind.REPLY), FrameKind.STATUS
 
 
 class WorkerSession(asyncio.Protocol):
@@ -172,7 +173,7 @@ class WorkerSession(asyncio.Protocol):
         try:
             data, begins = self._splitter.feed(data)
             for at in begins:
-                if data[at + 4] == FrameKind.REPLY and self._state is FrameKind.STATUS:
+                if data[at + 4] == _REPLY and self._state is _STATUS:
                     self._on_reply(data, at)
                 else:
                     length = int.from_bytes(data[at : at + 4], "little")

@@ -63,7 +63,8 @@ CONTROLS = frozenset(
     )
 )
 
-QUERIES = frozenset((FrameKind.INFER, FrameKind.INFER_LENT))
+INFER, INFER_LENT = int(FrameKind.INFER), int(FrameKind.INFER_LENT)
+QUERIES = frozenset((INFER, INFER_LENT))
 
 Control = Callable[[FrameKind, dict[str, Any]], Awaitable[bytes]]
 """Does what a control message asks; returns the answer as JSON, raises a ``ModellessError``."""
@@ -147,11 +148,11 @@ class Peer(asyncio.Protocol):
                     begin = at + HEADER
                     base = begin + described
                     layout = layout_of(data[begin:base])
-                    body = layout.nbytes if kind == FrameKind.INFER else PLACE
+                    body = layout.nbytes if kind == INFER else PLACE
                     if HEADER + described + body != length:
                         raise FrameRefused(Violation.MALFORMED, "a query has another length")
                     tensors: Chunk = data
-                    if kind == FrameKind.INFER_LENT:
+                    if kind == INFER_LENT:
                         tensors, base = self._lent(unpack_place(data, base)[0], layout), 0
                     self._submit(
                         variant, rows, budget_us, layout, tensors, base, self, request_id, priority,
