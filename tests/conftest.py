@@ -26,6 +26,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 EXAMPLES = float(os.environ.get("MODELLESS_TEST_EXAMPLES", "1"))
 """Times as many examples of each property: ``make campaign`` tries 20 times as many, ``make quick``
 a quarter."""
+MANY = 50_000
+"""Objects that the garbage collector may look through again and again: as many as it does in
+milliseconds."""
 _GIVEN = "_hypothesis_internal_use_settings"
 """Where Hypothesis keeps what ``@settings`` says of a test; it has no other way to scale it."""
 
@@ -63,6 +66,19 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """The same for libraries that tests of a file have imported: torch has as many parts again."""
+    result = yield
+    ends = nextitem is None or nextitem.path != item.path
+    if ends and len(gc.get_objects(generation=2)) > MANY:
+        gc.collect()
+        gc.freeze()
+    return result
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,7 +16,6 @@ data are scikit-learn's digits: 1,797 images of 8x8 pixels, in a fixed stratifie
 import argparse
 import hashlib
 import json
-import os
 import sys
 import time
 import warnings
@@ -215,7 +214,11 @@ def make(out: Path) -> None:
 
 
 def _quiet_torch() -> None:
-    """Keep the exporter's remarks out of the output and make sums repeatable."""
+    """Keep the exporter's remarks out of the output and make sums repeatable.
+
+    One thread, so that sums do not depend on the number of cores. It is quick as well: where others
+    use the cores too, several threads wait for each other in every small operator.
+    """
     import logging
 
     import torch
@@ -223,7 +226,7 @@ def _quiet_torch() -> None:
     warnings.filterwarnings("ignore")
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0))))
+    torch.set_num_threads(1)
 
 
 def _announce(**progress: object) -> None:

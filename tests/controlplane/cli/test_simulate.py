@@ -90,8 +90,9 @@ def test_the_same_seed_gives_the_same_report(shell: Shell, paths: dict[str, Path
 
 def test_all_policies_stand_side_by_side(shell: Shell, tmp_path: Path) -> None:
     paths = write_all(tmp_path, trace=steady(15))
-    header = simulate(shell, paths, "--policy", "all").out.splitlines()[0]
     reports = simulate(shell, paths, "--policy", "all", "--json").json()
+    paths = write_all(tmp_path, trace=steady(1))
+    header = simulate(shell, paths, "--policy", "all").out.splitlines()[0]
 
     assert header.split() == ["POLICY", *POLICIES]
     assert [one["policy"] for one in reports] == list(POLICIES)
@@ -111,6 +112,7 @@ def test_the_bound_stands_beside_every_policy_and_none_beats_it(
     paths = write_all(tmp_path, trace=steady(15))
     options = ("--policy", "all", "--bound", "--objective", objective)
     reports = simulate(shell, paths, *options, "--json").json()
+    paths = write_all(tmp_path, trace=steady(1))
     said = simulate(shell, paths, *options).out
 
     for one in reports:

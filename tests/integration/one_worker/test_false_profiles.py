@@ -89,10 +89,13 @@ def doubts(digits: Deployment, name: str) -> list[str]:
 
 
 def test_ten_times_too_quick(digits: Deployment, measured: dict[str, Profile]) -> None:
+    """By medians: on a machine that was busy, half of a 95th percentile may be enough later."""
     true = largest(measured)
-    name, slo_ms = str(true.variant), true.points[0].p95_ms / 2
+    name, slo_ms = str(true.variant), true.points[0].p50_ms / 2
+    points = tuple(replace(one, p95_ms=one.p50_ms, p99_ms=one.p50_ms) for one in true.points)
     with closing(catalog(digits)) as opened:
-        opened.put_profiles((times_as_long(true, 1 / TIMES, "false"),), ())
+        false = times_as_long(replace(true, points=points), 1 / TIMES, "false")
+        opened.put_profiles((false,), ())
     digits.until(
         lambda: ask(digits, slo_ms, variant=name).status != 422, "the false profile is known"
     )
