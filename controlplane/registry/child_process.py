@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from controlplane.settings import Settings
 
@@ -35,6 +35,33 @@ async def read_all(stream: asyncio.StreamReader, kept_bytes: int) -> bytes:
     while piece := await stream.read(65_536):
         kept += piece[: kept_bytes - len(kept)]
     return kept
+
+
+async def start_group(*command: str, env: Mapping[str, str]) -> asyncio.subprocess.Process:
+    """Start a command in a process group of its own, its output in pipes.
+
+    Where that is cancelled halfway, all of the group is ended first: left to itself, asyncio ends
+    the child alone and then waits for its pipes, which the child's children may hold open.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    start = asyncio.create_task(
+        asyncio.create_subprocess_exec(
+            *command,
+            env=env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    )
+    try:
+        return await asyncio.shield(start)
+    except asyncio.CancelledError:
+        with contextlib.suppress(OSError):
+            await end_group(await start)
+        raise
 
 
 async def end_group(child: asyncio.subprocess.Process) -> None:

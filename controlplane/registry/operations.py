@@ -26,6 +26,7 @@ from controlplane.registry.child_process import (
     lines_of,
     read_all,
     settings_environment,
+    start_group,
 )
 from controlplane.registry.uploads import Form, Spool, largest_form, receive_form
 from controlplane.settings import Settings
@@ -223,14 +224,10 @@ class Registrations:
         self, operation: dict[str, Any], arguments: Sequence[str], upload: "Upload"
     ) -> dict[str, Any]:
         assert upload.directory is not None
-        child = await asyncio.create_subprocess_exec(
+        child = await start_group(
             *self._command,
             *arguments,
             env=os.environ | child_environment(self._settings, upload.directory),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
         )
         assert child.stdout is not None
         assert child.stderr is not None

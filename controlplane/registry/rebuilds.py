@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from controlplane.registry.child_process import end_group, settings_environment
+from controlplane.registry.child_process import end_group, settings_environment, start_group
 from controlplane.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -80,13 +80,9 @@ class Rebuilds:
 
     async def _child(self, task: str, variant: str) -> tuple[bytes, bytes]:
         """Run the child; returns what it printed on standard output and on standard error."""
-        child = await asyncio.create_subprocess_exec(
+        child = await start_group(
             *self._command, "repair", "--output=json", "--progress=none", "--", task, variant,
             env=os.environ | settings_environment(self._settings),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
         )  # fmt: skip
         try:
             return await child.communicate()
