@@ -31,9 +31,11 @@ from variants.errors import InvalidInput
 from variants.types import DeviceKindName
 from workers.channel.secret import own_digest
 from workers.deployment import (
+    LOGS,
     Replaceable,
     application_ends,
     bind_replica_to_loopback,
+    log_through_serve,
     node_zone,
     take_priority,
     worker_app,
@@ -66,6 +68,7 @@ def gateway(args: Mapping[str, Any]) -> serve.Application:
         health_check_timeout_s=5,
         graceful_shutdown_timeout_s=20,
         graceful_shutdown_wait_loop_s=0.05,
+        logging_config=LOGS,
     )
     return deployment.bind(send(settings))
 
@@ -84,6 +87,7 @@ def controller(_args: Mapping[str, Any]) -> serve.Application:
         health_check_timeout_s=10,
         graceful_shutdown_timeout_s=5,
         graceful_shutdown_wait_loop_s=0.05,
+        logging_config=LOGS,
     )
     return deployment.bind(send(settings))
 
@@ -323,7 +327,5 @@ def _replica_settings(
     take_priority(niceness)
     node = f"{socket.gethostname()} ({get_node_ip_address()})"
     settings, secret = receive(sent, node, on_head=on_head)
-    logging.basicConfig(
-        level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_through_serve(settings.log_level)
     return settings, secret

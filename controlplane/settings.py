@@ -4,6 +4,7 @@ Each field is set by ``MODELLESS_<NAME>`` in the environment, or by the same nam
 ``settings.env`` in the state directory; the environment wins.
 """
 
+import logging
 import math
 import os
 from collections.abc import Mapping
@@ -40,6 +41,8 @@ from variants.types import DeviceKindName
 
 FILE = "settings.env"
 """In the state directory."""
+# Of a line that it cannot read it says less than `controlplane.startup.settings_warnings`.
+logging.getLogger("dotenv.main").setLevel(logging.ERROR)
 ALIASES = frozenset({"REDIS_URL"})
 """Names without the prefix that are read, too."""
 SECRET_FILE = "channel.secret"  # noqa: S105 - a file name

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -35,6 +36,10 @@ have load."""
 CONTROL_STORE_S = 2.0
 """How long Ray may take to say whether this node goes, and Serve whether a new worker comes."""
 
+LOGS = {"enable_access_log": False}
+"""For the log of a replica. Serve would write a line for each look of the control loop at it, and
+what matters would drown."""
+
 Supplies = Callable[[str], tuple[bytes, Artifacts]]
 """Gives a replica on a machine of a cluster, which it names, the channel's secret and artifacts."""
 
@@ -58,6 +63,23 @@ def bind_replica_to_loopback() -> None:
 
     on_loopback.on_loopback = True  # type: ignore[attr-defined]
     replica.add_port_to_grpc_server = on_loopback
+
+
+class ThroughServe(logging.Handler):
+    """Writes into the log that Serve keeps for this replica, which says the time and the level.
+
+    What goes to standard error gets there too, but each line as ``INFO``.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        told = copy(record)
+        told.msg, told.args = f"{record.name}: {record.getMessage()}", None
+        logging.getLogger("ray.serve").handle(told)
+
+
+def log_through_serve(level: str | int) -> None:
+    """Have all that this replica logs from ``level`` on stand in its log."""
+    logging.basicConfig(level=level, handlers=[ThroughServe()])
 
 
 def take_priority(wanted: int = 0) -> None:
@@ -119,6 +141,7 @@ class WorkerReplica(Replaceable):
     def __init__(self, config: dict[str, Any], supplies: Supplies | None = None) -> None:
         self._remember_start(config, supplies)
         bind_replica_to_loopback()
+        log_through_serve(logging.WARNING)
         take_priority()
         settings = replace(WorkerConfig(**config), zone=node_zone())
         node = f"{socket.gethostname()} ({get_node_ip_address()})"
@@ -267,5 +290,6 @@ def worker_app(
         health_check_timeout_s=5,
         graceful_shutdown_timeout_s=HANDOVER_S + DRAIN_S + 5,
         graceful_shutdown_wait_loop_s=0.05,
+        logging_config=LOGS,
     )
     return deployment.bind(asdict(config), supplies)

@@ -1,5 +1,6 @@
 """The command line's way to a gateway: one request, its JSON or its error."""
 
+import socket
 import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -137,10 +138,8 @@ class Client:
         try:
             return self._http.request(method, path, **arguments)
         except httpx.ConnectError as error:
-            if isinstance(_root(error), ssl.SSLError):
-                raise NotRunning(
-                    f"{self.url} is not trusted: {error}; SSL_CERT_FILE names another authority"
-                ) from error
+            if (why := _unreachable(_root(error))) is not None:
+                raise NotRunning(f"{self.url} {why}") from error
             raise NotRunning(
                 f"modelless is not running at {self.url}; start it with `modelless up`"
             ) from error
@@ -149,7 +148,10 @@ class Client:
         except httpx.InvalidURL as error:
             raise InvalidInput(f"the gateway's URL is not one: {self.url!r}") from error
         except httpx.TransportError as error:
-            raise ReplicaLost(f"the connection to {self.url} broke: {error}") from error
+            words = f"the connection to {self.url} broke: {error}"
+            if self.url.startswith("http://"):  # a gateway with TLS closes it without a word
+                words = f"{words.removesuffix('.')}; where the gateway speaks TLS, its URL is https"
+            raise ReplicaLost(words) from error
 
 
 def connect(url: str = "") -> Client:
@@ -172,6 +174,17 @@ def _trust(url: str, certificate: str) -> ssl.SSLContext | bool:
     if not url.startswith("https://"):
         return True  # never asked, and quickly made
     return trusting(certificate, any_name=True) if certificate else public_context()
+
+
+def _unreachable(cause: BaseException) -> str | None:
+    """Why there is no connection, where it is not that nothing listens."""
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"is not trusted: {cause}; SSL_CERT_FILE names another authority"
+    if isinstance(cause, ssl.SSLError):
+        return f"does not speak TLS as this command does: {cause}; perhaps its URL is http"
+    if isinstance(cause, socket.gaierror):
+        return f"is not reached: no address is known for its name ({cause.strerror})"
+    return None
 
 
 def _root(error: BaseException) -> BaseException:

@@ -12,6 +12,9 @@ from controlplane.cluster.single_machine import bare_ray
 from controlplane.settings import Settings
 from variants.errors import ClusterUnavailable
 
+TOKEN_FILE = "ray.token"  # noqa: S105 - a file name
+"""In the state directory: the token of Ray, its own or that of the cluster."""
+
 
 def ray_environment(settings: Settings) -> dict[str, str]:
     """What has to stand in the environment before Ray is imported.
@@ -22,7 +25,7 @@ def ray_environment(settings: Settings) -> dict[str, str]:
     """
     environment = {
         "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(settings.state_dir / "ray.token"),
+        "RAY_AUTH_TOKEN_PATH": str(settings.state_dir / TOKEN_FILE),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_SERVE_LOG_TO_STDERR": "0",
         "RAY_DEDUP_LOGS": "0",
@@ -80,13 +83,33 @@ def start_ray(settings: Settings) -> list[int]:
                 **quiet,
             )
     except Exception as error:
-        where = f" at {settings.ray_address}" if settings.ray_address else " on this machine"
-        raise ClusterUnavailable(f"Ray could not be started{where}: {error}") from error
+        if settings.ray_address:
+            raise ClusterUnavailable(not_joined(settings, error)) from error
+        raise ClusterUnavailable(f"Ray could not be started on this machine: {error}") from error
     # Only now: Ray's processes import the same at the same time.
     import controlplane.cluster.bare_serve  # noqa: F401
 
     node = worker._global_node
     return [info.process.pid for group in node.all_processes.values() for info in group]
+
+
+def not_joined(settings: Settings, error: Exception) -> str:
+    """Why the cluster that the settings name was not joined, and what to look at.
+
+    Ray's own error is the same for a cluster that is not there and for one that refuses.
+    """
+    address = settings.ray_address
+    host, _, port = address.rpartition(":")
+    words = f"the Ray cluster at {address} could not be joined: {error}"
+    if "://" in address or not port.isdigit():
+        return words
+    if not answers((host.strip("[]"), int(port))):
+        return f"{words}; nothing listens there: is it the address of `ray start --head`?"
+    return (
+        f"{words}; something listens there: look whether Ray was started there with the token in"
+        f" {settings.state_dir / TOKEN_FILE} (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN_PATH), and with"
+        " the same version of Ray"
+    )
 
 
 def joined_ray() -> str:

@@ -7,7 +7,7 @@ imported in processes of their own, so that a broken one can neither slow down n
 from collections.abc import Iterator
 
 from controlplane.settings import Settings
-from controlplane.startup.checks.configuration import access, names, rules
+from controlplane.startup.checks.configuration import access, keys, names, rules
 from controlplane.startup.checks.finding import Check, Finding, Say
 from controlplane.startup.checks.installation import packages, python, torch
 from controlplane.startup.checks.machine import cores, gpus, memory, niceness, nodes
@@ -30,6 +30,6 @@ def examine(settings: Settings, say: Say = lambda _: None) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Check, ...] = (
-    python, packages, torch, names, rules, access, state_directory, secrets, leftovers,
+    python, packages, torch, names, rules, access, keys, state_directory, secrets, leftovers,
     port, live_state, database, cores, gpus, memory, nodes, niceness,
 )  # fmt: skip

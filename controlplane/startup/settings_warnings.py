@@ -2,10 +2,13 @@
 
 from collections.abc import Collection
 from difflib import get_close_matches
+from pathlib import Path
 from typing import NamedTuple
 
+from dotenv.parser import parse_stream
+
 from controlplane.given_settings import PREFIX
-from controlplane.settings import Settings, known_names, machine_cores, names_given
+from controlplane.settings import FILE, Settings, known_names, machine_cores, names_given
 
 
 class SettingsWarning(NamedTuple):
@@ -17,7 +20,28 @@ class SettingsWarning(NamedTuple):
 
 
 def oversights(settings: Settings) -> list[SettingsWarning]:
-    return [*unknown_names(settings), *too_many_cores(settings), *nodes_of_no_cluster(settings)]
+    return [*misspelled(settings), *too_many_cores(settings), *nodes_of_no_cluster(settings)]
+
+
+def misspelled(settings: Settings) -> list[SettingsWarning]:
+    """What nothing is set by: names that are none, and lines that cannot be read."""
+    return [*unknown_names(settings), *broken_lines(settings.state_dir / FILE)]
+
+
+def broken_lines(file: Path) -> list[SettingsWarning]:
+    """Lines of the settings file that set nothing. What they say is not told: it may be secret."""
+    try:
+        with file.open(encoding="utf-8") as text:
+            bindings = [*parse_stream(text)]
+    except (OSError, UnicodeDecodeError):  # where there is such a file, reading settings says so
+        return []
+    return [
+        SettingsWarning(
+            f"line {one.original.line} of {file} is not NAME=value and sets nothing", "correct it"
+        )
+        for one in bindings
+        if one.error or (one.key is not None and one.value is None)
+    ]
 
 
 def unknown_names(settings: Settings) -> list[SettingsWarning]:

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from datetime import datetime
 from itertools import count
 from typing import IO
 
@@ -84,6 +85,7 @@ class Supervisor:
         self._interrupts = 0
         self._lock: IO[str] | None = None
         self._said = ""
+        self._watching = False
         self.url = base_url(settings)
         """Where a gateway is reached."""
         self._pids: set[tuple[int, float]] = set()
@@ -264,6 +266,7 @@ class Supervisor:
         Raises:
             ClusterUnavailable: Ray has died; nothing can be saved.
         """
+        self._watching = True
         self._write_down()
         self._raylet = raylet_socket()
         control_store = watch_control_store(self._settings)
@@ -365,6 +368,8 @@ class Supervisor:
             self._say(f"what runs here cannot be written down: {error.strerror}")
 
     def _say(self, text: str) -> None:
+        if self._watching:  # what is said of a start needs no time: it stands below its beginning
+            text = f"{datetime.now():%Y-%m-%d %H:%M:%S} {text}"
         with contextlib.suppress(OSError):  # a log on a full disk, a terminal that is gone
             self._show(text)
 

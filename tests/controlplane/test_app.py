@@ -36,6 +36,12 @@ def resources(application: Any) -> dict[str, float]:
     return dict(deployment(application).ray_actor_options.get("resources") or {})
 
 
+@pytest.mark.parametrize("application", [app.gateway, app.controller, app.worker])
+def test_a_log_has_no_line_for_each_look_at_a_replica(application: Any) -> None:
+    logs = deployment(application({}))._deployment_config.logging_config
+    assert logs["enable_access_log"] is False
+
+
 def test_on_one_machine_there_is_one_gateway_and_no_place_to_choose() -> None:
     gateway = app.gateway({})
 

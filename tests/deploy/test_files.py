@@ -11,7 +11,10 @@ import pytest
 import yaml
 
 from controlplane.cluster.serve_applications import CONTROLLER_APP, GATEWAY_APP, WORKER_APP
+from controlplane.gateway.counters import Counters
 from controlplane.gateway.http.access import Access
+from controlplane.gateway.metrics import GatewayCollector
+from controlplane.http_errors import STATUS
 from controlplane.settings import Settings
 from tests.deploy.files import (
     TOKEN,
@@ -315,6 +318,32 @@ def test_prometheus_scrapes_the_service_of_compose() -> None:
 
     assert target.partition(":")[0] in documents("compose.yaml")[0]["services"]
     assert job["metrics_path"] == "/metrics"
+
+
+def test_alerts_ask_for_metrics_labels_and_codes_that_there_are() -> None:
+    families: list[Any] = list(GatewayCollector(Counters(), lambda: (), lambda: 0).collect())
+    labels = {
+        f"{family.name}_total" if family.type == "counter" else family.name: set(family._labelnames)
+        for family in families
+    }
+    [group] = documents("alerts.yml")[0]["groups"]
+    asked = [rule["expr"] for rule in group["rules"] if "up{" not in rule["expr"]]
+    assert asked
+
+    for text in asked:
+        for name, given in re.findall(r"(modelless_\w+)(?:\{([^}]*)\})?", text):
+            assert set(re.findall(r"(\w+)=~?\"", given)) <= labels[name]
+        by = {label for one in re.findall(r"by \(([^)]*)\)", text) for label in one.split(", ")}
+        assert by <= set.union(*(labels[name] for name in re.findall(r"modelless_\w+", text)))
+    choices = "|".join(re.findall(r'code=~"([^"]*)"', " ".join(asked)))
+    codes = set(choices.split("|"))
+    assert codes <= STATUS.keys()
+
+
+def test_compose_gives_prometheus_the_files_that_it_names() -> None:
+    service = documents("compose.yaml")[0]["services"]["prometheus"]
+    there = {each["target"] for each in service["configs"]}
+    assert set(documents("prometheus.yml")[0]["rule_files"]) <= there
 
 
 def test_the_image_copies_every_package() -> None:

@@ -15,14 +15,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from controlplane.cli.commands.workers import node_news, nodes_of, places_of
-from controlplane.cli.gateway_client import UrlOption, connect
+from controlplane.cli.gateway_client import Client, UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import percent, printable, table, wanted_words
 from controlplane.cli.start_lines import err
 from controlplane.cli.starting import start_and_serve
 from controlplane.cli.state_settings import StateDir, read_settings
 from controlplane.settings import Settings
-from variants.errors import Conflict, InvalidInput
+from variants.errors import Conflict, InvalidInput, StateUnavailable
 
 out = Console(highlight=False)
 Port = Annotated[
@@ -111,22 +111,37 @@ def down(*, state_dir: StateDir = None) -> None:
 def status(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
     """What is running: workers, what they have loaded, and how well SLOs are met."""
     with connect(url) as client:
-        slo = client.get("/v1/slo")
-        found = {
-            "url": client.url,
-            "ready": client.ready(),
-            "workers": client.get("/v1/workers")["workers"],
-            "tasks": with_readiness(
-                client.get("/v1/tasks")["tasks"], client.post("/v2/repository/index", {})
-            ),
-            "slo": slo["tasks"],
-            "service": slo.get("standing"),  # an older gateway has none
-            "clients": client.get("/v1/clients")["clients"],
-            "plan": client.get("/v1/plan"),
-            "advice": client.get("/v1/devices").get("advice", []),
-            "nodes": nodes_of(client),
-        }
+        try:
+            found = _found(client)
+        except StateUnavailable as error:
+            if not client.ready():
+                raise
+            goes_on = "while it does not answer, queries are answered with what is loaded"
+            raise StateUnavailable(f"{error.message.rstrip('.')}; {goes_on}") from error
     emit(found, output, lambda: _status_table(found))
+
+
+def _found(client: Client) -> dict[str, Any]:
+    """What ``status`` prints as JSON.
+
+    Raises:
+        StateUnavailable: the catalog or the live state does not answer the gateway.
+    """
+    slo = client.get("/v1/slo")
+    return {
+        "url": client.url,
+        "ready": client.ready(),
+        "workers": client.get("/v1/workers")["workers"],
+        "tasks": with_readiness(
+            client.get("/v1/tasks")["tasks"], client.post("/v2/repository/index", {})
+        ),
+        "slo": slo["tasks"],
+        "service": slo.get("standing"),  # an older gateway has none
+        "clients": client.get("/v1/clients")["clients"],
+        "plan": client.get("/v1/plan"),
+        "advice": client.get("/v1/devices").get("advice", []),
+        "nodes": nodes_of(client),
+    }
 
 
 def with_readiness(

@@ -30,6 +30,9 @@ OPEN = frozenset({*PAGES, "/v2/health/live", "/v2/health/ready"})
 alive."""
 
 
+UNKNOWN = "the token or key that came is not known here"
+
+
 class KnownClients:
     """Whose key a request carries. It is replaced as a whole when the keys change."""
 
@@ -146,9 +149,11 @@ class Access:
             return None
         if self.clients.of(authorization) is not None:
             return None if asks else Forbidden("a client's key opens queries and nothing else")
-        if self.token is None and authorization[:6].lower() != b"bearer":
+        scheme, _, token = authorization.partition(b" ")
+        if self.token is None and scheme[:6].lower() != b"bearer":
             return None
-        return Unauthenticated(sentence)
+        carries_one = scheme.lower() == b"bearer" and token.strip()
+        return Unauthenticated(UNKNOWN if carries_one else sentence)
 
     def permit_call(
         self,

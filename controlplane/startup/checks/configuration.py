@@ -8,13 +8,27 @@ from variants.errors import ModellessError
 
 
 def names(settings: Settings) -> Iterator[Finding]:
-    from controlplane.startup.settings_warnings import unknown_names
+    from controlplane.startup.settings_warnings import misspelled
 
-    found = unknown_names(settings)
+    found = misspelled(settings)
     for one in found:
         yield warning("settings", one.what, one.remedy)
     if not found:
         yield fine("settings", "every name is known")
+
+
+def keys(settings: Settings) -> Iterator[Finding]:
+    """The file of the clients' keys, where there is one."""
+    from controlplane import client_keys
+
+    try:
+        found = client_keys.read(settings.client_keys_path)
+    except ModellessError as error:
+        remedy = "correct it: gateways that run keep the keys that they have, none starts with it"
+        yield problem("client keys", error.message, remedy)
+    else:
+        count = len(found)
+        yield fine("client keys", f"{count or 'no'} key{'s' if count != 1 else ''} of clients")
 
 
 def rules(settings: Settings) -> Iterator[Finding]:

@@ -6,8 +6,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from controlplane.settings import Settings
-from controlplane.startup.checks.finding import Finding, fine, problem
+from controlplane.settings import FILE, Settings
+from controlplane.startup.checks.finding import Finding, fine, problem, warning
 
 
 def state_directory(settings: Settings) -> Iterator[Finding]:
@@ -45,6 +45,8 @@ def secrets(settings: Settings) -> Iterator[Finding]:
     there = [path for path in paths if path.exists()]
     if not there:
         yield fine("secrets", "will be made at the first start")
+    yield from _open_to_others(settings)
+    if not there:
         return
     wrong = {path: fault for path in there if (fault := _secret_fault(path))}
     if not wrong:
@@ -55,6 +57,23 @@ def secrets(settings: Settings) -> Iterator[Finding]:
             f"{path} {fault}",
             f"chmod 600 {path}; if others could have read it, delete it while nothing runs",
         )
+
+
+def _open_to_others(settings: Settings) -> Iterator[Finding]:
+    """What an operator made and others can read or change: the directory, files with secrets."""
+    path = settings.state_dir
+    mode = stat.S_IMODE(path.stat().st_mode) if path.is_dir() else 0o700
+    if mode & 0o002:
+        yield problem(
+            "secrets",
+            f"{path} has mode {mode:04o}, so that others can replace what is in it",
+            f"chmod 700 {path}",
+        )
+    if not mode & 0o011:
+        return
+    for file in (path / FILE, settings.client_keys_path):
+        if file.is_file() and (fault := _secret_fault(file)):
+            yield warning("secrets", f"{file} {fault}", f"chmod 600 {file}")
 
 
 def leftovers(settings: Settings) -> Iterator[Finding]:

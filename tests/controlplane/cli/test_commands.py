@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, cast
@@ -36,7 +37,14 @@ from tests.controlplane.cli.shell import Ended, Shell
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.database import BUSY_TIMEOUT_S
 from variants.catalog.memory import MemoryCatalog
-from variants.errors import Alternative, Cold, ModellessError, NotFound, SloInfeasible
+from variants.errors import (
+    Alternative,
+    Cold,
+    ModellessError,
+    NotFound,
+    SloInfeasible,
+    StateUnavailable,
+)
 from variants.types import DeviceKindName, Event, Plan, Stage
 from workers.types import WorkerStatus
 
@@ -267,6 +275,61 @@ def test_nothing_running_is_exit_code_3(shell: Shell) -> None:
 
     assert shell("tasks", "list", url=url) == Ended(
         3, "", f"error: modelless is not running at {url}; start it with `modelless up`\n"
+    )
+
+
+def test_status_says_that_queries_go_on_while_the_catalog_is_away(
+    gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> None:
+        raise StateUnavailable("the catalog at db is not available: connection refused.")
+
+    monkeypatch.setattr(gateway.catalog, "snapshot", away)
+    ended = shell("status", url=gateway.url)
+    goes_on = "while it does not answer, queries are answered with what is loaded"
+    away_words = "error: the catalog at db is not available: connection refused"
+    assert ended == Ended(1, "", f"{away_words}; {goes_on}\n")
+
+
+@contextmanager
+def closing_at_once() -> Iterator[int]:
+    """A port on which each connection is closed without a word, as TLS does with plain HTTP."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def close() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    connection.recv(65536)
+                    connection.close()
+
+        thread = threading.Thread(target=close)
+        thread.start()
+        try:
+            yield int(server.getsockname()[1])
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_http_where_tls_is_spoken_is_told_with_what_to_look_at(shell: Shell) -> None:
+    with closing_at_once() as port:
+        ended = shell("status", url=f"http://127.0.0.1:{port}")
+    assert ended.code == 1
+    assert ended.err.endswith("; where the gateway speaks TLS, its URL is https\n")
+
+
+def test_https_where_no_tls_is_spoken_is_told_too(gateway: Gateway, shell: Shell) -> None:
+    ended = shell("status", url=gateway.url.replace("http://", "https://"))
+    assert ended.code == 3
+    assert ended.err.endswith("; perhaps its URL is http\n")
+
+
+def test_a_name_without_an_address_is_told_as_such(shell: Shell) -> None:
+    ended = shell("status", url="http://nowhere.invalid:8000")
+    assert ended.code == 3
+    assert "http://nowhere.invalid:8000 is not reached: no address is known for its name" in (
+        ended.err
     )
 
 

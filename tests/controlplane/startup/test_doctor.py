@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 import psutil
 import pytest
 
+from controlplane import client_keys
 from controlplane.cli import main as cli
 from controlplane.settings import Settings, load_settings
 from controlplane.startup import doctor
@@ -134,6 +135,44 @@ def test_a_secret_that_others_can_read_is_named(settings: Settings) -> None:
 
     assert finding.message == f"{token} has mode 0644, so that others can read or write it"
     assert finding.remedy.startswith(f"chmod 600 {token}; ")
+
+
+def test_a_directory_that_anybody_can_write_is_named(settings: Settings) -> None:
+    prepare(settings)
+    settings.state_dir.chmod(0o777)
+
+    finding = state.secrets(settings).__next__()
+
+    assert not finding.ok
+    assert finding.message.endswith("has mode 0777, so that others can replace what is in it")
+
+
+def test_settings_that_others_can_read_are_warned_of(settings: Settings) -> None:
+    prepare(settings)
+    file = settings.state_dir / "settings.env"
+    file.touch()
+    file.chmod(0o644)
+    assert [one.remedy for one in state.secrets(settings)] == [""]
+
+    settings.state_dir.chmod(0o755)
+
+    assert [one.remedy for one in state.secrets(settings)] == [f"chmod 600 {file}", ""]
+
+
+def test_keys_of_clients_with_which_no_gateway_starts_are_a_problem(settings: Settings) -> None:
+    prepare(settings)
+    assert found(configuration.keys, settings) == [fine("client keys", "no keys of clients")]
+    client_keys.add(settings.client_keys_path, "shop")
+    assert found(configuration.keys, settings) == [fine("client keys", "1 key of clients")]
+
+    settings.client_keys_path.write_text("shop\n")
+
+    [finding] = found(configuration.keys, settings)
+    assert not finding.ok
+    assert finding.message == (
+        f"{settings.client_keys_path}, line 1: a line is a name, a key or its digest, and perhaps"
+        " weight=N"
+    )
 
 
 def test_a_process_that_a_killed_run_left_is_named(settings: Settings) -> None:

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from controlplane.settings import known_names, load_settings
-from controlplane.startup.settings_warnings import oversights, too_many_cores, unknown_names
+from controlplane.startup.settings_warnings import (
+    broken_lines,
+    oversights,
+    too_many_cores,
+    unknown_names,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +61,26 @@ def test_all_names_of_the_file_have_to_be_settings(tmp_path: Path) -> None:
         (f"HOME in {file} is no setting", "remove it"),
         (f"PORT in {file} is no setting", "did you mean MODELLESS_PORT?"),
     ]
+
+
+def test_a_line_that_sets_nothing_is_told_without_what_it_says(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "settings.env"
+    file.write_text("MODELLESS_PORT=8005\nMODELLESS_API_TOKEN s3cret\n# why\nMODELLESS_HOST\n")
+
+    told = broken_lines(file)
+
+    assert load_settings(state_dir=tmp_path).port == 8005
+    assert told == [
+        (f"line {line} of {file} is not NAME=value and sets nothing", "correct it")
+        for line in (2, 4)
+    ]
+    assert capfd.readouterr().err == ""
+
+
+def test_without_a_file_no_line_is_broken(tmp_path: Path) -> None:
+    assert broken_lines(tmp_path / "settings.env") == []
 
 
 def test_more_cores_than_there_are(tmp_path: Path) -> None:

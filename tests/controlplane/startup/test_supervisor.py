@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -19,6 +20,7 @@ import pytest
 from controlplane.cluster.ray_processes import ray_dir
 from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings, load_settings
+from controlplane.startup import supervisor as startup
 from controlplane.startup.applications import worker_names
 from controlplane.startup.presence import (
     as_running,
@@ -99,6 +101,39 @@ def test_whoever_claims_the_directory_is_found_there(settings: Settings) -> None
     keeper.stop()
     assert running(settings) is None
     assert not state_path(settings).exists()
+
+
+class OneWord:
+    """A control store that dies, and Ctrl-C when it is looked at again."""
+
+    def __init__(self) -> None:
+        self._news = ["Ray's control store has died"]
+
+    def look(self) -> str:
+        if not self._news:
+            raise KeyboardInterrupt
+        return self._news.pop()
+
+
+def test_what_is_said_while_it_runs_has_a_time(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(startup, "raylet_socket", lambda: "")
+    monkeypatch.setattr(startup, "watch_control_store", lambda _: OneWord())
+    monkeypatch.setattr(startup, "WATCH_S", 0.01)
+    monkeypatch.setattr(startup, "REMEMBER_S", 10.0)
+    said: list[str] = []
+    keeper = supervisor(settings, said)
+    keeper.claim()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            keeper.watch()
+    finally:
+        keeper.stop()
+    [line] = said
+    time, words = line[:19], line[19:]
+    assert datetime.fromisoformat(time) <= datetime.now()
+    assert words == " Ray's control store has died"
 
 
 def test_commands_learn_what_the_running_one_was_told(settings: Settings, port: int) -> None:

@@ -148,6 +148,22 @@ def test_a_token_must_match(tmp_path: Path, authorization: str, allowed: bool) -
     assert outcome(rules, host="localhost") is Unauthenticated
 
 
+@pytest.mark.parametrize(
+    ("authorization", "sentence"),
+    [
+        ("", "an Authorization header with 'Bearer TOKEN' is required"),
+        ("Bearer ", "an Authorization header with 'Bearer TOKEN' is required"),
+        ("Basic sesame", "an Authorization header with 'Bearer TOKEN' is required"),
+        ("Bearer sesam", "the token or key that came is not known here"),
+    ],
+)
+def test_a_wrong_token_is_told_from_none(tmp_path: Path, authorization: str, sentence: str) -> None:
+    headers = [(b"host", b"localhost"), (b"authorization", authorization.encode())]
+    error = access(tmp_path, api_token="sesame").check(headers)
+    assert error is not None
+    assert error.message == sentence
+
+
 def test_without_a_token_none_is_asked_for(tmp_path: Path) -> None:
     assert outcome(access(tmp_path), host="localhost", authorization="Bearer any") is None
 

@@ -1,0 +1,56 @@
+"""What a replica logs stands in Serve's log of it, under its own level."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from workers.deployment import ThroughServe
+
+
+class Kept(logging.Handler):
+    """Keeps what Serve's log would be told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[int, str, bool]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append((record.levelno, record.getMessage(), record.exc_info is not None))
+
+
+@pytest.fixture
+def serve_log() -> Iterator[Kept]:
+    kept, serve = Kept(), logging.getLogger("ray.serve")
+    serve.addHandler(kept)
+    yield kept
+    serve.removeHandler(kept)
+
+
+@pytest.fixture
+def log() -> Iterator[logging.Logger]:
+    log, handler = logging.getLogger("controlplane.a"), ThroughServe()
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    yield log
+    log.removeHandler(handler)
+    log.setLevel(logging.NOTSET)
+
+
+def test_each_line_has_its_level_and_its_place(log: logging.Logger, serve_log: Kept) -> None:
+    log.debug("seen %d", 2)
+    log.error("it is 100% wrong")
+
+    assert serve_log.told == [
+        (logging.DEBUG, "controlplane.a: seen 2", False),
+        (logging.ERROR, "controlplane.a: it is 100% wrong", False),
+    ]
+
+
+def test_a_traceback_goes_with_its_line(log: logging.Logger, serve_log: Kept) -> None:
+    try:
+        raise ValueError("no")
+    except ValueError:
+        log.exception("it failed")
+
+    assert serve_log.told == [(logging.ERROR, "controlplane.a: it failed", True)]
