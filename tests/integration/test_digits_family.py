@@ -30,7 +30,8 @@ def test_the_family_spreads_in_accuracy_and_cost(registered: Registered) -> None
     assert set(fp32) == set(digits.MODELS)
     accuracies = [fp32[model].accuracy for model in digits.MODELS]  # type: ignore[index]
     assert 0.85 <= accuracies[0] <= 0.93
-    assert accuracies[-1] >= 0.99
+    # 534 to 539 of 540 rows, by what is drawn and by the last digits of a processor's arithmetic.
+    assert accuracies[-1] >= 0.985
     assert {v.accuracy_rows for v in snapshot.variants} == {digits.EVALUATION_ROWS}
     # A factor of 100 is what is promised; more than 1,000 is usual, so that a busy machine passes.
     latency = {p.variant: p.points[0].p50_ms for p in snapshot.profiles}
