@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +28,7 @@ from tests.deploy.files import (
     serve_config,
     settings_of,
 )
+from tests.services import missing
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -318,6 +321,21 @@ def test_prometheus_scrapes_the_service_of_compose() -> None:
 
     assert target.partition(":")[0] in documents("compose.yaml")[0]["services"]
     assert job["metrics_path"] == "/metrics"
+
+
+def test_prometheus_takes_the_alerts() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        missing("promtool")
+
+    said = subprocess.run(
+        [promtool, "check", "rules", str(DEPLOY / "alerts.yml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert said.returncode == 0, said.stdout + said.stderr
 
 
 def test_alerts_ask_for_metrics_labels_and_codes_that_there_are() -> None:
