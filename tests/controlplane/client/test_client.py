@@ -148,7 +148,7 @@ async def refusal(served: Served, **changes: Any) -> ModellessError:
         ({"inputs": {"x": object()}}, InvalidInput, "the query cannot be sent: Type is not JSON"),
         ({"accuracy": 2}, InvalidInput, "slo.accuracy"),
         ({"prefer": "speed"}, InvalidInput, "slo.prefer"),
-        ({"token": "wrong"}, Unauthenticated, "Authorization"),
+        ({"token": "wrong"}, Unauthenticated, "not known here"),
         ({"variant": LATE, "latency_ms": 20}, DeadlineExceeded, "20 ms"),
     ],
 )
