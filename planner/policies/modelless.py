@@ -261,19 +261,17 @@ class Modelless:
                 cast(LiveQueue, worker.queue).set_longest_batch(target.longest_batch_ms or None)
             replica = worker.replicas.get((task, variant))
             if replica is not None:
-                replica.planned_qps = target.qps
-                if replica.queue.task_share.share != target.share:
-                    self._replan(replica, target)
+                self._tell(replica, target)
 
     def begun(self, replica: Replica) -> None:
         """What the plan has loaded is told at once what it brings, as in the product."""
         task, variant = replica.key
         target = self._targets.get((replica.worker.id, task, variant))
         if target is not None:
-            replica.planned_qps = target.qps
-            if replica.queue.task_share.share != target.share:
-                self._replan(replica, target)
+            self._tell(replica, target)
 
-    def _replan(self, replica: Replica, target: ReplicaTarget) -> None:
-        queue = cast(LiveQueue, replica.worker.queue)
-        queue.replan(replica.queue, self._live.table(replica), target.share)
+    def _tell(self, replica: Replica, target: ReplicaTarget) -> None:
+        replica.planned_qps = target.qps
+        if replica.queue.task_share.share != target.share:
+            queue = cast(LiveQueue, replica.worker.queue)
+            queue.replan(replica.queue, self._live.table(replica), target.share)

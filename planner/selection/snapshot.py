@@ -348,7 +348,7 @@ def _candidate(
         if same and candidate.unloadable == why and old == source:
             return candidate
         if old is source:  # only its workers are others
-            return _elsewhere(candidate, ready, hosts, why)
+            return replace(candidate, ready=ready, hosts=hosts, unloadable=why)
         if old.profile == profile:
             table = candidate.table
     energy = energy_curve(profile.points)
@@ -369,33 +369,6 @@ def _candidate(
         unloadable=why,
         energy=energy,
         footprint=inf if energy is None else energy.joules(1) * weight_of(kind, carbon=carbon),
-    )
-
-
-def _elsewhere(
-    candidate: Candidate,
-    ready: tuple[WorkerView, ...],
-    hosts: tuple[WorkerView, ...],
-    unloadable: str,
-) -> Candidate:
-    """The same variant on the same device kind, with other workers."""
-    return Candidate(
-        task=candidate.task,
-        variant=candidate.variant,
-        model_version=candidate.model_version,
-        device_kind=candidate.device_kind,
-        accuracy=candidate.accuracy,
-        price_usd_per_1k=candidate.price_usd_per_1k,
-        usd_per_hour=candidate.usd_per_hour,
-        table=candidate.table,
-        memory_mib=candidate.memory_mib,
-        load_ms=candidate.load_ms,
-        canary=candidate.canary,
-        ready=ready,
-        hosts=hosts,
-        unloadable=unloadable,
-        energy=candidate.energy,
-        footprint=candidate.footprint,
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.convolutional import convolutional, images
 from tests.gpu.machine import NEEDS_GPU, built, free_bytes
 from tests.workers.runtimes import host_tensorrt
+from tests.workers.runtimes.host_tensorrt import STAND_INS
 from variants.errors import RuntimeFailed
 from workers.runtimes.cuda import first_device
 from workers.runtimes.tensorrt.engine_building import import_tensorrt
@@ -21,17 +22,6 @@ from workers.types import LoadSpec
 pytestmark = NEEDS_GPU
 
 MIB = 2**20
-STAND_INS = {
-    "HostBuilder": "Builder",
-    "HostConfig": "IBuilderConfig",
-    "HostContext": "IExecutionContext",
-    "HostEngine": "ICudaEngine",
-    "HostNetwork": "INetworkDefinition",
-    "HostParser": "OnnxParser",
-    "HostProfile": "IOptimizationProfile",
-    "HostRuntime": "Runtime",
-    "HostTimingCache": "ITimingCache",
-}
 
 
 @pytest.fixture

@@ -21,6 +21,18 @@ _MAGIC = b"host plan\n"
 _CACHE = b"host timings\n"
 
 Shape = tuple[int, ...]
+STAND_INS = {
+    "HostBuilder": "Builder",
+    "HostConfig": "IBuilderConfig",
+    "HostContext": "IExecutionContext",
+    "HostEngine": "ICudaEngine",
+    "HostNetwork": "INetworkDefinition",
+    "HostParser": "OnnxParser",
+    "HostProfile": "IOptimizationProfile",
+    "HostRuntime": "Runtime",
+    "HostTimingCache": "ITimingCache",
+}
+"""Classes of this module and those of TensorRT's whose place they take, by name."""
 
 
 class Severity(IntEnum):

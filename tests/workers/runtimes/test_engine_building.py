@@ -15,6 +15,7 @@ import pytest
 from tests.convolutional import CLASSES, SIZE, convolutional, images
 from tests.workers.builders import onnx_spec
 from tests.workers.runtimes import host_tensorrt
+from tests.workers.runtimes.host_tensorrt import STAND_INS
 from variants.builders.protocol import Material
 from variants.builders.registry import make_builder
 from variants.errors import RuntimeFailed
@@ -24,17 +25,6 @@ from workers.types import LoadSpec
 
 # Its timing caches do nothing, and say so.
 pytestmark = pytest.mark.filterwarnings("ignore:Use Deprecated in TensorRT-RTX")
-STAND_INS = {
-    "HostBuilder": "Builder",
-    "HostConfig": "IBuilderConfig",
-    "HostContext": "IExecutionContext",
-    "HostEngine": "ICudaEngine",
-    "HostNetwork": "INetworkDefinition",
-    "HostParser": "OnnxParser",
-    "HostProfile": "IOptimizationProfile",
-    "HostRuntime": "Runtime",
-    "HostTimingCache": "ITimingCache",
-}
 
 
 @pytest.fixture(scope="module")
