@@ -6,6 +6,7 @@ read of a connection, and what is asked by it, is in ``http_protocol``.
 """
 
 import asyncio
+from math import ceil
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -17,9 +18,12 @@ from uvicorn.protocols.http.httptools_impl import (
 from controlplane.gateway.http.client_limits import Phase
 from controlplane.gateway.http.exchange import Exchange, told_wait_ms, whole_answer
 from controlplane.gateway.http.turn_clock import Arrival
+from controlplane.gateway.overload.repeated_refusals import Wording
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protection.turned_away import TurnedAway, answer_to
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
+from controlplane.gateway.query.replies import JSON
+from controlplane.http_errors import request_id
 
 LINGER_S = 5.0
 """How long a refused body is still taken off the wire. Closing at once would reset the connection,
@@ -106,6 +110,19 @@ class ClientConnection(HttpToolsProtocol):
             return
         last = not exchange.keep_alive or (self.closing and not self.pipeline)
         transport.write(whole_answer(STATUS_LINE[status], body, headers, last))
+        self.server_state.total_requests += 1
+        if not last:
+            self._next()
+        else:
+            self._end()
+
+    def refuse(self, wording: Wording, wait_s: float) -> None:
+        """Write a refusal of a query that has no exchange, on a connection that stays open."""
+        self.told_ms = monotonic_ms() + ceil(1_000.0 * wait_s) if wait_s else 0.0
+        id_ = request_id(None)
+        body, headers = wording.body(id_, wait_s), JSON + wording.headers(id_, wait_s)
+        last = self.closing
+        self.transport.write(whole_answer(STATUS_LINE[wording.status], body, headers, last))
         self.server_state.total_requests += 1
         if not last:
             self._next()

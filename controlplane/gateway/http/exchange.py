@@ -14,7 +14,7 @@ _V2 = b"/v2/models/"
 _INFER = b"/infer"
 _WAIT = b"retry-after-ms: "
 _BUSY = 503
-_FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for"})
+FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for"})
 _UPGRADE = frozenset({b"upgrade", b"connection", b"http2-settings"})
 """Headers by which a client offers another protocol."""
 
@@ -81,7 +81,7 @@ class Exchange:
     @property
     def forwarded(self) -> bool:
         """Whether it came through a proxy, whose connections are shared by many clients."""
-        return not _FORWARDED.isdisjoint(self.fields)
+        return not FORWARDED.isdisjoint(self.fields)
 
     def respond(self, status: int, body: bytes, headers: bytes) -> None:
         """Write the answer, unless the client has gone."""

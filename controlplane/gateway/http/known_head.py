@@ -8,8 +8,11 @@ taken without being parsed again.
 import re
 from typing import NamedTuple
 
+from controlplane.gateway.http.exchange import FORWARDED, V1
 from planner.types import ANYBODY, Client
 
+TELLING = FORWARDED | {b"content-encoding", b"x-request-id"}
+"""Headers that a body is read by, or an answer made."""
 LONGEST = 2_048
 """Bytes of a head that is remembered: there is one for each connection."""
 TRIES = 4
@@ -29,24 +32,26 @@ class KnownHead(NamedTuple):
     """The headers by their names in lower case, but for the length."""
     client: Client
     """By whose key it asks."""
+    plain: bool
+    """Whether it asks by ``/v1/query`` and says nothing that an answer or its reading goes by."""
 
-    def body_of(self, data: bytes, most: int) -> bytes | None:
-        """The body of a query that is all of ``data`` and has this head.
+    def body_at(self, data: bytes, most: int) -> int:
+        """Where the body begins of a query that is all of ``data`` and has this head.
 
-        ``None`` if it is anything else, or longer than ``most`` bytes; then it is parsed.
+        0 if it is anything else, or the body longer than ``most`` bytes; then it is parsed.
         """
         before, after = self.before, self.after
         if not data.startswith(before):
-            return None
+            return 0
         begin = len(before)
         end = data.find(b"\r", begin, begin + _DIGITS + 1)
         if end < 0 or not data.startswith(after, end):
-            return None
+            return 0
         digits = data[begin:end]
         body = end + len(after)
         if not digits.isdigit() or len(data) - body != int(digits) or len(data) - body > most:
-            return None
-        return data[body:]
+            return 0
+        return body
 
 
 def known_head(
@@ -64,4 +69,6 @@ def known_head(
         return None
     length = lengths[0]
     others = {name: value for name, value in fields.items() if name != b"content-length"}
-    return KnownHead(data[: length.start(1)], data[length.end(1) : end], target, others, client)
+    plain = target == V1 and others.keys().isdisjoint(TELLING)
+    before, after = data[: length.start(1)], data[length.end(1) : end]
+    return KnownHead(before, after, target, others, client, plain)

@@ -87,6 +87,8 @@ class Repeated(NamedTuple):
     full: Wording | None
     """``None`` where the next one may not be refused."""
     holds: Holds
+    outdated: int
+    """How often there had been room sooner than was thought."""
 
 
 class RepeatedRefusals:
@@ -98,6 +100,7 @@ class RepeatedRefusals:
         self._kept: dict[Outline, Repeated] = {}
         self._worded: dict[tuple[type[ModellessError], str], Wording] = {}
         self._late: dict[float, Wording] = {}
+        self._outdated = 0
 
     def __len__(self) -> int:
         """How many are kept."""
@@ -115,14 +118,19 @@ class RepeatedRefusals:
         holds: Holds,
         now_ms: float,
     ) -> None:
-        """Keep a refusal, but not of those who take an answer that is late."""
-        if query.best_effort:
+        """Keep a refusal, but not of those who take an answer that is late.
+
+        Of one who had too little time left, which says nothing of the next, only what he asked for
+        is kept, and what was said before goes on.
+        """
+        if query.best_effort or (type(error) is not Overloaded and outline in self._kept):
             return
         if len(self._kept) >= MOST:
             self._kept.clear()
         until_ms = min(holds.until_ms, now_ms + LONGEST_MS, now_ms + PART * query.latency_ms)
         full = self.wording(error) if type(error) is Overloaded and until_ms > now_ms else None
-        self._kept[outline] = Repeated(query, full, holds._replace(until_ms=until_ms))
+        holds = holds._replace(until_ms=until_ms)
+        self._kept[outline] = Repeated(query, full, holds, self._outdated)
 
     def wording(self, error: ModellessError) -> Wording:
         """How a refusal for want of time is written; most say what the last ones said."""
@@ -143,7 +151,9 @@ class RepeatedRefusals:
         latency_ms = found.query.latency_ms
         if now_ms - received_ms < latency_ms:
             holds = found.holds
-            return found.full if now_ms < holds.until_ms and received_ms < holds.before_ms else None
+            if found.outdated != self._outdated or now_ms >= holds.until_ms:
+                return None
+            return found.full if received_ms < holds.before_ms else None
         late = self._late.get(latency_ms)
         if late is None:
             if len(self._late) >= MOST:
@@ -151,29 +161,33 @@ class RepeatedRefusals:
             late = self._late[latency_ms] = wording(self._expired(found.query))
         return late
 
+    def outdate(self) -> None:
+        """There may be room again: what was asked for is still known, but no refusal of it."""
+        self._outdated += 1
+
     def forget(self) -> None:
-        """There may be room again, or tasks may ask for something else."""
+        """Tasks may ask for something else."""
         self._kept.clear()
 
 
-def outline_of(body: bytes | bytearray) -> Outline | None:
+def outline_of(body: bytes | bytearray, at: int = 0) -> Outline | None:
     """The outline of a body of ``/v1/query``; ``None`` if it has none that says all.
 
     Bodies with the same outline are the same but for their numbers, if they are right: there is no
-    quotation mark among these, and so no field.
+    quotation mark among these, and so no field. ``at``: where in ``body`` it begins.
     """
-    if len(body) < LEAST_BYTES:
+    if len(body) - at < LEAST_BYTES:
         return None
-    begin = body.find(b"[", 0, MOST_BYTES)
-    end = body.rfind(b"]", -MOST_BYTES)
-    if not 0 <= begin < end or body.find(b'"', begin, end) >= 0:
+    begin = body.find(b"[", at, at + MOST_BYTES)
+    end = body.rfind(b"]", max(at, len(body) - MOST_BYTES))
+    if not at <= begin < end or body.find(b'"', begin, end) >= 0:
         return None
     inner = body.find(b"]", begin)
     if inner == end:
         return None  # a row for each number, and nobody counts them here
     # One row of numbers is what most ask for; to count brackets takes twenty times as long.
     lists = 2 if inner == end - 1 else body.count(b"[", begin, end)
-    return bytes(body[:begin]), bytes(body[end:]), lists
+    return bytes(body[at:begin]), bytes(body[end:]), lists
 
 
 def outline_of_inference(

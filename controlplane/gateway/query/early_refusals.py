@@ -11,7 +11,13 @@ from math import inf
 from random import getrandbits
 from typing import NamedTuple
 
-from controlplane.gateway.overload.repeated_refusals import Holds, Outline, outline_of_headers
+from controlplane.gateway.overload.repeated_refusals import (
+    Holds,
+    Outline,
+    Repeated,
+    Wording,
+    outline_of_headers,
+)
 from controlplane.gateway.query.in_flight import OTHERS_FIRST, TRIES
 from controlplane.gateway.query.query_context import QueryContext, Respond
 from controlplane.gateway.query.query_errors import refusal_error, worker_error
@@ -24,6 +30,10 @@ from workers.types import ReplyCode
 
 FOR_OTHERS_MS = 2.0
 """For so long one who has to leave the room to others is refused without another look."""
+LAG_PART = 0.1
+"""A gateway that takes this part of a query's time to come to it in a turn of its event loop, while
+queries are refused, is behind: it refuses what was refused a moment ago without another look, or
+else it would fall behind further, until all that it reads is too late."""
 FOR_WANT_OF_TIME = frozenset({RefusalCode.OVERLOADED, RefusalCode.DEADLINE_EXCEEDED})
 
 LainMs = Callable[[], float]
@@ -67,6 +77,37 @@ class _Expected(NamedTuple):
 class EarlyRefusals(QueryContext):
     """Answers queries that would be refused, by as little of them as says so."""
 
+    def refused_at_once(
+        self, outline: Outline | None, received_ms: float, told_ms: float, client: Client
+    ) -> tuple[Wording, float] | None:
+        """Refuse a query that asks for what was refused a moment ago, whenever its bytes came.
+
+        It counts as ``turn_away_by_outline`` and ``refuse`` would count it; the caller writes the
+        answer.
+
+        Returns:
+            What it is told, and when to come back, in s; ``None`` if it has to be looked at, or its
+            answer be held.
+        """
+        outline = asked_by(client, outline)
+        found = None if outline is None else self.repeated.find(outline)
+        if found is None:
+            return None
+        now_ms = self.clock_ms()
+        latency_ms = found.query.latency_ms
+        wording = self.repeated.again(found, received_ms, now_ms)
+        if wording is None and now_ms - received_ms >= LAG_PART * latency_ms:
+            wording = found.full if now_ms < found.holds.until_ms + latency_ms else None
+        due_ms = received_ms + latency_ms
+        if wording is None or self._held_until_ms(wording, due_ms, told_ms, now_ms):
+            return None
+        if client is not self.clients.only:
+            self.clients.saw(client, now_ms)
+        if self.counts_clients:
+            self.counters.client(client.name).ended(answered=False)
+        self._count_again(found, wording, now_ms)
+        return wording, self.count_refusal(wording, found.query.task, now_ms)
+
     def turn_away_by_outline(
         self,
         outline: Outline | None,
@@ -86,7 +127,7 @@ class EarlyRefusals(QueryContext):
 
         Returns:
             Whether it was answered, ``None`` if what it asks for could not be seen; and when it was
-            received, with ``lain_ms``.
+            received, with ``lain_ms`` unless it was refused whenever that was.
         """
         respond, given_id, told_ms, client = (
             asking.respond,
@@ -94,9 +135,9 @@ class EarlyRefusals(QueryContext):
             asking.told_ms,
             asking.client,
         )
-        told = self._refused_again(outline, received_ms, draw, respond, given_id, told_ms, lain_ms)
-        if not told:
-            received_ms -= lain_ms()
+        told, received_ms = self._refused_again(
+            outline, received_ms, draw, respond, given_id, told_ms, lain_ms
+        )
         if told is None:
             asked = skim(received_ms)
             if asked is not None:
@@ -130,7 +171,9 @@ class EarlyRefusals(QueryContext):
         outline = asked_by(client, outline_of_headers(task, variant, slo))
         respond = self.enter(client, respond)
         try:
-            told = self._refused_again(outline, received_ms, draw, respond, given_id, told_ms)
+            told, _ = self._refused_again(
+                outline, received_ms, draw, respond, given_id, told_ms, known_to_be_new
+            )
             if told is not None:
                 return told
             if variant is not None:
@@ -172,8 +215,8 @@ class EarlyRefusals(QueryContext):
         self.count_demand(query)
         worded = self.repeated.wording(expected.error)
         answer = partial(self.refuse, worded, respond, query.task, given_id)
-        held_ms = min(told_ms, query.received_ms + query.latency_ms) if worded.waits else -inf
-        self._give(answer, held_ms, now_ms)
+        due_ms = query.received_ms + query.latency_ms
+        self._give(answer, self._held_until_ms(worded, due_ms, told_ms, now_ms))
         return True
 
     def _refused_again(
@@ -184,16 +227,16 @@ class EarlyRefusals(QueryContext):
         respond: Respond,
         given_id: bytes | None,
         told_ms: float,
-        lain_ms: LainMs = known_to_be_new,
-    ) -> bool | None:
+        lain_ms: LainMs,
+    ) -> tuple[bool | None, float]:
         """Answer a query that asks for what was refused a moment ago, if it still would be.
 
         Returns:
-            Whether it was answered; ``None`` if nothing is known of what it asks for.
+            As ``turn_away_by_outline``; ``None`` if nothing is known of what it asks for.
         """
         found = None if outline is None else self.repeated.find(outline)
         if found is None:
-            return None
+            return None, received_ms - lain_ms()
         now_ms = self.clock_ms()
         wording = self.repeated.again(found, received_ms, now_ms)
         if wording is None:
@@ -201,19 +244,31 @@ class EarlyRefusals(QueryContext):
             wording = self.repeated.again(found, received_ms, now_ms)
         if wording is None:
             query = found.query._replace(received_ms=received_ms, draw=draw)
-            return self.turn_away(query, respond, given_id, told_ms, outline)
+            return self.turn_away(query, respond, given_id, told_ms, outline), received_ms
         query = found.query
-        self.count_demand(query)
-        held_ms = -inf
-        if wording.waits:
-            self._narrow(query, found.holds.workers, now_ms)
-            held_ms = min(told_ms, received_ms + query.latency_ms)
-        self._give(partial(self.refuse, wording, respond, query.task, given_id), held_ms, now_ms)
-        return True
+        held_ms = self._held_until_ms(wording, received_ms + query.latency_ms, told_ms, now_ms)
+        self._count_again(found, wording, now_ms)
+        answer = partial(self.refuse, wording, respond, query.task, given_id)
+        self._give(answer, held_ms)
+        return True, received_ms
 
-    def _give(self, answer: Callable[[], None], held_ms: float, now_ms: float) -> None:
-        """Give an answer, at ``held_ms`` if that is yet to come."""
-        if held_ms > now_ms:
+    def _count_again(self, found: Repeated, wording: Wording, now_ms: float) -> None:
+        """Count a query that is refused as the one before was."""
+        self.count_demand(found.query)
+        if wording.waits:
+            self._narrow(found.query, found.holds.workers, now_ms)
+
+    def _held_until_ms(
+        self, wording: Wording, due_ms: float, told_ms: float, now_ms: float
+    ) -> float:
+        """Until when a refusal is held of a query that is due then; 0 if it is given at once."""
+        held_ms = min(told_ms, due_ms) if wording.waits else 0.0
+        holds = held_ms > now_ms and self.held_answers.slows_down(held_ms, now_ms)
+        return held_ms if holds else 0.0
+
+    def _give(self, answer: Callable[[], None], held_ms: float) -> None:
+        """Give an answer, at ``held_ms`` unless that is 0."""
+        if held_ms:
             self.held_answers.hold(held_ms, answer)
         else:
             answer()

@@ -64,7 +64,7 @@ _OK = ReplyCode.OK
 class InFlight(OneAnswer):
     """One query between its first byte and its answer."""
 
-    __slots__ = ("failed", "loads", "refusal", "refused", "tries", "why")
+    __slots__ = ("failed", "loads", "refusal", "refused", "slack_ms", "tries", "why")
 
     def __init__(
         self, path: QueryContext, parsed: ParsedQuery, respond: Respond, given_id: bytes | None
@@ -81,6 +81,8 @@ class InFlight(OneAnswer):
         self.read_ms = path.clock_ms() - query.received_ms
         self.done = False
         self.sent_ms = 0.0
+        self.slack_ms = 0.0
+        """What was left when it was sent, behind all that its worker had to do."""
         self.tries = 0
         self.loads = 0
         """Loads that this query has waited for."""
@@ -138,6 +140,8 @@ class InFlight(OneAnswer):
         # What it adds to what this gateway has sent; the reply brings the worker's own figure.
         longest_ms = path.routes.longest_ms(worker.id, query.latency_ms)
         batches = path.congestion.batches
+        due_ms = query.received_ms + query.latency_ms
+        self.slack_ms = due_ms - max(now_ms, worker.busy_until_ms)
         added_ms = batches.sent(candidate, worker, query.rows, now_ms, longest_ms)
         worker.busy_until_ms = max(worker.busy_until_ms, now_ms) + added_ms
         self.sent_ms = now_ms
@@ -159,7 +163,7 @@ class InFlight(OneAnswer):
         if code is not ReplyCode.LOST:
             busy_until_ms = now_ms + reply.backlog_us / 1000
             if busy_until_ms < worker.busy_until_ms:
-                self.path.repeated.forget()  # there is room sooner than was thought
+                self.path.repeated.outdate()  # there is room sooner than was thought
             worker.busy_until_ms = busy_until_ms
         if code is ReplyCode.OVERLOADED:
             query, why, path = self.parsed.query, reply.message, self.path
@@ -170,7 +174,7 @@ class InFlight(OneAnswer):
                 standing = path.standing(query, now_ms)
                 path.lately.add(query.task, standing, now_ms)
                 path.refusals.add(
-                    worker.id, self.candidate, query, why, now_ms, worker.busy_until_ms, standing
+                    worker.id, self.candidate, query, why, now_ms, self.slack_ms, standing
                 )
         if code is ReplyCode.LOST and reply.batch_size and self._was_lethal(reply, now_ms):
             if not self.done:
@@ -181,6 +185,9 @@ class InFlight(OneAnswer):
         try:
             if code is _OK:
                 self._answer(reply, now_ms)
+                path, query = self.path, self.parsed.query
+                if path.under_pressure() and self.candidate is not None and not query.best_effort:
+                    path.refusals.took(worker.id, self.candidate, query, self.slack_ms, now_ms)
             elif code is ReplyCode.COLD and self._load_again(now_ms):
                 pass
             elif code in _RETRY:

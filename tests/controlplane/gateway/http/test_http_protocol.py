@@ -10,6 +10,7 @@ import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from controlplane.gateway.http import http_protocol
 from controlplane.gateway.http.exchange import told_wait_ms
 from controlplane.gateway.http.http_protocol import Front
 from controlplane.gateway.http.known_head import TRIES
+from controlplane.gateway.overload import repeated_refusals
 from controlplane.gateway.protection import compression
 from controlplane.gateway.query import query_context
 from controlplane.gateway.query.query_path import monotonic_ms
@@ -209,6 +211,46 @@ async def test_who_asks_again_at_once_gets_every_refusal_and_then_an_answer(serv
     view.busy_until_ms = 0.0
     served.gateway.path.repeated.forget()  # as with the reply that says so
     assert (await client.ask(query(4))).json["outputs"][0][0] == 4
+
+
+async def test_what_was_refused_a_moment_ago_is_refused_at_once_in_the_same_words(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, at_once = served.gateway.path, []
+    refused = path.refused_at_once
+
+    def counted(*arguments: Any) -> Any:
+        at_once.append(refused(*arguments))
+        return at_once[-1]
+
+    monkeypatch.setattr(path, "refused_at_once", counted)
+    monkeypatch.setattr(repeated_refusals, "LONGEST_MS", 3_600_000.0)
+    monkeypatch.setattr(path.held_answers, "slows_down", lambda *_: False)
+    served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
+    path.take_demand()
+    before = path.counters.task("letters").errors.get("OVERLOADED", 0)
+    named = [("X-Request-Id", "mine")]
+    answers = []
+    for headers in ([], [], named, named):
+        client = await served.client()
+        for number in range(2):
+            body = query(number, slo={"latency_ms": 60_000})
+            client.send(post(body, headers=headers))
+            answers.append(await client.answer())
+    # A client's first head is parsed, and one that has an id for its answer is not plain. What the
+    # first client asks for is known from its second query on.
+    assert [each is not None for each in at_once] == [False, True]
+    assert len({frozenset(each.headers) for each in answers}) == 1
+    assert [each.headers["x-request-id"] == "mine" for each in answers] == [False] * 4 + [True] * 4
+    assert len({each.headers["x-request-id"] for each in answers}) == 5
+    told = [each.json for each in answers]
+    for answer, each in zip(answers, told, strict=True):
+        assert each.pop("request_id") == answer.headers["x-request-id"]
+        wait_s = each.pop("retry_after_s")
+        assert 0 <= int(answer.headers["retry-after-ms"]) - 1_000 * wait_s <= 1
+    assert told == [told[0]] * 8
+    assert path.counters.task("letters").errors["OVERLOADED"] == before + 8
+    assert sum(path.take_demand().values()) == 8
 
 
 HINTS = {

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 import orjson
 import pytest
 
-from controlplane.gateway.overload.recent_refusals import RecentRefusals
+from controlplane.gateway.overload.recent_refusals import MOST_MS, RecentRefusals
 from controlplane.gateway.overload.retry_advice import RetryAdvice
 from controlplane.gateway.query.query_path import QueryPath
 from planner.batching.protocol import Verdict
@@ -232,7 +232,7 @@ def test_who_is_due_later_or_has_fewer_rows_may_be_taken() -> None:
         return found and found.why
 
     assert expected(Asked(2, 50.0, 0.0)) is None
-    refusals.add(ONE, candidate, Query(DIGITS, 2, NOW_MS, 50.0), "full", NOW_MS, NOW_MS)
+    refusals.add(ONE, candidate, Query(DIGITS, 2, NOW_MS, 50.0), "full", NOW_MS, 50.0)
     assert expected(Asked(2, 50.0, more_ms / 2)) == "full"
     assert expected(Asked(2, 20.0, more_ms / 2)) == "full"
     assert expected(Asked(3, 50.0, 0.0)) == "full"
@@ -249,7 +249,8 @@ def test_room_for_one_more_goes_to_the_next_that_is_sent_there() -> None:
     more_ms = candidate.table.ms[-1] / candidate.table.max_batch
     refusals = RecentRefusals()
     busy_ms = NOW_MS + 0.8 * latency_ms
-    refusals.add(ONE, candidate, Query(DIGITS, 1, NOW_MS, latency_ms), "full", NOW_MS, busy_ms)
+    refused = Query(DIGITS, 1, NOW_MS, latency_ms)
+    refusals.add(ONE, candidate, refused, "full", NOW_MS, NOW_MS + latency_ms - busy_ms)
 
     def is_refused(after_ms: float, busy_ms: float) -> bool:
         now_ms = NOW_MS + after_ms
@@ -268,6 +269,37 @@ def test_room_for_one_more_goes_to_the_next_that_is_sent_there() -> None:
     # What a queue was like says nothing of what it is like long after.
     assert is_refused(0.2 * latency_ms, busy_ms + 0.3 * latency_ms)
     assert not is_refused(0.3 * latency_ms, busy_ms + 0.7 * latency_ms)
+
+
+def test_every_query_that_is_taken_asks_for_a_little_less_of_the_next() -> None:
+    candidate = Path(ReplyCode.OK).candidate
+    latency_ms = 2 * candidate.table.ms[-1]
+    more_ms = candidate.table.ms[-1] / candidate.table.max_batch
+    refusals = RecentRefusals()
+    query = Query(DIGITS, 1, NOW_MS, latency_ms)
+    refusals.add(ONE, candidate, query, "full", NOW_MS, 5 * more_ms)
+
+    def limit_ms(now_ms: float) -> float:
+        """The least slack, behind the queue, of a query that is sent."""
+        for at in range(100):
+            busy_ms = now_ms + latency_ms - at * more_ms / 10
+            query = Query(DIGITS, 1, now_ms, latency_ms)
+            if refusals.expected(ONE, candidate, query, now_ms, busy_ms) is None:
+                return at * more_ms / 10
+        raise AssertionError
+
+    now_ms = NOW_MS + 1.5 * more_ms
+    assert limit_ms(now_ms) == pytest.approx(6 * more_ms)
+    refusals.took(ONE, candidate, query, 6 * more_ms, now_ms)
+    assert limit_ms(now_ms) == pytest.approx(5.9 * more_ms)
+    refusals.took(ONE, candidate, query, 12 * more_ms, now_ms)  # it had far more
+    assert limit_ms(now_ms) == pytest.approx(5.9 * more_ms)
+    # It stays known for as long as it goes on like that, and no longer.
+    heard_ms = NOW_MS + 0.4 * latency_ms
+    refusals.took(ONE, candidate, query, 6 * more_ms, min(heard_ms, NOW_MS + MOST_MS - 1.0))
+    assert limit_ms(NOW_MS + 0.6 * min(latency_ms, 2 * MOST_MS)) == pytest.approx(5.8 * more_ms)
+    refusals.took(ONE, candidate, query, 6 * more_ms, NOW_MS + 10 * latency_ms)
+    assert limit_ms(NOW_MS + 10 * latency_ms) == 0.0
 
 
 @pytest.mark.parametrize(
