@@ -14,6 +14,7 @@ import numpy as np
 import orjson
 import simdjson
 
+from controlplane.gateway.overload.repeated_refusals import brackets_in
 from workers.runtimes.protocol import Tensor
 
 LEAST_BYTES = 4_096
@@ -49,7 +50,7 @@ class Brackets:
     __slots__ = ("left",)
 
     def __init__(self, body: bytes | bytearray) -> None:
-        self.left = body.count(b"[")
+        self.left = brackets_in(body, 0, len(body))
 
 
 class Lean(NamedTuple):

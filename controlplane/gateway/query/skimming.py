@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from controlplane.gateway.overload.repeated_refusals import LEAST_BYTES, MOST_BYTES
+from controlplane.gateway.overload.repeated_refusals import LEAST_BYTES, MOST_BYTES, brackets_in
 from controlplane.gateway.query.json_tensors import MAX_ROWS
 from controlplane.gateway.query.lean_json import lists_in
 from controlplane.gateway.query.parsing import query_v1
@@ -122,7 +122,7 @@ def _nested_rows(body: bytes | bytearray, begin: int, end: int, task: Task) -> i
     if len(task.inputs) > 1:
         return None
     if spec.shape:
-        rows, others = divmod(body.count(b"[", begin, end) - 1, lists_in(spec.shape))
+        rows, others = divmod(brackets_in(body, begin, end) - 1, lists_in(spec.shape))
     else:
         rows, others = body.count(b",", begin, end) + 1, 0
     return rows if not others and 1 <= rows <= MAX_ROWS else None

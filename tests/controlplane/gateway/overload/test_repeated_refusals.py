@@ -18,6 +18,7 @@ from controlplane.gateway.overload.repeated_refusals import (
     MOST,
     Holds,
     RepeatedRefusals,
+    brackets_in,
     outline_of,
     outline_of_headers,
     outline_of_inference,
@@ -63,6 +64,14 @@ def body(inputs: Any = ROW, **fields: Any) -> bytes:
 
 
 # -- which bodies are the same ------------------------------------------------------------------
+
+
+@given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 200), st.booleans())
+def test_brackets_are_counted(noise: bytes, begin: int, end: int, changing: bool) -> None:
+    body = noise.replace(b"a", b"[") + b"[" * (len(noise) % 20)
+    begin, end = sorted((min(begin, len(body)), min(end, len(body))))
+    counted = brackets_in(bytearray(body) if changing else body, begin, end)
+    assert counted == body.count(b"[", begin, end)
 
 
 def test_bodies_that_differ_in_their_numbers_have_one_outline() -> None:
