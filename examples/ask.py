@@ -5,12 +5,12 @@ Start it in another terminal with ``make up``, which serves the task ``digits`` 
 
     .venv/bin/python examples/ask.py
 
-``--url`` names a gateway elsewhere; ``MODELLESS_API_TOKEN`` holds its token, where it wants one.
+``--url`` or ``MODELLESS_URL`` names a gateway elsewhere; ``MODELLESS_API_TOKEN`` holds its token,
+where it wants one.
 """
 
 import argparse
 import asyncio
-import os
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,10 @@ from sklearn.datasets import load_digits
 
 import modelless
 
-TOKEN = os.environ.get("MODELLESS_API_TOKEN", "")
 
-
-def ask(url: str, rows: NDArray[np.float32]) -> None:
+def ask(url: str | None, rows: NDArray[np.float32]) -> None:
     """One query with rows of shape ``(rows, 64)``, and one that is answered with its reason."""
-    with modelless.Client(url, token=TOKEN) as client:
+    with modelless.Client(url) as client:
         reply = client.query("digits", rows, latency_ms=2_000, accuracy=0.97)
         print(f"{' '.join(reply.labels)}: {reply.variant}, measured accuracy {reply.accuracy:.3f}")
         print(f"  {reply.run_ms:.2f} ms in a batch of {reply.batch_size}, in time: {reply.slo_met}")
@@ -35,9 +33,9 @@ def ask(url: str, rows: NDArray[np.float32]) -> None:
             print(f"  closest is {closest.variant} with accuracy {closest.accuracy:.3f}")
 
 
-async def ask_many(url: str, rows: NDArray[np.float32]) -> None:
+async def ask_many(url: str | None, rows: NDArray[np.float32]) -> None:
     """One query for each row of ``(rows, 64)``, all at once; workers batch them again."""
-    async with modelless.AsyncClient(url, token=TOKEN) as client:
+    async with modelless.AsyncClient(url) as client:
 
         async def label(row: NDArray[np.float32]) -> str:
             while True:
@@ -53,7 +51,7 @@ async def ask_many(url: str, rows: NDArray[np.float32]) -> None:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--url", default="http://127.0.0.1:8000")
+    options.add_argument("--url")
     url = options.parse_args().url
     rows = load_digits().data.astype(np.float32)
     ask(url, rows[:5])

@@ -14,8 +14,10 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @contextmanager
-def full_disk_explained() -> Iterator[None]:
+def full_disk_explained(path: Path | None = None) -> Iterator[None]:
     """Turn the failure to write on a full disk into the error tree; others pass through.
+
+    ``path`` is what is written, where the error may not name it: one that a write raises does not.
 
     Raises:
         StateUnavailable: there is no space left.
@@ -25,7 +27,9 @@ def full_disk_explained() -> Iterator[None]:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        what = error.filename if isinstance(error.filename, str) else "a file"
+        what = (
+            error.filename if path is None and isinstance(error.filename, str) else path or "a file"
+        )
         raise StateUnavailable(f"{what} cannot be written: {error.strerror}") from error
 
 

@@ -89,6 +89,8 @@ class RegistrationResult:
     skipped: tuple[SkippedVariant, ...] = ()
     unchanged: tuple[str, ...] = ()
     """Versions of the folder that were registered before, with the same bytes."""
+    doubts: tuple[str, ...] = ()
+    """One sentence for each version that is no better than guessing."""
     repaired: tuple[str, ...] = ()
     """One sentence for each of their artifacts that was damaged in the store: which it is, and
     whether it was repaired."""
@@ -101,4 +103,6 @@ class Prepared:
     registration: Registration
     artifacts: tuple[Path, ...]
     """Files that the store has to take first."""
+    doubt: str = ""
+    """Where it is no better than guessing: in a sentence."""
     skipped: tuple[SkippedVariant, ...] = ()

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.render import usd_per_million
 from variants.errors import Alternative, InvalidInput, ModellessError, SloInfeasible
-from variants.figures import figure, fixed, usd
+from variants.figures import figure, fixed
 
 DONE = 0
 REFUSED = 1
@@ -152,7 +153,7 @@ def _more(error: ModellessError) -> list[str]:
         return []
     nearest = [
         f"{one.variant}: accuracy {fixed(one.accuracy, 4)}, {fixed(one.latency_ms, 2)} ms, "
-        f"{usd(one.cost_usd_per_1k, 2)} USD per 1,000{_joules(one)} ({one.reason})"
+        f"{usd_per_million(one.cost_usd_per_1k)} USD per million{_joules(one)} ({one.reason})"
         for one in error.alternatives
     ]
     return ["the closest are", *nearest]

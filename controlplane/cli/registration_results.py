@@ -48,6 +48,7 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
         ],
         "skipped": [{"name": s.name, "reason": s.reason} for s in result.skipped],
         "unchanged": list(result.unchanged),
+        "doubts": list(result.doubts),
         "repaired": list(result.repaired),
         "seconds": round(seconds, 3),
     }
@@ -117,6 +118,8 @@ def result_table(
     )
     for skipped in result.skipped:
         typer.echo(f"left out: {skipped.name}: {skipped.reason}")
+    for sentence in result.doubts:
+        typer.echo(f"doubtful: {sentence}")
     for label in result.unchanged:
         typer.echo(f"unchanged: {label}")
     for sentence in result.repaired:

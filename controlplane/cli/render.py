@@ -85,6 +85,11 @@ def usd(value: float | None) -> str:
     return f"{value:.{max(2, 1 - floor(log10(abs(value))))}f}"
 
 
+def usd_per_million(usd_per_1k: float | None) -> str:
+    """A price per 1,000 queries as that of a million: few have as many zeros."""
+    return usd(None if usd_per_1k is None else 1_000 * usd_per_1k)
+
+
 def mib(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 

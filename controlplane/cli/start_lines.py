@@ -90,8 +90,18 @@ def tell(sentence: str) -> None:
     err.print(f"    {escape(sentence)}", soft_wrap=True)
 
 
-def hello(settings: Settings, url: str, seconds: float, tasks: Collection[str]) -> None:
-    """Where the gateway is reached, and what to do first; ``tasks`` have variants."""
+def hello(
+    settings: Settings,
+    url: str,
+    seconds: float,
+    tasks: Collection[str],
+    *,
+    at_terminal: bool = True,
+) -> None:
+    """Where the gateway is reached, and what to do first; ``tasks`` have variants.
+
+    ``at_terminal``: somebody could press keys.
+    """
     err.print(f"\nReady in {seconds:.1f} s")
     err.print(f"  Gateway     [bold]{url}[/]")
     if settings.grpc_port:
@@ -109,7 +119,7 @@ def hello(settings: Settings, url: str, seconds: float, tasks: Collection[str]) 
         _paste(f"  curl -s{token} {url}/v2/models/{min(tasks)}")
     else:
         err.print("\nNothing is registered yet: `modelless register MODEL.onnx --task NAME ...`")
-    err.print("\nCtrl-C stops everything.")
+    err.print(f"\n{'Ctrl-C' if at_terminal else '`modelless down`'} stops everything.")
 
 
 def _paste(command: str) -> None:

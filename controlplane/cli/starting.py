@@ -8,6 +8,7 @@ stop.
 import asyncio
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -136,7 +137,9 @@ def _start(prepared: Prepared, keeper: "Supervisor") -> None:
 def _say_ready(prepared: Prepared, url: str, seconds: float) -> None:
     """Where to go now, and why nothing may be answered yet."""
     settings, wanted, _, answers, profiled = prepared
-    hello(settings, url, seconds, {variant.task for variant in answers})
+    at_terminal = sys.stdin is not None and sys.stdin.isatty()
+    tasks = {variant.task for variant in answers}
+    hello(settings, url, seconds, tasks, at_terminal=at_terminal)
     if not wanted:
         warn("no node has joined yet: workers start when one does")
     elif not any(row.asked for row in wanted):

@@ -87,6 +87,19 @@ def _upgrade(settings: Settings, ray: str, patience: float, *, allow_gap: bool) 
     try:
         replaced = _replaced(load_settings(), ray, patience, allow_gap=allow_gap)
     except KeyboardInterrupt:
+        err.print("\nInterrupted: nothing was replaced")
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        _leave_ray()
+    err.print(f"\n{replaced} replaced in {time.monotonic() - began:.0f} s")
+
+
+@contextlib.contextmanager
+def telling_what_stays() -> Iterator[None]:
+    """Say what is left of an upgrade that ends within, after it began to replace."""
+    try:
+        yield
+    except KeyboardInterrupt:
         err.print(
             "\nInterrupted: what was replaced stays, the others run on;"
             " `modelless upgrade` goes on from here",
@@ -100,9 +113,6 @@ def _upgrade(settings: Settings, ray: str, patience: float, *, allow_gap: bool) 
             soft_wrap=True,
         )
         raise
-    finally:
-        _leave_ray()
-    err.print(f"\n{replaced} replaced in {time.monotonic() - began:.0f} s")
 
 
 def _replaced(settings: Settings, ray: str, patience_s: float, *, allow_gap: bool) -> int:
@@ -139,7 +149,9 @@ def _replaced(settings: Settings, ray: str, patience_s: float, *, allow_gap: boo
             patience_s=patience_s,
             allow_gap=allow_gap,
         )
-        work.run(parts(settings, _joined_kinds(settings), catalog.leader))
+        found = parts(settings, _joined_kinds(settings), catalog.leader)
+        with telling_what_stays():
+            work.run(found)
     finally:
         catalog.close()
     return work.replaced

@@ -8,9 +8,9 @@ from controlplane.client.exchange import (
     HEADERS,
     PATH,
     TIMEOUT_S,
-    URL,
     Reply,
     connection_options,
+    named_url,
     query_content,
     read_reply,
     typed_failures,
@@ -36,14 +36,17 @@ class Client:
 
     def __init__(
         self,
-        url: str = URL,
+        url: str | None = None,
         *,
-        token: str = "",
+        token: str | None = None,
         timeout_s: float = TIMEOUT_S,
         certificate: str | PathLike[str] = "",
         transport: "httpx.BaseTransport | None" = None,
     ) -> None:
-        """``timeout_s`` is how long to wait for a reply beyond the deadline that a query names;
+        """Without ``url`` it asks what ``MODELLESS_URL`` names, else ``http://127.0.0.1:8000``;
+        without ``token`` it sends ``MODELLESS_API_TOKEN``, if there is one, and none for ``""``.
+
+        ``timeout_s`` is how long to wait for a reply beyond the deadline that a query names;
         the gateway itself answers before. ``certificate`` is a PEM file to trust besides the public
         authorities: a private authority's, or the gateway's own.
 
@@ -52,9 +55,9 @@ class Client:
         """
         import httpx
 
-        self.url = url.rstrip("/")
+        self.url = named_url(url)
         self.timeout_s = timeout_s
-        options = connection_options(url, token, certificate)
+        options = connection_options(self.url, token, certificate)
         self._http = httpx.Client(transport=transport, **options)
 
     def __enter__(self) -> Self:
@@ -126,9 +129,9 @@ class AsyncClient:
 
     def __init__(
         self,
-        url: str = URL,
+        url: str | None = None,
         *,
-        token: str = "",
+        token: str | None = None,
         timeout_s: float = TIMEOUT_S,
         certificate: str | PathLike[str] = "",
         connections: int = 100,
@@ -141,10 +144,10 @@ class AsyncClient:
         """
         import httpx
 
-        self.url = url.rstrip("/")
+        self.url = named_url(url)
         self.timeout_s = timeout_s
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-        options = connection_options(url, token, certificate)
+        options = connection_options(self.url, token, certificate)
         self._http = httpx.AsyncClient(transport=transport, limits=limits, **options)
 
     async def __aenter__(self) -> Self:

@@ -1,5 +1,7 @@
 """One question to a gateway: its body, its reply, and its errors, whatever carries them."""
 
+import os
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
@@ -7,7 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from controlplane.http_errors import parse_error
-from controlplane.tls import trusting
+from controlplane.tls import public_context, trusting
 from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, ReplicaLost
 from variants.types import Prefer
 
@@ -52,8 +54,18 @@ class Reply:
     slo_met: bool
 
 
-def connection_options(url: str, token: str, certificate: str | PathLike[str]) -> dict[str, Any]:
-    """Keyword arguments for ``httpx.Client`` and ``httpx.AsyncClient``.
+def named_url(url: str | None) -> str:
+    """The gateway that was named, in the call or else in the environment, as the command line
+    reads it."""
+    named = url if url is not None else os.environ.get("MODELLESS_URL") or URL
+    return named.rstrip("/")
+
+
+def connection_options(
+    url: str, token: str | None, certificate: str | PathLike[str]
+) -> dict[str, Any]:
+    """Keyword arguments for ``httpx.Client`` and ``httpx.AsyncClient``; a token that is None
+    is that of the environment.
 
     Raises:
         InvalidInput: ``url`` is none, or the certificate cannot be read.
@@ -66,13 +78,21 @@ def connection_options(url: str, token: str, certificate: str | PathLike[str]) -
             raise httpx.InvalidURL("another scheme, or no host")
     except httpx.InvalidURL as error:
         raise InvalidInput(f"no URL of a gateway, such as {URL}: {url!r}") from error
+    if token is None:
+        token = os.environ.get("MODELLESS_API_TOKEN", "")
     return {
-        "base_url": url.rstrip("/"),
+        "base_url": url,
         "headers": {"Authorization": f"Bearer {token}"} if token else {},
         # Proxies from the environment are for the way out, not for a gateway on this machine.
         "trust_env": False,
-        "verify": trusting(str(certificate)) if certificate else True,
+        "verify": _trust(url, certificate),
     }
+
+
+def _trust(url: str, certificate: str | PathLike[str]) -> ssl.SSLContext | bool:
+    if certificate:
+        return trusting(str(certificate))
+    return public_context() if url.startswith("https:") else True  # never asked, and quickly made
 
 
 def query_content(

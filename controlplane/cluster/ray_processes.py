@@ -1,5 +1,6 @@
 """Ray's own processes: started or joined, found, and left. Ray is imported on use."""
 
+import contextlib
 import logging
 import os
 import socket
@@ -14,18 +15,21 @@ from variants.errors import ClusterUnavailable
 
 TOKEN_FILE = "ray.token"  # noqa: S105 - a file name
 """In the state directory: the token of Ray, its own or that of the cluster."""
+PROBE_S = 2.0
+"""How long a cluster may take to say whether it knows a token; then Ray itself tries."""
 
 
 def ray_environment(settings: Settings) -> dict[str, str]:
     """What has to stand in the environment before Ray is imported.
 
-    Token authentication is on, with a token of this installation. On one machine Ray is told not to
+    Token authentication is on, with a token of this installation, or on a cluster with the one that
+    the environment names for it. On one machine Ray is told not to
     expect a cluster, which makes it bind loopback only: ``ray.init`` has no argument for that and
     replaces a loopback address by a reachable one.
     """
     environment = {
         "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(settings.state_dir / TOKEN_FILE),
+        "RAY_AUTH_TOKEN_PATH": str(token_path(settings)),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_SERVE_LOG_TO_STDERR": "0",
         "RAY_DEDUP_LOGS": "0",
@@ -46,6 +50,12 @@ def ray_environment(settings: Settings) -> dict[str, str]:
     return environment
 
 
+def token_path(settings: Settings) -> Path:
+    """The file with Ray's token: where the environment says, of a cluster that others started."""
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH") if settings.ray_address else None
+    return Path(named).expanduser() if named else settings.state_dir / TOKEN_FILE
+
+
 def start_ray(settings: Settings) -> list[int]:
     """Start Ray on this machine, or join the cluster at ``settings.ray_address``.
 
@@ -62,6 +72,11 @@ def start_ray(settings: Settings) -> list[int]:
         raise ClusterUnavailable(
             f"Ray cannot be imported ({error}); install modelless again"
         ) from error
+    if settings.ray_address and refuses_token(settings):
+        raise ClusterUnavailable(
+            f"the Ray cluster at {settings.ray_address} refuses the token in"
+            f" {token_path(settings)}; RAY_AUTH_TOKEN_PATH names the file with another one"
+        )
     quiet: dict[str, Any] = {
         "logging_level": "ERROR",
         "log_to_driver": False,
@@ -93,6 +108,28 @@ def start_ray(settings: Settings) -> list[int]:
     return [info.process.pid for group in node.all_processes.values() for info in group]
 
 
+def refuses_token(settings: Settings) -> bool:
+    """Whether what listens at the cluster's address says that it knows no such token.
+
+    Ray itself says nothing but that it tries again, for a third of a minute.
+    """
+    import grpc
+
+    host, _, port = settings.ray_address.rpartition(":")
+    if "://" in settings.ray_address or not host or not port.isdigit():
+        return False
+    token = os.environ.get("RAY_AUTH_TOKEN", "")
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        token = token or token_path(settings).read_text().strip()
+    with grpc.insecure_channel(settings.ray_address) as channel:
+        ask = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")
+        try:
+            ask(b"", timeout=PROBE_S, metadata=(("authorization", f"Bearer {token}"),))
+        except grpc.RpcError as error:
+            return bool(error.code() is grpc.StatusCode.UNAUTHENTICATED)
+    return False
+
+
 def not_joined(settings: Settings, error: Exception) -> str:
     """Why the cluster that the settings name was not joined, and what to look at.
 
@@ -107,7 +144,7 @@ def not_joined(settings: Settings, error: Exception) -> str:
         return f"{words}; nothing listens there: is it the address of `ray start --head`?"
     return (
         f"{words}; something listens there: look whether Ray was started there with the token in"
-        f" {settings.state_dir / TOKEN_FILE} (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN_PATH), and with"
+        f" {token_path(settings)} (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN_PATH), and with"
         " the same version of Ray"
     )
 

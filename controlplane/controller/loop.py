@@ -311,10 +311,12 @@ class ControlLoop:
             peaks = await asyncio.to_thread(self._catalog.peaks)
         except StateUnavailable as error:
             self._journal.trouble("catalog", error)
+            self._recorder.catalog_away(error)
             if self._known.revision < 0:
                 raise
         else:
             self._journal.over("catalog")
+            self._recorder.catalog_answered()
             self._inventory = await self._with_replacements(self._settings.wanted(self._asked))
             self._calendar.know(peaks, self._known)
 

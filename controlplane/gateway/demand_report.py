@@ -64,15 +64,7 @@ class DemandReport:
         self._path.asked.tell(self._path.clock_ms() / 1_000)
         counters = self._path.counters
         busy = counters.busy[self._gateway] = self._busy(now_s)
-        tasks: dict[str, Counted] = {
-            name: {
-                "met": sum(variant.met for variant in task.variants.values()),
-                "missed": sum(variant.missed for variant in task.variants.values()),
-                "errors": task.errors_by_fault(),
-            }
-            for name, task in counters.tasks.items()
-            if name
-        }
+        tasks = self._counted()
         seconds, lately = self._outcomes.grown(now_s, tasks)
         self.latest = {
             "demand": self._demand,
@@ -86,6 +78,23 @@ class DemandReport:
             "round_trips_ms": self._known.workers.round_trips_ms(),
         }
         return self.latest
+
+    def outcomes(self) -> Mapping[str, Any]:
+        """``tasks`` and ``lately`` as of now; nothing counts as reported by that."""
+        tasks = self._counted()
+        seconds, lately = self._outcomes.growth(monotonic(), tasks)
+        return {"tasks": tasks, "lately": {"seconds": seconds, "tasks": lately}}
+
+    def _counted(self) -> dict[str, Counted]:
+        return {
+            name: {
+                "met": sum(variant.met for variant in task.variants.values()),
+                "missed": sum(variant.missed for variant in task.variants.values()),
+                "errors": task.errors_by_fault(),
+            }
+            for name, task in self._path.counters.tasks.items()
+            if name
+        }
 
     def _busy(self, now_s: float) -> float:
         used_s, before = self._used_s(), self._looked

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -91,6 +91,8 @@ class Gateway:
             f"{node}-*{SUFFIX}",
             self._take_socket,
         )
+        self._answering = {"catalog": True, "live_state": True}
+        """As they did when they were last asked."""
         self._background = Background()
         self._limits = limits or ClientLimits()
         self._server: HttpServer | None = None
@@ -151,7 +153,7 @@ class Gateway:
                 raise RuntimeError("the HTTP server ended at once")
             await asyncio.sleep(0.005)
         if self.settings.grpc_port:
-            await self._serve_grpc(access, max_body)
+            await self._serve_grpc(access, max_body, caps.alike())
         await self._siblings.start()
         await self._handover.start()
         settle_memory()
@@ -161,7 +163,7 @@ class Gateway:
         started = f"it listens on {where} (process {os.getpid()})"
         self._background.spawn(self._tell("gateway_started", started))
 
-    async def _serve_grpc(self, access: Access, max_body: int) -> None:
+    async def _serve_grpc(self, access: Access, max_body: int, caps: ConnectionCaps) -> None:
         """Listen for gRPC, too. Only then is its library imported."""
         from controlplane.gateway.grpc.answers import Answers
         from controlplane.gateway.grpc.grpc_server import GrpcServer
@@ -169,7 +171,7 @@ class Gateway:
 
         answers = Answers(self.views, self._repository).table()
         service = Service(self.path, access, answers, self._inflater)
-        self._grpc = GrpcServer(self.settings, service, self._limits, max_body)
+        self._grpc = GrpcServer(self.settings, service, self._limits, max_body, caps)
         await self._grpc.start()
 
     def check(self) -> None:
@@ -217,7 +219,13 @@ class Gateway:
             catalog=self.catalog,
             store=self.store,
             settings=self.settings,
-            live=LiveReads(self.live, self.known.workers.seen, self._siblings.total, access),
+            live=LiveReads(
+                self.live,
+                self.known.workers.seen,
+                self._siblings.total,
+                access,
+                own=lambda: {self.id: self._report.outcomes()},
+            ),
         )
         return build_asgi(
             context, self.path, self.views, self._repository, access, self._collector, max_body,
@@ -229,9 +237,11 @@ class Gateway:
         total = await self._siblings.total()
         revision, spared = self.path.snapshot.revision, self.known.slow.spared
         away_ms = {id_: one.view.round_trip_ms for id_, one in self.known.workers.items()}
+        wanted, answering = self.known.wanted_workers, dict(self._answering)
         return GatewayCollector(
-            total, self.statuses, lambda: revision, lambda: spared, lambda: away_ms
-        )
+            total, self.statuses, lambda: revision, lambda: spared, lambda: away_ms,
+            wanted=lambda: wanted, answering=lambda: answering,
+        )  # fmt: skip
 
     # -- what others ask ------------------------------------------------------------------------
 
@@ -264,7 +274,8 @@ class Gateway:
     async def _follow_catalog(self) -> None:
         self.known.refresh_hour(time())
         self.known.refresh_latencies(monotonic())
-        await self._refresh()
+        with self._noted("catalog"):
+            await self._refresh()
         await self._background.pause(POLL_S)
 
     async def _refresh(self) -> None:
@@ -315,8 +326,20 @@ class Gateway:
     async def _report_demand(self) -> None:
         """Tell the control loop, through the live state, what was asked here."""
         self.shares.sweep()
-        await self.live.put_gateway(self.id, self._report.make())
+        report = self._report.make()
+        with self._noted("live_state"):
+            await self.live.put_gateway(self.id, report)
         await asyncio.sleep(REPORT_S)
+
+    @contextlib.contextmanager
+    def _noted(self, of: str) -> Iterator[None]:
+        """Note whether what is asked within answers."""
+        try:
+            yield
+        except StateUnavailable:
+            self._answering[of] = False
+            raise
+        self._answering[of] = True
 
     async def _say_farewell(self) -> None:
         """Tell that this gateway was told to stop: else it would be taken for lost."""

@@ -85,6 +85,8 @@ class Knowledge:
         self._path = path
         self._plan_version = 0
         self._planned: Mapping[DeviceKindName, int] = {}
+        self.wanted_workers: Mapping[DeviceKindName, int] = {}
+        """How many there should be now, by device kind: as asked for, or as the plan has it."""
         self._routes: tuple[Route, ...] = ()
         self._live = LiveLatency()
         self._infeasible: Mapping[TaskName, int] = {}
@@ -159,6 +161,9 @@ class Knowledge:
         if self._settings_now.layouts:  # of which plans take one, whatever would be better for one
             planned = self._planned or self._settings_now.begins_with
             wanted = {kind: min(count, planned.get(kind, 0)) for kind, count in wanted.items()}
+        self.wanted_workers = wanted
+        if self._settings_now.plans_decide and self._planned:
+            self.wanted_workers = {kind: self._planned.get(kind, 0) for kind in wanted}
         self.meeting.want(wanted)
 
     def refresh_latencies(self, now_s: float) -> None:

@@ -46,6 +46,7 @@ Metric                                  Labels     Meaning
 ``modelless_event_loop_busy_ratio``     gateway    Share of the last second that the loop computed
 ``modelless_workers``                   kind,      Workers this gateway is connected to
                                         draining
+``modelless_workers_wanted``            kind       Workers that there should be
 ``modelless_replicas``                  task,      Loaded variants over all workers
                                         variant,
                                         state
@@ -60,6 +61,8 @@ Metric                                  Labels     Meaning
 ``modelless_worker_load_seconds_total``  worker,    What they took (``by="clock"``), and what they
                                         by         should take by the profiles (``by="profile"``)
 ``modelless_catalog_revision``                     Revision of the catalog in use
+``modelless_state_up``                  of         1 while the ``catalog`` or the ``live_state``
+                                                   answers this gateway, else 0
 ======================================  =========  ==========================================
 """
 
@@ -74,7 +77,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from controlplane.gateway.counters import BOUNDS_MS, Counters
-from variants.types import WorkerId
+from variants.types import DeviceKindName, WorkerId
 from workers.types import WorkerStatus
 
 
@@ -88,7 +91,12 @@ class GatewayCollector(Collector):
         revision: Callable[[], int],
         spared: Callable[[], Mapping[WorkerId, float]] = dict,
         round_trips_ms: Callable[[], Mapping[WorkerId, float]] = dict,
+        wanted: Callable[[], Mapping[DeviceKindName, int]] = dict,
+        answering: Callable[[], Mapping[str, bool]] = dict,
     ) -> None:
+        """``answering``: whether catalog and live state did when they were last asked."""
+        self._wanted = wanted
+        self._answering = answering
         self._round_trips_ms = round_trips_ms
         self._spared = spared
         self._counters = counters
@@ -245,12 +253,23 @@ class GatewayCollector(Collector):
         yield GaugeMetricFamily(
             "modelless_catalog_revision", "Revision of the catalog in use", self._revision()
         )
+        up = GaugeMetricFamily(
+            "modelless_state_up", "Whether catalog and live state answer", labels=["of"]
+        )
+        for name, answers in self._answering().items():
+            up.add_metric([name], float(answers))
+        yield up
 
     def _fleet(self) -> Iterator[Metric]:
         """What workers say of themselves, and what this gateway knows of them."""
         workers = GaugeMetricFamily(
             "modelless_workers", "Workers connected", labels=["kind", "draining"]
         )
+        wanted = GaugeMetricFamily(
+            "modelless_workers_wanted", "Workers that there should be", labels=["kind"]
+        )
+        for name, most in self._wanted().items():
+            wanted.add_metric([name], most)
         replicas = GaugeMetricFamily(
             "modelless_replicas", "Loaded variants", labels=["task", "variant", "state"]
         )
@@ -304,4 +323,4 @@ class GatewayCollector(Collector):
             workers.add_metric(labels, count)
         for names, count in held.items():
             replicas.add_metric(names, count)
-        yield from (workers, replicas, busy, slow, away, reserved, memory, loads, loading)
+        yield from (workers, wanted, replicas, busy, slow, away, reserved, memory, loads, loading)

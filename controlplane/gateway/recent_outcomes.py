@@ -35,6 +35,12 @@ class RecentOutcomes:
         self._seen.append((now_s, counts))
         while len(self._seen) > 2 and now_s - self._seen[1][0] >= LATELY_S:
             self._seen.popleft()
+        return self.growth(now_s, counts)
+
+    def growth(
+        self, now_s: float, counts: Mapping[str, Counted]
+    ) -> tuple[float, dict[str, Counted]]:
+        """The same without taking them in."""
         since_s, before = self._seen[0]
         grown = {task: _difference(now, before.get(task)) for task, now in counts.items()}
         return now_s - since_s, {

@@ -21,7 +21,7 @@ from controlplane.views.catalog_views import find_task, variant_rows
 from variants.errors import InvalidInput
 from variants.types import CatalogSnapshot, LatencyPoint, Stage
 
-HEAD = ("Best variants", "Accuracy", "p95 ms, 1 row", "USD per 1,000", "Rows/s", "at batch")
+HEAD = ("Best variants", "Accuracy", "p95 ms, 1 row", "USD per million", "Rows/s", "at batch")
 SHORTEST_MS = 1e-3
 """Shorter latencies are drawn as this one: a logarithmic axis has no 0."""
 
@@ -229,7 +229,7 @@ def _details(mark: _Mark) -> tuple[tuple[str, str], ...]:
             "95 % interval",
             f"{100 * mark.row.accuracy_low:.1f} to {100 * mark.row.accuracy_high:.1f} %",
         ),
-        ("USD per 1,000", "–" if price is None else short(price)),
+        ("USD per million", "–" if price is None else short(1_000 * price)),
         ("throughput", f"{rows_per_s(best):,.0f} rows/s at batch {best.batch_size}"),
         *((("profile", "in part predicted"),) if predicted else ()),
     )
@@ -246,7 +246,7 @@ def _table_row(mark: _Mark) -> Row:
         cells=(
             f"{mark.accuracy:.2f} % ± {half_width:.1f}",
             guess + short(mark.p95_ms),
-            "–" if price is None else short(price),
+            "–" if price is None else short(1_000 * price),
             f"{guess}{rows_per_s(best):,.0f}",
             str(best.batch_size),
         ),

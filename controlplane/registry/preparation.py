@@ -28,6 +28,7 @@ from controlplane.profiling.measuring import (
     history_of,
 )
 from controlplane.profiling.workbench import Workbench
+from controlplane.registry.doubt import doubt
 from profiler.evaluation.accuracy import METRICS
 from profiler.evaluation.labelled_rows import LabelledRows, read_rows, split_for_calibration
 from profiler.sandbox.child import tensor_specs
@@ -135,7 +136,7 @@ class Preparation:
         reference: BuiltVariant | None = None,
     ) -> Prepared:
         """The version with what was built and measured; ``first`` are files to store before."""
-        measured, skipped = self._family(version, task, copy, onnx, reference)
+        measured, skipped, rows = self._family(version, task, copy, onnx, reference)
         variants = {one.variant.name: one.variant for one in measured}
         registration = Registration(
             task=task,
@@ -148,6 +149,7 @@ class Preparation:
             registration=registration,
             artifacts=(*first, *dict.fromkeys(one.path for one in measured)),
             skipped=skipped,
+            doubt=doubt(version.label, task.metric, variants.values(), rows),
         )
 
     def _family(
@@ -157,8 +159,9 @@ class Preparation:
         copy: Path,
         onnx: Path,
         reference: BuiltVariant | None,
-    ) -> tuple[list[Measured], tuple[SkippedVariant, ...]]:
-        """Build what the request asks for and measure it, in the folder of ``copy``."""
+    ) -> tuple[list[Measured], tuple[SkippedVariant, ...], LabelledRows]:
+        """Build what the request asks for and measure it, in the folder of ``copy``; the rows that
+        it was judged by."""
         folder = copy.parent
         rows, sources = self.sources(task, copy, onnx)
         data = folder / "rows.npz"
@@ -176,7 +179,7 @@ class Preparation:
             chosen, self._meter
         )
         measured, not_measured = self._measure(built, task, data, reference)
-        return measured, (*skipped, *not_built, *not_measured)
+        return measured, (*skipped, *not_built, *not_measured), rows
 
     def sources(self, task: Task, copy: Path, onnx: Path) -> tuple[LabelledRows, Sources]:
         """The rows to judge with, and all that builders may draw on.

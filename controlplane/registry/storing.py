@@ -63,6 +63,7 @@ def result_of(
         profiles=tuple(profile for one in registrations for profile in one.profiles),
         skipped=tuple(skipped for one in prepared for skipped in one.skipped),
         unchanged=unchanged,
+        doubts=tuple(one.doubt for one in prepared if one.doubt),
         repaired=repaired,
     )
 

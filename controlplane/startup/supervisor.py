@@ -59,6 +59,8 @@ from variants.disk import ensure_room
 from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
 
 STOP_S = 40.0
+HEARD_S = 0.1
+"""What gateways get to hear that everything ends, before the first worker goes."""
 WATCH_S = 1.0
 REMEMBER_S = 5.0
 """How often processes below this one are written down: finding them reads all of the machine's,
@@ -393,6 +395,7 @@ def _ray_words(settings: Settings) -> str:
 async def _announce_end(url: str) -> None:
     async with opened(url) as live:
         await live.notify(ENDING)
+        await asyncio.sleep(HEARD_S)
 
 
 async def _reach(url: str) -> None:

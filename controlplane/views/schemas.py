@@ -85,6 +85,11 @@ class SloCounts(Schema):
         "retired. They count neither in `requests` nor in `refused`.",
     )
     attainment: float | None = Field(description="met / requests; null without requests.")
+    share_met: float | None = Field(
+        None,
+        description="met / (requests - infeasible), which is what people are shown: of the queries "
+        "that some variant could serve; null without any.",
+    )
 
 
 class RecentSloCounts(SloCounts):

@@ -84,6 +84,11 @@ class Outcomes:
         return self.requests - self.hopeless
 
     @property
+    def share_met(self) -> float | None:
+        """The share of the servable requests that met their SLO; None without any."""
+        return self.met / self.servable if self.servable else None
+
+    @property
     def attainment(self) -> float | None:
         """The share that met their SLO; None without requests."""
         return self.met / self.requests if self.requests else None
@@ -191,5 +196,5 @@ def _added(of_gateways: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, 
 
 
 def _row(outcomes: Outcomes) -> dict[str, Any]:
-    names = ("requests", "met", "late", "refused", "client_errors", "attainment")
+    names = ("requests", "met", "late", "refused", "client_errors", "attainment", "share_met")
     return {**{name: getattr(outcomes, name) for name in names}, "infeasible": outcomes.hopeless}

@@ -113,6 +113,11 @@ def check_alone(runtime: Runtime, rows: Sequence[Tensor], scores: Tensor) -> Non
         )
 
 
+def guessed(labels: Tensor) -> float:
+    """The share of the rows that is right where always the most frequent label is said."""
+    return float(np.bincount(labels).max() / len(labels))
+
+
 def judge(scores: Tensor, labels: Tensor, metric: str, reference: Tensor | None) -> Judgement:
     """Compare scores ``(rows, classes)`` with labels ``(rows,)``, and with the reference's scores
     ``(rows, classes)``."""

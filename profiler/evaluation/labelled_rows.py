@@ -27,6 +27,11 @@ CALIBRATION_SHARE = 0.2
 """Share of the evaluation rows that calibrates when there is no file for that; at most
 ``CALIBRATION_ROWS`` rows."""
 
+NAMES = (
+    "arrays are called like the model's inputs, and modelless.export calls these otherwise by"
+    " input_names"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledRows:
@@ -81,7 +86,8 @@ def read_rows(
     missing = [name for name in needed if name not in arrays]
     if missing:
         has = ", ".join(sorted(arrays)) or "nothing"
-        raise InvalidArtifact(f"{path.name}: lacks the array {missing[0]!r}; it has {has}")
+        hint = "" if missing[0] == LABELS else f": {NAMES}"
+        raise InvalidArtifact(f"{path.name}: lacks the array {missing[0]!r}; it has {has}{hint}")
     rows = {spec.name: _input(path, arrays[spec.name], spec) for spec in inputs}
     labels = None if classes is None else _labels(path, arrays[LABELS], classes)
     counts = {name: len(array) for name, array in rows.items()}

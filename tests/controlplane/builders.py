@@ -151,7 +151,10 @@ class DictLive:
         self.said: list[dict[str, Any]] = []
         """Notices of nodes that go."""
         row = {"task": "digits", "requests": 10, "met": 8, "late": 1, "refused": 1}
-        self.slo: dict[str, Any] = {"window_s": 60.0, "tasks": [row | {"attainment": 0.8}]}
+        self.slo: dict[str, Any] = {
+            "window_s": 60.0,
+            "tasks": [row | {"attainment": 0.8, "share_met": 0.8}],
+        }
         self.gone = False
         """Whether what workers say cannot be read."""
 

@@ -223,7 +223,7 @@ def no_labels(folder: Path) -> Path:
     return written(folder, labels=None)
 
 
-@bad(Step.ROWS, r"rows.npz: lacks the array 'pixels'; it has labels, x$")
+@bad(Step.ROWS, r"rows.npz: lacks the array 'pixels'; it has labels, x: arrays are called like")
 def rows_of_another_input(folder: Path) -> Path:
     return written(folder, pixels=None, x=models.rows()["pixels"])
 

@@ -251,7 +251,7 @@ class BatchRunner:
             self._loop.call_soon(self._step)
 
     def _answer(self, group: Group, outcome: Outcome) -> str:
-        """Answer queries that ran together; what is wrong with all of them, empty if nothing is."""
+        """Answer queries that ran together; what is wrong with the variant, empty if nothing is."""
         jobs, error = group.jobs, group.error
         for job in jobs:
             self._release(job)
@@ -266,8 +266,10 @@ class BatchRunner:
                 name = outcome.replica.name
                 return f"{name} gives no finite numbers any more" if group.broken else ""
         for job in jobs:
-            self._refuse(job.responder, job.request_id, ReplyCode.FAILED, error)
-        return error
+            theirs = group.of_query and not isinstance(job, LoneJob)
+            code = ReplyCode.INVALID if theirs else ReplyCode.FAILED
+            self._refuse(job.responder, job.request_id, code, error)
+        return "" if group.of_query else error
 
     def _learn(self, outcome: Outcome, done_ms: float, kept_waiting: bool) -> None:
         """Take what was observed into the prediction, the popularity and the busy ratio."""

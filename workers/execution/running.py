@@ -30,6 +30,9 @@ class Group(NamedTuple):
     """Whether each row has a number that is not finite, shape ``(rows,)``; None when none has."""
     broken: bool = False
     """Every row has one, and so has one that the variant had answered well before."""
+    of_query: bool = False
+    """The error is that of what was asked: the variant runs on other numbers, as many rows of them.
+    """
 
 
 def run_batch(
@@ -37,8 +40,8 @@ def run_batch(
 ) -> list[Group]:
     """Run queries together; if that fails, in halves, until those that fail are by themselves.
 
-    One bad query among n costs about 2 log2(n) more runs. Queries that are all late already are not
-    run again.
+    One bad query among n costs about 2 log2(n) more runs, and two that tell whether it is to blame
+    or the variant. Queries that are all late already are not run again.
 
     Args:
         replica: whose runtime runs them.
@@ -50,14 +53,42 @@ def run_batch(
         Queries with what came of them, in the order of ``jobs``.
     """
     group = _run(replica, jobs, rows)
-    if not group.error or len(jobs) == 1 or clock_ms() > max(job.deadline_ms for job in jobs):
+    if not group.error:
         return [group]
+    if clock_ms() > max(job.deadline_ms for job in jobs):
+        return [group._replace(of_query=_runs_others(replica, rows))]
+    if len(jobs) == 1:
+        return [_blamed(replica, group)]
     middle = len(jobs) // 2
     return [
         found
         for half in (jobs[:middle], jobs[middle:])
         for found in run_batch(replica, half, sum(job.rows for job in half), clock_ms)
     ]
+
+
+def _blamed(replica: Replica, failed: Group) -> Group:
+    """A query that failed, run once more if the variant runs on other numbers: what fails twice,
+    and they do not, is the query's fault."""
+    if not _runs_others(replica, failed.rows):
+        return failed
+    again = _run(replica, failed.jobs, failed.rows)
+    return again._replace(of_query=True) if again.error else again
+
+
+def _runs_others(replica: Replica, rows: int) -> bool:
+    """Whether a variant runs on so many rows like one that it had answered, or else of zeros, as it
+    did when it was loaded."""
+    runtime = replica.runtime
+    if runtime is None:
+        return False
+    row = replica.sound or [np.zeros((1, *one.shape), one.dtype) for one in replica.spec.inputs]
+    try:
+        outputs = runtime.run([np.repeat(tensor, rows, axis=0) for tensor in row])
+    except Exception:  # as below, a back end may raise anything
+        log.exception("%s raised", replica.name)
+        return False
+    return not _misshapen(replica, outputs, rows)
 
 
 def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
@@ -72,11 +103,7 @@ def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
     except Exception as error:  # a back end may raise anything; the executor has to live on
         log.exception("%s raised", replica.name)
         return Group(jobs, rows, [], f"{replica.name} failed: {type(error).__name__}: {error}")
-    wants = replica.outputs
-    if len(outputs) != len(wants) or any(
-        tensor.shape != (rows, *shape) or tensor.dtype != dtype
-        for tensor, (dtype, shape) in zip(outputs, wants, strict=False)
-    ):
+    if _misshapen(replica, outputs, rows):
         shapes = [(str(tensor.dtype), tensor.shape) for tensor in outputs]
         return Group(jobs, rows, [], f"{replica.name} gave {shapes} for {rows} rows")
     bad = _broken_rows(outputs)
@@ -84,6 +111,15 @@ def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
         _keep_sound_row(replica, jobs[0])
         return Group(jobs, rows, outputs)
     return Group(jobs, rows, outputs, "", bad, bool(bad.all()) and _is_broken(replica))
+
+
+def _misshapen(replica: Replica, outputs: list[Tensor], rows: int) -> bool:
+    """Whether outputs are not those of the task, for so many rows."""
+    wants = replica.outputs
+    return len(outputs) != len(wants) or any(
+        tensor.shape != (rows, *shape) or tensor.dtype != dtype
+        for tensor, (dtype, shape) in zip(outputs, wants, strict=False)
+    )
 
 
 def _outputs(runtime: Runtime, jobs: list[Job], rows: int) -> list[Tensor]:

@@ -24,6 +24,7 @@ class EchoRuntime:
         latency_ms_per_row: time added for each row; default 0.
         load_s: time that loading takes; default 0.
         fail_value: for fault injection. A batch fails if its first input holds this number.
+        fail_after: for fault injection. All batches after so many fail; that of the load counts.
         crash_value: for fault injection. The process ends by ``SIGABRT`` if its first input
             holds this number.
         exit_value: the same, and it ends without a trace.
@@ -43,6 +44,7 @@ class EchoRuntime:
             self._row_s = float(options.get("latency_ms_per_row", 0)) / 1000
             load_s = float(options.get("load_s", 0))
             self._fail = _number(options.get("fail_value"))
+            self._left = _number(options.get("fail_after"))
             self._crash = _number(options.get("crash_value"))
             self._exit = _number(options.get("exit_value"))
         except ValueError as error:
@@ -53,6 +55,10 @@ class EchoRuntime:
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         due_s = time.perf_counter() + self._time_s(inputs)
         self._check(inputs)
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                raise RuntimeFailed(f"{self._name} has run as often as it is to")
         if self._fail is not None and np.any(inputs[0] == self._fail):
             raise RuntimeFailed(f"{self._name} met {self._fail:g}, on which it is to fail")
         if self._crash is not None and np.any(inputs[0] == self._crash):

@@ -109,39 +109,52 @@ def down(*, state_dir: StateDir = None) -> None:
 
 
 def status(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
-    """What is running: workers, what they have loaded, and how well SLOs are met."""
-    with connect(url) as client:
-        try:
-            found = _found(client)
-        except StateUnavailable as error:
-            if not client.ready():
-                raise
-            goes_on = "while it does not answer, queries are answered with what is loaded"
-            raise StateUnavailable(f"{error.message.rstrip('.')}; {goes_on}") from error
-    emit(found, output, lambda: _status_table(found))
+    """What is running: workers, what they have loaded, and how well SLOs are met.
 
-
-def _found(client: Client) -> dict[str, Any]:
-    """What ``status`` prints as JSON.
-
-    Raises:
-        StateUnavailable: the catalog or the live state does not answer the gateway.
+    While the database or the live state is away, it shows what is known without, says so, and ends
+    with 1.
     """
-    slo = client.get("/v1/slo")
-    return {
+    with connect(url) as client:
+        found, away = _found(client)
+        if away is not None and not found["ready"]:
+            raise away
+    emit(found, output, lambda: _status_table(found))
+    if away is not None:
+        goes_on = "while it does not answer, queries are answered with what is loaded"
+        raise StateUnavailable(f"{away.message.rstrip('.')}; {goes_on}") from away
+
+
+def _found(client: Client) -> tuple[dict[str, Any], StateUnavailable | None]:
+    """What ``status`` prints as JSON, and why some of it is null: the catalog or the live state
+    does not answer the gateway."""
+    index = client.post("/v2/repository/index", {})
+    found: dict[str, Any] = {
         "url": client.url,
         "ready": client.ready(),
         "workers": client.get("/v1/workers")["workers"],
-        "tasks": with_readiness(
-            client.get("/v1/tasks")["tasks"], client.post("/v2/repository/index", {})
-        ),
-        "slo": slo["tasks"],
-        "service": slo.get("standing"),  # an older gateway has none
+        "tasks": with_readiness(_listed(index), index),
         "clients": client.get("/v1/clients")["clients"],
-        "plan": client.get("/v1/plan"),
-        "advice": client.get("/v1/devices").get("advice", []),
-        "nodes": nodes_of(client),
+        **dict.fromkeys(("slo", "service", "nodes", "plan", "advice")),
     }
+
+    def from_live_state() -> None:
+        slo = client.get("/v1/slo")
+        found["slo"], found["service"] = slo["tasks"], slo.get("standing")  # older: none
+        found["nodes"] = nodes_of(client)
+
+    def from_catalog() -> None:
+        tasks = client.get("/v1/tasks")["tasks"]
+        found["plan"] = client.get("/v1/plan")
+        found["advice"] = client.get("/v1/devices").get("advice", [])
+        found["tasks"] = with_readiness(tasks, index)
+
+    away = None
+    for read in (from_live_state, from_catalog):
+        try:
+            read()
+        except StateUnavailable as error:
+            away = error
+    return found, away
 
 
 def with_readiness(
@@ -152,22 +165,31 @@ def with_readiness(
     return [{**task, "loaded": loaded[task["name"]]} for task in tasks]
 
 
+def _listed(index: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """What the gateway itself knows of tasks: their names, and how many variants they have."""
+    variants = Counter(row["name"] for row in index)
+    return [{"name": name, "variants": count} for name, count in sorted(variants.items())]
+
+
 def _status_table(found: Mapping[str, Any]) -> None:
-    plan = found["plan"]
-    version = f"plan {plan['version']}" if plan["version"] else "no plan"
+    plan = found["plan"] or {"standing": None}
+    version = f"plan {plan['version']}" if plan.get("version") else "no plan"
+    if found["plan"] is None:
+        version = "the plan is not known"
     ready = "ready" if found["ready"] else "stopping"
     out.print(f"[bold]modelless[/] at {found['url']}, {ready}, {version}")
     standing = plan["standing"]
     for each in filter(None, (standing, found["service"])):
         colour = COLOUR.get(each["level"], "yellow")
         out.print(f"[{colour}]●[/] {escape(printable(each['sentence']))}", soft_wrap=True)
-    for row in standing["kinds"]:
+    for row in standing["kinds"] if standing else ():
         out.print(f"  [dim]{escape(wanted_words(row))}[/]", soft_wrap=True)
     if split := plan.get("split", ""):
         out.print(f"  [dim]{escape(printable(split))}[/]", soft_wrap=True)
     for sentence in plan.get("zones", ()):
         out.print(f"  [dim]{escape(printable(sentence))}[/]", soft_wrap=True)
-    for sentence in (*node_news(found["nodes"]), *found["advice"]):
+    news = node_news(found["nodes"]) if found["nodes"] else []
+    for sentence in (*news, *(found["advice"] or ())):
         out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
     rows = []
     where, places = places_of(found["workers"])
@@ -196,13 +218,13 @@ def _status_table(found: Mapping[str, Any]) -> None:
     for worker in found["workers"]:
         for warning in worker.get("warnings", ()):
             err.print(f"{worker['worker']}: {warning}", markup=False, soft_wrap=True)
-    asked = {row["task"]: row for row in found["slo"]}
+    asked = {row["task"]: row for row in found["slo"] or ()}
     tasks = []
     for task in found["tasks"]:
         row = asked.get(task["name"])
-        counts = _counts(row)
+        counts = ["-"] * len(COUNTED) if found["slo"] is None else _counts(row)
         loaded = f"{task['loaded']} of {task['variants']}"
-        tasks.append((task["name"], loaded, *counts, percent(_met(row))))
+        tasks.append((task["name"], loaded, *counts, percent(row and row.get("share_met"))))
     out.print()
     out.print("[dim]Queries since the gateways started; infeasible: no variant can do it[/]")
     columns = ("TASK", "LOADED", *(f">{name}" for name in COUNTED), ">SLO MET")
@@ -227,12 +249,6 @@ def _counts(row: Mapping[str, Any] | None) -> list[str]:
     infeasible = row.get("infeasible", 0)
     refused = row["refused"] - infeasible
     return [f"{count:,}" for count in (row["requests"], row["late"], refused, infeasible)]
-
-
-def _met(row: Mapping[str, Any] | None) -> float | None:
-    """The share of the queries that met their SLO, of those that some variant could serve."""
-    servable = 0 if row is None else row["requests"] - row.get("infeasible", 0)
-    return row["met"] / servable if row is not None and servable else None
 
 
 def _detach(settings: Settings, example: str | None) -> None:
@@ -272,5 +288,4 @@ def _detach(settings: Settings, example: str | None) -> None:
                 child.wait()
                 err.print(log.read_text(errors="replace").strip(), markup=False, soft_wrap=True)
                 raise typer.Exit(INTERRUPTED) from None
-    told = log.read_text(errors="replace").strip().replace("Ctrl-C", "`modelless down`")
-    err.print(told, markup=False, soft_wrap=True)
+    err.print(log.read_text(errors="replace").strip(), markup=False, soft_wrap=True)

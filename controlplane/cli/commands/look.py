@@ -22,7 +22,7 @@ from controlplane.cli.render import (
     ms,
     percent,
     table,
-    usd,
+    usd_per_million,
     wanted_words,
 )
 from variants.figures import figure
@@ -37,10 +37,10 @@ LIVE = (">LIVE MS", ">LIVE P95")
 OF_WHAT = (
     "*: no other variant is as accurate, as fast and as small. ±: half of the accuracy's 95 %"
     " confidence interval.",
-    "P50, P95 and USD/1000 are the profile's: one row alone in its batch, again and again without a"
-    " pause.",
+    "P50, P95 and USD/MILLION are the profile's: one row alone in its batch, again and again"
+    " without a pause.",
     "LIVE is what such a row takes on the workers now, as run_ms in replies (unconfirmed: none ran"
-    " yet); their cost_usd_per_1k is of the query's own batch, whose rows share it.",
+    " yet); their cost_usd_per_1k is of the query's own batch, whose rows share it, and per 1,000.",
     "After a pause a batch takes some tenths of a millisecond longer. Of a model of microseconds"
     " that is most of the time, and of the cost.",
 )
@@ -200,7 +200,7 @@ def _variant_table(rows: list[Row]) -> None:
             ">P95 MS",
             *(LIVE if live else ()),
             ">ROWS/S",
-            ">USD/1000",
+            ">USD/MILLION",
             *([">J"] if energy else []),
             ">MIB",
             ">LOAD S",
@@ -218,7 +218,7 @@ def _variant_table(rows: list[Row]) -> None:
                 _guess(device) + ms(device["p95_ms"]),
                 *(_live(device) if live else ()),
                 f"{device['best_rows_per_s']:,.0f}",
-                usd(device["price_usd_per_1k"]),
+                usd_per_million(device["price_usd_per_1k"]),
                 *([joules(device["energy_j"])] if energy else []),
                 mib(device["memory_mib"]),
                 figure(device["load_s"], 2),

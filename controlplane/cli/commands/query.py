@@ -10,7 +10,7 @@ import typer
 
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.render import details, ms, percent, usd
+from controlplane.cli.render import details, ms, percent, usd_per_million
 from variants.errors import InvalidInput
 from variants.types import Prefer
 
@@ -225,7 +225,7 @@ def _show(reply: Mapping[str, Any], reason: str, place: str) -> None:
             ("batch", str(reply["batch_size"])),
             ("queue, run", f"{ms(reply['queue_ms'])} ms, {ms(reply['run_ms'])} ms"),
             ("accuracy", percent(reply["accuracy"])),
-            ("cost", f"{usd(reply['cost_usd_per_1k'])} USD per 1,000"),
+            ("cost", f"{usd_per_million(reply['cost_usd_per_1k'])} USD per million queries"),
             ("slo met", "yes" if reply["slo_met"] else "no"),
         ]
     )

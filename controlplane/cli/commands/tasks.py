@@ -7,7 +7,7 @@ import typer
 
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.render import details, percent, table, tensor
+from controlplane.cli.render import details, percent, table, tensor, usd
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
 Row = Mapping[str, Any]
@@ -105,7 +105,7 @@ def _task_details(row: Row) -> None:
             ("metric", row["metric"]),
             ("latency", f"{slo['latency_ms']:g} ms unless asked otherwise"),
             ("accuracy", "any" if slo["accuracy"] is None else f"at least {slo['accuracy']:g}"),
-            ("cost", "any" if slo["cost"] is None else f"at most {slo['cost']:g} USD per 1,000"),
+            ("cost", "any" if slo["cost"] is None else f"at most {usd(slo['cost'])} USD per 1,000"),
             ("prefer", slo["prefer"]),
             ("models", str(row["models"])),
             ("variants", f"{row['variants']}, the best {percent(row['best_accuracy'])}"),

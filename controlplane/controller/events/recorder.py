@@ -11,7 +11,7 @@ from typing import Any
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.load_events import LoadEvents
 from controlplane.controller.events.plan_events import PlanEvents
-from controlplane.controller.events.sightings import Gateways, LiveWatch
+from controlplane.controller.events.sightings import CatalogWatch, Gateways, LiveWatch
 from controlplane.controller.events.status_events import ENDED, StatusEvent, Target, status_events
 from controlplane.controller.events.succession import (
     EVENTS_READ,
@@ -48,6 +48,7 @@ class StatusRecorder:
         """What these said last: one that is back with the next look was never lost."""
         self._gateways = Gateways()
         self._live = LiveWatch(expected=False)
+        self._database = CatalogWatch()
         self._on_demand = LoadEvents()
         self._plans = PlanEvents()
 
@@ -106,6 +107,12 @@ class StatusRecorder:
         """What gateways report in the live state."""
         leaving = [id_ for id_, report in reports.items() if report.get("leaving")]
         self._tell(self._gateways.look(reports.keys(), leaving, self._clock_s()))
+
+    def catalog_answered(self) -> None:
+        self._tell(self._database.answered(self._clock_s()))
+
+    def catalog_away(self, error: ModellessError) -> None:
+        self._tell(self._database.away(error.message, self._clock_s()))
 
     def live_state_answered(self, *, empty: bool) -> None:
         self._tell(self._live.answered(empty=empty, now_s=self._clock_s()))

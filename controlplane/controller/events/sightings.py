@@ -1,4 +1,4 @@
-"""Sightings: gateways and the live state as the control loop meets them, look by look.
+"""Sightings: gateways, catalog and live state as the control loop meets them, look by look.
 
 A gateway tells itself that it starts or stops; that one is lost is seen from here, because it
 reports no more. The live state only distributes, so its loss costs nothing but news.
@@ -46,6 +46,25 @@ class Gateways:
     def blind(self, now_s: float) -> None:
         """The live state cannot be read: no gateway's silence counts."""
         self._seen_s = dict.fromkeys(self._seen_s, now_s)
+
+
+class CatalogWatch:
+    """Whether the database answers. What it is told while it does not waits until it does."""
+
+    def __init__(self) -> None:
+        self._away_since_s: float | None = None
+
+    def away(self, why: str, now_s: float) -> Iterator[StatusEvent]:
+        """It does not answer."""
+        if self._away_since_s is None:
+            self._away_since_s = now_s
+            goes_on = "queries go on with what is loaded"
+            yield "catalog_lost", "catalog", f"{why.rstrip('.')}; {goes_on}"
+
+    def answered(self, now_s: float) -> Iterator[StatusEvent]:
+        since_s, self._away_since_s = self._away_since_s, None
+        if since_s is not None:
+            yield "catalog_back", "catalog", f"it answers again after {now_s - since_s:.0f} s"
 
 
 class LiveWatch:

@@ -30,7 +30,12 @@ class GrpcServer:
     """Serves the protocol on the running event loop, beside HTTP, until ``stop``."""
 
     def __init__(
-        self, settings: Settings, service: Service, limits: ClientLimits, max_body: int
+        self,
+        settings: Settings,
+        service: Service,
+        limits: ClientLimits,
+        max_body: int,
+        caps: ConnectionCaps,
     ) -> None:
         """
         Args:
@@ -38,7 +43,6 @@ class GrpcServer:
         """
         self._settings = settings
         self._service = service
-        caps = ConnectionCaps.of(settings)
         self.connections = GrpcConnections(caps, settings.grpc_port, service.turned_away)
         service.connections = self.connections
         self._sweeping: asyncio.Task[None] | None = None

@@ -36,10 +36,13 @@ class LiveReads:
         statuses: Callable[[], list[Mapping[str, Any]]],
         total: Callable[[], Awaitable[Counters]],
         access: Access,
+        own: Callable[[], Mapping[str, Mapping[str, Any]]],
     ) -> None:
         """
         Args:
             statuses: what each connected worker last said, and what is known of it.
+            own: how queries ended at this gateway until now, by its name: in the live state it is
+                up to a second behind.
             total: what all gateways that share the port have counted.
             access: knows the keys of clients.
         """
@@ -47,6 +50,7 @@ class LiveReads:
         self._statuses = statuses
         self._total = total
         self._access = access
+        self._own = own
 
     async def worker_status(self) -> list[Mapping[str, Any]]:
         return self._statuses()
@@ -81,7 +85,7 @@ class LiveReads:
 
     async def slo_report(self) -> Mapping[str, Any]:
         """How queries ended over all gateways, not only those of this machine."""
-        return slo_report((await self._live.gateways()).values())
+        return slo_report({**await self._live.gateways(), **self._own()}.values())
 
 
 def build_asgi(

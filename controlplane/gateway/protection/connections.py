@@ -56,6 +56,10 @@ class ConnectionCaps:
         per_address = None if settings.behind_tls_proxy else PER_ADDRESS
         return cls(most, per_address, spare_loopback=True)
 
+    def alike(self) -> "ConnectionCaps":
+        """The same limits, for another protocol."""
+        return ConnectionCaps(self.most, self.most_per_address, spare_loopback=self.spare_loopback)
+
     def limit_of(self, address: str) -> int | None:
         """How many connections an address may have; ``None``: any number."""
         return None if self.spare_loopback and is_loopback(address) else self.most_per_address

@@ -47,7 +47,7 @@ def worker_error(
     if code is ReplyCode.EXPIRED:
         return expired_error(query)
     if code is ReplyCode.INVALID:
-        return InvalidInput(f"The worker refused the tensors{why}")
+        return InvalidInput(f"The model cannot be run on these inputs{why}")
     if code is ReplyCode.LOST:
         return ReplicaLost("The worker was lost while it answered.")
     if code is ReplyCode.COLD:

@@ -11,6 +11,9 @@ from controlplane.startup.checks.finding import Finding, fine, problem, warning
 from controlplane.startup.checks.state import running_here
 from variants.builders.gpu_requirements import missing_gpu, missing_onnxruntime_gpu
 
+GCS = "--gcs-address="
+"""Begins the argument by which a raylet knows its Ray."""
+
 
 def cores(settings: Settings) -> Iterator[Finding]:
     """Whether each worker has its own cores."""
@@ -74,12 +77,17 @@ def nodes(settings: Settings) -> Iterator[Finding]:
     yield fine("nodes", f"{found[0] if found else 'no autoscaler on this machine'}; {where}")
 
 
-def niceness(_: Settings) -> Iterator[Finding]:
-    """Whether what answers queries on this machine yields to everything else that runs on it."""
+def niceness(settings: Settings) -> Iterator[Finding]:
+    """Whether what answers queries on this machine yields to everything else that runs on it.
+
+    Where an installation runs on the state directory, what others run does not count.
+    """
+    state = running_here(settings) or {}
+    of = str(state.get("ray") or "")
     replicas = [
         (process.info["pid"], process.info["nice"])
         for process in psutil.process_iter(("pid", "name", "nice", "cmdline"))
-        if answers_queries(process.info["cmdline"] or ())
+        if answers_queries(process.info["cmdline"] or ()) and of in ("", _ray_of(process))
     ]
     if not replicas:
         yield fine("niceness", "no gateway or worker runs on this machine")
@@ -94,6 +102,17 @@ def niceness(_: Settings) -> Iterator[Finding]:
         )
     else:
         yield fine("niceness", f"0 in each of {len(replicas)} gateways and workers on this machine")
+
+
+def _ray_of(process: psutil.Process) -> str:
+    """The address of the Ray whose raylet has started a process; empty where that is not seen."""
+    try:
+        parent = process.parent()
+        arguments = parent.cmdline() if parent is not None else []
+    except psutil.Error:
+        return ""
+    given = [one.removeprefix(GCS) for one in arguments if one.startswith(GCS)]
+    return given[0] if given else ""
 
 
 def answers_queries(command: Sequence[str]) -> bool:

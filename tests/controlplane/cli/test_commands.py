@@ -64,6 +64,12 @@ ANSWER = {
 }
 
 
+INDEX = [
+    {"name": "digits", "version": "mlp-v1-onnx-int8", "state": "READY"},
+    {"name": "digits", "version": "slow-v1-onnx-fp32", "state": "LOADING"},
+]
+
+
 class Gateway:
     """The control API with a query route that answers as it is told."""
 
@@ -84,7 +90,7 @@ class Gateway:
         )
         self._add_query(api)
         api.add_api_route("/v2/health/ready", lambda: {"ready": True})
-        api.add_api_route("/v2/repository/index", lambda: [], methods=["POST"])
+        api.add_api_route("/v2/repository/index", lambda: INDEX, methods=["POST"])
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._server = uvicorn.Server(uvicorn.Config(api, log_config=None))
@@ -188,7 +194,9 @@ def test_status_tells_of_queries_that_miss_their_slo(gateway: Gateway, shell: Sh
 
 def test_status_counts_what_no_variant_can_do_apart(gateway: Gateway, shell: Shell) -> None:
     [row] = gateway.live.slo["tasks"]
-    gateway.live.slo["tasks"] = [row | {"requests": 13, "refused": 4, "infeasible": 3}]
+    gateway.live.slo["tasks"] = [
+        row | {"requests": 13, "refused": 4, "infeasible": 3, "share_met": 0.8}
+    ]
 
     lines = shell("status", url=gateway.url).out.splitlines()
     table = lines[next(at for at, line in enumerate(lines) if line.startswith("TASK ")) :]
@@ -285,10 +293,30 @@ def test_status_says_that_queries_go_on_while_the_catalog_is_away(
         raise StateUnavailable("the catalog at db is not available: connection refused.")
 
     monkeypatch.setattr(gateway.catalog, "snapshot", away)
-    ended = shell("status", url=gateway.url)
+    ended, as_json = (shell("status", *more, url=gateway.url) for more in ((), ("-o", "json")))
     goes_on = "while it does not answer, queries are answered with what is loaded"
     away_words = "error: the catalog at db is not available: connection refused"
-    assert ended == Ended(1, "", f"{away_words}; {goes_on}\n")
+    assert (ended.code, ended.err) == (1, f"{away_words}; {goes_on}\n")
+    assert "ready, the plan is not known" in ended.out
+    assert ["cpu-4-a", "cpu-4", "ready", "1"] in [line.split()[:4] for line in lines_of(ended)]
+    assert ["digits", "1", "of", "2", "10"] in [line.split()[:5] for line in lines_of(ended)]
+    assert (as_json.code, as_json.json()["plan"], as_json.json()["advice"]) == (1, None, None)
+
+
+def test_status_says_what_is_known_while_the_live_state_is_away(
+    gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away() -> None:
+        raise StateUnavailable("the live state does not answer")
+
+    monkeypatch.setattr(gateway.live, "slo_report", away)
+    ended = shell("status", url=gateway.url)
+    assert (ended.code, ended.err.split(";")[0]) == (1, "error: the live state does not answer")
+    assert ["digits", "1", "of", "4", "-", "-"] in [line.split()[:6] for line in lines_of(ended)]
+
+
+def lines_of(ended: Ended) -> list[str]:
+    return ended.out.splitlines()
 
 
 @contextmanager
@@ -548,7 +576,9 @@ def test_a_query_carries_the_slo_and_shows_the_answer(
     shown = " ".join(ended.out.split())
     assert "label 7 (0.9) variant mlp-v1-onnx-int8 of mlp-v1" in shown
     assert "chosen the cheapest that fits worker cpu-4-a batch 4" in shown
-    assert "0.250 ms, 2.50 ms accuracy 97.00 % cost 0.00063 USD per 1,000 slo met yes" in shown
+    assert (
+        "0.250 ms, 2.50 ms accuracy 97.00 % cost 0.62 USD per million queries slo met yes" in shown
+    )
 
 
 def test_each_reason_of_a_choice_has_its_words() -> None:
@@ -683,7 +713,7 @@ def test_an_infeasible_slo_shows_what_comes_closest(gateway: Gateway, shell: She
     assert ended.err.splitlines()[1:] == [
         "error: no variant of digits answers within 1 ms",
         "  the closest are",
-        "  linear-v1-onnx-fp32: accuracy 0.9000, 1.20 ms, 0.0005 USD per 1,000 (p95 1.2 ms > 1 ms)",
+        "  linear-v1-onnx-fp32: accuracy 0.9000, 1.20 ms, 0.50 USD per million (p95 1.2 ms > 1 ms)",
     ]
 
 

@@ -108,6 +108,15 @@ def test_the_first_thing_to_ask_is_shown_although_standard_output_is_rays_by_the
         monkeypatch.setattr("sys.stdout", log)
         hello(load_settings(state_dir=tmp_path), "http://127.0.0.1:8000", 9.0, tasks)
     said = capfd.readouterr().err
+    assert said.endswith("Ctrl-C stops everything.\n")
     asked = 'v1/query -d \'{"task": "digits"' if "digits" in tasks else "v2/models/churn"
     assert f"curl -s http://127.0.0.1:8000/{asked}" in said
     assert (tmp_path / "ray.log").read_text() == ""
+
+
+def test_in_the_background_a_command_stops_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = load_settings(state_dir=tmp_path)
+    hello(settings, "http://127.0.0.1:8000", 9.0, (), at_terminal=False)
+    assert capfd.readouterr().err.endswith("\n`modelless down` stops everything.\n")

@@ -266,6 +266,39 @@ def test_a_connection_that_breaks_is_a_lost_replica() -> None:
     assert refused.value.retryable
 
 
+def heard(**options: Any) -> tuple[str, str | None]:
+    """Which URL a client asks, and with which authorization."""
+    asked: list[tuple[str, str | None]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append((str(request.url), request.headers.get("authorization")))
+        return httpx.Response(200, json=BODY)
+
+    with Client(transport=httpx.MockTransport(answer), **options) as client:
+        client.query("a", [[0]])
+    return asked[0]
+
+
+def test_who_names_no_gateway_asks_that_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("MODELLESS_URL", raising=False)
+    monkeypatch.delenv("MODELLESS_API_TOKEN", raising=False)
+    assert heard() == ("http://127.0.0.1:8000/v1/query", None)
+    monkeypatch.setenv("MODELLESS_URL", "http://gateway:9000/")
+    monkeypatch.setenv("MODELLESS_API_TOKEN", TOKEN)
+    assert heard() == ("http://gateway:9000/v1/query", f"Bearer {TOKEN}")
+    assert heard(url="http://other", token="") == ("http://other/v1/query", None)
+
+
+async def test_an_event_loop_asks_that_of_the_environment_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MODELLESS_URL", "http://gateway:9000/")
+    async with AsyncClient() as client:
+        assert client.url == "http://gateway:9000"
+
+
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://localhost", "http://", "http://a:b", ""])
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="no URL of a gateway"):

@@ -1,11 +1,14 @@
 """What is said where a Ray cluster cannot be joined. Ray is not started."""
 
+import asyncio
 import socket
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
 
-from controlplane.cluster.ray_processes import not_joined
+from controlplane.cluster.ray_processes import not_joined, refuses_token, token_path
 from controlplane.settings import Settings, load_settings
 from tests.ports import free_port
 
@@ -29,6 +32,65 @@ def test_where_something_listens_the_token_is_doubted(tmp_path: Path) -> None:
         address = f"127.0.0.1:{head.getsockname()[1]}"
         told = not_joined(settings(tmp_path, address), RAY_SAYS)
     assert f"with the token in {tmp_path / 'ray.token'} " in told
+
+
+@pytest.fixture
+async def head() -> AsyncIterator[str]:
+    """The address of what knows one token, as Ray's control store does."""
+
+    async def cluster_id(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        given = dict(context.invocation_metadata() or ())
+        if given.get("authorization") != "Bearer right":
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "InvalidAuthToken")
+        return b""
+
+    server = grpc.aio.server()
+    handler = grpc.unary_unary_rpc_method_handler(cluster_id)
+    server.add_generic_rpc_handlers(
+        (
+            grpc.method_handlers_generic_handler(
+                "ray.rpc.NodeInfoGcsService", {"GetClusterId": handler}
+            ),
+        )
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield f"127.0.0.1:{port}"
+    await server.stop(None)
+
+
+async def test_a_token_that_the_cluster_does_not_know_is_told_at_once(
+    tmp_path: Path, head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+
+    async def refused() -> bool:
+        return await asyncio.to_thread(refuses_token, settings(tmp_path, head))
+
+    assert await refused()  # there is none
+    (tmp_path / "ray.token").write_text("wrong")
+    assert await refused()
+    (tmp_path / "ray.token").write_text("right\n")
+    assert not await refused()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("wrong")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(elsewhere))
+    assert await refused()
+    assert str(elsewhere) in not_joined(settings(tmp_path, head), RAY_SAYS)
+
+
+def test_a_cluster_that_others_started_is_joined_with_the_token_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/etc/ray/token")
+    assert token_path(settings(tmp_path, "head:6379")) == Path("/etc/ray/token")
+    assert token_path(settings(tmp_path, "")) == tmp_path / "ray.token"
+
+
+def test_nobody_who_does_not_answer_has_refused_a_token(tmp_path: Path) -> None:
+    assert not refuses_token(settings(tmp_path, f"127.0.0.1:{free_port()}"))
+    assert not refuses_token(settings(tmp_path, "auto"))
 
 
 @pytest.mark.parametrize("address", ["auto", "ray://head:10001"])

@@ -531,11 +531,11 @@ async def test_without_database_a_new_worker_is_loaded_and_no_plan_is_made(
         assert plan is not None
         assert newest is not None
         assert newest.version > plan.version
-        await eventually(lambda: it.kinds_of_events().count("loaded") == 2)
+        await eventually(lambda: "catalog_back" in it.kinds_of_events())
         # What happened meanwhile was not forgotten.
         assert it.kinds_of_events() == [
-            "controller_started", "worker_joined", "loaded", "worker_lost", "worker_joined",
-            "loaded",
+            "controller_started", "worker_joined", "loaded", "catalog_lost", "worker_lost",
+            "worker_joined", "loaded", "catalog_back",
         ]  # fmt: skip
 
 

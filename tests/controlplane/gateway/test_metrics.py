@@ -12,6 +12,7 @@ from controlplane.gateway import metrics
 from controlplane.gateway.counters import BOUNDS_MS, Counters
 from controlplane.gateway.metrics import GatewayCollector
 from tests.controlplane.builders import worker
+from variants.types import DeviceKindName
 from workers.types import WorkerStatus
 
 TABLE = set(re.findall(r"^``(modelless_\w+)``", metrics.__doc__ or "", re.MULTILINE))
@@ -67,6 +68,20 @@ def test_a_batch_is_counted_once_however_many_queries_share_it() -> None:
     assert counted.read_ms == pytest.approx(0.02)
     assert counted.encode_ms == pytest.approx(0.04)
     assert counted.elapsed_ms == 99_999.25
+
+
+def test_workers_that_should_be_there_are_told_also_where_none_is() -> None:
+    registry = CollectorRegistry()
+    registry.register(
+        GatewayCollector(
+            Counters(), tuple, lambda: 1, wanted=lambda: {DeviceKindName("cpu-4"): 2},
+            answering=lambda: {"catalog": False, "live_state": True},
+        )
+    )  # fmt: skip
+    assert registry.get_sample_value("modelless_workers_wanted", {"kind": "cpu-4"}) == 2
+    assert registry.get_sample_value("modelless_workers", {"kind": "cpu-4"}) is None
+    assert registry.get_sample_value("modelless_state_up", {"of": "catalog"}) == 0
+    assert registry.get_sample_value("modelless_state_up", {"of": "live_state"}) == 1
 
 
 def test_answers_are_counted_by_variant() -> None:

@@ -6,16 +6,21 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
 from controlplane.building.types import RegistrationResult
 from controlplane.cli.model_options import parse_labels
 from controlplane.cli.registration_results import result_table, what_it_answers
+from controlplane.registry.doubt import doubt
+from profiler.evaluation.labelled_rows import LabelledRows
 from tests import onnx_models as models
+from tests.controlplane.builders import digits_catalog
 from tests.controlplane.cli.shell import Shell
 from variants.catalog.sql import open_catalog
 from variants.errors import InvalidInput
@@ -114,6 +119,23 @@ def test_which_queries_it_answers_is_said_of_new_versions_alone(
     said = capsys.readouterr().out
     assert "task t: a-v2 (live) in 1.0 s" in said
     assert ("may answer any query" in said) is new
+
+
+def test_what_is_no_better_than_guessing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def judged(accuracy: float) -> str:
+        made = replace(digits_catalog().snapshot().variants[0], accuracy=accuracy)
+        rows = LabelledRows(inputs={}, labels=np.array([0, 1, 1, 1]))
+        return doubt("a-v2", "top1", [made], rows)
+
+    assert judged(0.8) == ""
+    said = judged(0.08)
+    assert said.startswith(
+        "a-v2 is right in 8.0 % of the rows, and always saying the most frequent"
+    )
+    task = Task(name=TaskName("t"), inputs=(), outputs=())
+    result = RegistrationResult(task=task, versions=(), variants=(), profiles=(), doubts=(said,))
+    result_table(result, 1.0, on_cluster=False)
+    assert f"doubtful: {said}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

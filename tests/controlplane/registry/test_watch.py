@@ -36,6 +36,7 @@ from controlplane.registry.watch import (
     registered,
     watch,
 )
+from profiler.evaluation.labelled_rows import NAMES
 from tests import onnx_models as models
 from tests.variants.catalog_builders import registration
 from variants.catalog.memory import MemoryCatalog
@@ -440,7 +441,7 @@ def test_what_could_never_be_watched_is_refused_at_once(
     [
         (None, False, "other.npz: is not an .npz file, or is damaged; numpy.savez writes one"),
         ({"labels": np.arange(3)}, False, "other.npz: lacks an array of inputs; it has labels"),
-        ({"x": np.zeros(3)}, True, "other.npz: lacks the array 'pixels'; it has x"),
+        ({"x": np.zeros(3)}, True, f"other.npz: lacks the array 'pixels'; it has x: {NAMES}"),
         (
             {"pixels": np.zeros((3, 5)), "labels": np.arange(3)},
             True,

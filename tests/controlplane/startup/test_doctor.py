@@ -23,7 +23,7 @@ from controlplane.startup import doctor
 from controlplane.startup.checks import configuration, installation, machine, services, state
 from controlplane.startup.checks.finding import Check, Finding, fine, problem
 from controlplane.startup.presence import write_state
-from controlplane.startup.state_directory import prepare
+from controlplane.startup.state_directory import prepare, take_lock
 from tests.controlplane.certificates import self_signed
 from tests.controlplane.fleet import register_echo
 from tests.ports import free_port
@@ -535,6 +535,16 @@ def test_replicas_that_yield_to_other_programs_are_named(settings: Settings) -> 
     assert not finding.ok
     assert f"{pid} (niceness 15)" in finding.message
     assert "RAY_worker_niceness=0" in finding.remedy
+
+
+def test_replicas_of_another_installation_do_not_count(settings: Settings) -> None:
+    settings.run_dir.mkdir(parents=True)
+    lock = take_lock(settings.run_dir / "up.lock")
+    assert lock is not None
+    with lock, replica(15):
+        write_state(settings, os.getpid(), set(), ray="127.0.0.1:1")
+        [finding] = machine.niceness(settings)
+    assert (finding.ok, finding.message) == (True, "no gateway or worker runs on this machine")
 
 
 def test_only_what_answers_queries_of_ours_is_looked_at() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from controlplane import client_keys
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.registry.operations import Registrations
@@ -171,3 +172,13 @@ def test_what_cannot_be_printed_ends_no_process(stream: str) -> None:
         command = [sys.executable, "-c", words]
         ended = subprocess.run(command, stdout=out, stderr=err, timeout=60, check=False)
     assert ended.returncode == 7
+
+
+def test_keys_that_find_no_room_name_their_file_and_leave_the_old_one(disk: Path) -> None:
+    keys = disk / "client-keys"
+    client_keys.add(keys, "shop")
+    before = keys.read_text()
+    fill(disk)
+    with pytest.raises(StateUnavailable, match=f"{keys} cannot be written: No space left"):
+        client_keys.add(keys, "batch")
+    assert (keys.read_text(), list(disk.glob(".*.part"))) == (before, [])

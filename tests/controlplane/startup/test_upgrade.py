@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+import typer
 
-from controlplane.cli.upgrading import only_one
+from controlplane.cli.upgrading import only_one, telling_what_stays
 from controlplane.cluster.replicas import Deployment, Replicas
 from controlplane.startup.upgrade import Part, Serving, Upgrade, serving
 from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded, StateUnavailable
@@ -281,3 +282,13 @@ def test_two_at_once_do_not_replace_what_runs(tmp_path: Path) -> None:
         pass
     with only_one(tmp_path):
         pass
+
+
+def test_only_what_began_to_replace_says_what_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Conflict), telling_what_stays():
+        raise Conflict("a worker alone answers")
+    assert "What was replaced stays" in capsys.readouterr().err
+    with pytest.raises(typer.Exit) as ended, telling_what_stays():
+        raise KeyboardInterrupt
+    assert ended.value.exit_code == 130
+    assert "Interrupted: what was replaced stays" in capsys.readouterr().err

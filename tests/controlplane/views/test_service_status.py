@@ -120,6 +120,7 @@ def test_a_report_adds_up_what_gateways_say() -> None:
                 "infeasible": 5,
                 "client_errors": 5,
                 "attainment": 15 / 26,
+                "share_met": 15 / 21,
                 "lately": {
                     "requests": 10,
                     "met": 2,
@@ -128,6 +129,7 @@ def test_a_report_adds_up_what_gateways_say() -> None:
                     "infeasible": 5,
                     "client_errors": 4,
                     "attainment": 0.2,
+                    "share_met": 0.4,
                     "refusals": {"OVERLOADED": 3, HOPELESS: 5},
                 },
             }

@@ -179,7 +179,7 @@ async def test_a_poisonous_query_fails_alone(worker: WorkerConfig) -> None:
         await connection.load(spec, CONTROL_S)
         replies = await ask_all(connection, spec, [1, 2, 13, 4])
         assert [r.code for r in replies] == [
-            ReplyCode.OK, ReplyCode.OK, ReplyCode.FAILED, ReplyCode.OK,
+            ReplyCode.OK, ReplyCode.OK, ReplyCode.INVALID, ReplyCode.OK,
         ]  # fmt: skip
         assert [r.outputs[0][0, 0] for r in replies if r.outputs] == [1, 2, 4]
         assert "on which it is to fail" in replies[2].message
@@ -246,23 +246,35 @@ async def test_a_variant_that_gives_nan_for_what_it_had_answered_goes_into_quara
         )
 
 
+@pytest.mark.parametrize("first", [1, 13])
+async def test_queries_that_cannot_be_run_say_nothing_against_the_variant(
+    worker: WorkerConfig, first: float
+) -> None:
+    spec = echo_spec(options={"fail_value": "13"})
+    async with running(worker) as (host, connection):
+        await connection.load(spec, CONTROL_S)
+        codes = [(await ask(connection, spec, row(one))).code for one in (first, 13, 13, 13, 1)]
+        asked = ReplyCode.OK if first == 1 else ReplyCode.INVALID
+        assert codes == [asked, *([ReplyCode.INVALID] * 3), ReplyCode.OK]
+        assert host.status().replicas[0].state is ReplicaState.READY
+
+
 async def test_two_failed_batches_in_a_row_put_a_variant_into_quarantine(
     worker: WorkerConfig,
 ) -> None:
-    spec = echo_spec(options={"fail_value": "13"})
-    other = named(spec, "other")
+    spec = echo_spec(options={"fail_after": "3"})
+    other = named(echo_spec(), "other")
     async with running(worker) as (host, connection):
         await connection.load(spec, CONTROL_S)
         await connection.load(other, CONTROL_S)
-        codes = [(await ask(connection, spec, row(value))).code for value in (13, 1, 13, 13, 1)]
+        codes = [(await ask(connection, spec, row(value))).code for value in range(5)]
         assert codes == [
-            ReplyCode.FAILED, ReplyCode.OK, ReplyCode.FAILED, ReplyCode.FAILED,
-            ReplyCode.QUARANTINED,
+            ReplyCode.OK, ReplyCode.OK, ReplyCode.FAILED, ReplyCode.FAILED, ReplyCode.QUARANTINED,
         ]  # fmt: skip
         await until(lambda: host.status().reserved_mib == 10)
         shown = replica(host.status().replicas, "v")
         assert shown.state is ReplicaState.QUARANTINED
-        assert shown.message.startswith("2 batches failed in a row; the last: task/v met 13")
+        assert shown.message.startswith("2 batches failed in a row; the last: task/v has run")
         with pytest.raises(Conflict, match="is in quarantine"):
             await connection.load(spec, CONTROL_S)
         await connection.unload("task", "v", CONTROL_S)
@@ -284,7 +296,7 @@ async def test_a_variant_that_fails_while_it_is_unloaded_is_just_unloaded(
         asked = asyncio.create_task(ask_all(connection, other, [13] * 3))
         await until(lambda: any(one.queued for one in host.status().replicas))
         await connection.unload("task", "failing", CONTROL_S)
-        assert [reply.code for reply in await asked] == [ReplyCode.FAILED] * 3
+        assert [reply.code for reply in await asked] == [ReplyCode.INVALID] * 3
         assert (await busy).code is ReplyCode.OK
         assert [status.variant for status in host.status().replicas] == ["v"]
         assert (await ask(connection, SLOW, row(1))).code is ReplyCode.OK

@@ -275,7 +275,7 @@ async def test_a_load_waits_for_the_room_of_what_has_failed_and_is_being_closed(
 ) -> None:
     executor = loading.executor
     failing, new = (replace(half(name), memory_mib=100.0) for name in ("failing", "new"))
-    failing = replace(failing, options=(("fail_value", "1"),))
+    failing = replace(failing, options=(("fail_after", "1"),))
     await loading.load(failing)
     for _ in range(FAILURES):
         ask(executor, failing)

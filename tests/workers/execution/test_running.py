@@ -85,11 +85,37 @@ def test_a_batch_that_succeeds_runs_once() -> None:
 def test_a_batch_that_fails_is_halved_until_the_bad_query_is_alone() -> None:
     runtime, groups = asyncio.run(ran([1, 2, 3, 4, 5, POISON, 7, 8]))
     assert runtime.asked == [
-        [1, 2, 3, 4, 5, 13, 7, 8], [1, 2, 3, 4], [5, 13, 7, 8], [5, 13], [5], [13], [7, 8],
+        [1, 2, 3, 4, 5, 13, 7, 8], [1, 2, 3, 4], [5, 13, 7, 8], [5, 13], [5], [13],
+        [1], [13], [7, 8],  # what was answered before, and once more the one that failed
     ]  # fmt: skip
-    assert [([j.request_id for j in g.jobs], g.error) for g in groups] == [
-        ([0, 1, 2, 3], ""), ([4], ""), ([5], "poison"), ([6, 7], ""),
+    assert [([j.request_id for j in g.jobs], g.error, g.of_query) for g in groups] == [
+        ([0, 1, 2, 3], "", False), ([4], "", False), ([5], "poison", True), ([6, 7], "", False),
     ]  # fmt: skip
+
+
+class Faulty(Recorder):
+    """One that fails in some of its runs, whatever it is asked."""
+
+    def __init__(self, *fails: bool) -> None:
+        super().__init__()
+        self._fails = iter(fails)
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        if next(self._fails, False):
+            raise RuntimeFailed("no memory")
+        return super().run(inputs)
+
+
+async def test_a_variant_that_fails_on_other_numbers_too_is_to_blame() -> None:
+    [group] = ran_by(Faulty(True, True, True), [1], rows=3)
+    assert (group.error, group.of_query) == ("no memory", False)
+
+
+async def test_a_failure_that_does_not_come_again_is_nobodys() -> None:
+    runtime = Faulty(True)
+    [group] = ran_by(runtime, [1], rows=3)
+    assert runtime.asked == [[0, 0, 0], [1, 1, 1]]  # as many rows of zeros, then the query
+    assert (group.error, group.of_query) == ("", False)
 
 
 async def test_queries_are_not_put_together_for_a_runtime_that_takes_pieces() -> None:
@@ -110,11 +136,11 @@ async def test_a_query_that_is_alone_is_run_as_it_is() -> None:
 async def test_pieces_that_fail_are_halved_too() -> None:
     runtime = InPieces()
     groups = ran_by(runtime, [1, POISON, 3])
-    assert runtime.asked == [[1, 13, 3], [1], [13, 3], [13], [3]]
+    assert runtime.asked == [[1, 13, 3], [1], [13, 3], [13], [1], [13], [3]]
     assert [g.error for g in groups] == ["", "poison", ""]
 
 
 def test_what_is_late_is_not_run_again() -> None:
     runtime, groups = asyncio.run(ran([1, POISON], clock_ms=101.0))
-    assert runtime.asked == [[1, 13]]
-    assert [(len(g.jobs), g.error) for g in groups] == [(2, "poison")]
+    assert runtime.asked == [[1, 13], [0, 0]]
+    assert [(len(g.jobs), g.error, g.of_query) for g in groups] == [(2, "poison", True)]

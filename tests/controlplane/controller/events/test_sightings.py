@@ -1,6 +1,11 @@
 """Gateways and the live state, look by look."""
 
-from controlplane.controller.events.sightings import SILENT_S, Gateways, LiveWatch
+from controlplane.controller.events.sightings import (
+    SILENT_S,
+    CatalogWatch,
+    Gateways,
+    LiveWatch,
+)
 
 LATER = SILENT_S + 1.0
 
@@ -46,6 +51,19 @@ def test_one_known_from_before_has_the_same_patience() -> None:
     assert list(seen.look([], [], 50.0)) == []
     assert list(seen.look([], [], 51.0)) == []
     assert [kind for kind, _, _ in seen.look([], [], 50.0 + LATER)] == ["gateway_lost"]
+
+
+def test_a_catalog_that_goes_and_comes_is_told_once_each() -> None:
+    watch = CatalogWatch()
+    assert list(watch.answered(0.0)) == []
+    assert list(watch.away("no answer.", 1.0)) == [
+        ("catalog_lost", "catalog", "no answer; queries go on with what is loaded")
+    ]
+    assert list(watch.away("no answer.", 2.0)) == []
+    assert list(watch.answered(43.0)) == [
+        ("catalog_back", "catalog", "it answers again after 42 s")
+    ]
+    assert list(watch.answered(44.0)) == []
 
 
 def test_a_live_state_that_goes_and_comes_is_told_once_each() -> None:

@@ -76,6 +76,14 @@ def test_by_default_loopback_and_proxies_are_only_counted_in_all(tmp_path: Path)
     assert (given.limit_of("127.0.0.1"), given.limit_of("10.0.0.1")) == (7, 7)
 
 
+def test_each_protocol_has_the_same_limits_and_counts_for_itself() -> None:
+    http = ConnectionCaps(2, 1, spare_loopback=True)
+    assert http.enter("192.0.2.1") is None
+    grpc = http.alike()
+    assert (grpc.most, grpc.most_per_address, grpc.spare_loopback) == (2, 1, True)
+    assert (http.open, grpc.open) == (1, 0)
+
+
 def test_the_limit_on_open_files_is_raised_or_kept_to() -> None:
     raised: list[tuple[int, int]] = []
 
