@@ -429,6 +429,9 @@ class Queue:
         due_ms = self.run.now_ms + left_ms
         self.run.later(0.15, lambda: self.arrive(due_ms, replied))
 
+    def catch_up(self) -> None:
+        """It answers by itself."""
+
     def arrive(self, due_ms: float, replied: Any) -> None:
         now_ms, service_ms = self.run.now_ms, self.run.service_ms
         done_ms = max(self.free_ms, now_ms) + service_ms
