@@ -48,8 +48,11 @@ class Gateways:
         self._seen_s = dict.fromkeys(self._seen_s, now_s)
 
 
-class CatalogWatch:
-    """Whether the database answers. What it is told while it does not waits until it does."""
+class _Watch:
+    """Whether something answers that the control loop asks."""
+
+    lost: tuple[str, str, str]
+    """Kind and subject of the event that it does not, and what goes on meanwhile."""
 
     def __init__(self) -> None:
         self._away_since_s: float | None = None
@@ -58,40 +61,45 @@ class CatalogWatch:
         """It does not answer."""
         if self._away_since_s is None:
             self._away_since_s = now_s
-            goes_on = "queries go on with what is loaded"
-            yield "catalog_lost", "catalog", f"{why.rstrip('.')}; {goes_on}"
+            kind, subject, goes_on = self.lost
+            yield kind, subject, f"{why.rstrip('.')}; {goes_on}"
+
+    def _again(self, now_s: float) -> str:
+        """That it answers again, and after how long; empty where it was not away."""
+        since_s, self._away_since_s = self._away_since_s, None
+        return "" if since_s is None else f"it answers again after {now_s - since_s:.0f} s"
+
+
+class CatalogWatch(_Watch):
+    """Whether the database answers. What it is told while it does not waits until it does."""
+
+    lost = "catalog_lost", "catalog", "queries go on with what is loaded"
 
     def answered(self, now_s: float) -> Iterator[StatusEvent]:
-        since_s, self._away_since_s = self._away_since_s, None
-        if since_s is not None:
-            yield "catalog_back", "catalog", f"it answers again after {now_s - since_s:.0f} s"
+        again = self._again(now_s)
+        if again:
+            yield "catalog_back", "catalog", again
 
 
-class LiveWatch:
+class LiveWatch(_Watch):
     """Whether the live state answers, and whether it still has what was written.
 
     Args:
         expected: it was written to before, and has no reason to be empty.
     """
 
-    def __init__(self, *, expected: bool) -> None:
-        self._expected = expected
-        self._away_since_s: float | None = None
+    lost = "live_state_lost", "live state", "gateways go on with the workers they know"
 
-    def away(self, why: str, now_s: float) -> Iterator[StatusEvent]:
-        """It does not answer."""
-        if self._away_since_s is None:
-            self._away_since_s = now_s
-            goes_on = "gateways go on with the workers they know"
-            yield "live_state_lost", "live state", f"{why.rstrip('.')}; {goes_on}"
+    def __init__(self, *, expected: bool) -> None:
+        super().__init__()
+        self._expected = expected
 
     def answered(self, *, empty: bool, now_s: float) -> Iterator[StatusEvent]:
         """It answers; ``empty``: what was written before is lost."""
-        since_s, self._away_since_s = self._away_since_s, None
+        again = self._again(now_s)
         emptied, self._expected = empty and self._expected, True
-        again = "" if since_s is None else f"it answers again after {now_s - since_s:.0f} s; "
         if emptied:
-            what = f"{again}it came back empty and was filled again"
-            yield "live_state_restarted", "live state", what
-        elif since_s is not None:
-            yield "live_state_back", "live state", f"{again}it has lost nothing"
+            what = "it came back empty and was filled again"
+            yield "live_state_restarted", "live state", f"{again}; {what}" if again else what
+        elif again:
+            yield "live_state_back", "live state", f"{again}; it has lost nothing"

@@ -6,7 +6,6 @@ read of a connection, and what is asked by it, is in ``http_protocol``.
 """
 
 import asyncio
-from math import ceil
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -18,12 +17,9 @@ from uvicorn.protocols.http.httptools_impl import (
 from controlplane.gateway.http.client_limits import Phase
 from controlplane.gateway.http.exchange import Exchange, told_wait_ms, whole_answer
 from controlplane.gateway.http.turn_clock import Arrival
-from controlplane.gateway.overload.repeated_refusals import Wording
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protection.turned_away import TurnedAway, answer_to
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
-from controlplane.gateway.query.replies import JSON
-from controlplane.http_errors import request_id
 
 LINGER_S = 5.0
 """How long a refused body is still taken off the wire. Closing at once would reset the connection,
@@ -103,26 +99,20 @@ class ClientConnection(HttpToolsProtocol):
     def answer(self, exchange: Exchange, status: int, body: bytes, headers: bytes) -> None:
         """Write the answer of the query in ``exchange``."""
         self.exchange = None
-        wait_ms = 0.0 if exchange.forwarded else told_wait_ms(status, headers)
+        self._write(status, body, headers, not exchange.keep_alive, exchange.forwarded)
+
+    def answer_at_once(self, status: int, body: bytes, headers: bytes) -> None:
+        """Write the answer of a query without an exchange, whose client asked for no end."""
+        self._write(status, body, headers, last=False, forwarded=False)
+
+    def _write(self, status: int, body: bytes, headers: bytes, last: bool, forwarded: bool) -> None:
+        wait_ms = 0.0 if forwarded else told_wait_ms(status, headers)
         self.told_ms = monotonic_ms() + wait_ms if wait_ms else 0.0
         transport = self.transport
         if transport.is_closing():
             return
-        last = not exchange.keep_alive or (self.closing and not self.pipeline)
+        last = last or (self.closing and not self.pipeline)
         transport.write(whole_answer(STATUS_LINE[status], body, headers, last))
-        self.server_state.total_requests += 1
-        if not last:
-            self._next()
-        else:
-            self._end()
-
-    def refuse(self, wording: Wording, wait_s: float) -> None:
-        """Write a refusal of a query that has no exchange, on a connection that stays open."""
-        self.told_ms = monotonic_ms() + ceil(1_000.0 * wait_s) if wait_s else 0.0
-        id_ = request_id(None)
-        body, headers = wording.body(id_, wait_s), JSON + wording.headers(id_, wait_s)
-        last = self.closing
-        self.transport.write(whole_answer(STATUS_LINE[wording.status], body, headers, last))
         self.server_state.total_requests += 1
         if not last:
             self._next()

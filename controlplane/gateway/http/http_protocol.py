@@ -106,12 +106,13 @@ class Front(ClientConnection):
         """
         if not known.plain or not self.path.under_pressure():
             return False
-        outline, told_ms = outline_of(data, at), self._back_too_soon_ms()
-        refused = self.path.refused_at_once(outline, self.arrived_ms, told_ms, known.client)
-        if refused is None:
-            return False
-        self.refuse(*refused)
-        return True
+        return self.path.refuse_at_once(
+            outline_of(data, at),
+            self.answer_at_once,
+            self.arrived_ms,
+            self._back_too_soon_ms(),
+            known.client,
+        )
 
     def _lain_ms(self) -> float:
         """For how long the bytes that are read now lay there when this turn of the loop began."""

@@ -77,22 +77,23 @@ class _Expected(NamedTuple):
 class EarlyRefusals(QueryContext):
     """Answers queries that would be refused, by as little of them as says so."""
 
-    def refused_at_once(
-        self, outline: Outline | None, received_ms: float, told_ms: float, client: Client
-    ) -> tuple[Wording, float] | None:
-        """Refuse a query that asks for what was refused a moment ago, whenever its bytes came.
-
-        It counts as ``turn_away_by_outline`` and ``refuse`` would count it; the caller writes the
-        answer.
+    def refuse_at_once(
+        self,
+        outline: Outline | None,
+        respond: Respond,
+        received_ms: float,
+        told_ms: float,
+        client: Client,
+    ) -> bool:
+        """Answer a query that asks for what was refused a moment ago, whenever its bytes came.
 
         Returns:
-            What it is told, and when to come back, in s; ``None`` if it has to be looked at, or its
-            answer be held.
+            Whether it was answered; else it has to be looked at, or its answer be held.
         """
         outline = asked_by(client, outline)
         found = None if outline is None else self.repeated.find(outline)
         if found is None:
-            return None
+            return False
         now_ms = self.clock_ms()
         latency_ms = found.query.latency_ms
         wording = self.repeated.again(found, received_ms, now_ms)
@@ -100,13 +101,11 @@ class EarlyRefusals(QueryContext):
             wording = found.full if now_ms < found.holds.until_ms + latency_ms else None
         due_ms = received_ms + latency_ms
         if wording is None or self._held_until_ms(wording, due_ms, told_ms, now_ms):
-            return None
-        if client is not self.clients.only:
-            self.clients.saw(client, now_ms)
-        if self.counts_clients:
-            self.counters.client(client.name).ended(answered=False)
+            return False
+        respond = self.enter(client, respond)
         self._count_again(found, wording, now_ms)
-        return wording, self.count_refusal(wording, found.query.task, now_ms)
+        self.refuse(wording, respond, found.query.task)
+        return True
 
     def turn_away_by_outline(
         self,

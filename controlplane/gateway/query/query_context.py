@@ -301,16 +301,13 @@ class QueryContext:
     ) -> None:
         """Answer with a refusal for want of time that was worded before; else as ``fail``."""
         id_ = request_id(given_id)
-        wait_s = self.count_refusal(wording, task, self.clock_ms())
-        respond(wording.status, wording.body(id_, wait_s), JSON + wording.headers(id_, wait_s))
-
-    def count_refusal(self, wording: Wording, task: str, now_ms: float) -> float:
-        """Count a query that is refused for want of time; when it should come back, in s."""
+        now_ms = self.clock_ms()
         self._pressed_until_ms = now_ms + PRESSED_MS
+        wait_s = 0.0
+        if wording.waits:
+            wait_s = self.advice.wait_ms(self._least_queue_ms(task, now_ms), now_ms) / 1e3
         self.counters.task(task).failed(wording.code)
-        if not wording.waits:
-            return 0.0
-        return self.advice.wait_ms(self._least_queue_ms(task, now_ms), now_ms) / 1e3
+        respond(wording.status, wording.body(id_, wait_s), JSON + wording.headers(id_, wait_s))
 
     def _least_queue_ms(self, task: str, now_ms: float) -> float:
         """When the first worker that can serve a task is expected to have done all it was given."""

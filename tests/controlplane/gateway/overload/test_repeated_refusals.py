@@ -313,14 +313,14 @@ async def test_a_gateway_that_is_behind_does_not_look_again() -> None:
     path.ask()
     path.ask()
     (outline,) = path.path.repeated._kept
-    ask = partial(path.path.refused_at_once, outline, told_ms=0.0, client=ANYBODY)
-    assert ask(path.now_ms) is not None
+    ask = partial(path.path.refuse_at_once, outline, path.answered, told_ms=0.0, client=ANYBODY)
+    assert ask(path.now_ms)
     path.path.repeated.outdate()
     lag_ms = LAG_PART * LATENCY_MS
-    assert ask(path.now_ms - 0.9 * lag_ms) is None
-    assert ask(path.now_ms - 1.1 * lag_ms) is not None
+    assert not ask(path.now_ms - 0.9 * lag_ms)
+    assert ask(path.now_ms - 1.1 * lag_ms)
     path.now_ms += LATENCY_MS + LONGEST_MS  # that was long ago
-    assert ask(path.now_ms - 1.1 * lag_ms) is None
+    assert not ask(path.now_ms - 1.1 * lag_ms)
     assert path.path.counters.task(DIGITS).errors == {"OVERLOADED": 4}
     assert path.path.take_demand() == {(DIGITS, LATENCY_MS, None, None): 4}
 
@@ -330,9 +330,11 @@ async def test_an_answer_that_is_to_be_held_is_not_given_at_once() -> None:
     path.ask()
     path.ask()
     (outline,) = path.path.repeated._kept
-    assert path.path.refused_at_once(outline, NOW_MS, NOW_MS + 30.0, ANYBODY) is None
-    assert path.path.refused_at_once(outline, NOW_MS, NOW_MS - 1.0, ANYBODY) is not None
-    assert path.path.refused_at_once(None, NOW_MS, 0.0, ANYBODY) is None
+    ask = path.path.refuse_at_once
+    assert not ask(outline, path.answered, NOW_MS, NOW_MS + 30.0, ANYBODY)
+    assert ask(outline, path.answered, NOW_MS, NOW_MS - 1.0, ANYBODY)
+    assert not ask(None, path.answered, NOW_MS, 0.0, ANYBODY)
+    assert path.answers == [path.answers[0]] * 3
 
 
 async def test_without_a_choice_among_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,7 @@ async def test_a_bomb_is_refused_before_it_is_unpacked(inflater: Inflater, times
 
 
 WHOLE = gzip.compress(os.urandom(200_000))
+OTHER_CHECK = WHOLE[:-8] + bytes(byte ^ 1 for byte in WHOLE[-8:])
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ WHOLE = gzip.compress(os.urandom(200_000))
         (WHOLE[:100_000], b"gzip", "the body is no gzip: it ends too early"),
         (WHOLE + b"x", b"gzip", "the body is no gzip: something follows behind its end"),
         (WHOLE + WHOLE, b"gzip", "the body is no gzip: something follows behind its end"),
-        (WHOLE[:-5] + b"12345", b"gzip", "the body is no gzip: incorrect data check"),
+        (OTHER_CHECK, b"gzip", "the body is no gzip: incorrect data check"),
         (WHOLE, b"deflate", "the body is no deflate: incorrect header check"),
         (b"{}" * 9, b"gzip", "the body is no gzip: incorrect header check"),
         (WHOLE, b"br", "Content-Encoding 'br' is not supported; gzip and deflate are"),
