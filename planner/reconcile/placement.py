@@ -54,6 +54,9 @@ VARIANCE_S = DEMAND_WEIGHT / (2.0 - DEMAND_WEIGHT)
 second."""
 WORTH_MOVING = 0.9
 """Demand that is met equally well has to become cheaper by this factor to justify moves."""
+SPARE = 0.7
+"""At a planned load below this other copies have time mostly, and one more has to pay for its load
+(docs/decisions/0005-eviction.md)."""
 
 
 def place(
@@ -67,6 +70,7 @@ def place(
     rows: Mapping[TaskName, float] | None = None,
     fallback: bool = False,
     rule: str = "modelless",
+    busy: float | None = None,
 ) -> tuple[Placement, ...]:
     """Placements with their shares, ordered by worker; on each, the most valuable first.
 
@@ -80,13 +84,14 @@ def place(
         rows: how many a query of each task has; 1 where it is missing.
         fallback: whether routes are followed, so that a quicker variant is of use beside them.
         rule: what leaves a memory that is short; a name in ``planner.eviction.registry.RULES``.
+        busy: the part of the workers' time that the plan gives to the demand; None where it is all.
     """
     memories = [WorkerMemory.of(report) for report in sorted(workers, key=lambda r: r.id)]
     memories = [memory for memory in memories if not memory.report.draining]
     given = DemandAndOffers.of(snapshot, demand, rows or {})
     if planned:
         memories = _emptied(memories)
-        return tuple(_around(given, memories, before, planned, unserved, fallback, rule))
+        return tuple(_around(given, memories, before, planned, unserved, fallback, rule, busy))
     kept = _emptied(memories)
     _take_asked(given, kept)
     _keep(given, kept, before)
@@ -117,6 +122,7 @@ def _around(
     unserved: Sequence[Demand],
     fallback: bool,
     rule: str,
+    busy: float | None,
 ) -> Iterable[Placement]:
     """What was planned, what else is asked for, and what else the memory has room for."""
     served = {task for work in planned.values() for task, _ in work}
@@ -149,7 +155,7 @@ def _around(
                 memory.take(key, offers[key])
         for key in order(offers, memory, work, beside_qps, there):
             memory.take(key, offers[key])
-    _fill(given, memories, before, planned, fallback=fallback)
+    _fill(given, memories, before, planned, fallback=fallback, busy=busy)
     for memory in memories:
         id_ = memory.report.id
         shares_of = {key: part.share for key, part in planned.get(id_, {}).items()}
@@ -187,6 +193,7 @@ def _fill(
     planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]] | None = None,
     *,
     fallback: bool = False,
+    busy: float | None = None,
 ) -> None:
     """Fill what is left of the memories: with what is wanted, then what is there, then the rest.
 
@@ -211,7 +218,7 @@ def _fill(
     there = {(memory.report.device_kind, *key) for memory in calm for key in memory.there}
     for wanted in given.demand:
         _cover(wanted, given, short, held, there)
-    _copy(given, short if fallback else calm, memories)
+    _copy(given, short if fallback else calm, memories, busy)
     _take_asked(given, short)
     for wanted in given.defaults:
         _cover(wanted, given, calm, held, there)
@@ -232,15 +239,21 @@ def _fill(
 
 
 def _copy(
-    given: DemandAndOffers, hosts: Sequence[WorkerMemory], memories: Iterable[WorkerMemory]
+    given: DemandAndOffers,
+    hosts: Sequence[WorkerMemory],
+    memories: Iterable[WorkerMemory],
+    busy: float | None = None,
 ) -> None:
     """Place the variant of each class of the demand on every host of its kind that has room.
 
     A copy gets its part of the class's queries, and without it those that find the others full are
-    refused. Where queries had something loaded lately, one that is not there has to pay by that.
+    refused. Where queries had something loaded lately, one that is not there has to pay by that. So
+    it has wherever the plan leaves workers time: then the others are seldom all full, and each
+    tick would load others for a demand that differs by chance.
 
     Args:
         memories: of all workers: the copies there get their part, too.
+        busy: the part of their time that the plan gives to its demand; None where that is all.
     """
     needed = {
         kind: [(key, c, qps, qps + sqrt(qps * VARIANCE_S)) for key, c, qps in given.needed(kind)]
@@ -250,7 +263,7 @@ def _copy(
         kind: min([candidate.memory_mib for _, candidate, *_ in found], default=inf)
         for kind, found in needed.items()
     }
-    copies = Counter((m.report.device_kind, key) for m in memories for key in m.held)
+    copies = Counter((m.report.device_kind, key) for m in memories for key in {*m.held, *m.there})
     for memory in hosts:
         kind = memory.report.device_kind
         if least_mib[kind] > memory.left_mib:
@@ -258,10 +271,16 @@ def _copy(
         for key, candidate, qps, _ in _by_rate(needed[kind], memory):
             if candidate.memory_mib > memory.left_mib or key in memory.held:
                 continue
-            part_qps = qps / (1 + copies[kind, key])
-            loads = memory.is_there(key) or memory.pays_ahead(candidate, part_qps, 1.0)
-            if loads and memory.take(key, candidate):
-                copies[kind, key] += 1
+            count, here = copies[kind, key], memory.is_there(key)
+            part_qps = qps / (1 + count)
+            if here:
+                pays = True
+            elif busy is not None and busy < SPARE:
+                pays = memory.copy_pays(candidate, part_qps, busy**count)
+            else:
+                pays = memory.pays_ahead(candidate, part_qps, 1.0)
+            if pays and memory.take(key, candidate):
+                copies[kind, key] += not here
 
 
 _Needed = tuple[VariantKey, Candidate, float, float]

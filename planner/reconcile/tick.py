@@ -133,6 +133,7 @@ def tick(
         unserved=unserved(assignment.routes, expected),
         rows=rows,
         rule=observation.eviction,
+        busy=assignment.load if again else likely_load,
         # On a fixed fleet under cost the cheapest variant is nearly always the quickest too:
         # another one would take memory from what queries ask for.
         fallback=observation.elastic or observation.objective is Objective.ACCURACY,

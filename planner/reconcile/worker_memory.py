@@ -23,6 +23,8 @@ SETTLING_S = 10.0
 """What was loaded for queries stays for so long, whatever the plan says: their demand has to be
 counted and assigned first."""
 
+COPY_STAYS_S = 60.0
+"""For how long a copy may be expected to stay where memory is short."""
 
 Holdings = set[tuple[DeviceKindName, TaskName, VariantName]]
 """What some worker of a kind is to hold."""
@@ -39,6 +41,8 @@ class WorkerMemory:
     """What is loaded here, or being loaded."""
     kept_out: Collection[VariantKey]
     """What must not be placed here."""
+    unused_mib: float = 0.0
+    """What nothing is loaded into, and no copy was placed in so far."""
     contested: bool = False
     """Whether queries had to load here within the last minute."""
     held: dict[VariantKey, Candidate] = field(default_factory=dict)
@@ -61,6 +65,7 @@ class WorkerMemory:
             ),
             kept_out=kept_out(report),
         )
+        made.unused_mib = made.left_mib - sum([r.memory_mib for r in report.replicas])
         made.contested = bool(made.fresh(CONTESTED_S))
         return made
 
@@ -122,6 +127,22 @@ class WorkerMemory:
         """
         load_s = candidate.load_ms / 1_000
         return not self.contested or pays_ahead(qps, load_s, urgent, self.report.churn_per_s)
+
+    def copy_pays(self, candidate: Candidate, qps: float, needed: float) -> bool:
+        """Whether it pays to load a copy of what other workers hold as well.
+
+        It does in memory that nothing has been loaded into. Elsewhere it may be expected to stay
+        for ``COPY_STAYS_S``: then the plan may want another one.
+
+        Args:
+            qps: the copy's part of the queries per second.
+            needed: the part of them that no other copy has time for.
+        """
+        if candidate.memory_mib <= self.unused_mib:
+            self.unused_mib -= candidate.memory_mib
+            return True
+        churn_per_s = max(self.report.churn_per_s, 1.0 / COPY_STAYS_S)
+        return pays_ahead(qps, candidate.load_ms / 1_000, needed, churn_per_s)
 
     def asked(self) -> list[VariantKey]:
         """What is here and was asked for."""

@@ -1,6 +1,10 @@
 """Following the plan: the choice for a query, when there are routes for it.
 
-Where the plan is for accuracy, the workers' prices decide (``planner.selection.prices``). Where it
+Where the plan is for accuracy, the workers' prices decide (``planner.selection.prices``). Prices
+find what each kind does best, until all are full. Then a fleet can stay in a bad division of its
+work: tight queries on the kind that has full batches of large variants keep these batches small, so
+that large variants run where they take long, and tight queries find no time there. The plan knows
+better, and so a kind that it does not use for a class is dearer while congestion lasts. Where it
 saves cost, the targets of the query's class are tried in order, each on the less busy of two
 workers of one kind, drawn in proportion to their rates. A query that finds no room goes wherever it
 is predicted to complete first.
@@ -27,6 +31,13 @@ OVERFLOW = 0.3
 CROWDED_S = 20.0
 """How long that part takes to shrink to ``OVERFLOW`` while queries are refused: about two plans.
 Until then the plan may be wrong and other workers idle; after that the demand is too much."""
+LASTING_MS = 10_000.0
+"""Time constant over which the window is averaged to tell whether congestion lasts."""
+LASTS = 0.5
+"""It does where the average is at most this."""
+ELSEWHERE = 3.0
+"""Times its price, while congestion lasts, that a worker costs of a kind that the plan does not
+have a query's class on (docs/decisions/0007-planning.md has the sweep)."""
 LEAST_WINDOW = 0.04
 """Below this the window does not shrink."""
 WINDOW_LOST = 0.1
@@ -48,7 +59,9 @@ class CongestionWindow:
     second. The gateway reports refusals to it, and decisions read it.
     """
 
-    __slots__ = ("_at_ms", "_since_ms", "_value", "batches", "shedding", "usual")
+    __slots__ = (
+        "_asked_ms", "_at_ms", "_average", "_since_ms", "_value", "batches", "shedding", "usual",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.batches = OpenBatches()
@@ -58,6 +71,16 @@ class CongestionWindow:
         self._value = WINDOW
         self._at_ms = 0.0
         self._since_ms = 0.0
+        self._average = WINDOW
+        self._asked_ms = 0.0
+
+    def lasts(self, window: float, now_ms: float) -> bool:
+        """Whether the window has been small for some time; ``window`` is what it is now."""
+        since_ms = now_ms - self._asked_ms
+        if since_ms > 0.0:
+            self._average += (window - self._average) * (since_ms / (since_ms + LASTING_MS))
+            self._asked_ms = now_ms
+        return self._average <= LASTS
 
     def at(self, now_ms: float) -> float:
         """Part of a target's room that a query may find taken now, at most ``WINDOW``."""
@@ -132,7 +155,8 @@ def choose(
             congestion.shedding.shed()
             return shed(snapshot, query, now_ms)
         batches, usual = congestion.batches, congestion.usual
-        own = priced(offers, batches, usual, query, now_ms, transport_ms, window)
+        elsewhere = ELSEWHERE if congestion.lasts(window, now_ms) else 1.0
+        own = priced(offers, batches, usual, query, now_ms, transport_ms, window, elsewhere)
         own = own or quickest(offers, query, now_ms, transport_ms)
         if own is not None:
             return own

@@ -20,12 +20,16 @@ Refusals lower the room that a backlog is measured by, and time without them rai
 do under congestion: while all are served, more waiting is worth it, since it fills batches and
 evens out chance.
 
+While congestion lasts, workers of kinds that the plan does not have a query's class on are dearer.
+All prices are high then, and no longer tell who does what best; and a kind that runs what another
+one should has less time than it could (``planner.selection.plan_following``).
+
 Of each group of workers that can do the same, the least busy of some is looked at
 (``planner.selection.menus``).
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import exp, inf
 
 from planner.selection.load_balancing import least_busy
@@ -55,7 +59,7 @@ _PLANNED = Reason.PLANNED
 class Offers:
     """What the workers can do for a class of queries, and how long backlogs may be."""
 
-    __slots__ = ("groups", "least_usd", "looseness", "menus", "prices", "rooms_ms")
+    __slots__ = ("groups", "least_usd", "looseness", "menus", "planned", "prices", "rooms_ms")
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class Offers:
         rooms_ms: Mapping[WorkerId, float],
         looseness: float,
         floor: float | None = None,
+        planned: Collection[DeviceKindName] | None = None,
     ) -> None:
         self.menus = menus
         self.groups = menus.groups
@@ -74,6 +79,8 @@ class Offers:
         """The query's SLO over that of its class, at least 1: plans round SLOs down."""
         self.least_usd = menus.least_usd(floor)
         """Of device time for a row, where it costs least."""
+        self.planned = planned
+        """The kinds that the plan has the class on; None where it does not know the class."""
 
 
 class UsualFill:
@@ -144,8 +151,15 @@ def priced(
     now_ms: float,
     transport_ms: float,
     window: float = 1.0,
+    elsewhere: float = 1.0,
 ) -> Choice | None:
-    """The choice that is worth most at the workers' prices; None when none is in time."""
+    """The choice that is worth most at the workers' prices; None when none is in time.
+
+    Args:
+        window: of congestion, at most 1.
+        elsewhere: times its price costs a worker of a kind that the plan does not have the class
+            on.
+    """
     task, rows, received_ms, budget_ms, floor, ceiling, _, _, _, draw, avoid, _, _ = query
     left_ms = received_ms + budget_ms - now_ms - transport_ms
     if left_ms <= 0.0:
@@ -154,6 +168,7 @@ def priced(
     half_ms, looseness = budget_ms / 2, offers.looseness
     stretch = LEAST_ROOM + MORE_ROOM * window
     rooms_ms, (least, growth) = offers.rooms_ms, offers.prices
+    kinds_of_plan = None if elsewhere == 1.0 else offers.planned
     lone = rows == 1
     plain = lone and floor is None and ceiling is None
     best: Candidate | None = None
@@ -180,6 +195,8 @@ def priced(
             fill = usual.look(found.device_kind, fill, planned, now_ms) / stretch
         # From here on as ``PriceRange.at`` and, of plain queries, ``Menu.best``, for speed.
         price = least * exp(growth * (fill if fill < HIGHEST_FILL else HIGHEST_FILL))
+        if kinds_of_plan is not None and found.device_kind not in kinds_of_plan:
+            price *= elsewhere
         menu = group.menu
         if plain:
             times_ms = menu.ms
@@ -235,6 +252,8 @@ def priced(
             fill = usually + AT_ONCE * (fill - usually)
         fill = fill / stretch if fill > NONE else 0.0
         price = least * exp(growth * (fill if fill < HIGHEST_FILL else HIGHEST_FILL))
+        if kinds_of_plan is not None and worker.device_kind not in kinds_of_plan:
+            price *= elsewhere
         worth = gained - price * added_ms
         if (
             (worth > best_worth or (worth == best_worth and takes_ms < best_ms))

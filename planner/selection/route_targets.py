@@ -22,10 +22,13 @@ from typing import NamedTuple
 from planner.forecasting.demand import SloClass
 from planner.selection.eligibility import answers
 from planner.types import Candidate, Snapshot, WorkerView
-from variants.types import Prefer, Route, TaskName, VariantName, WorkerId
+from variants.types import DeviceKindName, Prefer, Route, TaskName, VariantName, WorkerId
 
 ROOM = 0.9
 """Backlog that a worker may have, in halves of its tightest SLO or in its longest batches."""
+
+SOME = 0.05
+"""Part of a class's rate that makes a kind one that the plan has it on."""
 
 
 class RouteTarget(NamedTuple):
@@ -82,6 +85,22 @@ def rooms_ms(routes: Iterable[Route], snapshot: Snapshot) -> dict[WorkerId, floa
             half_ms.get(worker.id, inf), (route.latency_ms - snapshot.transport_ms) / 2
         )
     return {id_: ROOM * max(ms, batch_ms[id_]) for id_, ms in half_ms.items()}
+
+
+def planned_kinds(
+    routes: Iterable[Route], snapshot: Snapshot
+) -> dict[tuple[TaskName, SloClass], frozenset[DeviceKindName]]:
+    """The device kinds that have at least ``SOME`` of the rate that the plan gives to a class."""
+    qps: dict[tuple[TaskName, SloClass], dict[DeviceKindName, float]] = {}
+    for route in routes:
+        worker = snapshot.workers.get(route.worker)
+        if worker is not None and not route.pinned:
+            of_class = qps.setdefault((route.task, (route.latency_ms, route.accuracy)), {})
+            of_class[worker.device_kind] = of_class.get(worker.device_kind, 0.0) + route.qps
+    return {
+        slo: frozenset([k for k, part in kinds.items() if part >= SOME * sum(kinds.values())])
+        for slo, kinds in qps.items()
+    }
 
 
 class ReadyVariants:

@@ -5,7 +5,7 @@ Where the plan saves cost, these are the targets of the query's SLO class
 query's task, and the prices and rooms that follow from the plan (``planner.selection.prices``).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -17,12 +17,13 @@ from planner.selection.route_targets import (
     ROOM,
     ReadyVariants,
     RouteTargets,
+    planned_kinds,
     rooms_ms,
     route_targets,
 )
 from planner.selection.snapshot import same_catalog
 from planner.types import Query, Snapshot, TaskView
-from variants.types import Prefer, Route, TaskName, WorkerId
+from variants.types import DeviceKindName, Prefer, Route, TaskName, WorkerId
 
 MOST_KNOWN = 4_096
 """Most distinct SLOs whose targets are remembered; clients may ask for any number of them."""
@@ -36,6 +37,8 @@ class _Basis(NamedTuple):
     rooms_ms: Mapping[WorkerId, float]
     prices: PriceRange | None
     """Where the plan is for accuracy."""
+    kinds: Mapping[tuple[TaskName, SloClass], Collection[DeviceKindName]]
+    """The kinds that the plan has each class on, likewise."""
 
 
 class RouteTable:
@@ -98,7 +101,8 @@ class RouteTable:
         if menus is not None and basis is not None and basis.prices is not None:
             slo = self._class(*asked)
             looseness = 1.0 if slo is None else query.latency_ms / slo[0]
-            found = Offers(menus, basis.prices, basis.rooms_ms, looseness, query.accuracy)
+            planned = None if slo is None else basis.kinds.get((query.task, slo))
+            found = Offers(menus, basis.prices, basis.rooms_ms, looseness, query.accuracy, planned)
         self._offers[asked] = found
         return found
 
@@ -160,11 +164,12 @@ class RouteTable:
             before = known.snapshot
             if same_catalog(before, snapshot) and before.workers.keys() == snapshot.workers.keys():
                 return known._replace(snapshot=snapshot)
-        prices = None
-        if prefer is Prefer.ACCURACY:
-            tasks = _tasks(routes)
-            prices = self._same_prices(tasks, snapshot) or price_range(snapshot, tasks)
-        return _Basis(routes, snapshot, rooms_ms(routes, snapshot), prices)
+        if prefer is not Prefer.ACCURACY:
+            return _Basis(routes, snapshot, rooms_ms(routes, snapshot), None, {})
+        tasks = _tasks(routes)
+        prices = self._same_prices(tasks, snapshot) or price_range(snapshot, tasks)
+        kinds = planned_kinds(routes, snapshot)
+        return _Basis(routes, snapshot, rooms_ms(routes, snapshot), prices, kinds)
 
     def _same_prices(self, tasks: Sequence[TaskName], snapshot: Snapshot) -> PriceRange | None:
         """The prices of this table, if they are those of these tasks in a snapshot: they depend on

@@ -235,6 +235,41 @@ def test_copies_where_there_is_room_for_everything_have_their_part(
     assert ("wanted" in {str(p.variant) for p in plan if p.worker == "w2"}) is copied
 
 
+@pytest.mark.parametrize(
+    ("busy", "qps", "used_mib", "copied"),
+    [
+        (None, 0.02, 500.0, True),
+        (0.8, 0.02, 500.0, True),
+        (0.5, 0.02, 500.0, False),
+        (0.5, 0.02, 0.0, True),
+        (0.5, 0.1, 500.0, True),
+        (0.1, 0.1, 500.0, False),
+    ],
+)
+def test_where_workers_have_time_a_copy_has_to_pay_for_what_it_replaces(
+    busy: float | None, qps: float, used_mib: float, copied: bool
+) -> None:
+    """A load takes 0.1 s, and ``w2`` holds what nobody asks for, or nothing. Half of the queries
+    are a copy's, which is expected to stay for a minute; at a load of 0.5 half of these would be
+    refused without it, which costs as much as 0.3 s of loading."""
+    names = ("own", "wanted", "beside")
+    registered = catalog(
+        [variant(name, task=f"task-{name}") for name in names],
+        [profile(name, task=f"task-{name}", memory_mib=500, load_s=0.1) for name in names],
+    )
+    there = [replica(n, task=f"task-{n}", memory_mib=500) for n in ("own", "wanted")]
+    beside = [replica("beside", task="task-beside", memory_mib=500)] if used_mib else []
+    workers = (
+        report("w1", *there, memory_mib=1_000),
+        report("w2", *beside, memory_mib=500),
+    )
+    work = {workers[0].id: {key("own", "task-own"): PlannedWork(0.5, 10.0)}}
+    wanted = (demand(qps, task="task-wanted"),)
+    before = (placement("beside", "w2", task="task-beside"),) if used_mib else ()
+    plan = place(snapshot(registered), workers, wanted, before, work, fallback=True, busy=busy)
+    assert ("wanted" in {str(p.variant) for p in plan if p.worker == "w2"}) is copied
+
+
 def second_copy(other_qps: float) -> set[str]:
     """What ``w2`` holds of "b" and "c", which find room there beside "a" one at a time. All three
     are covered on ``w1`` or ``w2`` already; "b" is asked for at 5 queries per second and was here.

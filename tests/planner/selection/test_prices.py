@@ -123,6 +123,42 @@ def test_refusals_raise_the_prices() -> None:
     assert calm.candidate.accuracy > crowded.candidate.accuracy
 
 
+def test_while_congestion_lasts_kinds_that_the_plan_does_not_use_are_dearer() -> None:
+    """All are nearly as busy; the plan has the class on ``w1``'s kind."""
+    view = fleet({"w1": 46.0, "w2": 46.0, "w3": 45.0})
+    window = CongestionWindow()
+
+    def kind_of_choice() -> str:
+        found = choose(view, table(view), window, asked(), NOW_MS)
+        assert isinstance(found, Choice)
+        return found.worker.device_kind
+
+    assert kind_of_choice() == "gpu"
+    for _ in range(50):
+        window.refused(NOW_MS)
+    assert kind_of_choice() == "gpu", "congestion that has only begun"
+    for second in range(1, 21):
+        window.lasts(window.at(NOW_MS), NOW_MS + 1_000.0 * second)
+    assert kind_of_choice() == "cpu-1"
+    for second in range(21, 41):
+        window.lasts(1.0, NOW_MS + 1_000.0 * second)
+    assert kind_of_choice() == "gpu", "it is over"
+
+
+def test_a_class_that_the_plan_has_nowhere_costs_the_same_everywhere() -> None:
+    view = fleet({"w1": 46.0, "w2": 46.0, "w3": 45.0})
+    offers = table(view).offers(asked(50.0))  # tighter than any class
+    assert offers is not None
+    assert offers.planned is None
+    both = table(view, route(), route(on="w3")).offers(asked())
+    assert both is not None
+    assert both.planned == {"cpu-1", "gpu"}
+    hardly = replace(route(on="w3"), qps=0.5)
+    most = table(view, route(), hardly).offers(asked())
+    assert most is not None
+    assert most.planned == {"cpu-1"}
+
+
 def test_a_query_joins_a_batch_that_waits_rather_than_open_another() -> None:
     """Both workers are as busy; in a batch a row takes a tenth of what it takes alone."""
     single = profile("only", 40.0, source=ProfileSource.EXACT)
