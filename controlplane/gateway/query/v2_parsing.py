@@ -32,6 +32,7 @@ from controlplane.gateway.query.query_fields import (
     pinned_to,
     prefer_of,
     priority_in,
+    refuse_v1_names,
     task_of,
 )
 from controlplane.gateway.query.replies import V2Request
@@ -119,8 +120,10 @@ def query_v2(
     """A query from SLO parameters; ``timeout`` (microseconds) is the protocol's own deadline.
 
     Raises:
-        InvalidInput: a parameter is not what it has to be.
+        InvalidInput: a parameter is not what it has to be, or is called as in ``/v1/query``.
     """
+    if parameters:
+        refuse_v1_names(parameters)
     get = parameters.get
     latency_ms = task.slo.latency_ms
     if (slo_ms := get("latency_slo_ms")) is not None:

@@ -200,6 +200,8 @@ def test_other_mistakes_are_not_taken_for_such_a_number(row: str) -> None:
             "slo.prefer must be one of: cost, accuracy, latency, energy",
         ),
         ({"slo": {"prefer": {}}}, "slo.prefer must be one of: cost, accuracy, latency, energy"),
+        ({"slo": {"best_effort": True}}, "'best_effort' stands beside 'slo', not in it"),
+        ({"slo": {"variant": "v", "x": 1}}, "'variant' stands beside 'slo', not in it"),
         ({"best_effort": 1}, "best_effort must be true or false"),
         ({"best_effort": None}, "best_effort must be true or false"),
         ({"variant": 3}, "'variant' must be the name of a variant"),
@@ -445,6 +447,29 @@ def test_an_id_that_is_too_long() -> None:
 @pytest.mark.parametrize("given", [-1, 1.5, "high", True])
 def test_a_priority_that_is_none(given: Any) -> None:
     assert v2_error({"inputs": [entry()], "parameters": {"priority": given}}).startswith("priority")
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("latency_ms", "it is called 'latency_slo_ms' here"),
+        ("accuracy", "it is called 'min_accuracy' here"),
+        ("cost", "it is called 'max_cost_usd_per_1k' here"),
+        ("slo", "what it holds are parameters of their own here"),
+        ("variant", "a version is named outside of the parameters here"),
+    ],
+)
+def test_a_need_under_the_name_of_the_other_dialect_is_not_missed(name: str, advice: str) -> None:
+    assert v2_error({"inputs": [entry()], "parameters": {name: 0.5}}) == (
+        f"there is no parameter {name!r}: {advice}; known are: best_effort, latency_slo_ms,"
+        " max_cost_usd_per_1k, min_accuracy, prefer, priority, timeout"
+    )
+
+
+def test_parameters_that_no_server_knows_change_nothing() -> None:
+    parameters = {"sequence_id": 3, "triton_enable_empty_final_response": True, "trace": "x"}
+    parsed = v2({"inputs": [entry()], "parameters": parameters})
+    assert parsed.query == v2({"inputs": [entry()]}).query
 
 
 @pytest.mark.parametrize("data", [[1, 2, 3, 4], [[1, 2], [3, 4]], [1.0, 2, 3, 4.0]])
