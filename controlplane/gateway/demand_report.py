@@ -89,7 +89,9 @@ class DemandReport:
         return {
             name: {
                 "met": sum(variant.met for variant in task.variants.values()),
-                "missed": sum(variant.missed for variant in task.variants.values()),
+                "missed": sum(variant.missed for variant in task.variants.values())
+                - task.infeasible_answered,
+                "infeasible_answered": task.infeasible_answered,
                 "errors": task.errors_by_fault(),
             }
             for name, task in self._path.counters.tasks.items()

@@ -74,10 +74,15 @@ class SloCounts(Schema):
 
     requests: int
     met: int = Field(description="Answered in time, with the floors and ceilings asked for.")
-    late: int = Field(description="Answered after the deadline, or never.")
+    late: int = Field(description="Answered after the deadline or not as asked, or never.")
     refused: int = Field(description="Refused with a typed error.")
     infeasible: int = Field(
         0, description="Of those refused: they asked for what no variant can do."
+    )
+    infeasible_answered: int = Field(
+        0,
+        description="Answered by best effort, not as asked: no variant can do that. They count "
+        "neither in `late` nor in `infeasible`.",
     )
     client_errors: int = Field(
         0,
@@ -87,8 +92,8 @@ class SloCounts(Schema):
     attainment: float | None = Field(description="met / requests; null without requests.")
     share_met: float | None = Field(
         None,
-        description="met / (requests - infeasible), which is what people are shown: of the queries "
-        "that some variant could serve; null without any.",
+        description="met / (requests - infeasible - infeasible_answered), which is what people are "
+        "shown: of the queries that some variant could serve; null without any.",
     )
 
 

@@ -54,6 +54,8 @@ class Outcomes:
     met: int = 0
     late: int = 0
     """Answered after the deadline or not as asked, or never."""
+    infeasible_answered: int = 0
+    """Answered by best effort: no variant could do what was asked."""
     refusals: Mapping[str, int] = field(default_factory=dict)
     """Refused, by error code."""
     client_errors: int = 0
@@ -66,17 +68,18 @@ class Outcomes:
 
     @property
     def hopeless(self) -> int:
-        """Refused because no variant can do what they asked for: nothing that runs would help."""
-        return self.refusals.get(HOPELESS, 0)
+        """They asked for what no variant can do: nothing that runs would help. Refused, or under
+        best effort answered otherwise."""
+        return self.refusals.get(HOPELESS, 0) + self.infeasible_answered
 
     @property
     def missed(self) -> int:
         """Those that missed an SLO that could have been met."""
-        return self.late + self.refused - self.hopeless
+        return self.late + self.refused + self.infeasible_answered - self.hopeless
 
     @property
     def requests(self) -> int:
-        return self.met + self.late + self.refused
+        return self.met + self.late + self.refused + self.infeasible_answered
 
     @property
     def servable(self) -> int:
@@ -180,21 +183,34 @@ def _in_words(task: str, one: Outcomes, within: str) -> str:
 
 
 def _added(of_gateways: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, Outcomes]:
-    met, late, wrong = Counter[str](), Counter[str](), Counter[str]()
+    met, late, wrong, beyond = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     refusals: dict[str, Counter[str]] = {}
     for tasks in of_gateways:
         for task, counted in tasks.items():
             errors = Counter(counted["errors"])
             met[task] += counted["met"]
             late[task] += counted["missed"] + errors.pop(LATE, 0)
+            beyond[task] += counted.get("infeasible_answered", 0)
             wrong[task] += sum(errors.pop(code, 0) for code in CLIENT_ERRORS)
             refusals.setdefault(task, Counter()).update(errors)
     return {
-        task: Outcomes(met=met[task], late=late[task], refusals=refused, client_errors=wrong[task])
+        task: Outcomes(
+            met=met[task],
+            late=late[task],
+            infeasible_answered=beyond[task],
+            refusals=refused,
+            client_errors=wrong[task],
+        )
         for task, refused in refusals.items()
     }
 
 
 def _row(outcomes: Outcomes) -> dict[str, Any]:
-    names = ("requests", "met", "late", "refused", "client_errors", "attainment", "share_met")
-    return {**{name: getattr(outcomes, name) for name in names}, "infeasible": outcomes.hopeless}
+    names = (
+        "requests", "met", "late", "refused", "infeasible_answered", "client_errors", "attainment",
+        "share_met",
+    )  # fmt: skip
+    return {
+        **{name: getattr(outcomes, name) for name in names},
+        "infeasible": outcomes.refusals.get(HOPELESS, 0),
+    }

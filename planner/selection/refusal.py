@@ -192,6 +192,14 @@ def _overloaded(snapshot: Snapshot, query: Query, now_ms: float, message: str) -
     return Refusal(code=RefusalCode.OVERLOADED, message=message, reasons=reasons)
 
 
+def is_infeasible(snapshot: Snapshot, query: Query, now_ms: float) -> bool:
+    """Whether no variant could meet the SLO of a query, on an idle worker that has it loaded."""
+    view = snapshot.tasks[query.task]
+    pin = query.variant
+    candidates = view.by_cost if pin is None else view.by_variant.get(pin, ())
+    return not standing(candidates, circumstances(snapshot, query, now_ms)).feasible
+
+
 def room_at_ms(snapshot: Snapshot, query: Query, refused: Collection[WorkerId]) -> float:
     """When the first worker could take a query like this one, as far as is known.
 

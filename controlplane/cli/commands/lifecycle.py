@@ -243,11 +243,13 @@ COUNTED = ("QUERIES", "LATE", "REFUSED", "INFEASIBLE")
 
 
 def _counts(row: Mapping[str, Any] | None) -> list[str]:
-    """The cells below ``COUNTED``: what is infeasible was refused, too, and stands apart here."""
+    """The cells below ``COUNTED``: what is infeasible was refused, or answered by best effort; it
+    stands apart here."""
     if row is None:
         return ["0"] * len(COUNTED)
     infeasible = row.get("infeasible", 0)
     refused = row["refused"] - infeasible
+    infeasible += row.get("infeasible_answered", 0)
     return [f"{count:,}" for count in (row["requests"], row["late"], refused, infeasible)]
 
 

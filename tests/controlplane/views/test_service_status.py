@@ -66,6 +66,12 @@ CASES = [
         "1 asked in the last 60 s for what no variant can do.",
     ),
     (
+        {"a": Outcomes(met=2, infeasible_answered=40, refusals={HOPELESS: 1})},
+        MET,
+        "100.0 % of 2 queries met their SLO in the last 60 s. "
+        "41 others asked in the last 60 s for what no variant can do.",
+    ),
+    (
         {"a": outcomes(10, 10, SLO_INFEASIBLE=80)},
         MOSTLY,
         "a: 10 of 20 queries in the last 60 s missed their SLO: 10 late.",
@@ -93,13 +99,14 @@ def test_of_many_tasks_only_those_that_miss_most_are_named() -> None:
     assert found.sentence.endswith(" So it is with 2 more tasks.")
 
 
-def told(met: int, missed: int, errors: dict[str, int]) -> dict[str, Any]:
-    return {"digits": {"met": met, "missed": missed, "errors": errors}}
+def told(met: int, missed: int, errors: dict[str, int], beyond: int = 0) -> dict[str, Any]:
+    counted = {"met": met, "missed": missed, "infeasible_answered": beyond, "errors": errors}
+    return {"digits": counted}
 
 
 def test_a_report_adds_up_what_gateways_say() -> None:
     first = {
-        "tasks": told(7, 1, {"DEADLINE_EXCEEDED": 1, "OVERLOADED": 3}),
+        "tasks": told(7, 1, {"DEADLINE_EXCEEDED": 1, "OVERLOADED": 3}, beyond=4),
         "lately": {"seconds": 60.2, "tasks": told(2, 0, {"OVERLOADED": 3})},
     }
     second = {
@@ -113,13 +120,14 @@ def test_a_report_adds_up_what_gateways_say() -> None:
         "tasks": [
             {
                 "task": "digits",
-                "requests": 26,
+                "requests": 30,
                 "met": 15,
                 "late": 2,
                 "refused": 9,
                 "infeasible": 5,
+                "infeasible_answered": 4,
                 "client_errors": 5,
-                "attainment": 15 / 26,
+                "attainment": 15 / 30,
                 "share_met": 15 / 21,
                 "lately": {
                     "requests": 10,
@@ -127,6 +135,7 @@ def test_a_report_adds_up_what_gateways_say() -> None:
                     "late": 0,
                     "refused": 8,
                     "infeasible": 5,
+                    "infeasible_answered": 0,
                     "client_errors": 4,
                     "attainment": 0.2,
                     "share_met": 0.4,

@@ -515,6 +515,30 @@ async def test_the_books_balance(served: Served) -> None:
     assert [answer.status for answer in answers] == [200] * 5 + [504, 404, 404, 400]
 
 
+async def test_the_nearest_to_what_no_variant_can_do_is_told_from_what_could_have_been(
+    served: Served,
+) -> None:
+    """Nothing that runs would help such a query; it says nothing against what runs."""
+    await served.worker("w1", FAST, LATE)
+    bodies = [
+        query(slo={"accuracy": 0.9999}, best_effort=True),
+        query(slo={"latency_ms": 0.001}, best_effort=True),
+        query(variant=FAST, slo={"cost": 1e-12}, best_effort=True),
+        query(best_effort=True),
+    ]
+    answers = [await served.ask(body) for body in bodies]
+    assert [(one.status, one.json["slo_met"]) for one in answers] == [
+        (200, False), (200, False), (200, False), (200, True),
+    ]  # fmt: skip
+    letters = served.gateway.path.counters.task("letters")
+    assert sum(one.missed for one in letters.variants.values()) == 3
+    assert letters.infeasible_answered == 3
+
+    late = await served.ask(query(variant=LATE, slo={"latency_ms": 30}, best_effort=True))
+    assert (late.status, late.json["slo_met"]) == (200, False)
+    assert letters.infeasible_answered == 3
+
+
 async def test_a_runtime_that_fails_is_an_internal_error_and_tells_no_more(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
