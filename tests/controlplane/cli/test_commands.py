@@ -45,6 +45,7 @@ from variants.errors import (
     SloInfeasible,
     StateUnavailable,
 )
+from variants.figures import percent
 from variants.types import DeviceKindName, Event, Plan, Stage
 from workers.types import WorkerStatus
 
@@ -535,12 +536,39 @@ def test_promote_takes_the_newest_version_and_retire_a_named_one(
     register(gateway.catalog, "mlp", (0.99, 10.0), version=2, stage=Stage.CANARY)
 
     promoted = shell("promote", "digits", "mlp", url=gateway.url)
+    again = shell("promote", "digits", "mlp", "2", url=gateway.url)
     retired = shell("retire", "digits", "mlp", "1", "-o", "json", url=gateway.url)
 
-    assert promoted == Ended(0, "mlp-v2 was canary, now live\n", "")
+    beside = "mlp-v1 is live as well; `modelless retire digits mlp 1` takes it out of service\n"
+    assert promoted == Ended(0, f"mlp-v2 was canary, now live\n{beside}", "")
+    assert again == Ended(0, f"mlp-v2 is live already\n{beside}", "")
     assert (retired.code, retired.json()["version"], retired.json()["stage"]) == (0, 1, "retired")
     stages = [(v.version, v.stage) for v in gateway.catalog.snapshot().versions if v.model == "mlp"]
     assert stages == [(1, Stage.RETIRED), (2, Stage.LIVE)]
+
+
+def test_promote_tells_of_a_version_that_is_less_accurate_than_a_live_one(
+    gateway: Gateway, shell: Shell
+) -> None:
+    register(gateway.catalog, "mlp", (0.125, 10.0), version=2, stage=Stage.CANARY)
+    known = gateway.catalog.snapshot().variants
+    was = max(one.accuracy for one in known if one.model_version == "mlp-v1")
+
+    said = shell("promote", "digits", "mlp", url=gateway.url).out.splitlines()
+
+    assert said[1] == (
+        f"its accuracy is 12.50 % at best, that of mlp-v1 {percent(was)} %; queries that ask for no"
+        " accuracy get the cheaper one"
+    )
+
+
+def test_retire_tells_that_nothing_is_live_any_more(gateway: Gateway, shell: Shell) -> None:
+    models = sorted({str(v.model) for v in gateway.catalog.snapshot().versions})
+
+    said = [shell("retire", "digits", model, "1", url=gateway.url).out for model in models]
+
+    gone = "digits has no live version: queries that name no variant are refused"
+    assert [gone in one for one in said] == [False] * (len(models) - 1) + [True]
 
 
 def test_a_version_that_is_none_is_refused(gateway: Gateway, shell: Shell) -> None:
