@@ -7,9 +7,8 @@ import typer
 
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.render import clock, printable, table
+from controlplane.cli.render import clock, percent, printable, table
 from variants.errors import NotFound
-from variants.figures import percent
 from variants.types import Stage
 
 Row = Mapping[str, Any]
@@ -101,7 +100,7 @@ def _beside(
     task: str, model: str, number: int, live: Sequence[int], variants: Sequence[Row]
 ) -> Iterator[str]:
     """What a version that was promoted means where other versions of its model are live."""
-    accuracy = {version: 0.0 for version in (number, *live)}
+    accuracy = dict.fromkeys((number, *live), 0.0)
     for version in accuracy:
         name = f"{model}-v{version}"
         known = (one["accuracy"] for one in variants if one["model_version"] == name)
@@ -110,8 +109,8 @@ def _beside(
     if better:
         best = max(better, key=accuracy.__getitem__)
         yield (
-            f"its accuracy is {percent(accuracy[number])} % at best, that of {model}-v{best}"
-            f" {percent(accuracy[best])} %; queries that ask for no accuracy get the cheaper one"
+            f"its accuracy is {percent(accuracy[number])} at best, that of {model}-v{best}"
+            f" {percent(accuracy[best])}; queries that ask for no accuracy get the cheaper one"
         )
     for version in live:
         yield (

@@ -27,6 +27,7 @@ from controlplane.cli import main as cli
 from controlplane.cli.commands.query import CHOSEN
 from controlplane.cli.commands.workers import node_news, nodes_of
 from controlplane.cli.gateway_client import TIMEOUT_S, Client
+from controlplane.cli.render import percent
 from controlplane.cli.starting import _not_here, _wanted_workers
 from controlplane.http_errors import error_body, error_headers, status_of
 from controlplane.settings import load_settings
@@ -45,7 +46,6 @@ from variants.errors import (
     SloInfeasible,
     StateUnavailable,
 )
-from variants.figures import percent
 from variants.types import DeviceKindName, Event, Plan, Stage
 from workers.types import WorkerStatus
 
@@ -557,7 +557,7 @@ def test_promote_tells_of_a_version_that_is_less_accurate_than_a_live_one(
     said = shell("promote", "digits", "mlp", url=gateway.url).out.splitlines()
 
     assert said[1] == (
-        f"its accuracy is 12.50 % at best, that of mlp-v1 {percent(was)} %; queries that ask for no"
+        f"its accuracy is 12.50 % at best, that of mlp-v1 {percent(was)}; queries that ask for no"
         " accuracy get the cheaper one"
     )
 
