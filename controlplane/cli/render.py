@@ -1,6 +1,6 @@
 """Tables for people: columns with their units, numbers aligned."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,6 +28,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) 
     for row in rows:
         grid.add_row(*(Text(printable(cell)) for cell in row))
     screen.print(grid)
+
+
+def what_is_new(lists: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
+    """Of each list, the newest first, what the one before it had not; at least its first item."""
+    for said, before in zip(lists, (*lists[1:], ()), strict=False):
+        yield [one for one in said if one not in before] or said[:1]
 
 
 def details(pairs: Sequence[tuple[str, str]]) -> None:

@@ -24,6 +24,7 @@ from controlplane.cli.render import (
     table,
     usd_per_million,
     wanted_words,
+    what_is_new,
 )
 from variants.figures import figure
 
@@ -32,6 +33,7 @@ TaskOption = Annotated[
     str | None, typer.Option("--task", metavar="TASK", help="Only of this task.")
 ]
 Row = Mapping[str, Any]
+MOST_TICKS = 1_000
 LIVE = (">LIVE MS", ">LIVE P95")
 """Columns of what workers say, shown where any says something."""
 OF_WHAT = (
@@ -45,6 +47,12 @@ OF_WHAT = (
     " that is most of the time, and of the cost.",
 )
 """What the numbers of ``variants list`` are, and why replies say others."""
+
+
+SHARE = (
+    "Share when full: of the worker's time, as the plan divides it where more is asked for than it"
+    " can do."
+)
 
 
 def _group(help: str) -> typer.Typer:
@@ -127,15 +135,19 @@ def get_plan(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
 @plan.command("list")
 def list_ticks(
     limit: Annotated[
-        int, typer.Option(min=1, max=1_000, metavar="N", help="At most so many.")
+        int, typer.Option(min=1, max=MOST_TICKS, metavar="N", help="At most so many.")
     ] = 20,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """The last turns of the control loop: what it saw, decided and did."""
+    """The last turns of the control loop, newest first: what it saw, decided and did.
+
+    Of each the table has the reasons that the turn before it had not; `-o json` has all.
+    """
     with connect(url) as client:
-        rows = client.get("/v1/ticks", limit=limit)["ticks"]
-    emit(rows, output, lambda: _tick_table(rows))
+        # One more, so that the table knows what is new in the last one.
+        rows = client.get("/v1/ticks", limit=min(limit + 1, MOST_TICKS))["ticks"]
+    emit(rows[:limit], output, lambda: _tick_table(rows, limit))
 
 
 plan.command("solve")(solve)
@@ -332,7 +344,7 @@ def _plan_details(row: Row) -> None:
     )
     print()
     table(
-        ["WORKER", "TASK", "VARIANT", ">SHARE", "NOW"],
+        ["WORKER", "TASK", "VARIANT", ">SHARE WHEN FULL", "NOW"],
         (
             [
                 one["worker"],
@@ -345,9 +357,13 @@ def _plan_details(row: Row) -> None:
         ),
         empty="It places nothing.",
     )
+    if row["placements"]:
+        print()
+        console().print(SHARE, style="dim", soft_wrap=True)
 
 
-def _tick_table(rows: list[Row]) -> None:
+def _tick_table(rows: list[Row], limit: int) -> None:
+    reasons = [[str(why) for why in row["body"].get("explanation") or ()] for row in rows]
     table(
         ["AT", ">PLAN", ">WORKERS", ">ACTIONS", "WHY"],
         (
@@ -356,9 +372,9 @@ def _tick_table(rows: list[Row]) -> None:
                 str(row["plan_version"]),
                 _count(row["body"], "workers"),
                 _count(row["body"], "actions"),
-                "; ".join(map(str, row["body"].get("explanation") or ())),
+                " ".join(why),
             ]
-            for row in rows
+            for row, why in zip(rows[:limit], what_is_new(reasons), strict=False)
         ),
         empty="The control loop has not turned yet.",
     )

@@ -46,7 +46,7 @@ from variants.errors import (
     SloInfeasible,
     StateUnavailable,
 )
-from variants.types import DeviceKindName, Event, Plan, Stage
+from variants.types import DeviceKindName, Event, Plan, Stage, TickRecord
 from workers.types import WorkerStatus
 
 ANSWER = {
@@ -831,6 +831,26 @@ def test_the_list_and_the_plan_say_what_is_wanted_and_what_runs(
     ):
         assert "1 of 3 workers cpu-4 running, 2 missing" in shown
     assert "cpu-4: 3 wanted, 1 running" in shell("workers", "list", url=gateway.url).out
+
+
+def test_a_list_of_turns_tells_of_each_what_is_new_and_json_has_all(
+    gateway: Gateway, shell: Shell
+) -> None:
+    full = "w1 holds 14 of 14 variants."
+    for number, told in enumerate(([full], ["demand 7", full], ["demand 8", full], [full])):
+        gateway.catalog.add_tick(
+            TickRecord(plan_version=number, at="2026-11-26T08:00:00", body={"explanation": told})
+        )
+
+    _, _, *lines = shell("plan", "list", "--limit", "3", url=gateway.url).out.splitlines()
+    rows = shell("plan", "list", "--limit", "3", "-o", "json", url=gateway.url).json()
+
+    assert [line.split("  ")[-1].strip() for line in map(str.rstrip, lines)] == [
+        full, "demand 8", "demand 7",
+    ]  # fmt: skip
+    assert [row["body"]["explanation"] for row in rows] == [
+        [full], ["demand 8", full], ["demand 7", full],
+    ]  # fmt: skip
 
 
 def test_of_layouts_the_first_comes_that_the_stored_numbers_leave(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from variants.types import (
 pytestmark = pytest.mark.slow
 
 INT8 = VariantName("mlp-v1-onnx-int8")
+FP32 = VariantName("mlp-v1-onnx-fp32")
 OTHER = DeviceKind(
     name=DeviceKindName("gpu-a"), cores=4, memory_mib=8_000.0, usd_per_hour=1.0, gpu="a"
 )
@@ -82,14 +83,16 @@ class Page:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._socket.getsockname()[1]}/"
 
-    def plan(self, share: float = 0.0) -> None:
-        """The only worker holds the int8 variant, with a share of its time."""
+    def plan(self, share: float = 0.0, others: float | None = None) -> None:
+        """The only worker holds the int8 variant, with a share of its time; and maybe another."""
+        shares = {INT8: share} if others is None else {INT8: share, FP32: others}
         self.catalog.put_plan(
             Plan(
                 version=0,
                 epoch=self.catalog.acquire_leadership("test"),
-                placements=(
-                    Placement(worker=WorkerId("w1"), task=DIGITS.name, variant=INT8, share=share),
+                placements=tuple(
+                    Placement(worker=WorkerId("w1"), task=DIGITS.name, variant=variant, share=part)
+                    for variant, part in shares.items()
                 ),
                 workers={CPU.name: 1},
                 explanation=("w1 holds 1 of 4 variants.",),
@@ -150,6 +153,11 @@ def test_all_as_planned_is_green_and_says_as_of_when(page: Page) -> None:
 def test_what_the_plan_gives_most_time_to_is_shown(page: Page) -> None:
     page.plan(share=0.25)
     assert "Variant Share when full mlp-v1-onnx-int8 25.0 %" in page.shown()["plan"]
+
+
+def test_what_the_plan_gives_hardly_any_time_is_counted(page: Page) -> None:
+    page.plan(share=0.25, others=0.004)
+    assert "25.0 % 1 more placement with 0.4 %" in page.shown()["plan"]
 
 
 def test_without_a_worker_the_old_plan_is_not_told_as_if_it_held(page: Page) -> None:
@@ -299,7 +307,7 @@ def test_the_dashboard_draws_each_variant_and_labels_those_that_none_beats(page:
     assert set(re.findall(r'class="label"[^>]*>([^<]*)<', chart)) == {
         "linear-v1 fp32", "mlp-v1 int8", "mlp-v1 fp32",
     }  # fmt: skip
-    legend = "fp32 int8 faint: another is as accurate and as fast best accuracy up to a latency"
+    legend = "fp32 int8 faint: another is as accurate, as fast and as small best accuracy up to a latency"
     assert legend in shown.text
     assert "as run_ms in replies" in shown.text
 
