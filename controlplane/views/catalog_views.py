@@ -75,18 +75,20 @@ def task_rows(snapshot: CatalogSnapshot, name: str | None = None) -> list[TaskSc
     stages = _stages(snapshot)
     rows = []
     for task in tasks:
-        serving = [
-            variant.accuracy
+        staged = [
+            (variant.accuracy, stages.get(_version_key(variant)))
             for variant in snapshot.variants
-            if variant.task == task.name and stages.get(_version_key(variant)) in SERVING
+            if variant.task == task.name
         ]
+        live = [accuracy for accuracy, stage in staged if stage is Stage.LIVE]
         models = {version.model for version in snapshot.versions if version.task == task.name}
         rows.append(
             TaskSchema.of(
                 task,
                 models=len(models),
-                variants=len(serving),
-                best_accuracy=max(serving, default=None),
+                variants=sum(stage in SERVING for _, stage in staged),
+                live_variants=len(live),
+                best_accuracy=max(live, default=None),
             )
         )
     return rows

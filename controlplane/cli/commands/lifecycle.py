@@ -189,7 +189,12 @@ def _status_table(found: Mapping[str, Any]) -> None:
     for sentence in plan.get("zones", ()):
         out.print(f"  [dim]{escape(printable(sentence))}[/]", soft_wrap=True)
     news = node_news(found["nodes"]) if found["nodes"] else []
-    for sentence in (*news, *(found["advice"] or ())):
+    idle = [
+        f"{task['name']}: no version is live, so queries that name no variant are refused"
+        for task in found["tasks"]
+        if task.get("live_variants") == 0
+    ]
+    for sentence in (*idle, *news, *(found["advice"] or ())):
         out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
     rows = []
     where, places = places_of(found["workers"])

@@ -565,10 +565,14 @@ def test_promote_tells_of_a_version_that_is_less_accurate_than_a_live_one(
 def test_retire_tells_that_nothing_is_live_any_more(gateway: Gateway, shell: Shell) -> None:
     models = sorted({str(v.model) for v in gateway.catalog.snapshot().versions})
 
+    assert "no version is live" not in shell("status", url=gateway.url).out
     said = [shell("retire", "digits", model, "1", url=gateway.url).out for model in models]
 
     gone = "digits has no live version: queries that name no variant are refused"
     assert [gone in one for one in said] == [False] * (len(models) - 1) + [True]
+    refused = "! digits: no version is live, so queries that name no variant are refused\n"
+    assert refused in shell("status", url=gateway.url).out
+    assert "0, none of a live version" in shell("tasks", "get", "digits", url=gateway.url).out
 
 
 def test_a_version_that_is_none_is_refused(gateway: Gateway, shell: Shell) -> None:
