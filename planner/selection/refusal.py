@@ -134,6 +134,9 @@ def _why_infeasible(
     message = f"No variant of {task!r} can meet the SLO ({asked})"
     if nearest:
         message += f"; the nearest is {nearest[0].variant}: {nearest[0].reason}"
+    elif too_many := [one for one in reasons.findings if one.obstacle is Obstacle.ROWS]:
+        most = max(too_many, key=lambda one: one.candidate.table.max_batch).candidate.variant
+        message += f"; {most} {reasons[most]}"
     return f"{message}."
 
 

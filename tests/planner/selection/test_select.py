@@ -327,7 +327,11 @@ FAMILY = catalog(
             "No variant of 'digits' can meet the SLO (100 ms, accuracy 0.97); the nearest is same:"
             " accuracy 0.95 < 0.97.",
         ),
-        (query(rows=9), "No variant of 'digits' can meet the SLO (100 ms, 9 rows)."),
+        (
+            query(rows=9),
+            "No variant of 'digits' can meet the SLO (100 ms, 9 rows); small takes at most 8 rows"
+            " at once, not 9.",
+        ),
         (
             query(accuracy=0.97, variant="small"),
             "Variant 'small' of task 'digits' cannot meet the SLO (100 ms, accuracy 0.97):"

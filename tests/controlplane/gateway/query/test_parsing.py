@@ -771,18 +771,11 @@ def test_a_v2_reply() -> None:
     assert length is None
     assert json.loads(body) == {
         "model_name": "pair",
-        "model_version": "m-v1",
+        "model_version": "v",
         "id": "7",
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}],
         "parameters": FIELDS,
     }
-
-
-def test_a_pinned_v2_reply_repeats_the_pin_as_its_version() -> None:
-    parsed = v2({"inputs": [entry()]}, pinned="v")
-    assert parsed.v2 is not None
-    body, _ = encode_v2(parsed.task, parsed.v2, [scores([1, 2])], METADATA)
-    assert json.loads(body)["model_version"] == "v"
 
 
 def test_only_the_outputs_asked_for_are_sent() -> None:

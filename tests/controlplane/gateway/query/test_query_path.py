@@ -567,9 +567,17 @@ async def test_v2_infer_with_json(served: Served) -> None:
     assert body == {
         "id": "q1",
         "model_name": "letters",
-        "model_version": "double-v1",
+        "model_version": DOUBLE,
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 4], "data": [2, 4, 6, 8]}],
     }
+
+
+async def test_the_version_of_a_v2_reply_can_be_asked_for_again(served: Served) -> None:
+    await served.worker("w1", FAST, DOUBLE)
+    first = await served.ask(infer(), path="/v2/models/letters/infer")
+    version = first.json["model_version"]
+    again = await served.ask(infer(), path=f"/v2/models/letters/versions/{version}/infer")
+    assert (again.status, again.json["model_version"]) == (200, version)
 
 
 async def test_v2_infer_with_a_pinned_version(served: Served) -> None:
