@@ -29,15 +29,17 @@ class ErrorBody(Schema):
     retryable: bool = Field(description="Whether the same request may succeed later.")
     request_id: str = Field(description="The same as in the header X-Request-Id.")
     reasons: dict[str, str] | None = Field(
-        None, description="SLO_INFEASIBLE only: variant to the reason why it does not fit."
+        None,
+        description="SLO_INFEASIBLE and ARTIFACT_INVALID: variant to the reason why it does not "
+        "answer.",
     )
     alternatives: list[Alternative] | None = Field(
         None, description="SLO_INFEASIBLE only: what comes closest."
     )
     retry_after_s: float | None = Field(
         None,
-        description="COLD: predicted seconds until the variant is loaded. NO_WORKERS: until a "
-        "worker is expected, where that is known.",
+        description="COLD: predicted seconds until the variant is loaded. OVERLOADED: until there "
+        "may be room. NO_WORKERS: until a worker is expected, where that is known.",
     )
 
 

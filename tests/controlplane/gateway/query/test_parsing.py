@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.api.bodies import INFER, QUERY
 from controlplane.gateway.query.datatypes import V2_NAMES, best_classes, bytes_of
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.replies import ReplyMetadata, encode_v1, encode_v2
@@ -386,6 +387,17 @@ def test_both_ways_to_read_rows_agree(rows: list[tuple[float, float]], booleans:
     if booleans:
         document["best_effort"] = True
     assert v1(document).tensors[0].tobytes() == np.array(rows, dtype=np.float32).tobytes()
+
+
+def test_the_longest_deadline_is_the_documented_one() -> None:
+    body = QUERY["requestBody"]["content"]["application/json"]["schema"]
+    parameters = INFER["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    most = body["properties"]["slo"]["properties"]["latency_ms"]["maximum"]
+    assert most == parameters["parameters"]["properties"]["latency_slo_ms"]["maximum"]
+    assert v1({"task": "pair", "inputs": ROW, "slo": {"latency_ms": most}}).query.latency_ms == most
+    assert v1_error({"task": "pair", "inputs": ROW, "slo": {"latency_ms": most + 1}}) == (
+        "slo.latency_ms must be above 0 and at most 3600000"
+    )
 
 
 # -- /v2/models/.../infer -----------------------------------------------------------------------
